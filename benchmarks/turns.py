@@ -5,6 +5,7 @@ does, it does to all; they are sized so that all policies end together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ import torch
 from evict_profile.replay.policies import MakePolicy, Policy, PolicyStep
 from evict_profile.replay.simulate import reply_order
 from evict_profile.stats import RESAMPLES, Bootstrap, Floats
-from evict_profile.traces import Reply, Trace
+from evict_profile.traces import Trace
 from runners.tree_decoding.clocks import now
 from runners.tree_decoding.serving import ContinuousBatching, Job, Served
 from runners.tree_decoding.session import TraceSession
@@ -46,7 +47,7 @@ def serve_all(
     batch: int,
 ) -> dict[str, "Measured"]:
     """Decode the trace's replies with every policy; `steps`: how many each takes."""
-    jobs = [session.job(request_of(reply, prompts)) for reply in trace.replies]
+    jobs = [session.job(ask) for ask in requests(trace, prompts)]
     working = {
         name: PolicyDecoding(session, make(), jobs, batch)
         for name, make in policies.items()
@@ -68,10 +69,10 @@ def turns_of(steps: Mapping[str, int]) -> dict[str, int]:
     return {name: round(TURN * count / fewest) for name, count in steps.items()}
 
 
-def request_of(reply: Reply, prompts: int) -> dict[str, Any]:
-    """The request that had this reply traced."""
-    names = ("workload", "prompt", "seed", "temperature", "tokens")
-    return {name: getattr(reply, name) for name in names} | {"prompts": prompts}
+def requests(trace: Trace, prompts: int) -> list[dict[str, Any]]:
+    """The requests that had these replies traced."""
+    pairs = zip(trace.replies, trace.tokens.tolist(), strict=True)
+    return [asdict(r) | {"tokens": n, "prompts": prompts} for r, n in pairs]
 
 
 class Timed:

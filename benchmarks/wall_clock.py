@@ -154,7 +154,7 @@ def scenarios(
     """The parts of a trace that are checked; all workloads and the mix by default."""
     for temperature in options.temperature or trace.temperatures:
         for workload in options.workload or [*trace.workloads, MIXED]:
-            part = trace.only(None if workload == MIXED else workload, temperature)
+            part = trace.only([] if workload == MIXED else [workload], [temperature])
             for batch in options.batch or [1]:
                 yield part, Scenario(workload, temperature, batch)
 

@@ -27,7 +27,6 @@ Bools = NDArray[np.bool_]
 CONFIDENCE = 0.95
 TAIL = (1.0 - CONFIDENCE) / 2.0
 RESAMPLES = 2000
-SIZES = np.linspace(0.0, 3.0, 16)
 USUAL_WITHIN, USUAL_STEPS = 0.1, 8
 MIN_PROMPTS = 5
 """With fewer prompts, resampling tells nothing, and intervals are unbounded."""
@@ -205,35 +204,6 @@ class Bootstrap:
             return Estimate(float(values[0]), -np.inf, np.inf)
         return Estimate.of_ratio(values, self.tail)
 
-    def absolute(self, gaps: Floats) -> Estimate:
-        """A sum of absolute gaps, float64 [gaps, 1 + resamples], with its interval.
-
-        Noise only ever raises it, in resamples twice. So an end is the size of true
-        gaps, in the proportions seen, from which noise leads so far in few cases: zero
-        where noise alone does.
-        """
-        value = float(np.abs(gaps[:, 0]).sum())
-        if self.prompts < MIN_PROMPTS:
-            return Estimate(value, -np.inf, np.inf)
-        led = [_led(gaps, size) for size in SIZES]
-        ends = np.quantile(led, [1.0 - self.tail, self.tail], axis=1)
-        low, high = (value * _size(value, end) for end in ends)
-        return Estimate(value, low, max(high, value))
-
-    def fitted(self, gaps: Floats) -> Estimate:
-        """The same, where what has the gaps was fitted to the prompts that show them.
-
-        Cross-validated gaps of a fit nearly cancel: what errs high without some prompts
-        meets lower ones there. On other prompts a fit errs by the noise of those that
-        it has seen; so this is the size of gaps that stand out of noise, and noise.
-        """
-        value = float(np.abs(gaps[:, 0]).sum())
-        if self.prompts < MIN_PROMPTS:
-            return Estimate(value, -np.inf, np.inf)
-        usual = np.array([np.median(_led(gaps, size)) for size in SIZES])
-        true = _led(gaps, _size(value, usual))
-        return Estimate.of(np.append(np.median(true), true), self.tail)
-
     @cached_property
     def tail(self) -> float:
         """Share of the resamples beyond either end of an interval."""
@@ -284,18 +254,6 @@ def optimism(values: Floats, chosen: Ints) -> Floats:
     mean = gained[1:].mean()
     flattered: Floats = np.append(mean, 2.0 * mean - gained[1:])
     return flattered
-
-
-def _led(gaps: Floats, size: float) -> Floats:
-    """Sums of absolute gaps of so much of those seen, and noise; [resamples]."""
-    noise = gaps[:, 1:] - gaps[:, :1]
-    led: Floats = np.abs(size * gaps[:, :1] + noise).sum(axis=0)
-    return led
-
-
-def _size(value: float, led: Floats) -> float:
-    """The size of gaps that leads to a value, where those of `SIZES` lead so far."""
-    return float(np.interp(value, np.maximum.accumulate(led), SIZES))
 
 
 def _grouped(by_prompt: NDArray[Any]) -> Floats:

@@ -218,50 +218,15 @@ def test_a_comparison_is_paired():
     assert (found.low, found.value, found.high) == pytest.approx((1.1, 1.1, 1.1))
 
 
-@pytest.mark.parametrize("true", [0.0, 0.05])
-def test_absolute_gaps_are_covered_also_where_there_are_none(true):
-    """Plain percentiles never hold a zero: noise makes every gap larger."""
-    rng, bootstrap, held = np.random.default_rng(1), Bootstrap(16), 0
-    signs, wide = np.where(np.arange(15) % 2, true, -true), []
-    for _ in range(60):
-        gaps = signs + 0.1 * rng.standard_normal((16, 15))
-        found = bootstrap.absolute(bootstrap.sums(gaps) / 16.0)
-        assert found.value == pytest.approx(np.abs(gaps.mean(axis=0)).sum())
-        assert found.low <= found.value <= found.high
-        held += found.low <= 15 * true <= found.high
-        wide.append(found.high - found.low)
-    assert held >= 54
-    assert np.mean(wide) < 0.6, "noise of 0.1 on the sum: 0.4 is needed"
-
-
-@pytest.mark.parametrize("beyond", [0.0, 0.3])
-def test_gaps_of_a_fit_are_those_of_other_prompts(beyond):
-    """Cross-validated, a mean by bin has hardly any, but errs as its prompts do."""
-    rng, bootstrap = np.random.default_rng(2), Bootstrap(16)
-    signs, found, true = np.where(np.arange(15) % 2, beyond, -beyond), [], []
-    for _ in range(60):
-        seen = 0.4 * rng.standard_normal((16, 15))
-        without = (seen.sum(axis=0) - seen) / 15.0
-        found.append(bootstrap.fitted(bootstrap.sums(without + signs - seen) / 16.0))
-        true.append(np.abs(seen.mean(axis=0) + signs).sum())
-    held = [each.low <= at <= each.high for each, at in zip(found, true, strict=True)]
-    assert sum(held) >= 54
-    told = np.mean([each.value for each in found])
-    assert told == pytest.approx(np.mean(true), rel=0.1)
-
-
 def test_few_prompts_bound_nothing():
     """However many seeds there are."""
     prompts = MIN_PROMPTS - 1
     bootstrap = Bootstrap(prompts, seeds=5)
     one = tokens_and_us(np.random.default_rng(0), prompts, 0.3)
     values = rate(bootstrap.sums(np.stack([one] * 5)))
-    gaps = bootstrap.sums(np.stack([one] * 5))
     for found in (
         bootstrap.estimate(values),
         bootstrap.ratio(values),
-        bootstrap.absolute(gaps),
-        bootstrap.fitted(gaps),
     ):
         assert (found.low, found.high) == (-np.inf, np.inf)
         assert not (found.above_one or found.known)

@@ -38,7 +38,6 @@ from benchmarks.known_acceptance.texts import (
     population,
     shortened,
 )
-from evict_profile.calibrate.acceptance import nodes_of
 from evict_profile.errors import ConfigError
 from evict_profile.progress import progress_bar
 from evict_profile.stats import Ints
@@ -105,11 +104,11 @@ def _study(
     """What finds in prompts that are drawn, and from how many."""
     if study == "calibrate":
         trace = shortened(population(text, CALIBRATED_ON, seed), TREES)
-        nodes, union = nodes_of(trace.replies), true_activation(trace)
+        union = true_activation(trace)
 
         def calibrated(chosen: Ints) -> Iterator[Finding]:
             part = drawn(trace, chosen)
-            yield from judged_calibration(nodes, part)
+            yield from judged_calibration(trace.nodes, part)
             yield from judged_activation(union, part)
 
         return calibrated, CALIBRATED_ON

@@ -5,14 +5,15 @@ are drawn from the text of a server. So the truth of a mean is the population's 
 a longer simulation of another one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from evict_profile.stats import Ints
-from evict_profile.traces.synthetic import Mix, synthetic_reply
-from evict_profile.traces.trace import About, Reply, Step, Trace, make_step
+from evict_profile.traces import About, Trace
+from evict_profile.traces.synthetic import Mix, concentrations, dense_trace, grow
+from evict_profile.traces.trace import Routes, ranges
 
 LAYERS, EXPERTS, TOP_K = 2, 32, 2
 ABOUT = About(
@@ -72,60 +73,41 @@ TEXTS = (
 
 def population(text: Text, prompts: int, seed: int) -> Trace:
     """A dense trace of a text with routes, one reply a prompt."""
-    rngs = np.random.default_rng(seed).spawn(prompts)
-    return Trace(ABOUT, tuple(_reply(text, p, rng) for p, rng in enumerate(rngs)))
+    trees, routes, lengths = [], [], []
+    for rng in np.random.default_rng(seed).spawn(prompts):
+        easy, length, trust = text.draw(rng)
+        tokens = int(np.clip(length, SHORTEST, LONGEST))
+        difficulty = concentrations(rng, Mix(text.name, (easy,)), tokens)
+        trees.append(grow(rng, difficulty, ABOUT.depth, ABOUT.nodes, trust))
+        routes.append(_routes(tokens + len(trees[-1]), rng))
+        lengths.append(tokens)
+    trace = dense_trace(ABOUT, text.name, trees, lengths, CONTEXT)
+    return replace(trace, routes=np.concatenate(routes))
 
 
 def drawn(trace: Trace, chosen: Ints) -> Trace:
     """A trace of these prompts; one that is drawn twice counts as two."""
-    replies = enumerate(trace.replies[i] for i in chosen.tolist())
-    return replace(trace, replies=tuple(replace(r, prompt=p) for p, r in replies))
+    size = (trace.end - trace.first)[chosen]
+    part = trace.take(ranges(trace.first[chosen], size))
+    replies = (trace.replies[place] for place in chosen)
+    numbered = tuple(replace(each, prompt=p) for p, each in enumerate(replies))
+    return replace(part, replies=numbered, reply=np.repeat(np.arange(len(size)), size))
 
 
 def shortened(trace: Trace, steps: int) -> Trace:
     """The first steps of every reply."""
-    replies = (replace(reply, steps=reply.steps[:steps]) for reply in trace.replies)
-    return replace(trace, replies=tuple(replies))
+    return trace.take(np.flatnonzero(trace.position < steps))
 
 
 def unrouted(trace: Trace) -> Trace:
     """The trace priced at a table's activation curve."""
-    replies = (
-        replace(reply, steps=tuple(replace(step, routes=None) for step in reply.steps))
-        for reply in trace.replies
-    )
     about = replace(trace.about, layers=0, experts=0, top_k=0)
-    return replace(trace, about=about, replies=tuple(replies))
+    return replace(trace, about=about, routes=None)
 
 
-def _reply(text: Text, prompt: int, rng: np.random.Generator) -> Reply:
-    easy, length, trust = text.draw(rng)
-    tokens = int(np.clip(length, SHORTEST, LONGEST))
-    mix = Mix(text.name, (easy,), trust=trust)
-    reply = synthetic_reply(mix, prompt, tokens, CONTEXT, rng)
-    return replace(reply, steps=_routed(reply.steps, rng))
-
-
-def _routed(steps: Sequence[Step], rng: np.random.Generator) -> tuple[Step, ...]:
-    """Steps whose tokens prefer the experts of their prompt's subject."""
+def _routes(tokens: int, rng: np.random.Generator) -> Routes:
+    """Experts of so many tokens, which prefer those of their prompt's subject."""
     subject = np.log(rng.dirichlet(np.full(EXPERTS, 0.3), LAYERS) + 1e-6)
-    routed = []
-    for step in map(_shallow, steps):
-        score = subject + rng.gumbel(size=(len(step.parent) + 1, LAYERS, EXPERTS))
-        best = np.argpartition(-score, TOP_K, axis=2)[:, :, :TOP_K]
-        routed.append(replace(step, routes=best.astype(np.int16)))
-    return tuple(routed)
-
-
-def _shallow(step: Step) -> Step:
-    """The step without the levels that are not drafted; the others keep their order."""
-    kept = step.depth <= ABOUT.depth
-    # The root's index, -1, reads the last entry.
-    index = np.append(np.cumsum(kept) - 1, -1)
-    return make_step(
-        step.position,
-        index[step.parent[kept]],
-        step.path_prob[kept],
-        step.accepted[kept],
-        step.context,
-    )
+    score = subject + rng.gumbel(size=(tokens, LAYERS, EXPERTS))
+    best = np.argpartition(-score, TOP_K, axis=2)[:, :, :TOP_K]
+    return best.astype(np.int16)

@@ -9,7 +9,7 @@ trace of trees tells of trees: chains alone never do.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import gt
 from pathlib import Path
@@ -20,10 +20,10 @@ from msgspec import Meta, Struct
 
 from evict_profile.errors import ConfigError
 from evict_profile.records import parse, read_mapping, replace
-from evict_profile.stats import Bootstrap, Floats, Ints
+from evict_profile.stats import Bools, Bootstrap, Floats, Ints
 
 if TYPE_CHECKING:
-    from evict_profile.traces import Reply, Step, Trace
+    from evict_profile.traces import Nodes, Trace
 
 LONGEST = 16
 """The longest chain that a rate is spelt out for."""
@@ -305,49 +305,54 @@ def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:
     trace = load_traces(path)
     check_trees(trace)
     check_one_temperature(trace)
-    deepest = max(int(step.depth.max(initial=0)) for step in trace.steps)
-    most = max(len(step.parent) for step in trace.steps)
+    nodes = trace.nodes
+    deepest, most = int(nodes.depth.max()), int(trace.size.max())
     levels = range(1, deepest + 1)
-    nodes = [width - 1 for width in TREE_WIDTHS if width <= most] + [most]
-    chains = _decoded(trace, best_children, levels)
-    trees = _decoded(trace, lambda step: step.best(len(step.parent) + 1), nodes)
-    depths = [deepest] * len(nodes)
+    widths = [width - 1 for width in TREE_WIDTHS if width <= most] + [most]
+    chain = np.where(best_children(nodes), nodes.depth - 1, deepest)
+    depths = [deepest] * len(widths)
     best = f"best children in {path.name}"
     return (
-        _of_sums("chain", best, levels, levels, chains),
-        _of_sums("tree", f"trees of {path.name}", nodes, depths, trees),
+        _of_sums("chain", best, levels, levels, _decoded(trace, chain, levels)),
+        _of_sums(
+            "tree",
+            f"trees of {path.name}",
+            widths,
+            depths,
+            _decoded(trace, nodes.place, widths),
+        ),
     )
 
 
-def best_children(step: "Step") -> Ints:
-    """The chain of a tree's best children: indices of its nodes, int64 [length]."""
-    chain, last = list[int](), -1
-    for node, (above, rank) in enumerate(zip(step.parent, step.rank, strict=True)):
-        if rank == 0 and above == last:
-            chain.append(node)
-            last = node
-    return np.array(chain, np.int64)
+def best_children(nodes: "Nodes") -> Bools:
+    """Whether a node is in its tree's chain of best children, bool [nodes]."""
+    chain: Bools = nodes.rank == 0
+    for depth in range(2, int(nodes.depth.max(initial=1)) + 1):
+        here = np.flatnonzero(nodes.depth == depth)
+        chain[here] &= chain[nodes.parent[here]]
+    return chain
 
 
-def _decoded(
-    trace: "Trace", ranked: "Callable[[Step], Ints]", ways: Sequence[int]
-) -> Floats:
-    """Tokens and steps of each prompt's replies where so many of a step's ranked nodes
-    are verified, float64 [prompts, ways, 2]."""
-    index: dict[tuple[str, int], int] = {}
-    sums = np.zeros((len(trace.replies), len(ways), 2))
-    for reply in trace.replies:
-        prompt = index.setdefault((reply.workload, reply.prompt), len(index))
-        own = [np.cumsum([0, *s.accepted[ranked(s)]]) for s in reply.steps]
-        for way, drafts in enumerate(ways):
-            committed = [1 + int(each[min(drafts, len(each) - 1)]) for each in own]
-            sums[prompt, way] += _run(reply, committed)
-    return sums[: len(index)]
+def _decoded(trace: "Trace", place: Ints, ways: Sequence[int]) -> Floats:
+    """Tokens and steps of each prompt's replies where so many of a step's nodes are
+    verified, float64 [prompts, ways, 2].
+
+    Args:
+        place: int64 [nodes], the order in which a step's nodes are verified.
+    """
+    sums = np.zeros((len(trace.prompts), len(ways), 2))
+    for way, drafts in enumerate(ways):
+        hit = trace.nodes.accepted & (place < drafts)
+        committed = 1 + np.bincount(trace.nodes.step[hit], minlength=len(trace))
+        for reply, prompt in enumerate(trace.prompt):
+            own = committed[trace.first[reply] : trace.end[reply]].tolist()
+            sums[prompt, way] += _run(own, bool(trace.is_dense[reply]))
+    return sums
 
 
-def _run(reply: "Reply", committed: Sequence[int]) -> tuple[int, int]:
+def _run(committed: Sequence[int], dense: bool) -> tuple[int, int]:
     """Tokens and steps of a reply whose steps commit so many."""
-    if not reply.dense:
+    if not dense:
         return sum(committed), len(committed)
     place = steps = 0
     while place < len(committed):

@@ -1,24 +1,19 @@
 """Acceptance of draft nodes, learnt from trees that were verified whole.
 
-Every recorded draft node is one row (`nodes_of`): what it promised, where it stood,
-whether it was accepted. A trace of truncated steps has no such rows: what a policy cut
-is unknown, and its rows are those that it thought well of.
-
-Candidates turn a node's path probability into its chance of acceptance. A curve is
-non-decreasing in the path probability, so that the best k nodes stay the best k.
-Where a runtime knows the parents of nodes, it can also multiply conditional
-acceptances level by level: that ranks nodes better.
+A trace of truncated steps does not do: what a policy cut is unknown, and what it kept
+it rated well. Candidates turn a node's path probability into its chance of acceptance.
+A curve is non-decreasing, so that the best k nodes stay the best k. Where a runtime has
+the parents of nodes, conditional acceptances by rank order them better.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from evict_profile.stats import Bools, Floats, Ints, rank_within
-from evict_profile.traces import Reply, Step
+from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.traces import Nodes
 
 MOST_KNOTS = 32
 BINS = MOST_KNOTS - 2
@@ -26,45 +21,6 @@ BINS = MOST_KNOTS - 2
 RANKS = 4
 """Ranks fitted apart; the last serves all higher ones, which are rarely right."""
 DIGITS = 7
-
-
-@dataclass(frozen=True, eq=False)
-class Nodes:
-    """Rows of many trees, roots excluded; arrays [nodes].
-
-    Attributes:
-        path_prob: product of the drafter's probabilities from the root.
-        depth: 1 for children of the root.
-        rank: place among its siblings, 0 the best.
-        accepted: the target accepted the whole path.
-        prompt: number of its prompt, the same in each reply to that prompt.
-        tree: number of its tree.
-        place: rank among all nodes of its tree, 0 the best.
-        own_prob: the drafter's probability given the parent.
-        parent: row of its parent; -1 where that is the root, or left out.
-        parent_accepted: the target accepted the path to its parent.
-    """
-
-    path_prob: Floats
-    depth: Ints
-    rank: Ints
-    accepted: Bools
-    prompt: Ints
-    tree: Ints
-    place: Ints
-    own_prob: Floats
-    parent: Ints
-    parent_accepted: Bools
-
-    def __len__(self) -> int:
-        return len(self.path_prob)
-
-    def take(self, chosen: Bools) -> "Nodes":
-        """The rows that a mask chooses."""
-        taken = Nodes(*(getattr(self, each.name)[chosen] for each in fields(self)))
-        row = np.append(np.where(chosen, np.cumsum(chosen) - 1, -1), -1)
-        return replace(taken, parent=row[taken.parent])
-
 
 Calibrator = Callable[[Nodes], Floats]
 """Chance of acceptance of each node, float64 [nodes]."""
@@ -106,13 +62,9 @@ class Curves:
 class Conditional:
     """Acceptance given the parent's, multiplied along the path, one factor a level.
 
-    A factor is at most 1, so that no child rises above its parent, whatever the ranks.
-    It is read from the drafter's probability of a node given its parent, by rank: so
-    a drafter that is surest of its best child can be told so at every level, which no
-    function of the path's product can.
-
-    Attributes:
-        level: curves over the probability of one node given its parent, by rank.
+    A factor is at most 1, so that no child rises above its parent. It is read by rank
+    from the drafter's probability given the parent: a drafter that is surest of its
+    best child is corrected at every level, which no function of the product can.
     """
 
     level: Curves
@@ -121,7 +73,7 @@ class Conditional:
         """Chance of acceptance of each node, float64 [nodes]."""
         chance = self.level.at(nodes.own_prob, nodes.rank)
         for depth in range(2, int(nodes.depth.max()) + 1):
-            here = np.flatnonzero((nodes.depth == depth) & (nodes.parent >= 0))
+            here = np.flatnonzero(nodes.depth == depth)
             chance[here] *= chance[nodes.parent[here]]
         return chance
 
@@ -138,9 +90,9 @@ def fit_isotonic(nodes: Nodes) -> Curves:
 
 def fit_conditional(nodes: Nodes) -> Conditional:
     """Curves by rank, on the nodes whose parent was accepted."""
-    own = nodes.take(nodes.parent_accepted)
-    row = _clipped(own.rank, RANKS)
-    return Conditional(_fit_curves(own.own_prob, row, own.accepted, RANKS))
+    own = nodes.parent_accepted
+    prob, row = nodes.own_prob[own], _clipped(nodes.rank[own], RANKS)
+    return Conditional(_fit_curves(prob, row, nodes.accepted[own], RANKS))
 
 
 CURVES: dict[str, Callable[[Nodes], Curves]] = {
@@ -151,84 +103,33 @@ CURVES: dict[str, Callable[[Nodes], Curves]] = {
 
 CANDIDATES: dict[str, Callable[[Nodes], Calibrator]] = {
     **CURVES,
-    "level by level, by rank": fit_conditional,
+    "conditional": fit_conditional,
 }
 """What is compared; by each, the best k nodes of a tree are closed under ancestors."""
 
 
-def per_rank_acceptance(steps: Iterable[Step], topk: int) -> Floats:
-    """Share of accepted, expanded parents whose child of rank r was accepted.
+def per_rank_acceptance(nodes: Nodes, topk: int) -> Floats:
+    """Share of accepted, expanded parents whose child of each rank was accepted.
 
-    Before a level is drafted its path probabilities are unknown; what is known is how
-    the children of accepted nodes fared. The root counts as an accepted parent. A
-    parent without a recorded child was a leaf of the draft and does not count. A child
-    that was drafted and not recorded lost its place in the tree to better nodes, and
-    could have committed nothing. At most one child is accepted, so that the shares sum
-    to no more than 1.
+    This is what is known of a level before it is drafted. The root counts as an
+    accepted parent, and a parent without a recorded child does not count. A child that
+    was drafted and not recorded lost its place to better nodes. At most one child is
+    accepted, so that the shares sum to no more than 1.
 
     Args:
-        topk: children drafted for one parent.
-
-    Returns:
-        float64 [topk], r = 0..topk - 1; zeros where no parent was accepted.
+        topk: children drafted for one parent; the result is float64 [topk].
     """
-    hits, parents = np.zeros(topk), 0
-    for step in steps:
-        accepted_parent = np.concatenate([step.accepted, [True]])[step.parent]
-        parents += len(np.unique(step.parent[accepted_parent]))
-        hits += np.bincount(step.rank[step.accepted], minlength=topk)[:topk]
+    parents = len(np.unique(nodes.family[nodes.parent_accepted]))
+    hits = np.bincount(nodes.rank[nodes.accepted], minlength=topk)[:topk]
     return hits / max(parents, 1)
-
-
-def nodes_of(replies: Sequence[Reply]) -> Nodes:
-    """The nodes of all trees of some replies, one at least, in the replies' order."""
-    numbers = prompt_numbers(replies)
-    steps = [step for reply in replies for step in reply.steps]
-    prompt_of_tree = np.repeat(numbers, [len(reply.steps) for reply in replies])
-    sizes = [len(step.path_prob) for step in steps]
-    tree = np.repeat(np.arange(len(steps)), sizes)
-    start = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
-    path_prob, depth, rank, accepted, above = (
-        np.concatenate([getattr(step, name) for step in steps])
-        for name in ("path_prob", "depth", "rank", "accepted", "parent")
-    )
-    parent = np.where(above >= 0, above + start, -1)
-    own_prob = path_prob / np.maximum(_of_parent(path_prob, parent, 1.0), 1e-300)
-    return Nodes(
-        path_prob=path_prob,
-        depth=depth,
-        rank=rank,
-        accepted=accepted,
-        prompt=prompt_of_tree[tree],
-        tree=tree,
-        place=rank_within(tree, path_prob),
-        own_prob=np.minimum(own_prob, 1.0),
-        parent=parent,
-        parent_accepted=_of_parent(accepted, parent, True),
-    )
-
-
-def prompt_names(replies: Sequence[Reply]) -> list[tuple[str, int]]:
-    """Workload and prompt of each prompt number, sorted."""
-    return sorted({(reply.workload, reply.prompt) for reply in replies})
-
-
-def prompt_numbers(replies: Sequence[Reply]) -> list[int]:
-    """The number of the prompt of each reply, from 0.
-
-    Replies to one prompt share it, whatever their seeds and temperatures.
-    """
-    number = {name: i for i, name in enumerate(prompt_names(replies))}
-    return [number[reply.workload, reply.prompt] for reply in replies]
 
 
 def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
     """Isotonic regression by row, on bins of probability.
 
-    Each bin promises as many acceptances, so that each cell's share has about the
-    same relative error; bins of as many nodes would nearly all lie under 0.01. A cell
-    starts from one node that fares as its bin does, whatever its row: a cell without
-    nodes of its own has that to go by.
+    The probabilities of each bin sum to as much, so that the cells' shares have about
+    the same relative error; bins of as many nodes would nearly all lie under 0.01. A
+    cell starts from one node that fares as its bin does, whatever its row.
     """
     bins = _bins(prob)
     count = int(bins.max()) + 1
@@ -262,10 +163,6 @@ def _curves(mean_score: Floats, fit: Floats) -> Curves:
     # A bin of nothing but zeros or ones has its mean at an end: the end is enough.
     kept = np.unique(scores, return_index=True)[1]
     return Curves(scores[kept], np.round(np.clip(chances[:, kept], 0.0, 1.0), 5))
-
-
-def _of_parent(values: Any, parent: Ints, root: Any) -> Any:
-    return np.where(parent >= 0, values[parent], root)
 
 
 def _clipped(values: Ints, count: int) -> Ints:

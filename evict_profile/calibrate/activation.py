@@ -10,18 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evict_profile.calibrate.acceptance import prompt_numbers
 from evict_profile.config import ModelSpec
-from evict_profile.stats import Estimate, Floats, jackknife_reach
+from evict_profile.stats import Estimate, Floats, Ints, jackknife_reach
 from evict_profile.table import ActivationCurve, BatchActivation
-from evict_profile.traces import Reply, Step, Trace
-from evict_profile.traces.trace import Routes
+from evict_profile.traces import Trace
+from evict_profile.traces.trace import Routes, ranges
 
 BATCHES = (1, 4, 16)
 DRAWS = 400
 """Groups of requests drawn for a batch above one."""
-Group = tuple[Sequence[int], Sequence[Step]]
-"""Replies of a trace, and a step of each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,19 +44,14 @@ Activations = dict[int, Activation]
 
 def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
     """Activation by a trace's trees; None where it holds no routes."""
-    if any(step.routes is None for step in trace.steps):
+    if trace.routes is None:
         return None
-    rng, width = np.random.default_rng(seed), tree_width(trace)
-    every = [
-        ((reply,), (step,))
-        for reply, own in enumerate(trace.replies)
-        for step in own.steps
-    ]
-    kept = {1: _of_groups(trace, every, width)}
+    rng = np.random.default_rng(seed)
+    kept = {1: _of_groups(trace, list(np.arange(len(trace))[:, None]))}
     for batch in BATCHES[1:]:
         if len(trace.replies) >= batch:
-            groups = [_group(trace.replies, batch, rng) for _ in range(DRAWS)]
-            kept[batch] = _of_groups(trace, groups, width)
+            groups = [_group(trace, batch, rng) for _ in range(DRAWS)]
+            kept[batch] = _of_groups(trace, groups)
     return kept
 
 
@@ -87,38 +79,33 @@ def as_activation_curve(
 
 def tree_width(trace: Trace) -> int:
     """The most tokens that one tree verifies, root included."""
-    most = max(len(step.parent) for step in trace.steps)
+    most = int(trace.size.max())
     return 1 + min(trace.about.nodes or most, most)
 
 
-def kept_order(steps: Sequence[Step], width: int) -> Routes:
+def kept_order(trace: Trace, steps: Ints) -> Routes:
     """Routes of a batch's tokens in the order in which they would be kept.
 
-    Args:
-        steps: one of each request, with routes.
-        width: tokens that one request verifies at most.
-
-    Returns:
-        int16 [tokens, layers, k]: roots, then nodes by falling path probability.
+    `steps` are one of each request. The result is int16 [tokens, layers, k]: roots,
+    then nodes by falling path probability.
     """
-    best = [step.best(width) for step in steps]
-    pairs = list(zip(steps, best, strict=True))
-    roots = [_routes(step)[:1] for step in steps]
-    nodes = np.concatenate([_routes(step)[1 + kept] for step, kept in pairs])
-    path_prob = np.concatenate([step.path_prob[kept] for step, kept in pairs])
-    order = np.argsort(-path_prob, kind="stable")
-    return np.concatenate([*roots, nodes[order]])
+    assert trace.routes is not None, "activation is measured where there are routes"
+    nodes, root = trace.nodes, trace.root[steps]
+    own = ranges(root - steps, trace.size[steps])
+    own = own[nodes.place[own] < tree_width(trace) - 1]
+    best = own[np.argsort(-nodes.path_prob[own], kind="stable")]
+    # The roots of a node's step and of those before it stand before the node.
+    rows = np.concatenate([root, best + nodes.step[best] + 1])
+    ordered: Routes = trace.routes[rows]
+    return ordered
 
 
 def union_by_tokens(routes: Routes, experts: int) -> Floats:
-    """Distinct experts of the first t tokens, mean over layers.
+    """Distinct experts of the first t tokens, mean over layers; float64 [tokens + 1].
 
     Args:
         routes: [tokens, layers, k].
         experts: of a layer.
-
-    Returns:
-        float64 [tokens + 1], 0 at t = 0.
     """
     tokens, layers, _ = routes.shape
     name = routes.astype(np.int64) + experts * np.arange(layers)[None, :, None]
@@ -131,13 +118,12 @@ def union_by_tokens(routes: Routes, experts: int) -> Floats:
     return union
 
 
-def _of_groups(trace: Trace, groups: Sequence[Group], width: int) -> Activation:
+def _of_groups(trace: Trace, groups: Sequence[Ints]) -> Activation:
     """Of steps that run together; each prompt is left out once for the interval."""
-    rows = _rows(trace, [kept_order(steps, width) for _, steps in groups])
-    numbers = np.array(prompt_numbers(trace.replies))
-    without = np.ones((int(numbers.max()) + 1, len(groups)))
-    for group, (replies, _) in enumerate(groups):
-        without[numbers[list(replies)], group] = 0.0
+    rows = _rows(trace, [kept_order(trace, steps) for steps in groups])
+    without = np.ones((len(trace.prompts), len(groups)))
+    for group, steps in enumerate(groups):
+        without[trace.prompt[trace.reply[steps]], group] = 0.0
     with np.errstate(invalid="ignore"):
         left_out = without @ rows / without.sum(axis=1, keepdims=True)
     union, reach = rows.mean(axis=0), jackknife_reach(left_out)
@@ -153,16 +139,12 @@ def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
     return rows
 
 
-def _group(replies: Sequence[Reply], batch: int, rng: np.random.Generator) -> Group:
-    chosen = rng.choice(len(replies), batch, replace=False).tolist()
-    return chosen, [
-        replies[i].steps[rng.integers(len(replies[i].steps))] for i in chosen
-    ]
-
-
-def _routes(step: Step) -> Routes:
-    assert step.routes is not None, "activation is measured where every step has routes"
-    return step.routes
+def _group(trace: Trace, batch: int, rng: np.random.Generator) -> Ints:
+    """A step of each of so many replies."""
+    replies = rng.choice(len(trace.replies), batch, replace=False)
+    size = trace.end - trace.first
+    steps = [trace.first[each] + rng.integers(size[each]) for each in replies]
+    return np.array(steps)
 
 
 def _rounded(union: Floats) -> tuple[float, ...]:

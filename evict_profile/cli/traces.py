@@ -48,7 +48,7 @@ def calibrate(
     tables: Path | None = Option(
         None, help="Tree to export into; else beside --table."
     ),
-    workload: str | None = Option(None, help="Only this workload of the trace."),
+    workload: options.Workloads = None,
     temperature: float | None = Option(None, help="And only this temperature."),
     part: options.Part = "1/1",
     out: options.Page = Path("calibration.html"),
@@ -71,7 +71,8 @@ def calibrate(
         return
     check_outputs([out], [traces, *files_of(table)])
     before, own = CostTable.load(table), parse_share("--part", part)
-    trace = load_traces(traces).only(workload, temperature).part(*own)
+    temperatures = [] if temperature is None else [temperature]
+    trace = load_traces(traces).only(workload or [], temperatures).part(*own)
     check_one_temperature(trace)
     found = study(trace, before)
     show_study(console, found, before)

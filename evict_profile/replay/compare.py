@@ -65,9 +65,9 @@ BASELINES = (AR, FULL_TREE, *HINDSIGHT, ORACLE)
 def parts(trace: Trace) -> Iterator[tuple[Trace, str, float]]:
     """Parts of a trace that are replayed apart, the mix last."""
     for temperature in trace.temperatures:
-        whole = trace.only(temperature=temperature)
+        whole = trace.only(temperatures=[temperature])
         for workload in whole.workloads:
-            yield whole.only(workload=workload), workload, temperature
+            yield whole.only([workload]), workload, temperature
         if len(whole.workloads) > 1:
             yield whole, MIXED, temperature
 

@@ -6,7 +6,6 @@ of other requests. So the trees of each depth are padded into arrays once, and e
 node's experts become one bit a layer, whose union is an OR.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -16,8 +15,8 @@ from numpy.typing import NDArray
 from evict_profile.runtime import Calibration, ConditionalAcceptance
 from evict_profile.runtime.calibration import Scoring
 from evict_profile.runtime.levels import GrowingTrees
-from evict_profile.stats import Bools, Floats, Ints
-from evict_profile.traces import Step, Trace
+from evict_profile.stats import Bools, Floats, Ints, rank_within
+from evict_profile.traces import Trace
 
 Bits = NDArray[np.uint64]
 WORD = 64
@@ -34,7 +33,7 @@ class Level:
         prob: float64 [steps, P, K], given the parent; siblings by rank.
         parent: int64 [steps, P], the family's parent in the level before; None at the
             first.
-        node: int64 [steps, P * K], indices into the step's nodes; -1 for padding.
+        node: int64 [steps, P * K], places among the trace's nodes; -1 for padding.
     """
 
     prob: Floats
@@ -65,53 +64,23 @@ class TraceArrays:
     Attributes:
         trace: what it was made of.
         depth, nodes: levels that can be drafted, and the most nodes verified.
-        first, end: int64 [replies], rows of each reply's first step and behind its
-            last.
-        reply: int64 [steps], the reply of each.
         tokens_left: int64 [steps], tokens of the reply that a step can still commit.
         context: float64 [steps], tokens in the KV cache.
     """
 
     def __init__(self, trace: Trace) -> None:
         """Arrays of a trace; its replies keep their order."""
-        steps = trace.steps
-        sizes = np.array([len(reply.steps) for reply in trace.replies])
+        nodes = trace.nodes
         self.trace = trace
-        self.steps = steps
-        self.depth = trace.about.depth or max(
-            int(step.depth.max(initial=0)) for step in steps
-        )
-        self.nodes = trace.about.nodes or max(len(step.parent) for step in steps)
-        self.end: Ints = np.cumsum(sizes)
-        self.first: Ints = self.end - sizes
-        self.reply: Ints = np.repeat(np.arange(len(sizes)), sizes)
-        tokens = np.array([reply.tokens for reply in trace.replies])
-        position = np.array([step.position for step in steps])
-        self.tokens_left: Ints = tokens[self.reply] - position
-        self.context: Floats = np.array([float(step.context) for step in steps])
+        self.depth = trace.about.depth or int(nodes.depth.max(initial=0))
+        self.nodes = trace.about.nodes or int(trace.size.max())
+        self.first, self.end, self.reply = trace.first, trace.end, trace.reply
+        self.tokens_left: Ints = trace.tokens[trace.reply] - trace.position
+        self.context: Floats = trace.context.astype(np.float64)
+        self.root, self.prompts, self.prompt = trace.root, trace.prompts, trace.prompt
+        self.tokens, self.has_routes = int(trace.tokens.sum()), trace.routes is not None
         self.drafted = lru_cache(None)(self._drafted)
         self.ranks = lru_cache(None)(self._ranks)
-
-    @cached_property
-    def tokens(self) -> int:
-        """Tokens of all replies."""
-        return sum(reply.tokens for reply in self.trace.replies)
-
-    @cached_property
-    def prompts(self) -> tuple[tuple[str, int], ...]:
-        """The prompts, each a workload and a number."""
-        return tuple(dict.fromkeys((r.workload, r.prompt) for r in self.trace.replies))
-
-    @cached_property
-    def prompt(self) -> Ints:
-        """The index in `prompts` of each reply, int64 [replies]."""
-        index = {prompt: i for i, prompt in enumerate(self.prompts)}
-        return np.array([index[r.workload, r.prompt] for r in self.trace.replies])
-
-    @cached_property
-    def has_routes(self) -> bool:
-        """Whether the experts of every node are known."""
-        return all(step.routes is not None for step in self.steps)
 
     def next_rows(self, rows: Ints, committed: Ints) -> Ints:
         """The step after each, given the tokens it committed; -1 at the reply's end.
@@ -135,60 +104,63 @@ class TraceArrays:
         return float(np.bitwise_count(together).sum()) / len(together)
 
     @cached_property
-    def root(self) -> Ints:
-        """The row of each step's root in the expert sets, int64 [steps]."""
-        sizes = np.array([len(step.parent) + 1 for step in self.steps])
-        starts: Ints = np.cumsum(sizes) - sizes
-        return starts
-
-    @cached_property
     def levels(self) -> tuple[Level, ...]:
         """The levels of all steps."""
         levels: list[Level] = []
+        slot = np.zeros(len(self.trace.nodes), np.int64)
         for depth in range(1, self.depth + 1):
-            families = [self._families(step, depth) for step in self.steps]
-            levels.append(self._level(families, levels[-1] if levels else None))
+            levels.append(self._level(depth, slot))
         return tuple(levels)
 
-    def _families(self, step: Step, depth: int) -> dict[int, list[int]]:
-        """Nodes of one level by their parent, in the order recorded, best first."""
-        best = step.best(self.nodes + 1, depth)
-        families: dict[int, list[int]] = {}
-        for node in np.sort(best[step.depth[best] == depth]).tolist():
-            families.setdefault(int(step.parent[node]), []).append(node)
-        for siblings in families.values():
-            siblings.sort(key=lambda node: -step.path_prob[node])
-        return families
+    def _level(self, depth: int, slot: Ints) -> Level:
+        """A level, family by family in the order recorded; siblings best first.
 
-    def _level(
-        self, families: Sequence[dict[int, list[int]]], before: Level | None
-    ) -> Level:
-        most = max(1, max(map(len, families)))
-        ranks = max((len(s) for each in families for s in each.values()), default=1)
-        node = np.full((len(families), most, ranks), -1)
+        Args:
+            slot: int64 [nodes], the column of each node in its level; it is filled in.
+        """
+        nodes, steps = self.trace.nodes, len(self.trace)
+        shown = self._shown(depth)
+        step, above = nodes.step[shown], nodes.parent[shown]
+        own = nodes.path_prob[shown]
+        _, first, family = np.unique(
+            nodes.family[shown], return_index=True, return_inverse=True
+        )
+        # Families of a step count up from 0, in the order of their first nodes.
+        order = np.argsort(np.argsort(first))
+        count = np.bincount(step[first], minlength=steps)
+        begins = np.cumsum(count) - count
+        place = order[family] - begins[step]
+        rank = rank_within(family, own)
+        most, ranks = max(1, int(count.max())), 1 + int(rank.max(initial=0))
+        slot[shown] = place * ranks + rank
+        reached = np.where(above >= 0, nodes.path_prob[above], 1.0)
+        node = np.full((steps, most, ranks), -1)
         prob = np.zeros(node.shape)
         parent = np.zeros(node.shape[:2], dtype=np.int64)
-        for row, (step, each) in enumerate(zip(self.steps, families, strict=True)):
-            places = before.node[row].tolist() if before else []
-            for family, (above, siblings) in enumerate(each.items()):
-                reached = step.path_prob[above] if above >= 0 else 1.0
-                node[row, family, : len(siblings)] = siblings
-                if reached > 0.0:
-                    shares = step.path_prob[siblings] / reached
-                    prob[row, family, : len(siblings)] = shares
-                if before:
-                    parent[row, family] = places.index(above)
-        return Level(prob, parent if before else None, node.reshape(len(node), -1))
+        node[step, place, rank] = shown
+        prob[step, place, rank] = np.divide(
+            own, reached, out=np.zeros_like(own), where=reached > 0.0
+        )
+        parent[step, place] = slot[above]
+        return Level(prob, parent if depth > 1 else None, node.reshape(steps, -1))
+
+    def _shown(self, depth: int) -> Ints:
+        """Nodes of a level that are among the best when drafting ends there."""
+        nodes = self.trace.nodes
+        drafted = np.flatnonzero(nodes.depth <= depth)
+        place = rank_within(nodes.step[drafted], nodes.path_prob[drafted])
+        shown: Ints = drafted[(place < self.nodes) & (nodes.depth[drafted] == depth)]
+        return shown
 
     def _drafted(self, depth: int) -> DraftedTrees:
         """The nodes shown of each step, had it drafted to this depth."""
-        none = np.empty((len(self.steps), 0), dtype=np.int64)
+        steps = np.arange(len(self.trace))[:, None]
+        none = np.empty((len(steps), 0), dtype=np.int64)
         node = np.concatenate([none, *(x.node for x in self.levels[:depth])], axis=1)
-        held = node >= 0
-        accepted = np.zeros(node.shape, dtype=np.bool_)
-        for row, step in enumerate(self.steps):
-            accepted[row, held[row]] = step.accepted[node[row, held[row]]]
-        return DraftedTrees(accepted, self.root[:, None] + 1 + node)
+        accepted = np.append(self.trace.nodes.accepted, False)[node]
+        # The roots of a step and of those before it stand before its nodes.
+        row = np.where(node >= 0, node + 1 + steps, self.root[:, None])
+        return DraftedTrees(accepted, row)
 
     def _ranks(self, depth: int, conditional: ConditionalAcceptance | None) -> Ints:
         """How many nodes of its tree are worth more than each, int64 [steps, nodes].
@@ -196,7 +168,7 @@ class TraceArrays:
         Of equals the first; padding comes after all.
         """
         trees = GrowingTrees(
-            len(self.steps), Scoring(Calibration.by(conditional), None)
+            len(self.trace), Scoring(Calibration.by(conditional), None)
         )
         for level in self.levels[:depth]:
             trees.grow(level.prob, level.parent)
@@ -209,8 +181,8 @@ class TraceArrays:
     @cached_property
     def _experts(self) -> Bits:
         """One bit an expert, uint64 [roots and nodes, layers, words]."""
-        found = [step.routes for step in self.steps if step.routes is not None]
-        routes = np.concatenate(found).astype(np.uint64)
+        assert self.trace.routes is not None, "unions are of traces with routes"
+        routes = self.trace.routes.astype(np.uint64)
         words = int(routes.max()) // WORD + 1
         bits = np.zeros((*routes.shape[:2], words), dtype=np.uint64)
         for word in range(words):

@@ -140,20 +140,7 @@ def replayed_trace(
     else:
         context = int(table.fit.domain["context"][0])
         trace = synthetic_trace(mix_of(synthetic), context=context)
-    return _only(trace.part(*part), workloads, temperatures)
-
-
-def _only(
-    trace: Trace, workloads: Sequence[str], temperatures: Sequence[float]
-) -> Trace:
-    any_of: tuple[None] = (None,)
-    replies = [
-        reply
-        for temperature in tuple(sorted(set(temperatures))) or any_of
-        for name in tuple(sorted(set(workloads))) or any_of
-        for reply in trace.only(name, temperature).replies
-    ]
-    return Trace(trace.about, tuple(replies), trace.clocks)
+    return trace.part(*part).only(workloads, temperatures)
 
 
 def _check(table: CostTable, batches: Sequence[int], seeds: int) -> None:

@@ -2,23 +2,20 @@
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from rich.console import Console
 
-from evict_profile.calibrate.acceptance import Nodes
-from evict_profile.calibrate.held_out import BEST, WIDTHS
 from evict_profile.calibrate.study import CalibrationStudy
 from evict_profile.config import ModelSpec
 from evict_profile.report.numbers import spread
-from evict_profile.report.plotting import key, label_ends, line, log_axis, shades
+from evict_profile.report.plotting import label_ends, line, log_axis, shades
 from evict_profile.report.render import render, show
-from evict_profile.report.style import PAPER, QUIET, canvas, inline_svg
+from evict_profile.report.style import ACCENT, PAPER, QUIET, canvas, inline_svg
 from evict_profile.report.tables import Rows
-from evict_profile.stats import Estimate, Floats
+from evict_profile.stats import Bools, Estimate, Floats
 from evict_profile.table import CostTable
 
-POINTS = 10
-"""Points of one depth; each promises as many acceptances."""
+POINTS = 20
+"""Points of one drawing; the chances of each sum to as much."""
 MIN_NODES = 20
 MIN_CHANCE = 0.01
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -44,7 +41,6 @@ def page(study: CalibrationStudy, made: CostTable) -> str:
         title=f"What {study.trace.about.model} accepts, and what it activates",
         raw=errors["raw"],
         chosen=errors[study.calibrated.chosen],
-        best=BEST,
         reliability=reliability(study),
         activation=activation(study, made.model) if study.activations else None,
     )
@@ -61,7 +57,6 @@ def _shown(study: CalibrationStudy, table: CostTable) -> dict[str, object]:
         "study": study,
         "table": table,
         "errors": _error_rows(study),
-        "tokens": _token_rows(study),
         "children": _children_rows(study),
         "unions": _union_rows(study, table.model),
         "clocks": _clock_rows(study),
@@ -75,10 +70,8 @@ def _error_rows(study: CalibrationStudy) -> Rows:
         study.calibrated.errors.items(),
         {
             "calibrator": lambda item: item[0],
-            "ECE": lambda item: spread(item[1].ece, ".4f"),
-            f"ECE, best {BEST}": lambda item: spread(item[1].best_ece, ".4f"),
+            "ECE": lambda item: f"{item[1].ece:.4f}",
             "Brier": lambda item: spread(item[1].brier, ".4f"),
-            "log loss": lambda item: spread(item[1].log_loss, ".4f"),
             "Brier over": lambda item: spread(item[1].excess_brier, "+.5f"),
             "on prompts held out": lambda item: (
                 "chosen" if item[0] == chosen else _judged(item[1].excess_brier)
@@ -94,17 +87,11 @@ def _judged(excess: Estimate) -> str:
     return "worse" if excess.low > 0.0 else "unclear"
 
 
-def _token_rows(study: CalibrationStudy) -> Rows:
-    """Tokens a step by verify width, where the best nodes keep their parents."""
-    found = study.calibrated.errors.items()
-    cells = [(name, *map(spread, errors.tokens.values())) for name, errors in found]
-    return Rows(("ranked by", *(f"width {width}" for width in WIDTHS)), cells)
-
-
 def _children_rows(study: CalibrationStudy) -> Rows:
-    shares = [f"{share:.3f}" for share in study.per_rank]
+    per_rank = study.calibrated.per_rank
+    shares = [f"{share:.3f}" for share in per_rank]
     head = ("rank of the child", *map(str, range(len(shares))), "all")
-    return Rows(head, [("accepted", *shares, f"{study.per_rank.sum():.2f}")])
+    return Rows(head, [("accepted", *shares, f"{per_rank.sum():.2f}")])
 
 
 def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows:
@@ -139,51 +126,41 @@ def _clock_rows(study: CalibrationStudy) -> Rows:
 
 
 def reliability(study: CalibrationStudy) -> Markup:
-    """Share accepted over chance by depth, before and after, on prompts held out."""
+    """Share accepted over chance, before and after, on prompts held out."""
     held_out, chosen = study.calibrated.held_out, study.calibrated.chosen
-    colours = shades(range(1, int(held_out.nodes.depth.max()) + 1))
     with canvas(9.6, 4.3) as figure:
         panels = figure.subplots(1, 2, sharex=True, sharey=True)
         for axes, name in zip(panels, ("raw", chosen), strict=True):
-            for depth, colour in colours.items():
-                own = held_out.nodes.depth == depth
-                nodes, chance = held_out.nodes.take(own), held_out.chances[name][own]
-                x, y = points(nodes, chance)
-                ring = {"markeredgecolor": PAPER, "markeredgewidth": 0.6}
-                # A share of nothing has no place on a log axis: drawn at the edge.
-                axes.plot(x, np.maximum(y, MIN_CHANCE), "-o", color=colour, **ring)
-            _chance_axes(axes)
+            x, y = points(held_out.chances[name], held_out.accepted)
+            # A share of nothing has no place on a log axis: drawn at the edge.
+            axes.plot(x, np.maximum(y, MIN_CHANCE), "-o", color=ACCENT, mec=PAPER)
+            axes.plot([MIN_CHANCE, 1.0], [MIN_CHANCE, 1.0], color=QUIET, linewidth=0.9)
+            for which in ("x", "y"):
+                log_axis(axes, TICKS, "", which)
+                axes.set(**{f"{which}lim": (MIN_CHANCE, 1)})
+            axes.tick_params(labelleft=True)
         panels[0].set_title("share accepted, over path probability")
         panels[1].set_title("share accepted, over calibrated chance")
-        key(panels[1], colours, title="depth", x=1.04)
     return inline_svg(figure, "reliability", "chance and share accepted")
 
 
-def points(nodes: Nodes, chance: Floats) -> tuple[Floats, Floats]:
-    """Mean chance and share accepted of bins that promise equally much.
+def points(chance: Floats, accepted: Bools) -> tuple[Floats, Floats]:
+    """Mean chance and share accepted of bins whose chances sum to as much.
 
-    Bins of fewer than 20 nodes are left out, and those that nothing promised.
+    Bins of fewer than 20 nodes are left out, and those of no chance.
     """
     order = np.argsort(chance, kind="stable")
-    promised = np.cumsum(chance[order])
-    if not len(order) or promised[-1] <= 0.0:
+    total = np.cumsum(chance[order])
+    if total[-1] <= 0.0:
         return np.empty(0), np.empty(0)
-    bins = np.minimum(promised / promised[-1] * POINTS, POINTS - 1).astype(np.int64)
+    bins = np.minimum(total / total[-1] * POINTS, POINTS - 1).astype(np.int64)
     count = np.bincount(bins, minlength=POINTS)
     kept = count >= MIN_NODES
     x, y = (
         np.bincount(bins, values[order], POINTS)[kept] / count[kept]
-        for values in (chance, nodes.accepted.astype(np.float64))
+        for values in (chance, accepted)
     )
     return x, y
-
-
-def _chance_axes(axes: Axes) -> None:
-    axes.plot([MIN_CHANCE, 1.0], [MIN_CHANCE, 1.0], color=QUIET, linewidth=0.9)
-    for which in ("x", "y"):
-        log_axis(axes, TICKS, "", which)
-        axes.set(**{f"{which}lim": (MIN_CHANCE, 1)})
-    axes.tick_params(labelleft=True)
 
 
 def activation(study: CalibrationStudy, model: ModelSpec) -> Markup:

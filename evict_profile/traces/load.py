@@ -1,13 +1,14 @@
 """Reading a trace, and refusing in one sentence what no trace can be."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -20,12 +21,11 @@ from evict_profile.traces.columns import Columns
 from evict_profile.traces.schema import COLUMNS, NEEDED, TIMES, TRACE, route_type
 from evict_profile.traces.trace import (
     About,
-    Forest,
+    Nodes,
     Reply,
     Routes,
-    StageTimes,
-    Step,
     Trace,
+    falling,
 )
 
 IDENTITY = ("workload", "temperature", "prompt", "seed")
@@ -75,7 +75,7 @@ def trace_of(table: pa.Table, source: str) -> Trace:
     """The trace that a table holds."""
     metadata = _metadata(table, source)
     columns = TraceColumns(table, metadata.about, source)
-    return Trace(metadata.about, tuple(_replies(columns)), metadata.clocks)
+    return _trace(columns, metadata.clocks)
 
 
 def _metadata(table: pa.Table, source: str) -> TraceMetadata:
@@ -112,7 +112,7 @@ def _joined(folder: Path, parts: Sequence[Part]) -> Trace:
     about = parts[0].metadata.about
     columns = TraceColumns(_renumbered(parts), about, str(folder))
     ordered = tuple(clocks[batch] for batch in sorted(clocks))
-    return Trace(about, tuple(_replies(columns)), ordered)
+    return _trace(columns, ordered)
 
 
 def _check_alike(first: Part, other: Part) -> None:
@@ -169,27 +169,18 @@ class TraceColumns(Columns):
         return self.values("position")
 
     @cached_property
-    def nodes(self) -> Ints:
-        """Where each row's nodes begin in the flat arrays, int64 [rows + 1]."""
-        return self.lists("path_prob")[0]
+    def size(self) -> Ints:
+        """Nodes of each row, int64 [rows]."""
+        return np.diff(self.lists("path_prob")[0])
 
     @cached_property
-    def accepted(self) -> Bools:
-        """Flat, bool [nodes]."""
-        return self.lists("accepted")[1]
-
-    @cached_property
-    def parent(self) -> Ints:
-        """Flat, int64 [nodes]: each within its own tree, -1 the root."""
-        return self.lists("parent")[1].astype(np.int64)
-
-    @cached_property
-    def forest(self) -> Forest:
-        """The trees of all rows."""
-        tree = np.repeat(np.arange(len(self)), np.diff(self.nodes))
-        parent = np.where(self.parent >= 0, self.parent + self.nodes[tree], -1)
+    def nodes(self) -> Nodes:
+        """Of all rows, with path probabilities as they are recorded."""
+        step, size = np.repeat(np.arange(len(self)), self.size), self.size
+        above = self.lists("parent")[1].astype(np.int64)
+        parent = np.where(above >= 0, above + (np.cumsum(size) - size)[step], -1)
         path_prob = self.lists("path_prob")[1].astype(np.float64)
-        return Forest(tree, parent, path_prob)
+        return Nodes(step, parent, path_prob, self.lists("accepted")[1])
 
     @cached_property
     def routes(self) -> Routes | None:
@@ -202,8 +193,7 @@ class TraceColumns(Columns):
         kind = route_type(about.experts)
         row_bytes = about.layers * about.top_k * kind.itemsize
         self.check_rows(
-            pc.binary_length(column).to_numpy()
-            != (np.diff(self.nodes) + 1) * row_bytes,
+            pc.binary_length(column).to_numpy() != (self.size + 1) * row_bytes,
             f"routes must hold {row_bytes} bytes for the root and for each node "
             f"({about.layers} layers x {about.top_k} experts, {kind.name})",
         )
@@ -213,20 +203,22 @@ class TraceColumns(Columns):
         return flat.astype(np.int16).reshape(-1, about.layers, about.top_k)
 
     def _check_trees(self) -> None:
-        sizes = np.diff(self.nodes)
         for name in ("parent", "accepted"):
             self.check_rows(
-                np.diff(self.lists(name)[0]) != sizes,
+                np.diff(self.lists(name)[0]) != self.size,
                 f"{name} and path_prob must have one entry a node",
             )
-        index = np.arange(len(self.parent)) - np.repeat(self.nodes[:-1], sizes)
+        above = self.lists("parent")[1]
+        place = np.arange(len(above)) - np.repeat(
+            np.cumsum(self.size) - self.size, self.size
+        )
         self._check_nodes(
-            (self.parent < -1) | (self.parent >= index),
+            (above < -1) | (above >= place),
             "parents must stand before their children, and -1 is the root",
         )
 
     def _check_probabilities(self) -> None:
-        path_prob, parent = self.forest.path_prob, self.forest.parent
+        path_prob, parent = self.nodes.path_prob, self.nodes.parent
         above = np.where(parent >= 0, path_prob[parent], 1.0)
         # Not `> 1`: that lets nan through.
         self._check_nodes(
@@ -240,73 +232,43 @@ class TraceColumns(Columns):
         )
 
     def _check_accepted(self) -> None:
-        forest = self.forest
-        orphans = (forest.parent >= 0) & ~self.accepted[forest.parent]
+        nodes = self.nodes
         self._check_nodes(
-            self.accepted & orphans,
+            nodes.accepted & ~nodes.parent_accepted,
             "a node is accepted and its parent is not; accepted means the whole path",
         )
-        nodes = np.flatnonzero(self.accepted)
-        _, first = np.unique(forest.family[nodes], return_index=True)
-        again = np.zeros(len(self.accepted), bool)
-        again[np.delete(nodes, first)] = True
+        accepted = np.flatnonzero(nodes.accepted)
+        _, first = np.unique(nodes.family[accepted], return_index=True)
+        again = np.zeros(len(nodes), bool)
+        again[np.delete(accepted, first)] = True
         self._check_nodes(
             again, "two siblings are accepted, and only one token can follow"
         )
 
     def _check_nodes(self, bad: Bools, reason: str) -> None:
-        rows = np.zeros(len(self), bool)
-        rows[self.forest.tree[bad]] = True
-        self.check_rows(rows, reason)
+        self.check_rows(np.bincount(self.nodes.step, bad, len(self)) > 0, reason)
 
 
-def _replies(columns: TraceColumns) -> Iterator[Reply]:
+def _trace(columns: TraceColumns, clocks: tuple[DraftClock, ...]) -> Trace:
     """Rows in any order, as replies in theirs."""
-    keys = [np.unique(columns.values(name), return_inverse=True) for name in IDENTITY]
-    order = np.lexsort((columns.position, *(code for _, code in reversed(keys))))
-    codes = np.stack([code[order] for _, code in keys])
-    begins = np.append(True, np.any(np.diff(codes), axis=0))
-    repeated = np.diff(columns.position[order], prepend=-1) == 0
-    again = np.zeros(len(order), bool)
-    again[order[repeated & ~begins]] = True
-    columns.check_rows(again, "this position of this reply is there twice")
-    steps = list(_steps(columns))
-    bounds = [*np.flatnonzero(begins).tolist(), len(order)]
-    for low, high in pairwise(bounds):
-        workload, temperature, prompt, seed = (
-            values[code[order[low]]] for values, code in keys
-        )
-        reply_steps = tuple(steps[row] for row in order[low:high])
-        yield Reply(
-            str(workload), int(prompt), int(seed), float(temperature), reply_steps
-        )
-
-
-def _steps(columns: TraceColumns) -> Iterator[Step]:
-    """One step a row, in the order of the rows."""
-    forest, parent, nodes = columns.forest, columns.parent, columns.nodes.tolist()
-    path_prob, depth, rank = forest.falling, forest.depth, forest.rank
-    accepted, routes, times = columns.accepted, columns.routes, _times(columns)
-    positions, contexts = columns.position.tolist(), columns.values("context").tolist()
-    for row, (low, high) in enumerate(pairwise(nodes)):
-        yield Step(
-            position=positions[row],
-            context=contexts[row],
-            parent=parent[low:high],
-            path_prob=path_prob[low:high],
-            depth=depth[low:high],
-            rank=rank[low:high],
-            accepted=accepted[low:high],
-            # Each row before this one has a root as well.
-            routes=None if routes is None else routes[low + row : high + row + 1],
-            times=times[row],
-        )
-
-
-def _times(columns: TraceColumns) -> list[StageTimes | None]:
-    if TIMES[0] not in columns:
-        return [None] * len(columns)
-    start, levels = columns.lists("draft_us")
-    verify_us, fixed_us = (columns.values(name).tolist() for name in TIMES[1:])
-    draft_us = [tuple(levels[low:high].tolist()) for low, high in pairwise(start)]
-    return list(map(StageTimes, draft_us, verify_us, fixed_us))
+    names, order = [each.name for each in fields(Reply)], list(IDENTITY)
+    rows = pd.DataFrame({name: columns.values(name) for name in names})
+    twice = rows.assign(position=columns.position).duplicated().to_numpy()
+    columns.check_rows(twice, "this position of this reply is there twice")
+    reply: Any = rows.groupby(order).ngroup().to_numpy()
+    replies = rows.drop_duplicates().sort_values(order).itertuples(index=False)
+    nodes, verify_us = columns.nodes, None
+    if TIMES[0] in columns:
+        verify_us = columns.values("verify_us").astype(np.float64)
+    trace = Trace(
+        columns.about,
+        tuple(Reply(*each) for each in replies),
+        reply,
+        columns.position,
+        columns.values("context"),
+        replace(nodes, path_prob=falling(nodes.parent, nodes.path_prob)),
+        columns.routes,
+        verify_us,
+        clocks,
+    )
+    return trace.take(np.lexsort((columns.position, reply)))

@@ -16,25 +16,10 @@ from evict_profile.runner import Message
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.recording import Recording, RecordingPlan, rows_of
 from evict_profile.traces.schema import COLUMNS, TRACE
+from evict_profile.traces.trace import Reply
 
 MAX_NODES = 1 << 15
 """Of a recorded tree: nodes name their parents by 16-bit integers (`COLUMNS`)."""
-
-
-@dataclass(frozen=True)
-class ReplyKey:
-    """What tells a reply from the others."""
-
-    workload: str
-    prompt: int
-    seed: int
-    temperature: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.workload}, prompt {self.prompt}, seed {self.seed}, "
-            f"temperature {self.temperature:g}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +55,7 @@ class TracePlan(RecordingPlan):
                 "at most; give less"
             )
 
-    def replies(self) -> Iterator[ReplyKey]:
+    def replies(self) -> Iterator[Reply]:
         """Prompt by prompt, so that what is recorded so far is of every workload.
 
         At temperature 0 all seeds give one reply, which is recorded once.
@@ -79,7 +64,7 @@ class TracePlan(RecordingPlan):
             for temperature in self.temperatures:
                 for seed in range(self.seeds if temperature else 1):
                     for workload in self.workloads:
-                        yield ReplyKey(workload, prompt, seed, temperature)
+                        yield Reply(workload, prompt, seed, temperature)
 
 
 class TraceRecording(Recording[TracePlan]):
@@ -87,7 +72,7 @@ class TraceRecording(Recording[TracePlan]):
 
     form = TRACE
 
-    def reply(self, key: ReplyKey) -> pa.Table:
+    def reply(self, key: Reply) -> pa.Table:
         """The trees at every position of one reply."""
         ask: Message = {
             "do": "trace",
@@ -107,7 +92,7 @@ class TraceRecording(Recording[TracePlan]):
         return rows
 
 
-def trace_rows(key: ReplyKey, steps: list[Message]) -> pa.Table:
+def trace_rows(key: Reply, steps: list[Message]) -> pa.Table:
     """A runner's steps as rows of a trace; their routes come as base64."""
     return rows_of(key, steps, COLUMNS, TRACE.page, _with_routes)
 

@@ -4,19 +4,18 @@ Trees are grown as EAGLE-2 and -3 grow them: each level expands its best nodes b
 probability. A node's children share a Dirichlet draw with one more category, "none of
 these", so that siblings are exclusive and sum to less than one. Acceptance descends
 from the root: one child is accepted with its probability, or none. So a node's path
-probability is exactly the probability that it is accepted, unless `trust` is not one:
-then each level succeeds `trust` times as often as the drafter claims.
-
-A mix tells how hard the text is from position to position, and from stretch to stretch.
+probability is the probability that it is accepted, unless `trust` is not one: then each
+level succeeds `trust` times as often as the drafter claims.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from evict_profile.errors import ConfigError
-from evict_profile.stats import Bools, Floats, Ints
-from evict_profile.traces.trace import About, Reply, Step, Trace, make_step
+from evict_profile.stats import Bools, Floats
+from evict_profile.traces.trace import About, Nodes, Reply, Trace
 
 BRANCH = 8
 """Nodes expanded a level, and children of each."""
@@ -71,45 +70,54 @@ def mix_of(name: str) -> Mix:
 def synthetic_trace(
     mix: Mix, prompts: int = 12, tokens: int = 64, context: int = 0, seed: int = 0
 ) -> Trace:
-    """A dense trace without routes and clocks: one tree at every position.
+    """A dense trace of one reply a prompt, without routes and clocks.
 
     Args:
         mix: how hard the text is.
-        prompts: replies, one each.
         tokens: of each reply.
         context: tokens in the KV cache before the first step.
         seed: of all draws.
     """
     rngs = np.random.default_rng(seed).spawn(prompts)
-    replies = tuple(
-        synthetic_reply(mix, prompt, tokens, context, rng)
-        for prompt, rng in enumerate(rngs)
-    )
+    trees = [
+        grow(rng, concentrations(rng, mix, tokens), DEPTH, NODES, mix.trust)
+        for rng in rngs
+    ]
     about = About(
         "synthetic", depth=DEPTH, topk=BRANCH, nodes=NODES, engine="synthetic"
     )
-    return Trace(about, replies)
+    return dense_trace(about, mix.name, trees, [tokens] * prompts, context)
 
 
-def synthetic_reply(
-    mix: Mix, prompt: int, tokens: int, context: int, rng: np.random.Generator
-) -> Reply:
-    """The reply to one prompt; see `synthetic_trace`."""
-    levels = draw_levels(rng, concentrations(rng, mix, tokens), mix.trust)
-    steps = tuple(_step(levels, position, context) for position in range(tokens))
-    return Reply(mix.name, prompt, 0, 0.0, steps)
-
-
-@dataclass(frozen=True)
-class DraftedLevel:
-    """Nodes drafted at one depth; arrays [positions, nodes].
-
-    `parent` counts the nodes of all levels, the first level's first; -1 is the root.
-    """
-
-    parent: Ints
-    path_prob: Floats
-    accepted: Bools
+def dense_trace(
+    about: About,
+    workload: str,
+    trees: Sequence[Nodes],
+    tokens: Sequence[int],
+    context: int,
+) -> Trace:
+    """One reply a prompt of so many tokens, with the trees at its positions."""
+    prompts, first = np.arange(len(trees)), np.cumsum([0, *map(len, trees)])
+    steps = np.cumsum([0, *tokens])
+    position = np.concatenate([np.arange(each) for each in tokens])
+    return Trace(
+        about,
+        tuple(Reply(workload, prompt) for prompt in prompts.tolist()),
+        np.repeat(prompts, tokens),
+        position,
+        context + position,
+        Nodes(
+            np.concatenate([each.step + steps[i] for i, each in enumerate(trees)]),
+            np.concatenate(
+                [
+                    np.where(each.parent >= 0, each.parent + first[i], -1)
+                    for i, each in enumerate(trees)
+                ]
+            ),
+            np.concatenate([each.path_prob for each in trees]),
+            np.concatenate([each.accepted for each in trees]),
+        ),
+    )
 
 
 def concentrations(rng: np.random.Generator, mix: Mix, tokens: int) -> Floats:
@@ -122,39 +130,55 @@ def concentrations(rng: np.random.Generator, mix: Mix, tokens: int) -> Floats:
     return np.stack([*[child] * BRANCH, none], axis=1)
 
 
-def draw_levels(
-    rng: np.random.Generator, concentration: Floats, trust: float = 1.0
-) -> list[DraftedLevel]:
-    """All nodes drafted at each position, level by level."""
-    tokens = len(concentration)
-    beam, drafted = np.full((tokens, 1), -1), 0
-    path_prob, reached = np.ones((tokens, 1)), np.ones((tokens, 1), dtype=np.bool_)
-    levels: list[DraftedLevel] = []
-    for _ in range(DEPTH):
+def grow(
+    rng: np.random.Generator,
+    concentration: Floats,
+    depth: int,
+    nodes: int,
+    trust: float = 1.0,
+) -> Nodes:
+    """A tree at each position: the nodes that any depth and width would verify.
+
+    Args:
+        concentration: of the children and of none, float64 [positions, children + 1].
+        depth: levels.
+        nodes: the most that are verified.
+    """
+    tokens, branch = len(concentration), concentration.shape[1] - 1
+    beam = np.full((tokens, 1), -1)
+    probs, reached = np.ones((tokens, 1)), np.ones((tokens, 1), dtype=np.bool_)
+    parent = np.empty((tokens, 0), np.int64)
+    path_prob, accepted = np.empty((tokens, 0)), np.empty((tokens, 0), np.bool_)
+    kept = np.zeros((tokens, branch + (depth - 1) * branch**2), np.bool_)
+    for _ in range(depth):
         # A drafter that is right more often than it says cannot be more than always.
         child = _child_probs(rng, concentration, beam.shape[1]) / max(trust, 1.0)
         hit = _pick(rng.random((tokens, beam.shape[1], 1)), trust * child)
-        level = DraftedLevel(
-            np.repeat(beam, BRANCH, axis=1),
-            (path_prob[:, :, None] * child).reshape(tokens, -1),
-            (reached[:, :, None] & hit).reshape(tokens, -1),
-        )
-        levels.append(level)
-        best = np.argsort(-level.path_prob, axis=1, kind="stable")[:, :BRANCH]
-        path_prob = np.take_along_axis(level.path_prob, best, axis=1)
-        reached = np.take_along_axis(level.accepted, best, axis=1)
-        beam, drafted = drafted + best, drafted + level.parent.shape[1]
-    return levels
+        drafted = parent.shape[1]
+        own = (probs[:, :, None] * child).reshape(tokens, -1)
+        hits = (reached[:, :, None] & hit).reshape(tokens, -1)
+        parent = np.hstack([parent, np.repeat(beam, branch, axis=1)])
+        path_prob, accepted = np.hstack([path_prob, own]), np.hstack([accepted, hits])
+        best = np.argsort(-path_prob, axis=1, kind="stable")[:, :nodes]
+        np.put_along_axis(kept, best, True, axis=1)
+        best = np.argsort(-own, axis=1, kind="stable")[:, :branch]
+        probs = np.take_along_axis(own, best, axis=1)
+        reached, beam = np.take_along_axis(hits, best, axis=1), drafted + best
+    step, column = np.nonzero(kept)
+    number = np.cumsum(kept).reshape(kept.shape) - 1
+    above = parent[step, column]
+    above = np.where(above >= 0, number[step, above], -1)
+    return Nodes(step, above, path_prob[kept], accepted[kept])
 
 
 def _child_probs(
     rng: np.random.Generator, concentration: Floats, parents: int
 ) -> Floats:
-    """Conditional probabilities, float64 [positions, parents, BRANCH]."""
-    shape = (len(concentration), parents, BRANCH + 1)
+    """Conditional probabilities, float64 [positions, parents, children]."""
+    shape = (len(concentration), parents, concentration.shape[1])
     # Concentrations near zero underflow to 0; a floor keeps 0 / 0 out.
     draws = rng.standard_gamma(concentration[:, None, :], shape) + 1e-30
-    children: Floats = draws[..., :BRANCH] / draws.sum(axis=-1, keepdims=True)
+    children: Floats = draws[..., :-1] / draws.sum(axis=-1, keepdims=True)
     return children
 
 
@@ -163,23 +187,3 @@ def _pick(uniform: Floats, child_prob: Floats) -> Bools:
     upper = np.cumsum(child_prob, axis=-1)
     picked: Bools = (uniform < upper) & (uniform >= upper - child_prob)
     return picked
-
-
-def _step(levels: list[DraftedLevel], position: int, context: int) -> Step:
-    """The nodes that any depth and width up to NODES would verify, parents first."""
-    parent, path_prob, accepted = (
-        np.concatenate([getattr(level, name)[position] for level in levels])
-        for name in ("parent", "path_prob", "accepted")
-    )
-    kept = np.zeros(len(parent), dtype=np.bool_)
-    for end in np.cumsum([level.parent.shape[1] for level in levels]):
-        kept[np.argsort(-path_prob[:end], kind="stable")[:NODES]] = True
-    # The root's index, -1, reads the last entry.
-    index = np.append(np.cumsum(kept) - 1, -1)
-    return make_step(
-        position,
-        index[parent[kept]],
-        path_prob[kept],
-        accepted[kept],
-        context=context + position,
-    )

@@ -1,15 +1,17 @@
-"""A trace in memory: replies, their draft trees, and what the target accepted.
+"""A trace in memory: replies, their steps, and the draft tree of each step.
 
 A tree recorded at every position of a reply lets a replay decode as an engine would,
 whatever it cuts: at position i it commits c tokens and goes on at i + c.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from evict_profile.config import ModelSpec
 from evict_profile.errors import TraceError
@@ -20,178 +22,104 @@ Routes = NDArray[np.int16]
 
 
 @dataclass(frozen=True, eq=False)
-class Forest:
-    """Trees end to end.
+class Nodes:
+    """The nodes of draft trees, roots excluded, tree by tree; arrays [nodes].
 
     Attributes:
-        tree: int64 [nodes], the tree of each node, non-decreasing.
-        parent: int64 [nodes], place of the parent, below the node's own; -1 the root.
-        path_prob: float64 [nodes].
+        step: the step whose tree it is, non-decreasing.
+        parent: place of the parent, below the node's own; -1 the root.
+        path_prob: product of the drafter's probabilities from the root; never above
+            the parent's.
+        accepted: the target accepted the whole path to the node.
     """
 
-    tree: Ints
+    step: Ints
     parent: Ints
     path_prob: Floats
+    accepted: Bools
+
+    def __len__(self) -> int:
+        return len(self.step)
 
     @cached_property
     def depth(self) -> Ints:
-        """Steps from the root, int64 [nodes], 1 and up."""
-        depth, above = np.ones(len(self.parent), np.int64), self.parent
-        while (inner := above >= 0).any():
-            depth += inner
-            above = np.where(inner, self.parent[above], -1)
-        return depth
+        """Levels below the root, 1 and up."""
+        return depths(self.parent)
 
     @cached_property
     def family(self) -> Ints:
-        """A number that siblings share and nobody else has, int64 [nodes]."""
-        return np.where(self.parent >= 0, self.parent, -1 - self.tree)
+        """A number that only siblings share."""
+        return np.where(self.parent >= 0, self.parent, -1 - self.step)
 
     @cached_property
     def rank(self) -> Ints:
-        """Place among the siblings by path probability, int64 [nodes], 0 the best."""
+        """Place among the siblings by path probability, 0 the best."""
         return rank_within(self.family, self.path_prob)
 
     @cached_property
-    def falling(self) -> Floats:
-        """Path probabilities with each rise above the parent cut off, float64 [nodes].
+    def place(self) -> Ints:
+        """Place among all nodes of the tree by path probability, 0 the best.
 
-        So the best nodes are closed under ancestors whatever rounding did.
+        Ties keep the recorded order, so the best nodes are closed under ancestors.
         """
-        lowered = np.minimum(self.path_prob, 1.0)
-        for level in range(2, int(self.depth.max(initial=1)) + 1):
-            here = np.flatnonzero(self.depth == level)
-            lowered[here] = np.minimum(lowered[here], lowered[self.parent[here]])
-        return lowered
+        return rank_within(self.step, self.path_prob)
+
+    @cached_property
+    def own_prob(self) -> Floats:
+        """The drafter's probability given the parent."""
+        above = np.where(self.parent >= 0, self.path_prob[self.parent], 1.0)
+        return np.minimum(self.path_prob / np.maximum(above, 1e-300), 1.0)
+
+    @cached_property
+    def parent_accepted(self) -> Bools:
+        """Whether the target accepted the path to the parent."""
+        return (self.parent < 0) | self.accepted[self.parent]
+
+    def take(self, chosen: Ints) -> "Nodes":
+        """These nodes: whole trees, each with its nodes in order; steps as they are."""
+        moved = np.arange(len(chosen)) - chosen
+        above = self.parent[chosen]
+        parent = np.where(above >= 0, above + moved, -1)
+        return Nodes(
+            self.step[chosen], parent, self.path_prob[chosen], self.accepted[chosen]
+        )
+
+
+def depths(parent: Ints) -> Ints:
+    """Levels below the root of nodes with these parents, int64 [nodes], 1 and up."""
+    depth, above = np.ones(len(parent), np.int64), parent
+    while (inner := above >= 0).any():
+        depth += inner
+        above = np.where(inner, parent[above], -1)
+    return depth
+
+
+def falling(parent: Ints, path_prob: Floats) -> Floats:
+    """Path probabilities with each rise above the parent cut off, float64 [nodes].
+
+    So the best nodes are closed under ancestors whatever rounding did.
+    """
+    lowered, depth = np.minimum(path_prob, 1.0), depths(parent)
+    for level in range(2, int(depth.max(initial=1)) + 1):
+        here = np.flatnonzero(depth == level)
+        lowered[here] = np.minimum(lowered[here], lowered[parent[here]])
+    return lowered
 
 
 @dataclass(frozen=True)
-class StageTimes:
-    """Where the time of one recorded step went.
-
-    Attributes:
-        draft_us: of each draft level, the first level first.
-        verify_us: of the target's forward over the whole tree.
-        fixed_us: of everything else: acceptance, compaction, host.
-    """
-
-    draft_us: tuple[float, ...]
-    verify_us: float
-    fixed_us: float
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One draft tree at one place of one reply; N nodes, root excluded.
-
-    Attributes:
-        position: tokens of the reply committed before it.
-        context: tokens in the target's KV cache.
-        parent: int64 [N], index of the parent, -1 the root; parents come first.
-        path_prob: float64 [N], product of drafter probabilities from the root; never
-            above the parent's.
-        depth: int64 [N], 1 and up.
-        rank: int64 [N], place among its siblings by path_prob, 0 the best.
-        accepted: bool [N], the target accepted the whole path to the node, with the
-            full tree verified.
-        routes: int16 [N + 1, layers, k], experts of the root and of each node.
-        times: None where the recorder had no clock.
-    """
-
-    position: int
-    context: int
-    parent: Ints
-    path_prob: Floats
-    depth: Ints
-    rank: Ints
-    accepted: Bools
-    routes: Routes | None = None
-    times: StageTimes | None = None
-
-    def best(self, width: int, depth: int | None = None) -> Ints:
-        """Indices of the `width` - 1 best nodes of at most that depth, best first.
-
-        Ties keep the recorded order, so the nodes are closed under ancestors.
-        """
-        order = self._order
-        if depth is not None:
-            order = order[self.depth[order] <= depth]
-        return order[: width - 1]
-
-    def committed(self, kept: Ints) -> int:
-        """Tokens that the step commits if these nodes, closed under ancestors, are
-        verified: those accepted, and one of the target's own."""
-        return 1 + int(self.accepted[kept].sum())
-
-    def union(self, kept: Ints) -> float:
-        """Distinct experts of the root and these nodes, mean over layers."""
-        if self.routes is None:
-            raise TraceError(
-                "this trace holds no routes, so its unions are unknown; record them, "
-                "or price the union with a table's activation curve"
-            )
-        rows = self.routes[np.concatenate(([0], kept + 1))]
-        layers = rows.shape[1]
-        active = np.zeros((layers, 1 + int(rows.max())), bool)
-        active[np.arange(layers)[None, :, None], rows] = True
-        return float(active.sum() / layers)
-
-    @cached_property
-    def _order(self) -> Ints:
-        return np.argsort(-self.path_prob, kind="stable")
-
-
-def make_step(
-    position: int,
-    parent: ArrayLike,
-    path_prob: ArrayLike,
-    accepted: ArrayLike,
-    context: int = 0,
-    routes: Routes | None = None,
-    times: StageTimes | None = None,
-) -> Step:
-    """A step from what cannot be derived; depth and rank are."""
-    above = np.asarray(parent, np.int64)
-    tree = np.zeros(len(above), np.int64)
-    forest = Forest(tree, above, np.asarray(path_prob, np.float64))
-    return Step(
-        position,
-        context,
-        above,
-        forest.falling,
-        forest.depth,
-        forest.rank,
-        np.asarray(accepted, bool),
-        routes,
-        times,
-    )
-
-
-@dataclass(frozen=True, eq=False)
 class Reply:
-    """One reply to one prompt; `steps` by position."""
+    """What tells a reply from the others."""
 
     workload: str
     prompt: int
-    seed: int
-    temperature: float
-    steps: tuple[Step, ...]
+    seed: int = 0
+    temperature: float = 0.0
 
-    @property
-    def dense(self) -> bool:
-        """Whether there is a tree at every position: any cut can be replayed."""
-        return all(i == step.position for i, step in enumerate(self.steps))
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the reply that its steps tell of.
-
-        A dense reply has one step a token. Another one was committed step by step,
-        and its last step committed what the full tree allowed.
-        """
-        last = self.steps[-1]
-        every = np.arange(len(last.parent))
-        return last.position + (1 if self.dense else last.committed(every))
+    def __str__(self) -> str:
+        return (
+            f"{self.workload}, prompt {self.prompt}, seed {self.seed}, "
+            f"temperature {self.temperature:g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -200,8 +128,8 @@ class About:
 
     Attributes:
         layers, experts, top_k: of the target's MoE layers; needed to read routes.
-        reference_us: the recorder's reference work, at the speed of which all its
-            clocks are told; 0 where it has none. A table's sweep may have run faster.
+        reference_us: the recorder's reference work, at whose speed all its clocks are
+            stated; 0 where it has none. A table's sweep may have run faster.
         depth, topk, nodes: levels of a draft tree, nodes expanded a level (and
             children of each), and nodes verified.
     """
@@ -223,16 +151,90 @@ class About:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Replies, ordered by workload, temperature, prompt and seed; never none."""
+    """Steps in order of their replies and positions; never none.
+
+    Attributes:
+        replies: ordered by workload, temperature, prompt and seed.
+        reply: int64 [steps], the place of each step's reply in `replies`.
+        position: int64 [steps], tokens of the reply committed before it.
+        context: int64 [steps], tokens in the target's KV cache.
+        nodes: of all steps.
+        routes: int16 [steps + nodes, layers, k], experts of each step's root and then
+            of its nodes; None where they are unknown.
+        verify_us: float64 [steps], the target's forward; None without a clock.
+    """
 
     about: About
     replies: tuple[Reply, ...]
+    reply: Ints
+    position: Ints
+    context: Ints
+    nodes: Nodes
+    routes: Routes | None = None
+    verify_us: Floats | None = None
     clocks: tuple[DraftClock, ...] = ()
 
+    def __len__(self) -> int:
+        return len(self.reply)
+
     @cached_property
+    def size(self) -> Ints:
+        """Nodes of each step, int64 [steps]."""
+        return np.bincount(self.nodes.step, minlength=len(self))
+
+    @cached_property
+    def root(self) -> Ints:
+        """The row of each step's root in `routes`, int64 [steps]."""
+        starts: Ints = np.cumsum(self.size + 1) - self.size - 1
+        return starts
+
+    @cached_property
+    def first(self) -> Ints:
+        """Each reply's first step, int64 [replies]."""
+        return np.searchsorted(self.reply, np.arange(len(self.replies)))
+
+    @cached_property
+    def end(self) -> Ints:
+        """The step behind each reply's last, int64 [replies]."""
+        return np.searchsorted(self.reply, np.arange(len(self.replies)), side="right")
+
+    @cached_property
+    def is_dense(self) -> Bools:
+        """Whether a reply has a tree at every position, bool [replies]."""
+        apart = self.position != np.arange(len(self)) - self.first[self.reply]
+        dense: Bools = np.bincount(self.reply, apart, len(self.replies)) == 0
+        return dense
+
+    @property
     def dense(self) -> bool:
-        """Whether every reply has a tree at every position."""
-        return all(reply.dense for reply in self.replies)
+        """Whether all replies are: then any cut can be replayed."""
+        return bool(self.is_dense.all())
+
+    @cached_property
+    def tokens(self) -> Ints:
+        """Tokens of each reply that its steps show, int64 [replies].
+
+        A dense reply has one step a token. Another one was committed step by step,
+        and its last step committed what the full tree allowed.
+        """
+        accepted = np.bincount(self.nodes.step, self.nodes.accepted, len(self))
+        last = self.end - 1
+        committed = np.where(self.is_dense, 1, 1 + accepted[last].astype(np.int64))
+        return self.position[last] + committed
+
+    @cached_property
+    def prompts(self) -> tuple[tuple[str, int], ...]:
+        """The prompts, each a workload and a number, sorted."""
+        return tuple(sorted({(each.workload, each.prompt) for each in self.replies}))
+
+    @cached_property
+    def prompt(self) -> Ints:
+        """The place in `prompts` of each reply's, int64 [replies].
+
+        Replies to one prompt share it, whatever their seeds and temperatures.
+        """
+        place = {prompt: i for i, prompt in enumerate(self.prompts)}
+        return np.array([place[each.workload, each.prompt] for each in self.replies])
 
     @property
     def workloads(self) -> tuple[str, ...]:
@@ -244,43 +246,67 @@ class Trace:
         """Temperatures, ascending."""
         return tuple(sorted({reply.temperature for reply in self.replies}))
 
-    @property
-    def steps(self) -> Sequence[Step]:
-        """All steps, reply by reply."""
-        return [step for reply in self.replies for step in reply.steps]
+    def take(self, steps: Ints) -> "Trace":
+        """These steps in this order; replies that have none of them are left out."""
+        size, numbers = self.size[steps], np.arange(len(steps))
+        first = (np.cumsum(self.size) - self.size)[steps]
+        nodes = self.nodes.take(ranges(first, size))
+        kept, reply = np.unique(self.reply[steps], return_inverse=True)
+        rows = ranges(self.root[steps], size + 1)
+        return replace(
+            self,
+            replies=tuple(self.replies[place] for place in kept),
+            reply=reply,
+            position=self.position[steps],
+            context=self.context[steps],
+            nodes=replace(nodes, step=np.repeat(numbers, size)),
+            routes=None if self.routes is None else self.routes[rows],
+            verify_us=None if self.verify_us is None else self.verify_us[steps],
+        )
 
     def part(self, index: int, count: int) -> "Trace":
         """Every `count`-th prompt from `index` on, of each workload.
 
         What is learnt on one part and judged on another is judged on unseen text.
         """
-        kept = tuple(r for r in self.replies if r.prompt % count == index)
-        if not kept:
+        kept = np.array([reply.prompt % count == index for reply in self.replies])
+        if not kept.any():
             raise TraceError(
                 f"part {index + 1}/{count} of this trace holds no prompt; it has "
-                f"{len({(r.workload, r.prompt) for r in self.replies})} in all"
+                f"{len(self.prompts)} in all"
             )
-        return replace(self, replies=kept)
+        return self.take(np.flatnonzero(kept[self.reply]))
 
     def only(
-        self, workload: str | None = None, temperature: float | None = None
+        self, workloads: Collection[str] = (), temperatures: Collection[float] = ()
     ) -> "Trace":
-        """The replies of one workload, of one temperature, or of both."""
-        kept = tuple(
-            reply
-            for reply in self.replies
-            if workload in (None, reply.workload)
-            and temperature in (None, reply.temperature)
-        )
-        if not kept:
-            there = {f"{r.workload} at {r.temperature:g}" for r in self.replies}
-            asked = [f"of workload {workload}"] * (workload is not None)
-            asked += [f"at temperature {temperature}"] * (temperature is not None)
-            raise TraceError(
-                f"the trace holds no reply {' '.join(asked)}; it holds "
-                f"{', '.join(sorted(there))}"
-            )
-        return replace(self, replies=kept)
+        """The replies of these workloads at these temperatures; none means all."""
+        kept = np.zeros(len(self.replies), bool)
+        every: list[Any] = [None]
+        for workload, temperature in product(workloads or every, temperatures or every):
+            own = [
+                workload in (None, reply.workload)
+                and temperature in (None, reply.temperature)
+                for reply in self.replies
+            ]
+            if not any(own):
+                there = {f"{r.workload} at {r.temperature:g}" for r in self.replies}
+                asked = [f"of workload {workload}"] if workload else []
+                if temperature is not None:
+                    asked.append(f"at temperature {temperature:g}")
+                raise TraceError(
+                    f"the trace holds no reply {' '.join(asked)}; it holds "
+                    f"{', '.join(sorted(there))}"
+                )
+            kept |= own
+        return self.take(np.flatnonzero(kept[self.reply]))
+
+
+def ranges(first: Ints, size: Ints) -> Ints:
+    """`size` consecutive numbers from each `first` on, end to end."""
+    before = np.cumsum(size) - size
+    numbers: Ints = np.arange(int(size.sum())) + np.repeat(first - before, size)
+    return numbers
 
 
 def check_same_model(about: About, model: ModelSpec, noun: str = "trace") -> None:
@@ -310,7 +336,7 @@ def check_one_temperature(trace: Trace) -> None:
 
 def check_trees(trace: Trace) -> None:
     """Check that a trace holds draft nodes."""
-    if not any(len(step.parent) for step in trace.steps):
+    if not len(trace.nodes):
         raise TraceError(
             "the trace holds no draft node, only plain steps; record while drafting"
         )

@@ -1,7 +1,6 @@
 """Acceptance comes to the same lengths in whatever form it is told."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,7 @@ from evict_profile.advice.acceptance import (
 )
 from evict_profile.errors import ConfigError
 from evict_profile.traces import load_traces
+from tests.traces.steps import make_nodes, replies_of
 from tests.traces.synthetic import Plan, make_table, write_trace
 
 
@@ -250,10 +250,10 @@ class TestTrace:
         trace = load_traces(path)
         for found, way in ((chain, 2), (tree, 2)):
             tokens = steps = 0
-            for reply in trace.replies:
+            for steps_of_reply in replies_of(trace):
                 place = 0
-                while place < len(reply.steps):
-                    step = reply.steps[place]
+                while place < len(steps_of_reply):
+                    step = steps_of_reply[place]
                     kept = step.best(int(found.width[way]))
                     if found.kind == "chain":
                         first = list(np.flatnonzero(step.rank == 0))
@@ -304,10 +304,9 @@ class TestTrace:
 
     def test_the_best_children_are_the_chain(self):
         """Rank 0 below rank 0, from the root on."""
-        step = SimpleNamespace(
-            parent=np.array([-1, -1, 0, 0]), rank=np.array([0, 1, 1, 0])
-        )
-        assert best_children(step).tolist() == [0, 3]
+        chance = [0.6, 0.3, 0.2, 0.3]
+        nodes = make_nodes(([-1, -1, 0, 0], chance, [False] * 4))
+        assert best_children(nodes).tolist() == [True, False, False, True]
 
 
 def test_published_lengths_fall_at_the_end():

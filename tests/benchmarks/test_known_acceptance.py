@@ -47,7 +47,9 @@ def test_a_trial_of_every_prompt_tells_the_truth():
 def test_a_prompt_drawn_twice_is_two_prompts():
     trace = drawn(population(SHORT, 3, seed=0), np.array([2, 0, 2]))
     assert [reply.prompt for reply in trace.replies] == [0, 1, 2]
-    assert trace.replies[0].steps is trace.replies[2].steps
+    first, _, again = (trace.part(prompt, 3) for prompt in range(3))
+    assert np.array_equal(first.nodes.path_prob, again.nodes.path_prob)
+    assert np.array_equal(first.routes, again.routes)
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.name)
@@ -55,18 +57,16 @@ def test_populations_are_whole(text):
     """Trees no deeper than is drafted, ancestors there, routes for every token."""
     trace = population(text, 4, seed=0)
     assert trace.dense
-    for step in trace.steps:
-        assert step.depth.max() <= ABOUT.depth
-        assert np.all(step.parent < np.arange(len(step.parent)))
-        assert step.routes is not None
-        assert len(step.routes) == 1 + len(step.parent)
+    assert trace.nodes.depth.max() == ABOUT.depth
+    assert np.all(trace.nodes.parent < np.arange(len(trace.nodes)))
+    assert len(trace.routes) == len(trace) + len(trace.nodes)
 
 
 @pytest.mark.parametrize(
     ("study", "numbers"),
     [
         ("batch 4", ("best adaptive x best fixed", "is sure to adapt")),
-        ("calibrate", ("ECE, raw", "log loss", "U(t), batch 4")),
+        ("calibrate", ("Brier, raw", "U(t), batch 4")),
     ],
 )
 def test_a_study_is_judged_and_kept(study, numbers, tmp_path, capsys):

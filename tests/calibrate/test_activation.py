@@ -15,7 +15,8 @@ from evict_profile.calibrate.activation import (
 )
 from evict_profile.config import load_model
 from evict_profile.records import replace
-from tests.traces.synthetic import Plan, make_trace, without
+from tests.traces.steps import replies_of, steps_of
+from tests.traces.synthetic import Plan, make_trace
 
 PLAN = Plan(prompts=8, tokens=10)
 
@@ -48,25 +49,27 @@ def test_equals_counting_sets(tokens, layers, top_k, seed):
 
 def test_one_tree_activates_as_its_steps_say(trace):
     """U at width n is the union of the n - 1 best nodes and the root."""
-    step, width = trace.steps[5], tree_width(trace)
-    union = union_by_tokens(kept_order([step], width), trace.about.experts)
+    step, width = list(steps_of(trace))[5], tree_width(trace)
+    union = union_by_tokens(kept_order(trace, np.array([5])), trace.about.experts)
     for n in range(1, width + 1):
         assert union[n] == pytest.approx(step.union(step.best(n)))
 
 
 def test_batch_one_is_the_mean_over_steps(trace, activations):
     for n in (1, 2, 8, 25):
-        mean = np.mean([step.union(step.best(n)) for step in trace.steps])
+        mean = np.mean([step.union(step.best(n)) for step in steps_of(trace)])
         assert activations[1].union[n] == pytest.approx(mean)
 
 
 def test_batches_start_with_their_roots(trace):
     """Then nodes of all requests compete by path probability."""
-    steps = trace.steps[0], trace.steps[37], trace.steps[90]
-    order = kept_order(steps, width=4)
+    trace = replace(trace, about=replace(trace.about, nodes=3))
+    rows = np.array([0, 90, 37])
+    every = list(steps_of(trace))
+    steps = [every[row] for row in rows]
+    order = kept_order(trace, rows)
     assert len(order) == 3 * 4
     for place, step in enumerate(steps):
-        assert step.routes is not None
         assert np.array_equal(order[place], step.routes[0])
     pool = [
         (-step.path_prob[i], which, tuple(np.ravel(step.routes[1 + i])))
@@ -95,8 +98,8 @@ def test_intervals_are_those_of_means_over_prompts(trace, activations):
     """Prompts of as many steps: of the mean of their means, by Student's t."""
     means = np.array(
         [
-            np.mean([step.union(step.best(8)) for step in reply.steps])
-            for reply in trace.replies
+            np.mean([step.union(step.best(8)) for step in steps])
+            for steps in replies_of(trace)
         ]
     )
     told = activations[1].at(8)
@@ -125,7 +128,7 @@ def test_batches_beyond_the_replies_are_left_out():
 
 
 def test_without_routes_there_is_none(trace):
-    assert measure_activation(without(trace, routes=None)) is None
+    assert measure_activation(replace(trace, routes=None)) is None
 
 
 def test_table_goes_on_beyond_one_tree(activations):
@@ -146,5 +149,4 @@ def test_trees_end_at_the_nodes_recorded(trace):
     """With the engine's limit unknown, the largest tree says it."""
     assert tree_width(trace) == 25
     unknown = replace(trace, about=replace(trace.about, nodes=0))
-    most = max(len(step.parent) for step in trace.steps)
-    assert tree_width(unknown) == most + 1
+    assert tree_width(unknown) == trace.size.max() + 1

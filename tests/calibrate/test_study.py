@@ -5,13 +5,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from evict_profile.calibrate.acceptance import MOST_KNOTS, nodes_of
+from evict_profile.calibrate.acceptance import MOST_KNOTS
 from evict_profile.calibrate.study import (
     as_acceptance,
     calibrate,
     calibrated_table,
     check_prices,
-    drafting_of,
     study,
 )
 from evict_profile.cost_model import ForwardCost, HingeCost, Shape, Term
@@ -25,6 +24,7 @@ from evict_profile.table import CostTable
 from evict_profile.traces.schema import NEEDED
 from tests.command import evict
 from tests.report.pages import check_page
+from tests.traces.steps import steps_of
 from tests.traces.synthetic import (
     DRAFT_US,
     EXPERT_US,
@@ -34,7 +34,6 @@ from tests.traces.synthetic import (
     TOKEN_US,
     Plan,
     make_trace,
-    without,
     write_trace,
 )
 
@@ -73,7 +72,7 @@ def trace():
 
 @pytest.fixture(scope="module")
 def overconfident(trace):
-    return calibrate(nodes_of(trace.replies))
+    return calibrate(trace)
 
 
 @pytest.fixture(scope="module")
@@ -174,12 +173,6 @@ def test_prices_are_read_at_the_measured_activation(found, table):
     assert after[-1] < 0.99 * before[-1]
 
 
-def test_errors_are_told_for_each_workload(found):
-    assert set(found.by_workload) == {"code", "prose"}
-    sizes = found.calibrated.held_out.nodes.prompt
-    assert set(sizes) == set(range(12))
-
-
 def test_the_page_is_whole(found, table):
     text = page(found, calibrated_table(found, table))
     check_page(text)
@@ -191,21 +184,20 @@ def test_the_page_is_whole(found, table):
 def test_a_curve_pays_where_the_drafter_promises_too_much(overconfident):
     assert overconfident.chosen == "isotonic"
     errors = overconfident.errors
-    assert errors[overconfident.chosen].ece.value < errors["raw"].ece.value / 3
+    assert errors[overconfident.chosen].ece < errors["raw"].ece / 3
     assert errors["raw"].excess_brier.low > 0.0
 
 
 def test_a_calibrated_drafter_is_hardly_changed():
     plan = Plan(prompts=10, tokens=30, trust=1.0)
-    nodes = nodes_of(make_trace(plan).replies)
-    chance = calibrate(nodes).curves(nodes)
-    assert np.abs(chance - nodes.path_prob).mean() < 0.02
+    trace = make_trace(plan)
+    chance = calibrate(trace).curves(trace.nodes)
+    assert np.abs(chance - trace.nodes.path_prob).mean() < 0.02
 
 
 def test_table_holds_both_errors_and_one_row(overconfident):
-    acceptance = as_acceptance(
-        overconfident, "made up", 7, np.array([1 / 3, 1 / 3, 1 / 3])
-    )
+    thirds = replace(overconfident, per_rank=np.array([1 / 3, 1 / 3, 1 / 3]))
+    acceptance = as_acceptance(thirds, "made up", 7)
     assert (acceptance.workload, acceptance.steps) == ("made up", 7)
     assert len(acceptance.acceptances) == 1
     assert set(acceptance.held_out) == {"raw", "calibrated"}
@@ -216,13 +208,13 @@ def test_table_holds_both_errors_and_one_row(overconfident):
 def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
     trace, overconfident
 ):
-    nodes = nodes_of(trace.replies)
-    table = as_acceptance(overconfident, "made up", 7, np.array([0.5])).conditional
+    nodes = trace.nodes
+    table = as_acceptance(overconfident, "made up", 7).conditional
     assert table is not None
     assert len(table.scores) <= MOST_KNOTS
     scorer = ConditionalScorer(table)
     chance, start = overconfident.conditional(nodes), 0
-    for step in trace.steps:
+    for step in steps_of(trace):
         (own,) = scorer.on_cpu(step.path_prob[None], step.parent[None])
         np.testing.assert_allclose(own, chance[start : start + len(own)], atol=1e-9)
         start += len(own)
@@ -241,22 +233,20 @@ def test_prices_are_held_against_the_traces_clocks(timed, share, error, says):
     layers = HingeCost(TERMS, SYNTHETIC.layers.us_per_unit * share)
     check = check_prices(timed, replace(SYNTHETIC, layers=layers), 1.0)
     assert check is not None
-    assert (check.holds, check.steps) == (error == 0.0, len(timed.steps))
+    assert check.holds == (error == 0.0)
     assert check.error.median == pytest.approx(error, abs=1e-5)
     assert check.ratio == pytest.approx(1.0 / share)
     assert says in str(check)
 
 
-def test_without_clocks_there_is_nothing_to_check(timed):
-    blind = replace(without(timed, times=None), clocks=())
-    assert check_prices(blind, SYNTHETIC, 1.0) is None
-    assert drafting_of(blind, "made up", 1.0) is None
+def test_without_clocks_there_is_nothing_to_check(found, table):
+    blind = replace(found.trace, verify_us=None, clocks=())
+    assert (study(blind, table).prices, study(blind, table).drafting) == (None, None)
 
 
-def test_drafting_is_the_engines_clock(timed):
-    times = drafting_of(timed, "made up", 1.0)
-    assert times is not None
-    assert (times.workload, times.engine) == ("made up", "synthetic 1")
+def test_drafting_is_the_engines_clock(found):
+    times = found.drafting
+    assert (times.workload, times.engine) == (NAME, "synthetic 1")
     assert [clock.batch for clock in times.batches] == [1, 4]
     alone = times.batches[0]
     assert alone.draft_us == pytest.approx([DRAFT_US * depth for depth in range(5)])

@@ -5,19 +5,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evict_profile.cost_model import padded_tokens
-from evict_profile.traces import Reply
+from tests.traces.steps import replies_of
 
 
 @dataclass
 class Slot:
     """A request: a reply, and how much of it is there."""
 
-    reply: Reply
+    steps: list
+    tokens: int
     number: int = 0
 
     @property
     def step(self):
-        return self.reply.steps[self.number]
+        return self.steps[self.number]
 
 
 @dataclass
@@ -32,15 +33,15 @@ class Tally:
 
 def slow_simulate(trace, policy, table, batch, seed):
     order = np.random.default_rng(seed).permutation(len(trace.replies)).tolist()
-    tally = Tally()
+    tally, replies = Tally(), replies_of(trace)
 
     def next_slot():
         number = order[len(tally.taken) % len(order)]
         tally.taken.append(number)
-        return Slot(trace.replies[number])
+        return Slot(replies[number], int(trace.tokens[number]))
 
     slots = [next_slot() for _ in range(batch)]
-    wanted = sum(reply.tokens for reply in trace.replies)
+    wanted = sum(trace.tokens)
     while tally.tokens < wanted:
         _one_step(trace, slots, policy, table, tally)
         slots = [slot if slot.number >= 0 else next_slot() for slot in slots]
@@ -74,16 +75,16 @@ def _one_step(trace, slots, policy, table, tally):
     tally.verified += tokens
     tally.unions.append(union)
     for slot, gained in zip(slots, committed, strict=True):
-        tally.tokens += min(gained, slot.reply.tokens - slot.step.position)
+        tally.tokens += min(gained, slot.tokens - slot.step.position)
         slot.number = _after(trace, slot, gained)
 
 
 def _after(trace, slot, gained):
     position = slot.step.position + gained
-    if position >= slot.reply.tokens:
+    if position >= slot.tokens:
         return -1
     number = position if trace.dense else slot.number + 1
-    return number if number < len(slot.reply.steps) else -1
+    return number if number < len(slot.steps) else -1
 
 
 def _show(asked, steps, before, nodes, depth):
@@ -94,7 +95,7 @@ def _show(asked, steps, before, nodes, depth):
         groups = {p: [n for n in sorted(best) if step.parent[n] == p] for p in parents}
         held = {p: group for p, group in groups.items() if group}
         # Families in the order in which they were recorded.
-        families.append(sorted(held.items(), key=lambda item: item[1][0]))
+        families.append(sorted(held.items(), key=lambda item: min(item[1])))
     most = max(1, *map(len, families))
     ranks = max([1, *(len(group) for each in families for _, group in each)])
     prob = np.zeros((len(steps), most, ranks))
@@ -105,7 +106,8 @@ def _show(asked, steps, before, nodes, depth):
         for family, (above, group) in enumerate(each):
             reached = 1.0 if above < 0 else step.path_prob[above]
             parent[row, family] = before[row].index(above)
-            for rank, node in enumerate(group):
+            best_first = sorted(group, key=lambda n: -step.path_prob[n])
+            for rank, node in enumerate(best_first):
                 prob[row, family, rank] = step.path_prob[node] / reached
                 places[family * ranks + rank] = node
         shown.append(places)
@@ -114,12 +116,12 @@ def _show(asked, steps, before, nodes, depth):
 
 
 def _union(steps, kept):
-    layers = steps[0].routes.shape[1]  # type: ignore[union-attr]
+    layers = steps[0].routes.shape[1]
     active: list[set[int]] = [set() for _ in range(layers)]
     for step, nodes in zip(steps, kept, strict=True):
         for node in [0, *(nodes + 1)]:
             for layer in range(layers):
-                active[layer] |= set(step.routes[node, layer].tolist())  # type: ignore[index]
+                active[layer] |= set(step.routes[node, layer].tolist())
     return sum(map(len, active)) / layers
 
 

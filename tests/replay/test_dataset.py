@@ -1,47 +1,56 @@
-"""A trace laid out says what the trace says."""
+"""A trace laid out shows what the trace shows."""
 
 import numpy as np
 import pytest
 
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
+from tests.traces.steps import steps_of
 from tests.traces.synthetic import ABOUT, Plan, make_trace
 
 
+@pytest.fixture(scope="module")
+def steps(trace):
+    return list(steps_of(trace))
+
+
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_a_level_holds_what_is_among_the_best_when_drafting_ends_there(
-    trace, arrays, depth
+def test_a_level_is_what_is_among_the_best_when_drafting_ends_there(
+    trace, arrays, steps, depth
 ):
-    level = arrays.levels[depth - 1]
-    for step, nodes in zip(trace.steps, level.node, strict=True):
+    level, first = arrays.levels[depth - 1], np.cumsum(trace.size) - trace.size
+    for step, nodes, start in zip(steps, level.node, first, strict=True):
         best = step.best(ABOUT.nodes + 1, depth)
-        shown = sorted(nodes[nodes >= 0].tolist())
+        shown = sorted((nodes[nodes >= 0] - start).tolist())
         assert shown == sorted(best[step.depth[best] == depth].tolist())
 
 
-def test_families_tell_path_probabilities(trace, arrays):
-    """Each node's is its parent's times its own given the parent, best first."""
-    for row, step in enumerate(trace.steps):
-        above = np.ones(1)
-        for level in arrays.levels:
-            prob, nodes = level.prob[row], level.node[row]
-            assert np.all(np.diff(prob, axis=1) <= 1e-12)
-            places = [0] if level.parent is None else level.parent[row]
-            above = (above[places][:, None] * prob).ravel()
-            np.testing.assert_allclose(
-                above, np.where(nodes >= 0, step.path_prob[nodes], 0.0)
-            )
+def test_path_probabilities_are_the_products_of_a_levels_own(trace, arrays):
+    """Siblings best first, families in the order of their first nodes."""
+    above = np.ones((len(trace), 1))
+    for level in arrays.levels:
+        assert np.all(np.diff(level.prob, axis=2) <= 1e-12)
+        if level.parent is not None:
+            above = np.take_along_axis(above, level.parent, axis=1)
+        above = (above[..., None] * level.prob).reshape(len(trace), -1)
+        told = np.where(level.node >= 0, trace.nodes.path_prob[level.node], 0.0)
+        np.testing.assert_allclose(above, told)
+        count = level.prob.shape[2]
+        node = level.node.reshape(len(trace), -1, count)
+        first = np.where(node >= 0, node, len(trace.nodes)).min(axis=2)
+        assert np.all((np.diff(first, axis=1) > 0) | (first[:, 1:] == len(trace.nodes)))
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_drafted_trees_are_their_levels(trace, arrays, depth):
-    trees = arrays.drafted(depth)
-    for row, step in enumerate(trace.steps):
+def test_drafted_trees_are_their_levels(trace, arrays, steps, depth):
+    trees, first = arrays.drafted(depth), np.cumsum(trace.size) - trace.size
+    for row, step in enumerate(steps):
         levels = (level.node[row] for level in arrays.levels[:depth])
         nodes = np.concatenate([np.empty(0, int), *levels])
+        own = np.where(nodes >= 0, nodes - first[row], -1)
         accepted = trees.accepted[row]
-        assert accepted.tolist() == [n >= 0 and bool(step.accepted[n]) for n in nodes]
-        assert (trees.expert_row[row] == arrays.root[row] + 1 + nodes).all()
+        assert accepted.tolist() == [n >= 0 and bool(step.accepted[n]) for n in own]
+        assert (trees.expert_row[row] == arrays.root[row] + 1 + own).all()
 
 
 @pytest.mark.parametrize("experts", [16, 64, 100])
@@ -50,9 +59,9 @@ def test_unions_are_those_of_the_steps(experts):
     about = replace(ABOUT, experts=experts)
     trace = make_trace(Plan(prompts=1, tokens=8, about=about))
     arrays = TraceArrays(trace)
-    for row, step in enumerate(trace.steps):
-        nodes = arrays.levels[0].node[row]
-        best = nodes[nodes >= 0]
+    for row, step in enumerate(steps_of(trace)):
+        shown = arrays.levels[0].node[row]
+        best = shown[shown >= 0] - (np.cumsum(trace.size) - trace.size)[row]
         places = np.append(arrays.root[row], arrays.drafted(1).expert_row[row])
         assert arrays.union(places) == pytest.approx(step.union(best))
 
@@ -64,13 +73,7 @@ def test_steps_lead_to_the_tree_where_the_tokens_end(arrays):
     assert ahead.tolist() == [first + 3, -1, last, -1]
 
 
-def test_prompts_of_two_workloads_are_different_prompts(arrays):
-    assert len(arrays.prompts) == len(set(arrays.prompts)) == 10
-    assert len(set(arrays.prompt.tolist())) == 10
-
-
-def test_depth_and_nodes_are_found_out_where_nobody_said(trace):
+def test_depth_and_nodes_are_found_where_nobody_said(trace):
     unsaid = replace(trace, about=replace(trace.about, depth=0, nodes=0))
     found = TraceArrays(unsaid)
-    assert found.depth == 4
-    assert found.nodes == max(len(step.parent) for step in trace.steps)
+    assert (found.depth, found.nodes) == (4, trace.size.max())

@@ -39,16 +39,13 @@ def test_what_is_kept_is_closed_and_no_padding(trace, arrays, table, name):
     policy = policies(table)[name]()
     for depth in (1, policy.depth):
         held = np.concatenate([x.node for x in arrays.levels[:depth]], axis=1)
-        for row in range(0, len(trace.steps) - 2, 7):
+        for row in range(0, len(trace) - 2, 7):
             rows = np.arange(row, row + 3)
             step = shown(policy, *(x.of(rows) for x in arrays.levels[:depth]))
             kept = step.keep()
             assert not kept[held[rows] < 0].any()
-            for own, mask, places in zip(
-                trace.steps[row : row + 3], kept, held[rows], strict=True
-            ):
-                nodes = set(places[mask].tolist())
-                assert {int(own.parent[node]) for node in nodes} <= nodes | {-1}
+            nodes = set(held[rows][kept].tolist())
+            assert {int(trace.nodes.parent[node]) for node in nodes} <= nodes | {-1}
             policy.observe(3, 5000.0)
 
 

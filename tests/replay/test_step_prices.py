@@ -8,7 +8,6 @@ from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.simulate import StepPrices
 from evict_profile.table import DraftClock, Drafting
-from tests.traces.synthetic import without
 
 
 def test_verification_is_the_fits_price_of_what_ran(table, arrays):
@@ -65,12 +64,12 @@ def test_without_any_clocks_drafting_takes_what_advise_assumes(bare_table, trace
 
 def test_uniform_routing_is_said_where_a_trace_has_no_routes(bare_table, trace):
     for routes, said in (({"routes": None}, True), ({}, False)):
-        prices = StepPrices(bare_table, TraceArrays(without(trace, **routes)), 1)
+        prices = StepPrices(bare_table, TraceArrays(replace(trace, **routes)), 1)
         assert any("routing is uniform" in each for each in prices.caveats) == said
 
 
 def test_without_routes_the_union_is_the_activation_curves(table, trace):
-    prices = StepPrices(table, TraceArrays(without(trace, routes=None)), 1)
+    prices = StepPrices(table, TraceArrays(replace(trace, routes=None)), 1)
     price = prices.step(np.array([0]), np.arange(1, 4), 2)
     assert price.union == pytest.approx(table.activation.union[4])
     assert any("no routes" in caveat for caveat in prices.caveats)

@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 
 from evict_profile.records import replace, to_mapping
-from evict_profile.traces.record import ReplyKey
+from evict_profile.traces import Reply
 from runners.protocol import Refusal, serve
 from tests.traces.synthetic import ABOUT, Plan, make_clock, reply_steps
 
@@ -78,7 +78,7 @@ class Service:
         return to_mapping(make_clock(self.about, ask["batch"]))
 
     def trace(self, ask):
-        key = ReplyKey(ask["workload"], ask["prompt"], ask["seed"], ask["temperature"])
+        key = Reply(ask["workload"], ask["prompt"], ask["seed"], ask["temperature"])
         journal(str(key))
         time.sleep(float(os.environ.get("FAKE_SLEEP", "0")))
         steps = reply_steps(Plan(tokens=ask["tokens"], about=self.about), key)

@@ -1,11 +1,8 @@
-"""Made-up traces whose truth is known: dense replies, trees drafted as EAGLE-2 drafts.
+"""Made-up traces as files, whose truth is known: trees of `traces.synthetic`.
 
-A node's children share a Dirichlet draw; child r is the right one with `trust` times
-the probability that the drafter gave it, or none is. So a node at depth d is accepted
-with `trust ** d` times its path probability.
-
-A token wakes the experts of largest score: a popularity that all tokens of a reply
-share, plus the token's own taste. So unions grow less than uniform routing's.
+A node at depth d is accepted with `trust ** d` times its path probability. A token
+activates the experts of largest score: a popularity that all tokens of a reply share,
+plus the token's own. So unions grow less than uniform routing's.
 """
 
 import base64
@@ -18,10 +15,11 @@ import pyarrow.parquet as pq
 
 from evict_profile.records import replace
 from evict_profile.table import DraftClock
-from evict_profile.traces import About
+from evict_profile.traces import About, Reply
 from evict_profile.traces.load import trace_of
-from evict_profile.traces.record import ReplyKey, trace_rows
+from evict_profile.traces.record import trace_rows
 from evict_profile.traces.schema import TRACE, route_type
+from evict_profile.traces.synthetic import grow
 
 Message = dict[str, Any]
 
@@ -66,20 +64,11 @@ class Plan:
             for temperature in self.temperatures:
                 for prompt in range(self.prompts):
                     for seed in range(self.seeds if temperature else 1):
-                        yield ReplyKey(workload, prompt, seed, temperature)
+                        yield Reply(workload, prompt, seed, temperature)
 
 
 def make_trace(plan=None):
     return trace_of(make_table(plan or Plan()), "synthetic")
-
-
-def without(trace, **nothing):
-    """The same steps without their routes, or their times."""
-    replies = (
-        replace(reply, steps=tuple(replace(step, **nothing) for step in reply.steps))
-        for reply in trace.replies
-    )
-    return replace(trace, replies=tuple(replies))
 
 
 def write_trace(path, plan=None):
@@ -102,78 +91,38 @@ def make_clock(about, batch):
 def reply_steps(plan, key):
     """Steps of one reply, as a runner answers them; the same for the same key."""
     name = f"{plan.seed} {key.workload} {key.prompt} {key.seed} {key.temperature}"
-    rng = np.random.default_rng(list(name.encode()))
+    rng, about = np.random.default_rng(list(name.encode())), plan.about
     # Easy replies have small concentrations, so that most mass is on one child.
     child = rng.choice([0.05, 0.3]) if key.workload == "prose" else 0.05
-    router = Router(plan.about, rng)
-    return [_step(plan, rng, router, at, child) for at in range(plan.tokens)]
-
-
-class Router:
-    """Experts of tokens; the popular ones are the reply's."""
-
-    def __init__(self, about, rng):
-        self.about = about
-        shape = (about.layers, about.experts)
-        self.popularity = 1.5 * rng.gumbel(size=shape)
-        self.taste = rng.gumbel(size=(VOCABULARY, *shape))
-
-    def routes(self, tokens):
-        """Experts [tokens, layers, top_k]."""
-        score = self.popularity + self.taste[np.asarray(tokens)]
-        best = np.argpartition(-score, self.about.top_k - 1, axis=-1)
-        chosen: np.ndarray = best[..., : self.about.top_k]
-        return chosen.astype(route_type(self.about.experts))
-
-
-def _step(plan, rng, router, position, child):
-    parent, path_prob, accepted = _draft(plan, rng, child)
-    tokens = rng.integers(VOCABULARY, size=len(parent) + 1)
-    routes = router.routes(tokens)
-    union = np.mean([len(np.unique(layer)) for layer in routes.swapaxes(0, 1)])
-    verify_us = EXPERT_US * (union - plan.about.top_k) + TOKEN_US * len(parent)
-    return {
-        "position": position,
-        "context": 128 + position,
-        "parent": parent.tolist(),
-        "token": tokens[1:].tolist(),
-        "path_prob": path_prob.tolist(),
-        "accepted": accepted.tolist(),
-        "routes": base64.b64encode(routes.tobytes()).decode(),
-        "draft_us": [DRAFT_US] * plan.about.depth,
-        "verify_us": float(PLAIN_US + verify_us),
-        "fixed_us": FIXED_US,
-    }
-
-
-def _draft(plan, rng, child):
-    """Parent, path probability and acceptance of what any depth up to D and width up
-    to N would verify; each level expands its best `topk` into `topk` children."""
-    topk, beam = plan.about.topk, np.array([-1])
-    parent, depth, path_prob, accepted = (
-        np.empty(0, kind) for kind in (int, int, np.float32, bool)
+    concentration = np.full((plan.tokens, about.topk + 1), child)
+    nodes = grow(rng, concentration, about.depth, about.nodes, plan.trust)
+    shape = (about.layers, about.experts)
+    popularity, own = (
+        1.5 * rng.gumbel(size=shape),
+        rng.gumbel(size=(VOCABULARY, *shape)),
     )
-    for level in range(1, plan.about.depth + 1):
-        draws = rng.dirichlet([child] * (topk + 1), len(beam)) + 1e-6
-        shares = np.sort(draws[:, :topk])[:, ::-1] / draws.sum(axis=1, keepdims=True)
-        upper, drawn = (
-            np.cumsum(plan.trust * shares, axis=1),
-            rng.random((len(beam), 1)),
+    size = np.bincount(nodes.step, minlength=plan.tokens)
+    ends = np.cumsum(size)
+    steps = []
+    for position, (end, count) in enumerate(zip(ends, size, strict=True)):
+        tree = slice(end - count, end)
+        tokens = rng.integers(VOCABULARY, size=count + 1)
+        best = np.argsort(-(popularity + own[tokens]), axis=-1)[..., : about.top_k]
+        routes = best.astype(route_type(about.experts))
+        union = np.mean([len(np.unique(layer)) for layer in routes.swapaxes(0, 1)])
+        verify_us = EXPERT_US * (union - about.top_k) + TOKEN_US * count
+        steps.append(
+            {
+                "position": position,
+                "context": 128 + position,
+                "parent": np.maximum(nodes.parent[tree] - tree.start, -1).tolist(),
+                "token": tokens[1:].tolist(),
+                "path_prob": nodes.path_prob[tree].astype(np.float32).tolist(),
+                "accepted": nodes.accepted[tree].tolist(),
+                "routes": base64.b64encode(routes.tobytes()).decode(),
+                "draft_us": [DRAFT_US] * about.depth,
+                "verify_us": float(PLAIN_US + verify_us),
+                "fixed_us": FIXED_US,
+            }
         )
-        hit = (drawn < upper) & (drawn >= upper - plan.trust * shares)
-        # The root's index, -1, reads the last entry.
-        above = np.append(path_prob, np.float32(1.0))[beam, None]
-        reached = np.append(accepted, True)[beam, None]
-        first = len(parent)
-        parent = np.append(parent, np.repeat(beam, topk))
-        depth = np.append(depth, np.full(hit.size, level))
-        path_prob = np.append(path_prob, above * shares.astype(np.float32))
-        accepted = np.append(accepted, reached & hit)
-        beam = first + np.argsort(-path_prob[first:], kind="stable")[:topk]
-    best = np.argsort(-path_prob, kind="stable")
-    levels = range(1, plan.about.depth + 1)
-    reaching = [best[depth[best] <= level][: plan.about.nodes] for level in levels]
-    kept = np.unique(np.concatenate(reaching))
-    place = np.full(len(parent) + 1, -1)
-    place[kept] = np.arange(len(kept))
-    return place[parent[kept]], path_prob[kept], accepted[kept]
+    return steps

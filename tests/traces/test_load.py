@@ -16,34 +16,29 @@ from hypothesis import strategies as st
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.records import replace
 from evict_profile.table import DraftClock
-from evict_profile.traces import StageTimes, load_traces
+from evict_profile.traces import Reply, load_traces
 from evict_profile.traces.load import trace_of
-from evict_profile.traces.record import ReplyKey, trace_rows
+from evict_profile.traces.record import trace_rows
 from evict_profile.traces.schema import NEEDED, TIMES, TRACE
-from evict_profile.traces.trace import make_step
+from tests.traces.steps import make_steps, steps_of
 from tests.traces.synthetic import ABOUT, Plan, make_table, write_trace
 
 Message = dict[str, Any]
-KEYS = [ReplyKey("code", 0, 0, 0.0), ReplyKey("prose", 7, 1, 0.7)]
+KEYS = [Reply("code", 0, 0, 0.0), Reply("prose", 7, 1, 0.7)]
 FIELDS = ("parent", "path_prob", "depth", "rank", "accepted", "routes")
 
 
 def same_step(one, other):
-    plain = [(s.position, s.context, s.times) for s in (one, other)]
+    plain = [(s.position, s.context) for s in (one, other)]
     arrays = [(getattr(one, name), getattr(other, name)) for name in FIELDS]
     return plain[0] == plain[1] and all(np.array_equal(a, b) for a, b in arrays)
 
 
 def same_trace(one, other):
-    identities = [
-        [(r.workload, r.prompt, r.seed, r.temperature, len(r.steps)) for r in t.replies]
-        for t in (one, other)
-    ]
-    return (
-        identities[0] == identities[1]
-        and (one.about, one.clocks) == (other.about, other.clocks)
-        and all(map(same_step, one.steps, other.steps))
-    )
+    about = [(t.replies, t.reply.tolist(), t.about, t.clocks) for t in (one, other)]
+    steps = zip(steps_of(one), steps_of(other), strict=True)
+    same_times = np.array_equal(one.verify_us, other.verify_us)
+    return about[0] == about[1] and same_times and all(same_step(*s) for s in steps)
 
 
 @st.composite
@@ -79,19 +74,13 @@ def messages(draw, about, position):
 
 def step_of(message, about):
     """The step that a message tells of, without Parquet."""
+    tree = tuple(message[name] for name in ("parent", "path_prob", "accepted"))
+    (step,) = steps_of(make_steps([KEYS[0]], [tree], [message["position"]]))
     kind = "<u1" if about.experts <= 256 else "<u2"
     flat = np.frombuffer(base64.b64decode(message["routes"]), kind)
-    return make_step(
-        message["position"],
-        message["parent"],
-        message["path_prob"],
-        message["accepted"],
-        message["context"],
-        flat.astype(np.int16).reshape(-1, about.layers, about.top_k),
-        StageTimes(
-            tuple(message["draft_us"]), message["verify_us"], message["fixed_us"]
-        ),
-    )
+    step.routes = flat.reshape(-1, about.layers, about.top_k)
+    step.context = message["context"]
+    return step
 
 
 @given(st.data(), st.sampled_from([16, 256, 257, 600]))
@@ -113,8 +102,9 @@ def test_what_was_recorded_is_read_back(data, experts):
     assert (trace.about, trace.clocks) == (about, clocks)
     assert [r.workload for r in trace.replies] == ["code", "prose"]
     assert trace.dense
-    for step, message in zip(trace.steps, given_steps, strict=True):
+    for step, message in zip(steps_of(trace), given_steps, strict=True):
         assert same_step(step, step_of(message, about))
+    assert trace.verify_us.tolist() == [each["verify_us"] for each in given_steps]
 
 
 def few(*names):
@@ -125,7 +115,8 @@ def test_needed_columns_are_enough():
     trace = trace_of(few(*NEEDED), "few")
     (reply,) = trace.replies
     assert (reply.workload, reply.seed, reply.temperature) == ("unnamed", 0, 0.0)
-    assert all((s.context, s.routes, s.times) == (0, None, None) for s in reply.steps)
+    assert (trace.routes, trace.verify_us) == (None, None)
+    assert not trace.context.any()
     assert trace.dense
 
 
@@ -176,7 +167,7 @@ def table_with(**changes):
 
 
 def test_the_step_that_the_refusals_change_is_good():
-    assert len(trace_of(table_with(), "good").steps) == 3
+    assert len(trace_of(table_with(), "good")) == 3
 
 
 @pytest.mark.parametrize(
@@ -226,7 +217,7 @@ def test_what_no_column_can_be_is_refused(changes, sentence):
 def test_rounding_is_no_rise():
     """A child that rounding put above its parent is put level with it."""
     table = table_with(path_prob=[0.5, 0.25, 0.5001])
-    step = trace_of(table, "rounded").replies[0].steps[1]
+    step = list(steps_of(trace_of(table, "rounded")))[1]
     assert step.path_prob.tolist() == [0.5, 0.25, 0.5]
 
 

@@ -3,11 +3,12 @@
 import pytest
 
 from evict_profile.errors import ConfigError, RunnerError
-from evict_profile.traces.record import ReplyKey, TracePlan, trace_rows
+from evict_profile.traces import Reply
+from evict_profile.traces.record import TracePlan, trace_rows
 from evict_profile.traces.schema import COLUMNS
 from tests.traces.synthetic import ABOUT, Plan, reply_steps
 
-KEY = ReplyKey("code", 2, 0, 0.0)
+KEY = Reply("code", 2, 0, 0.0)
 STEP_FIELDS = COLUMNS.names[4:]
 
 
@@ -21,10 +22,10 @@ def test_seeds_are_one_at_temperature_zero():
 def test_every_workload_comes_before_the_next_prompt():
     plan = TracePlan(prompts=2, workloads=("code", "prose"))
     assert list(plan.replies()) == [
-        ReplyKey("code", 0, 0, 0.0),
-        ReplyKey("prose", 0, 0, 0.0),
-        ReplyKey("code", 1, 0, 0.0),
-        ReplyKey("prose", 1, 0, 0.0),
+        Reply("code", 0, 0, 0.0),
+        Reply("prose", 0, 0, 0.0),
+        Reply("code", 1, 0, 0.0),
+        Reply("prose", 1, 0, 0.0),
     ]
 
 

@@ -10,12 +10,11 @@ from evict_profile.traces.synthetic import (
     NODES,
     Mix,
     concentrations,
-    draw_levels,
+    grow,
     mix_of,
     synthetic_trace,
 )
 
-RNG_SEED = 5
 TOKENS = 1500
 
 
@@ -25,15 +24,19 @@ def within_binomial_error(probability, happened):
 
 
 @pytest.mark.parametrize("name", ["easy", "hard", "overconfident", "underconfident"])
-@pytest.mark.parametrize("depth", [1, 3, 6])
-def test_a_node_is_accepted_as_often_as_it_claims(name, depth):
+def test_a_node_is_accepted_as_often_as_it_claims(name):
     """Times trust for each level; at most one node of a depth is accepted."""
-    rng, mix = np.random.default_rng(RNG_SEED), MIXES[name]
-    levels = draw_levels(rng, concentrations(rng, mix, TOKENS), mix.trust)
-    level = levels[depth - 1]
-    probability = level.path_prob.sum(axis=1) * mix.trust**depth
-    assert within_binomial_error(probability, level.accepted.any(axis=1))
-    assert level.accepted.sum(axis=1).max() <= 1
+    rng, mix = np.random.default_rng(5), MIXES[name]
+    nodes = grow(rng, concentrations(rng, mix, TOKENS), 6, 10**6, mix.trust)
+    assert len(nodes) == TOKENS * (8 + 5 * 64)
+    for depth in (1, 3, 6):
+        own = nodes.depth == depth
+        claimed, hits = (
+            np.bincount(nodes.step[own], values[own], TOKENS)
+            for values in (nodes.path_prob, nodes.accepted)
+        )
+        assert within_binomial_error(claimed * mix.trust**depth, hits)
+        assert hits.max() <= 1
 
 
 def test_positions_are_easy_in_the_share_of_their_kind():
@@ -48,25 +51,35 @@ def test_positions_are_easy_in_the_share_of_their_kind():
 
 def test_easy_text_commits_more_than_hard_text():
     def claimed(name):
-        steps = synthetic_trace(MIXES[name], prompts=2, tokens=100).steps
-        return float(np.mean([s.path_prob[s.best(NODES + 1)].sum() for s in steps]))
+        nodes = synthetic_trace(MIXES[name], prompts=2, tokens=100).nodes
+        return nodes.path_prob[nodes.place < NODES].sum() / 200
 
     assert claimed("easy") > 3.0
     assert claimed("hard") < 1.7
 
 
-def test_a_trace_holds_what_any_width_and_depth_would_verify():
-    """The best nodes of any depth, closed under ancestors; the same for a seed."""
-    trace = synthetic_trace(MIXES["bimodal"], prompts=2, tokens=20)
-    assert trace.dense
-    assert len(trace.replies) == 2
-    for step in trace.steps:
-        assert len(step.best(NODES + 1, depth=2)) == NODES
-        best = set(step.best(NODES + 1, depth=4).tolist())
-        assert {int(step.parent[node]) for node in best} <= best | {-1}
-        assert np.all(step.parent < np.arange(len(step.parent)))
+def test_a_tree_holds_what_any_width_and_depth_would_verify():
+    """Of the same draws, the best nodes of all levels up to each; parents first."""
+    rows = concentrations(np.random.default_rng(0), MIXES["bimodal"], 20)
+    whole, nodes = (grow(np.random.default_rng(1), rows, 4, most) for most in (999, 30))
+    assert np.all(nodes.parent < np.arange(len(nodes)))
+    for depth in (1, 2, 4):
+        best = []
+        for trees in (whole, nodes):
+            drafted = np.flatnonzero(trees.depth <= depth)
+            prob, step = trees.path_prob[drafted], trees.step[drafted]
+            best.append([np.sort(prob[step == s])[::-1][:30] for s in range(20)])
+        assert np.array_equal(np.concatenate(best[0]), np.concatenate(best[1]))
+
+
+def test_a_trace_is_dense_and_the_same_for_a_seed():
+    trace = synthetic_trace(MIXES["bimodal"], prompts=2, tokens=20, context=7)
+    assert trace.dense and len(trace.replies) == 2
+    assert trace.context.tolist() == [*range(7, 27)] * 2
     again = synthetic_trace(MIXES["bimodal"], prompts=2, tokens=20)
-    assert again.steps[7].path_prob.tolist() == trace.steps[7].path_prob.tolist()
+    assert np.array_equal(again.nodes.path_prob, trace.nodes.path_prob)
+    assert np.array_equal(again.nodes.depth, trace.nodes.depth)
+    assert np.all(np.bincount(trace.nodes.step) >= NODES)
 
 
 def test_an_unknown_mix_is_refused_with_those_there_are():

@@ -23,10 +23,10 @@ from evict_profile.integrations.sglang.compat import (
     on_gpu,
     option,
 )
-from evict_profile.integrations.sglang.trace_writer import TraceWriter
+from evict_profile.integrations.sglang.trace_writer import StageTimes, TraceWriter
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.traces.schema import encode_routes
-from evict_profile.traces.trace import About, StageTimes
+from evict_profile.traces.trace import About
 
 WORKLOAD = "served"
 KEPT_REPLIES = 1 << 16

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,11 +14,20 @@ import pyarrow.parquet as pq
 from evict_profile.records import to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces.schema import COLUMNS, TRACE
-from evict_profile.traces.trace import About, StageTimes
+from evict_profile.traces.trace import About
 
 STEPS_PER_PART = 256
 IDLE_S = 0.3
 KEPT_CLOCKS = 512
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Of one step: its draft levels, the target's forward, and everything else."""
+
+    draft_us: tuple[float, ...]
+    verify_us: float
+    fixed_us: float
 
 
 class TraceWriter:

@@ -32,6 +32,7 @@ from tests.integrations.sglang.server import (
     routes,
     start,
 )
+from tests.traces.steps import replies_of
 
 Patch = pytest.MonkeyPatch
 DRAFT_US, FORWARD_US, REST_US = 100.0, 1000.0, 10.0
@@ -102,8 +103,7 @@ class Session:
     def rows(self):
         """Each request's place in its batch, and its steps."""
         for row in (0, 1):
-            [found] = [reply for reply in self.trace.replies if reply.prompt == row]
-            yield row, found.steps
+            yield row, replies_of(self.trace)[row]
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_requests_are_told_apart(seen):
     two.reqs.reverse()
     decode(worker, two, 1)
     trace = recorded(worker, seen)
-    assert [len(reply.steps) for reply in trace.replies] == [5, 3, 2]
+    assert np.bincount(trace.reply).tolist() == [5, 3, 2]
 
 
 def test_prefills_are_not_recorded_and_wait_for_nothing(seen, monkeypatch):
@@ -178,7 +178,7 @@ def test_prefills_are_not_recorded_and_wait_for_nothing(seen, monkeypatch):
     worker.forward_batch_generation(prefill)
     worker.runner.forward(prefill, 4, worker.route)
     assert not read
-    assert len(recorded(worker, seen).steps) == 2
+    assert len(recorded(worker, seen)) == 2
 
 
 @pytest.fixture
@@ -207,11 +207,11 @@ def test_a_steps_time_is_split_by_stages(seen, clock, monkeypatch):
     monkeypatch.setattr(Observer, "_row", slow)
     worker = serve(seen)
     decode(worker, Batch(2), 3)
-    for step in recorded(worker, seen).steps:
-        assert step.times is not None
-        assert step.times.draft_us == (DRAFT_US, *[0.0] * (STEPS - 1))
-        assert step.times.verify_us == FORWARD_US
-        assert step.times.fixed_us == REST_US
+    flush(worker)
+    for part in parts(seen):
+        for row in pq.read_table(part).to_pylist():
+            assert row["draft_us"] == [DRAFT_US, *[0.0] * (STEPS - 1)]
+            assert (row["verify_us"], row["fixed_us"]) == (FORWARD_US, REST_US)
 
 
 def test_clocks_are_medians_by_batch(seen, clock):
@@ -242,8 +242,8 @@ def test_parts_are_written_when_enough_is_there(seen, monkeypatch):
     _, committed = decode(worker, Batch(2), 7)
     assert [len(pq.read_table(part)) for part in parts(seen)] == [6, 6]
     trace = recorded(worker, seen)
-    assert [len(reply.steps) for reply in trace.replies] == [7, 7]
-    assert trace.replies[0].tokens == 1 + sum(tokens[0] for tokens in committed)
+    assert np.bincount(trace.reply).tolist() == [7, 7]
+    assert trace.tokens[0] == 1 + sum(tokens[0] for tokens in committed)
 
 
 def test_parts_are_written_once_when_the_server_is_idle(seen, idle):
@@ -255,7 +255,7 @@ def test_parts_are_written_once_when_the_server_is_idle(seen, idle):
     assert not parts(seen)
     for _ in range(2):
         idle.now(later_s=2 * trace_writer.IDLE_S)
-    assert len(load_traces(seen).steps) == 4
+    assert len(load_traces(seen)) == 4
     assert len(parts(seen)) == 1
 
 
@@ -284,7 +284,7 @@ def test_servers_write_beside_each_other(seen, monkeypatch):
     assert len(parts(seen)) == 2
     assert all(str(os.getpid()) in part.name for part in parts(seen))
     trace = load_traces(seen)
-    assert [len(reply.steps) for reply in trace.replies] == [2] * 4
+    assert np.bincount(trace.reply).tolist() == [2] * 4
 
 
 def test_a_tree_that_is_not_whole_is_left_out(seen, monkeypatch):
@@ -306,10 +306,10 @@ def test_a_tree_that_is_not_whole_is_left_out(seen, monkeypatch):
     worker = serve(seen)
     monkeypatch.setattr(Observer, "drafted", torn)
     _, committed = decode(worker, Batch(2), 3)
-    torn_reply, whole = recorded(worker, seen).replies
+    torn_reply, whole = replies_of(recorded(worker, seen))
     positions = [1, 1 + sum(tokens[0] for tokens in committed[:2])]
-    assert [step.position for step in torn_reply.steps] == positions
-    assert len(whole.steps) == 3
+    assert [step.position for step in torn_reply] == positions
+    assert len(whole) == 3
 
 
 def test_a_step_that_ends_waits_for_a_part_that_is_being_written(seen):
