@@ -44,13 +44,13 @@ demo-world: $(VENV)/ready
 	rm -rf $(RUNS)/tables
 	$(BIN)/evict-profile profile --model $(WORLD)/model.yaml --sweep small-world \
 		--out $(RUNS)/sweep --tables $(RUNS)/tables --max-minutes 4
-	$(BIN)/evict-profile trace $(WORLD) --out $(RUNS)/traces.parquet \
+	$(BIN)/evict-profile trace $(WORLD) --out $(RUNS)/traces \
 		--prompts $(PROMPTS) --tokens 48 --batch 1 --batch 4
-	$(BIN)/evict-profile calibrate $(RUNS)/traces.parquet --part 1/2 \
+	$(BIN)/evict-profile calibrate $(RUNS)/traces --part 1/2 \
 		--table $$(echo $(RUNS)/tables/*/*/*/1.0.0.json) --out $(RUNS)/calibration.html
-	$(BIN)/evict-profile replay $(RUNS)/traces.parquet --part 2/2 --batch 1 --batch 4 \
+	$(BIN)/evict-profile replay $(RUNS)/traces --part 2/2 --batch 1 --batch 4 \
 		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json) --out $(RUNS)/verdict.html
-	$(BIN)/python benchmarks/wall_clock.py $(WORLD) $(RUNS)/traces.parquet --part 2/2 \
+	$(BIN)/python benchmarks/wall_clock.py $(WORLD) $(RUNS)/traces --part 2/2 \
 		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json) --prompts $(PROMPTS) \
 		--contenders --workload mixed --batch 1 --batch 4 --out $(RUNS)/wall_clock.json
 

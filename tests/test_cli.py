@@ -135,8 +135,6 @@ def test_a_truncated_part_is_refused(profiled, tmp_path):
         (("sweep", "--model", "tiny", "--max-minutes", "-1"), "of at least 0"),
         (("sweep", "--model", "tiny", "--sweep", "tiny", "--shard", "3/2"), "such as"),
         (("sweep", "--model", "tiny", "--python", "/no/python"), "cannot be run"),
-        (("trace", "world", "--out", "trace.json"), "name it trace.parquet"),
-        (("trace-budgets", "world", "--out", "runs/b"), "name it runs/b.parquet"),
         (("sweep", "--sweep", "roofline", "--out", "/dev/null/run"), "another folder"),
         ((*AUDIT,), "--score"),
         ((*AUDIT, "--score", "mine"), "own, shifted, max"),
@@ -389,7 +387,7 @@ LIST = ("compose", "--list")
         *(((*SWEEP, "llama"), option) for option in ("--layers", "--device")),
         ((*SWEEP, "small-world"), "--dtype"),
         (("trace", "world", "--out", "t.parquet"), "--seeds"),
-        (("trace-budgets", "w", "--out", "b.parquet", "--rule", "none"), "--budget"),
+        (("trace", "w", "--out", "b", "--budget", "8"), "--temperature"),
     ],
 )
 def test_an_option_that_nothing_reads_is_refused(tmp_path, words, option):

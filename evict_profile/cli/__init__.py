@@ -34,7 +34,6 @@ COMMANDS = (
     traces.trace,
     traces.calibrate,
     traces.replay,
-    traces.trace_budgets,
     traces.budget,
     tables.advise,
     tables.report,

@@ -41,7 +41,6 @@ TracedTable = Annotated[
 ]
 Page = Annotated[Path, Option("--out", help="The page to write.")]
 Json = Annotated[Path | None, Option("--json", help="All numbers as JSON.")]
-Prompts = Annotated[int, Option(help="Prompts of each workload.")]
 Part = Annotated[str, Option(help="Only part i of n of the prompts, as i/n.")]
 Workloads = Annotated[
     list[str] | None, Option("--workload", help="Repeatable.", show_default="all")
@@ -129,26 +128,6 @@ class FormatOptions:
     context: int | None = Option(None, help="Of the table; else its smallest.")
     draft_ms: float | None = Option(None, help="Time of one drafting step, if known.")
     max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once.")
-
-
-@dataclass(frozen=True)
-class RecordingOptions:
-    """A small world, and what is recorded of it."""
-
-    world: Path = Argument(help="A small world: worlds/stdlib.")
-    out: Path = Option(help="The recording (.parquet).")
-    tokens: int = Option(64, help="Tokens of each reply.")
-    depth: int = Option(5, help="Levels of a draft tree.")
-    topk: int = Option(8, help="Nodes expanded a level.")
-    nodes: int = Option(60, help="Nodes verified at most.")
-    workload: Workloads = None
-    python: Python = None
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        """The part of a recording's plan that is told here."""
-        own = {name: getattr(self, name) for name in ("tokens", "depth", "topk")}
-        return {**own, "nodes": self.nodes, "workloads": tuple(self.workload or ())}
 
 
 def check_read(ctx: Context, unread: Collection[str], where: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from typer import Argument, Context, Option
 
@@ -14,27 +15,49 @@ from evict_profile.io import check_folder, check_outputs, parse_share, say, writ
 
 def trace(
     ctx: Context,
-    asked: options.RecordingOptions,
-    prompts: options.Prompts = 24,
+    world: Path = Argument(help="A small world: worlds/stdlib."),
+    out: Path = Option(help="The folder of the recording."),
+    prompts: int = Option(24, help="Prompts of each workload."),
+    tokens: int = Option(64, help="Tokens of each reply."),
+    workload: options.Workloads = None,
     temperature: list[float] = Option([0.0], help="Repeatable."),
     seeds: int = Option(1, help="Replies a prompt, if it is > 0."),
     batch: list[int] = Option([1, 4, 16], help="Times whole steps; repeatable."),
+    depth: int = Option(5, help="Levels of a draft tree."),
+    topk: int = Option(8, help="Nodes expanded a level."),
+    nodes: int = Option(60, help="Nodes verified at most."),
+    budget: list[int] = Option(
+        [], help="In place of trees: replies whose layers run so few experts."
+    ),
+    python: options.Python = None,
 ) -> None:
     """Record draft trees and what was accepted; the same command again continues."""
-    from evict_profile.traces.record import TracePlan, TraceRecording
-    from evict_profile.traces.recording import carry_out
+    from evict_profile.budgets.record import BudgetPlan
+    from evict_profile.traces.record import TracePlan
+    from evict_profile.traces.recording import RecordingPlan, record
 
-    _check_parquet(asked.out)
-    if not any(temperature):
-        check_read(ctx, {"seeds"}, "at temperature 0")
-    plan = TracePlan(
-        prompts=prompts,
-        seeds=seeds,
-        temperatures=tuple(temperature),
-        batches=tuple(batch),
-        **asked.plan,
-    )
-    carry_out(TraceRecording, asked.world, asked.out, plan, console, asked.python)
+    shared: dict[str, Any] = {
+        "prompts": prompts,
+        "tokens": tokens,
+        "workloads": tuple(workload or ()),
+        "depth": depth,
+        "topk": topk,
+        "nodes": nodes,
+    }
+    plan: RecordingPlan
+    if budget:
+        check_read(ctx, {"seeds", "temperature", "batch"}, "with --budget")
+        plan = BudgetPlan(budgets=tuple(budget), **shared)
+    else:
+        if not any(temperature):
+            check_read(ctx, {"seeds"}, "at temperature 0")
+        plan = TracePlan(
+            seeds=seeds,
+            temperatures=tuple(temperature),
+            batches=tuple(batch),
+            **shared,
+        )
+    record(plan, world, out, console, python)
 
 
 def calibrate(
@@ -141,68 +164,25 @@ def replay(
 
 
 def budget(
-    recordings: list[Path] = Argument(
-        exists=True, help="Of budgets; several may differ in rules."
-    ),
+    recording: Path = Argument(exists=True, help="Of 'trace --budget'."),
     table: Path = Option(
         callback=options.whole_table, help="Cost table of the model recorded."
     ),
     workload: options.Workloads = None,
-    kl: float | None = Option(None, help="Keep KL under this, nats a token."),
-    agreement: float | None = Option(
-        None, help="Keep agreement above.", show_default="0.98, if none is set"
-    ),
-    loss: float | None = Option(None, help="Keep excess loss under, nats a token."),
-    accept: float | None = Option(None, help="Keep accept length over none's above."),
+    agreement: float = Option(0.98, help="Share of tokens that must stay likeliest."),
     out: options.Page = Path("budget.html"),
     json_out: options.Json = None,
 ) -> None:
-    """Expected speed against quality loss under expert budgets, and which to run."""
-    from evict_profile.budgets.study import Bounds, study
-    from evict_profile.report.budgets_page import page, show_study
-    from evict_profile.table import files_of
+    """Speed against quality under expert budgets, and which to run."""
+    from evict_profile.budgets.front import budget_front
+    from evict_profile.report.budgets_page import page, show_front
+    from evict_profile.table import CostTable, files_of
 
     outputs = [path for path in (out, json_out) if path]
-    check_outputs(outputs, [*recordings, *files_of(table)])
-    bounds = Bounds(kl, agreement, loss, accept)
-    result = study(recordings, table, workload or [], bounds)
-    show_study(console, result)
-    _write(page(result), out, result.as_json, json_out)
-
-
-def trace_budgets(
-    ctx: Context,
-    asked: options.RecordingOptions,
-    prompts: options.Prompts = 16,
-    budget: list[int] = Option(
-        [],
-        help="Experts a layer may activate; repeatable.",
-        show_default="2 to 12 times what a token runs",
-    ),
-    rule: list[str] = Option(
-        [],
-        help="How they are chosen; repeatable.",
-        show_default="mass, sqrt-path+top-k",
-    ),
-) -> None:
-    """Record replies under expert budgets, and how far they are off."""
-    from evict_profile.budgets.plan import BudgetPlan
-    from evict_profile.budgets.record import BudgetRecording
-    from evict_profile.traces.recording import carry_out
-
-    _check_parquet(asked.out)
-    if set(rule) == {"none"}:
-        check_read(ctx, {"budget"}, "where --rule is none")
-    plan = BudgetPlan(
-        prompts=prompts, budgets=tuple(budget), rules=tuple(rule), **asked.plan
-    )
-    carry_out(BudgetRecording, asked.world, asked.out, plan, console, asked.python)
-
-
-def _check_parquet(out: Path) -> None:
-    if out.suffix != ".parquet":
-        fix = f"name it {out.with_suffix('.parquet')}" if out.name else "name one"
-        raise ConfigError(f"--out {out}: a recording is a .parquet file; {fix}")
+    check_outputs(outputs, [recording, *files_of(table)])
+    found = budget_front(recording, CostTable.load(table), workload or [], agreement)
+    show_front(console, found)
+    _write(page(found), out, found.as_json, json_out)
 
 
 def _write(

@@ -1,7 +1,7 @@
 """Reading a trace, and refusing in one sentence what no trace can be."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -14,11 +14,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from evict_profile.errors import TraceError
-from evict_profile.records import differences, parse
+from evict_profile.records import differences
 from evict_profile.stats import Bools, Ints
 from evict_profile.table import DraftClock
 from evict_profile.traces.columns import Columns
-from evict_profile.traces.schema import COLUMNS, NEEDED, TIMES, TRACE, route_type
+from evict_profile.traces.schema import (
+    COLUMNS,
+    NEEDED,
+    SCHEMA,
+    TIMES,
+    Metadata,
+    metadata_of,
+    read,
+    route_type,
+)
 from evict_profile.traces.trace import (
     About,
     Nodes,
@@ -42,21 +51,13 @@ ROUNDING = 1e-3
 """Relative: products in half precision may end this far above their parent's."""
 
 
-@dataclass(frozen=True)
-class TraceMetadata:
-    """What a trace's metadata holds, beside its schema."""
-
-    about: About = field(default_factory=About)
-    clocks: tuple[DraftClock, ...] = ()
-
-
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One file of a folder: a whole trace of some of a server's steps."""
+    """One file of a folder: a whole trace of some of its steps."""
 
     path: Path
     table: pa.Table
-    metadata: TraceMetadata
+    metadata: Metadata
 
     @property
     def server(self) -> str:
@@ -65,65 +66,60 @@ class Part:
 
 
 def load_traces(path: Path) -> Trace:
-    """The trace in a Parquet file, or in a folder of parts, as a server writes them."""
-    if path.is_dir():
-        return _joined(path, _parts(path))
-    return trace_of(TRACE.read(path), str(path))
+    """The trace in a Parquet file, or in a folder of parts."""
+    return _joined(path) if path.is_dir() else trace_of(read(path), path)
 
 
-def trace_of(table: pa.Table, source: str) -> Trace:
+def trace_of(table: pa.Table, source: Path | str) -> Trace:
     """The trace that a table holds."""
-    metadata = _metadata(table, source)
-    columns = TraceColumns(table, metadata.about, source)
+    metadata = metadata_of(table, str(source))
+    columns = TraceColumns(table, metadata.about, str(source))
     return _trace(columns, metadata.clocks)
 
 
-def _metadata(table: pa.Table, source: str) -> TraceMetadata:
-    stored = TRACE.metadata(table.schema, source)
-    return parse(TraceMetadata, stored, source, extra_keys=True)
-
-
-def _parts(folder: Path) -> list[Part]:
+def parts_of(folder: Path, schema: str = SCHEMA) -> list[Part]:
     """A folder's parts, each server's in the order in which it wrote them."""
-    if (folder / "plan.json").exists():
+    tables = {path: read(path) for path in folder.glob("*.parquet")}
+    parts = [Part(p, t, metadata_of(t, str(p), schema)) for p, t in tables.items()]
+    parts.sort(key=lambda part: (part.server, part.path.name))
+    if not parts:
         raise TraceError(
-            f"{folder}: is a recording that has not ended; run the same 'evict-profile "
-            "trace' again, and give the trace file that it writes"
-        )
-    tables = {path: TRACE.read(path) for path in folder.glob("*.parquet")}
-    if not tables:
-        raise TraceError(
-            f"{folder}: holds no *.parquet; give a trace file, or the folder that a "
+            f"{folder}: holds no *.parquet; give a recording, or the folder that a "
             "server with EVICT_PROFILE_MODE=observe has written steps to"
         )
-    parts = [Part(path, t, _metadata(t, str(path))) for path, t in tables.items()]
-    return sorted(parts, key=lambda part: (part.server, part.path.name))
-
-
-def _joined(folder: Path, parts: Sequence[Part]) -> Trace:
-    """One trace of all parts.
-
-    A part's clocks are medians over the last steps before it, and do not say over how
-    many; of each batch size the last part's are taken.
-    """
+    if len(parts) < (replies := parts[0].metadata.replies):
+        raise TraceError(
+            f"{folder}: holds {len(parts)} of {replies} replies; run the same "
+            "'evict-profile trace' again, which records the others"
+        )
     for part in parts[1:]:
         _check_alike(parts[0], part)
-    clocks = {clock.batch: clock for part in parts for clock in part.metadata.clocks}
-    about = parts[0].metadata.about
-    columns = TraceColumns(_renumbered(parts), about, str(folder))
-    ordered = tuple(clocks[batch] for batch in sorted(clocks))
-    return _trace(columns, ordered)
+    return parts
 
 
 def _check_alike(first: Part, other: Part) -> None:
     apart = differences(asdict(other.metadata.about), asdict(first.metadata.about))
+    apart += differences(other.metadata.recorded, first.metadata.recorded)
     if not other.table.schema.equals(first.table.schema):
         apart.append("other columns")
     if apart:
         raise TraceError(
             f"{other.path}: is of another recording than {first.path} "
-            f"({'; '.join(apart)}); give each a folder of its own"
+            f"({'; '.join(dict.fromkeys(apart))}); give each a folder of its own"
         )
+
+
+def _joined(folder: Path) -> Trace:
+    """One trace of all parts.
+
+    A part's clocks are medians over the last steps before it, and do not say over how
+    many; of each batch size the last part's are taken.
+    """
+    parts = parts_of(folder)
+    clocks = {clock.batch: clock for part in parts for clock in part.metadata.clocks}
+    about = parts[0].metadata.about
+    columns = TraceColumns(_renumbered(parts), about, str(folder))
+    return _trace(columns, tuple(clocks[batch] for batch in sorted(clocks)))
 
 
 def _renumbered(parts: Sequence[Part]) -> pa.Table:

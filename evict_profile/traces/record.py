@@ -7,16 +7,16 @@ committed there: a trace of cut trees could not tell a good cut from a lossy one
 import base64
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
 from evict_profile.errors import ConfigError, EvictProfileError, RunnerError
-from evict_profile.runner import Message
+from evict_profile.runner import Message, Runner
 from evict_profile.traces.load import trace_of
-from evict_profile.traces.recording import Recording, RecordingPlan, rows_of
-from evict_profile.traces.schema import COLUMNS, TRACE
-from evict_profile.traces.trace import Reply
+from evict_profile.traces.recording import RecordingPlan, rows_of
+from evict_profile.traces.schema import COLUMNS, Metadata, mark
+from evict_profile.traces.trace import About, Reply
 
 MAX_NODES = 1 << 15
 """Of a recorded tree: nodes name their parents by 16-bit integers (`COLUMNS`)."""
@@ -32,8 +32,6 @@ class TracePlan(RecordingPlan):
 
     counts = (*RecordingPlan.counts, "seeds")
 
-    prompts: int = 24
-    batches: tuple[int, ...] = (1, 4, 16)
     seeds: int = 1
     temperatures: tuple[float, ...] = (0.0,)
 
@@ -66,27 +64,14 @@ class TracePlan(RecordingPlan):
                     for workload in self.workloads:
                         yield Reply(workload, prompt, seed, temperature)
 
-
-class TraceRecording(Recording[TracePlan]):
-    """A trace in progress."""
-
-    form = TRACE
-
-    def reply(self, key: Reply) -> pa.Table:
+    def record(self, engine: Runner, about: About, reply: Reply) -> pa.Table:
         """The trees at every position of one reply."""
-        ask: Message = {
-            "do": "trace",
-            "workload": key.workload,
-            "prompt": key.prompt,
-            "prompts": self.plan.prompts,
-            "seed": key.seed,
-            "temperature": key.temperature,
-            "tokens": self.plan.tokens,
-        }
-        rows = trace_rows(key, self.engine.ask(ask).get("steps", []))
+        ask = {"do": "trace", **asdict(reply)}
+        ask |= {"prompts": self.prompts, "tokens": self.tokens}
+        rows = trace_rows(reply, engine.ask(ask).get("steps", []))
         try:
             # Now, and not when the file is read: a faulty engine is then still there.
-            trace_of(TRACE.mark(rows, self.about), f"the runner's reply ({key})")
+            trace_of(mark(rows, Metadata(about)), f"the runner's reply ({reply})")
         except EvictProfileError as error:
             raise RunnerError(str(error)) from error
         return rows
@@ -94,7 +79,7 @@ class TraceRecording(Recording[TracePlan]):
 
 def trace_rows(key: Reply, steps: list[Message]) -> pa.Table:
     """A runner's steps as rows of a trace; their routes come as base64."""
-    return rows_of(key, steps, COLUMNS, TRACE.page, _with_routes)
+    return rows_of(key, steps, COLUMNS, TracePlan.page, _with_routes)
 
 
 def _with_routes(step: Message) -> Message:

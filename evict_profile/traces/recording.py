@@ -1,18 +1,15 @@
-"""Recordings with an engine of ours: replies of a plan, each stored when it is there.
+"""Recordings with an engine of ours: a folder of parts, one a reply of a plan.
 
-What a reply holds is up to the kind of recording; that Ctrl-C, a crash or a full disk
-costs one reply at most, and that the same command continues, is here.
+Each part is written in one move and says what it is a part of. So Ctrl-C, a crash or a
+full disk costs one reply at most, and the same command records the parts that lack.
 """
 
 import json
-import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 from rich.console import Console
@@ -22,23 +19,29 @@ from evict_profile.errors import (
     ConfigError,
     Interrupted,
     RunnerError,
+    StoreError,
     TraceError,
 )
-from evict_profile.io import check_outputs, check_writable, make_folder, say
+from evict_profile.io import check_outputs, make_folder, say, sole_writer
 from evict_profile.progress import ProgressBar, progress_bar
-from evict_profile.records import Facts, parse, to_mapping
-from evict_profile.run_folder import RunFolder, write_table
+from evict_profile.records import Facts, differences, parse, to_mapping
+from evict_profile.run_folder import write_table
 from evict_profile.runner import CLOCK_STEPS, Message, Runner
-from evict_profile.table import DraftClock
-from evict_profile.traces.schema import FileFormat, in_todays_words
+from evict_profile.traces.schema import (
+    SCHEMA,
+    Metadata,
+    mark,
+    metadata_of,
+    read,
+)
 from evict_profile.traces.trace import About
 
 RUNNER = "tree_decoding"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordingPlan(ABC):
-    """What a recording asks for.
+class RecordingPlan:
+    """What a recording asks for; a subclass says of which replies.
 
     Attributes:
         prompts: of each workload.
@@ -49,16 +52,18 @@ class RecordingPlan(ABC):
         prompt_tokens: of each prompt.
     """
 
+    schema: ClassVar[str] = SCHEMA
+    page: ClassVar[str] = "docs/reference/traces.md"
     counts: ClassVar[tuple[str, ...]] = ("prompts", "tokens", "depth", "topk", "nodes")
     """Options that must be at least 1."""
 
-    prompts: int
+    prompts: int = 24
     tokens: int = 64
     workloads: tuple[str, ...] = ()
     depth: int = 5
     topk: int = 8
     nodes: int = 60
-    batches: tuple[int, ...] = (1,)
+    batches: tuple[int, ...] = (1, 4, 16)
     prompt_tokens: int = 128
 
     def __post_init__(self) -> None:
@@ -71,9 +76,13 @@ class RecordingPlan(ABC):
                 option = "batch" if each.name == "batches" else each.name[:-1]
                 raise ConfigError(f"--{option} has a value twice; give each once")
 
-    @abstractmethod
     def replies(self) -> Iterator[Any]:
         """What is recorded, in order."""
+        raise NotImplementedError
+
+    def record(self, engine: Runner, about: About, reply: Any) -> pa.Table:
+        """The rows of one reply."""
+        raise NotImplementedError
 
     def within(self, available: Mapping[str, int], about: About) -> Self:
         """This plan on a checkpoint, which has so many prompts of each workload."""
@@ -82,16 +91,12 @@ class RecordingPlan(ABC):
                 raise ConfigError(
                     f"--workload {workload}: {about.model} has {', '.join(available)}"
                 )
-            self.check_prompts(workload, available[workload], about)
+            if available[workload] < self.prompts:
+                raise ConfigError(
+                    f"--prompts {self.prompts}: workload {workload} of {about.model} "
+                    f"has {available[workload]}; give as many at most"
+                )
         return replace(self, workloads=self.workloads or tuple(available))
-
-    def check_prompts(self, workload: str, available: int, about: About) -> None:
-        """Check that there are prompts enough of a workload."""
-        if available < self.prompts:
-            raise ConfigError(
-                f"--prompts {self.prompts}: workload {workload} of {about.model} "
-                f"has {available}; give as many at most"
-            )
 
     def facts(self, about: About) -> Facts:
         """What two recordings must share to be one, as JSON gives it back."""
@@ -99,200 +104,93 @@ class RecordingPlan(ABC):
         return facts
 
 
-class RecordingFolder(RunFolder):
-    """The file of a recording, and the folder of its parts.
-
-        FILE.parts/plan.json         what is recorded, on what
-        FILE.parts/00012.parquet     the plan's reply 12
-        FILE.parts/clock-4.json      times of whole steps at batch 4
-        FILE.parts/mass.json         other notes
-        FILE                         all of it; the parts are then deleted
-        FILE.log                     what the engine printed
-
-    Clocks take seconds: a folder that holds nothing else is begun anew, whatever the
-    plan.
-    """
-
-    header_name = "plan.json"
-    noun = "replies"
-
-    def __init__(self, file: Path, form: FileFormat) -> None:
-        """Check that the file can be written; `form` is its format."""
-        check_writable(file)
-        make_folder(file.parent)
-        super().__init__(file.with_name(f"{file.name}.parts"), out=file)
-        self.file, self.form = file, form
-        self.log = file.with_name(f"{file.name}.log")
-        self._finished = False
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep others out; at the end, keep no parts but those of a reply to come."""
-        with self.locked():
-            try:
-                yield
-            finally:
-                if self._finished or not self.continues():
-                    shutil.rmtree(self.folder)
-
-    def begin(self, facts: Facts) -> bool:
-        """Start or continue a recording of these facts; False where it is finished."""
-        stored = self.stored()
-        if stored is None:
-            for path in self._clocks():
-                path.unlink()
-            self.write_header(facts)
-        else:
-            self.check_same(facts, stored)
-        self._finished = self.file.exists()
-        return not self._finished
-
-    def stored(self) -> Facts | None:
-        """The facts of the recording that is there; None where there is none."""
-        if self.file.exists():
-            return self._recorded()
-        if self.continues():
-            self.check_no_orphans()
-            return in_todays_words(self.read_header())
-        return None
-
-    def continues(self) -> bool:
-        """Whether some of it is recorded that took longer than clocks."""
-        notes = {*self.folder.glob("*.json")} - {self.header_path, *self._clocks()}
-        return bool(notes) or any(self.parts.glob("*.parquet"))
-
-    def finish(self, table: pa.Table) -> None:
-        """Store the whole recording as the one file."""
-        write_table(table, self.file)
-        self._finished = True
-
-    def _recorded(self) -> Facts:
-        """What the finished recording says it is a recording of."""
-        try:
-            schema = self.form.read(self.file).schema
-            facts: Facts = self.form.metadata(schema, str(self.file))["recorded"]
-        except (TraceError, KeyError) as error:
-            raise TraceError(
-                f"{self.file}: is there already, and no {self.form.noun} that "
-                f"'{self.form.command}' recorded; choose another --out"
-            ) from error
-        return facts
-
-    def _clocks(self) -> Iterator[Path]:
-        return self.folder.glob("clock-*.json")
-
-
-Plan = TypeVar("Plan", bound=RecordingPlan)
-
-
-class Recording(ABC, Generic[Plan]):
-    """A recording in progress."""
-
-    form: ClassVar[FileFormat]
-
-    def __init__(
-        self, engine: Runner, plan: Plan, about: About, folder: RecordingFolder
-    ) -> None:
-        self.engine, self.plan, self.about, self.folder = engine, plan, about, folder
-
-    @abstractmethod
-    def reply(self, key: Any) -> pa.Table:
-        """Record one reply of the plan."""
-
-    def notes(self) -> Mapping[str, Callable[[], Facts]]:
-        """What is asked before the replies, by the name it is kept under.
-
-        Clocks come first: they take seconds, and a batch size that the engine cannot
-        run is then known before the replies.
-        """
-        return {f"clock-{b}": partial(self._clock, b) for b in self.plan.batches}
-
-    def metadata(self) -> Facts:
-        """What else the file's metadata tells."""
-        return {}
-
-    def run(self, deadline: Deadline, shown: ProgressBar) -> str:
-        """Record what is missing; what the file then holds, in words."""
-        if not self.folder.begin(self.plan.facts(self.about)):
-            return "recorded already"
-        if self.folder.continues():
-            shown.say(f"continuing {self.folder.folder}")
-        for _ in self._work(shown):
-            if deadline.reached():
-                raise self._interrupted()
-        return self.finish()
-
-    def _work(self, shown: ProgressBar) -> Iterator[None]:
-        """One answer or one reply at a time, each stored before the next."""
-        notes = self.notes()
-        missing = [name for name in notes if self.folder.note(name) is None]
-        for name in shown.track("preparations", missing, len(notes)):
-            self.folder.add_note(name, notes[name]())
-            yield
-        replies = {key: f"{i:05d}" for i, key in enumerate(self.plan.replies())}
-        todo = [k for k, name in replies.items() if not self.folder.part(name).exists()]
-        for key in shown.track("replies", todo, len(replies)):
-            self.folder.add_part(replies[key], self.reply(key))
-            yield
-
-    def _clock(self, batch: int) -> Facts:
-        return to_mapping(self.engine.clock(batch))
-
-    def finish(self) -> str:
-        """Put all parts into the file; what it holds, in words."""
-        folder, count = self.folder, len(list(self.plan.replies()))
-        rows = pa.concat_tables(folder.read_parts([f"{i:05d}" for i in range(count)]))
-        notes = [folder.note(f"clock-{batch}") for batch in self.plan.batches]
-        clocks = tuple(parse(DraftClock, note, str(folder.folder)) for note in notes)
-        facts = self.plan.facts(self.about)
-        folder.finish(
-            self.form.mark(rows, self.about, clocks, recorded=facts, **self.metadata())
-        )
-        return f"{count} replies, {len(rows)} steps"
-
-    def _interrupted(self) -> Interrupted:
-        if not self.folder.continues():
-            return Interrupted("interrupted before the first reply; nothing is kept")
-        return Interrupted(
-            f"interrupted; {self.folder.folder} is kept, the same command continues it"
-        )
-
-
-def carry_out(
-    kind: type[Recording[Plan]],
+def record(
+    plan: RecordingPlan,
     world: Path,
     out: Path,
-    plan: Plan,
     console: Console,
     python: str | None = None,
     runner: str = RUNNER,
 ) -> None:
-    """Record a plan into a file, or the rest of it."""
+    """Record a plan into a folder, or the rest of it."""
     if not world.is_dir():
         raise ConfigError(
             f"{world}: is no folder; give a small world, such as worlds/stdlib"
         )
-    check_outputs([out], [world])
-    folder = RecordingFolder(out, kind.form)
-    with (
-        folder.alone(),
-        Runner(runner, python, folder.log) as engine,
-        progress_bar(console) as shown,
-    ):
-        # A recording that continues tells its clocks by the reference it began with.
-        reference_us = float((folder.stored() or {}).get("reference_us", 0.0))
-        served, about = open_world(engine, world, plan, reference_us)
-        with interruptible(Deadline()) as deadline:
-            done = kind(engine, served, about, folder).run(deadline, shown)
-    say(console, f"{kind.form.noun}: {out} ({done})")
+    check_outputs([out / "00000.parquet"], [world])
+    make_folder(out)
+    log = out.with_name(f"{out.name}.log")
+    try:
+        with sole_writer(out), Runner(runner, python, log) as engine:
+            stored = _stored(out, plan)
+            reference_us = stored.about.reference_us if stored else 0.0
+            plan, about = open_world(engine, world, plan, reference_us)
+            with progress_bar(console) as shown, interruptible(Deadline()) as deadline:
+                _record(plan, about, stored, engine, out, deadline, shown)
+    finally:
+        with suppress(OSError):  # A folder that holds anything stays.
+            out.rmdir()
+    say(console, f"recording: {out} ({len(list(plan.replies()))} replies)")
+
+
+def _record(
+    plan: RecordingPlan,
+    about: About,
+    stored: Metadata | None,
+    engine: Runner,
+    out: Path,
+    deadline: Deadline,
+    shown: ProgressBar,
+) -> None:
+    """Record each reply that lacks; clocks come first, they take seconds."""
+    facts, replies = plan.facts(about), list(plan.replies())
+    parts = {reply: out / f"{i:05d}.parquet" for i, reply in enumerate(replies)}
+    clocks = []
+    if stored:
+        if apart := differences(facts, stored.recorded):
+            raise StoreError(
+                f"{out}: holds replies that cannot be continued here "
+                f"({'; '.join(apart)}); choose another --out"
+            )
+        clocks = list(stored.clocks)
+    for batch in () if stored else plan.batches:
+        clocks.append(engine.clock(batch))
+        if deadline.reached():
+            raise Interrupted("interrupted before the first reply; nothing is kept")
+    todo = [reply for reply, part in parts.items() if not part.exists()]
+    if stored and todo:
+        shown.say(f"continuing {out}")
+    for reply in shown.track("replies", todo, len(parts)):
+        rows = plan.record(engine, about, reply)
+        found = Metadata(about, tuple(clocks), facts, len(parts))
+        write_table(mark(rows, found, plan.schema), parts[reply])
+        if deadline.reached():
+            raise Interrupted(
+                f"interrupted; {out} is kept, the same command continues it"
+            )
+
+
+def _stored(out: Path, plan: RecordingPlan) -> Metadata | None:
+    """What the parts that are there say of the recording; None without any."""
+    first = min(out.glob("*.parquet"), default=None)
+    if first is None:
+        return None
+    found = metadata_of(read(first), str(first), plan.schema)
+    if not found.recorded:
+        raise TraceError(
+            f"{out}: is a trace that 'evict-profile trace' has not recorded; choose "
+            "another --out"
+        )
+    return found
 
 
 def open_world(
-    engine: Runner, world: Path, plan: Plan, reference_us: float
-) -> tuple[Plan, About]:
+    engine: Runner, world: Path, plan: RecordingPlan, reference_us: float
+) -> tuple[Any, About]:
     """Open the world in the runner: the plan as the world can serve it, and facts.
 
-    `reference_us` is the reference by which clocks are told; 0 lets the runner measure.
+    `reference_us` is the reference by which clocks are stated; 0 lets the runner
+    measure. A recording that continues keeps the one that it began with.
     """
     names = ("depth", "topk", "nodes", "prompt_tokens", "tokens", "batches")
     options = {
@@ -310,14 +208,14 @@ def open_world(
 
 
 def rows_of(
-    key: Any,
+    reply: Any,
     steps: list[Message],
     schema: pa.Schema,
     page: str,
     decode: Callable[[Message], Message] = dict,
 ) -> pa.Table:
     """A runner's steps of one reply, one row a step; `decode` turns a step into one."""
-    named = to_mapping(key)
+    named = to_mapping(reply)
     needed = [name for name in schema.names if name not in named]
     try:
         rows = [

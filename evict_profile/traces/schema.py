@@ -1,12 +1,11 @@
 """The trace file: Parquet, one row a step, schema `evict-trace/1`.
 
 What was recorded, on what, and the engine's clocks stand as JSON in the file's
-metadata, under the key `evict-trace`; docs/reference/traces.md explains the columns. A
-budget recording is a file of the same make, with columns and a key of its own.
+metadata, under the name of the schema; docs/reference/traces.md explains the columns.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evict_profile.errors import TraceError
-from evict_profile.records import to_mapping
+from evict_profile.records import Facts, parse, to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces.trace import About
 
+SCHEMA = "evict-trace/1"
 NEEDED = ("prompt", "position", "parent", "path_prob", "accepted")
 TIMES = ("draft_us", "verify_us", "fixed_us")
 
@@ -44,11 +44,6 @@ COLUMNS = pa.schema(
 """All columns, as a recording writes them. Routes may pass 2 GB, so they are large."""
 
 
-def in_todays_words(facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts of a recording; the draft's `topk` was first written as `fan`."""
-    return {"topk" if name == "fan" else name: facts[name] for name in facts}
-
-
 def route_type(experts: int) -> np.dtype[Any]:
     """Integers of the routes column, little-endian."""
     return np.dtype("<u1" if experts <= 256 else "<u2")
@@ -60,85 +55,61 @@ def encode_routes(routes: NDArray[Any], experts: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class FileFormat:
-    """How a kind of recording is stored.
+class Metadata:
+    """What a recording's metadata holds, beside its schema.
 
     Attributes:
-        schema: name of the schema, in the metadata.
-        key: of the metadata.
-        noun: what the recording is called.
-        page: the document that describes it.
-        command: records one.
+        recorded: the facts that parts of one recording share; empty of a server's.
+        replies: parts of the whole recording; 0 where nobody said.
     """
 
-    schema: str
-    key: bytes
-    noun: str
-    page: str
-    command: str
-
-    def mark(
-        self,
-        table: pa.Table,
-        about: About,
-        clocks: tuple[DraftClock, ...] = (),
-        **more: Any,
-    ) -> pa.Table:
-        """The table with the metadata of this format; `more` is added to it."""
-        metadata = {
-            "schema": self.schema,
-            "about": to_mapping(about),
-            "clocks": [to_mapping(clock) for clock in clocks],
-            **more,
-        }
-        text = json.dumps(metadata, sort_keys=True)
-        return table.replace_schema_metadata({self.key: text.encode()})
-
-    def read(self, path: Path) -> pa.Table:
-        """A file's table, unchecked."""
-        if path.is_dir():
-            raise TraceError(
-                f"{path}: is a folder; give the {self.noun} file, which "
-                f"'{self.command}' writes when its last reply is recorded"
-            )
-        try:
-            return pq.ParquetFile(path).read()
-        except FileNotFoundError as error:
-            raise TraceError(
-                f"{path}: is not there; record it with '{self.command}'"
-            ) from error
-        except (pa.ArrowException, OSError) as error:
-            raise TraceError(
-                f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}); "
-                "record or fetch it again"
-            ) from error
-
-    def metadata(self, schema: pa.Schema, source: str) -> dict[str, Any]:
-        """The metadata of a table of this format."""
-        try:
-            metadata: dict[str, Any] = json.loads((schema.metadata or {})[self.key])
-            stated = metadata["schema"]
-        except (LookupError, ValueError, TypeError) as error:
-            raise TraceError(
-                f"{source}: does not say that it is a {self.noun}; give it the "
-                f"metadata '{self.key.decode()}' with the schema '{self.schema}', as "
-                f"{self.page} shows"
-            ) from error
-        if stated != self.schema:
-            raise TraceError(
-                f"{source}: has schema '{stated}', and this evict-profile reads "
-                f"{self.schema}; upgrade evict-profile, or record it again"
-            )
-        for name in ("about", "recorded"):
-            if isinstance(facts := metadata.get(name), dict):
-                metadata[name] = in_todays_words(facts)
-        return metadata
+    about: About = field(default_factory=About)
+    clocks: tuple[DraftClock, ...] = ()
+    recorded: Facts = field(default_factory=dict)
+    replies: int = 0
 
 
-TRACE = FileFormat(
-    "evict-trace/1",
-    b"evict-trace",
-    "trace",
-    "docs/reference/traces.md",
-    "evict-profile trace",
-)
+def mark(table: pa.Table, metadata: Metadata, schema: str = SCHEMA) -> pa.Table:
+    """The table with the metadata of a schema."""
+    text = json.dumps({"schema": schema, **to_mapping(metadata)}, sort_keys=True)
+    return table.replace_schema_metadata({_key(schema): text.encode()})
+
+
+def read(path: Path) -> pa.Table:
+    """A file's table, unchecked."""
+    try:
+        return pq.ParquetFile(path).read()
+    except FileNotFoundError as error:
+        raise TraceError(
+            f"{path}: is not there; record it with 'evict-profile trace'"
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise TraceError(
+            f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}); delete "
+            "it, and record or fetch it again"
+        ) from error
+
+
+def metadata_of(table: pa.Table, source: str, schema: str = SCHEMA) -> Metadata:
+    """The metadata of a table of a schema."""
+    try:
+        stored = json.loads((table.schema.metadata or {})[_key(schema)])
+        stated = stored["schema"]
+    except (LookupError, ValueError, TypeError) as error:
+        name = _key(schema).decode()
+        raise TraceError(
+            f"{source}: does not say that it is of schema '{schema}'; give it the "
+            f"metadata '{name}', as docs/reference/traces.md shows"
+        ) from error
+    if stated != schema:
+        raise TraceError(
+            f"{source}: has schema '{stated}', and this evict-profile reads {schema}; "
+            "upgrade evict-profile, or record it again"
+        )
+    if "fan" in (about := stored.get("about", {})):  # as `topk` was first written
+        about["topk"] = about.pop("fan")
+    return parse(Metadata, stored, source, extra_keys=True)
+
+
+def _key(schema: str) -> bytes:
+    return schema.partition("/")[0].encode()

@@ -6,12 +6,8 @@ replies and steps:
         -> {"about": {...}}
     {"do": "trace", "workload", "prompt", "prompts", "seed", "temperature", "tokens"}
         -> {"steps": [{...}, ...]}
-    {"do": "budget", "workload", "prompt", "prompts", "tokens", "given", "per_layer",
-        "mode", "ranking", "exponent", "kept"} -> {"steps": [{...}, ...]}
-    {"do": "expert_mass", "workloads", "prompts", "learn_from", "tokens"} -> {"mass"}
-    {"do": "budget_kl", as both} -> {"kl"}
-    {"do": "clock_routing", "per_layer", "mode", "ranking", "exponent", "kept"}
-        -> {"routing_us"}
+    {"do": "budget", "workload", "prompt", "prompts", "tokens", "given", "budget",
+        "ranking", "exponent"} -> {"steps": [{...}, ...]}
     {"do": "clock", "batch", "steps"} -> {"draft_us", "fixed_us", "plain_fixed_us"}
 """
 
@@ -55,8 +51,5 @@ if __name__ == "__main__":
             "trace": lambda ask: service.decoding.trace(ask),
             "clock": lambda ask: service.decoding.clock(ask),
             "budget": lambda ask: service.decoding.record(ask),
-            "expert_mass": lambda ask: service.decoding.expert_mass(ask),
-            "budget_kl": lambda ask: service.decoding.budget_kl(ask),
-            "clock_routing": lambda ask: service.decoding.clock_routing(ask),
         }
     )

@@ -1,6 +1,6 @@
 """What a checkpoint cannot serve, refused before anything is timed or stored.
 
-The sentences name options as `evict-profile trace` and `trace-budgets` spell them.
+The sentences name options as `evict-profile trace` spells them.
 """
 
 from collections.abc import Iterator

@@ -20,7 +20,7 @@ from evict_profile.sources.composer import (
     sweep_of,
 )
 from evict_profile.table import Composition, CostTable, find_table, measured
-from evict_profile.traces.schema import NEEDED, TRACE
+from evict_profile.traces.schema import NEEDED, Metadata, mark
 from tests.command import evict, refused
 from tests.sources.wheel import ENGINE, GPU, KERNEL, PAIR, attention_us, gemm_us, moe_us
 from tests.traces.synthetic import ABOUT, Plan, make_table
@@ -140,7 +140,7 @@ def test_every_screen_says_that_prices_are_composed(composed_path, tmp_path, wor
     trace = tmp_path / "trace.parquet"
     plan = Plan(prompts=5, tokens=2, workloads=("code",), about=SMALL)
     steps = make_table(plan).select(NEEDED)
-    pq.write_table(TRACE.mark(steps, UNROUTED, ()), trace)
+    pq.write_table(mark(steps, Metadata(UNROUTED)), trace)
     names = {"TABLE": composed_path, "TRACE": trace, "OUT": tmp_path / "out"}
     done = evict(*(names.get(word, word) for word in words), folder=tmp_path)
     assert done.exit_code == 0, done.output

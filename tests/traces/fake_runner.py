@@ -1,7 +1,7 @@
 """A runner that answers synthetic replies, plain and under budgets: a real process.
 
 A reply under the same request is the same to the last bit, so two recordings can be
-compared, and under another budget it is another. What goes wrong is scripted by
+compared. What goes wrong is scripted by
 environment variables, which name lines of the journal:
 
     FAKE_JOURNAL  file that gets one line a request
@@ -10,14 +10,11 @@ environment variables, which name lines of the journal:
     FAKE_REFERENCE  what its reference takes, in microseconds
     FAKE_SLEEP    seconds that each traced reply takes
     FAKE_RISING   the line of a reply whose probabilities rise from parent to child
-    FAKE_LACKING  a field that steps of budgets do not have
-    FAKE_ODD      a field of theirs that is a word
 """
 
 import os
 import time
 from pathlib import Path
-from random import Random
 
 from evict_profile.records import replace, to_mapping
 from evict_profile.traces import Reply
@@ -27,15 +24,6 @@ from tests.traces.synthetic import ABOUT, Plan, make_clock, reply_steps
 PATH = Path(__file__)
 TOLD = ("depth", "topk", "nodes", "reference_us")
 MOST_TOKENS = 500
-MASS = [
-    [0.5 ** (1 + (expert * step + layer) % ABOUT.experts) for expert in range(16)]
-    for layer, step in enumerate((1, 3, 5))
-]
-"""Of each layer, in an order of its own."""
-KL = [0.1, 0.2, 0.8]
-"""Of each layer while it alone has a budget; half of it with twice the budget."""
-ASKED = "per_layer", "mode", "ranking", "exponent", "kept"
-"""What names a budget."""
 
 
 def journal(line):
@@ -48,16 +36,6 @@ def journal(line):
     at, _, number = os.environ.get("FAKE_SIGNAL", "").rpartition("=")
     if at == line:
         os.kill(os.getppid(), int(number))
-
-
-def named(ask):
-    """The budget that a request names, on one line."""
-    return " ".join(str(ask[name]) for name in ASKED)
-
-
-def routing_us(ask):
-    """Made up from what names the budget."""
-    return round(100.0 * Random(named(ask)).random(), 3)
 
 
 class Service:
@@ -86,51 +64,27 @@ class Service:
             steps[-1]["path_prob"][-1] = 1.0
         return {"steps": steps}
 
-    def expert_mass(self, ask):
-        journal(f"mass {ask['learn_from']} of {ask['prompts']}")
-        return {"mass": MASS}
-
-    def budget_kl(self, ask):
-        """How far one layer would be off."""
-        journal(f"kl {ask['learn_from']} of {ask['prompts']} {named(ask)}")
-        budgets = ask["per_layer"]
-        (layer,) = (i for i, b in enumerate(budgets) if b < ABOUT.experts)
-        return {"kl": KL[layer] / budgets[layer]}
-
-    def clock_routing(self, ask):
-        journal(f"routing {named(ask)}")
-        return {"routing_us": routing_us(ask)}
-
     def budget(self, ask):
         """A reply of steps that commit one token and two, until it is long enough."""
         kind = "given" if ask["given"] else "decoded"
-        journal(f"{ask['workload']} {ask['prompt']} {kind} {named(ask)}")
-        steps, position, random = [], 0, Random(f"{ask}")
+        named = " ".join(str(ask[name]) for name in ("budget", "ranking", "exponent"))
+        journal(f"{ask['workload']} {ask['prompt']} {kind} {named}")
+        steps, position = [], 0
         while position < ask["tokens"]:
-            committed = 1 + position % 2
-            steps.append(budgeted_step(position, committed, random))
-            position += committed
+            steps.append(
+                {
+                    "position": position,
+                    "context": 128 + position,
+                    "verified": 13,
+                    "union": 3.75,
+                    "committed": 1 + position % 2,
+                    "routing_us": 20.0,
+                    "kl": 0.25 * ask["prompt"],
+                    "agrees": 1,
+                }
+            )
+            position += steps[-1]["committed"]
         return {"steps": steps}
-
-
-def budgeted_step(position, committed, random):
-    """Made up; quarters, so that float32 holds them."""
-    quarters = [random.randrange(16) / 4.0 for _ in range(committed)]
-    found = {
-        "position": position,
-        "context": 128 + position,
-        "verified": 13,
-        "union": 3.75,
-        "committed": committed,
-        "kl": quarters,
-        "agrees": [quarter < 2.0 for quarter in quarters],
-        "loss": [1.0 + quarter for quarter in quarters],
-        "plain_loss": [1.0] * committed,
-    }
-    found.pop(os.environ.get("FAKE_LACKING", ""), None)
-    if odd := os.environ.get("FAKE_ODD"):
-        found[odd] = "word"
-    return found
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from evict_profile.table import DraftClock
 from evict_profile.traces import About, Reply
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.record import trace_rows
-from evict_profile.traces.schema import TRACE, route_type
+from evict_profile.traces.schema import Metadata, mark, route_type
 from evict_profile.traces.synthetic import grow
 
 Message = dict[str, Any]
@@ -79,7 +79,7 @@ def write_trace(path, plan=None):
 def make_table(plan):
     parts = [trace_rows(key, reply_steps(plan, key)) for key in plan.replies()]
     clocks = tuple(make_clock(plan.about, batch) for batch in (1, 4))
-    return TRACE.mark(pa.concat_tables(parts), plan.about, clocks)
+    return mark(pa.concat_tables(parts), Metadata(plan.about, clocks))
 
 
 def make_clock(about, batch):

@@ -19,7 +19,7 @@ from evict_profile.table import DraftClock
 from evict_profile.traces import Reply, load_traces
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.record import trace_rows
-from evict_profile.traces.schema import NEEDED, TIMES, TRACE
+from evict_profile.traces.schema import NEEDED, TIMES, Metadata, mark
 from tests.traces.steps import make_steps, steps_of
 from tests.traces.synthetic import ABOUT, Plan, make_table, write_trace
 
@@ -97,7 +97,7 @@ def test_what_was_recorded_is_read_back(data, experts):
     shuffled = data.draw(st.permutations(parts))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.parquet"
-        pq.write_table(TRACE.mark(pa.concat_tables(shuffled), about, clocks), path)
+        pq.write_table(mark(pa.concat_tables(shuffled), Metadata(about, clocks)), path)
         trace = load_traces(path)
     assert (trace.about, trace.clocks) == (about, clocks)
     assert [r.workload for r in trace.replies] == ["code", "prose"]
@@ -163,7 +163,7 @@ def table_with(**changes):
     good = [{**STEP, "position": at} for at in (0, 2)]
     rows = [good[0], {**STEP, **changes}, good[1]]
     columns = {name: [row[name] for row in rows] for name in STEP}
-    return TRACE.mark(pa.table(columns), ABOUT, ())
+    return mark(pa.table(columns), Metadata(ABOUT))
 
 
 def test_the_step_that_the_refusals_change_is_good():
@@ -222,7 +222,7 @@ def test_rounding_is_no_rise():
 
 
 def test_routes_need_the_shape_of_the_model():
-    table = TRACE.mark(table_with(), replace(ABOUT, layers=0), ())
+    table = mark(table_with(), Metadata(replace(ABOUT, layers=0)))
     with pytest.raises(TraceError, match="must say layers, experts and top_k"):
         trace_of(table, "bad")
 
@@ -232,7 +232,7 @@ def test_an_empty_trace_is_refused():
         trace_of(table_with().slice(0, 0), "empty")
 
 
-UNMARKED = "does not say that it is a trace; give it"
+UNMARKED = "does not say that it is of schema 'evict-trace/1'; give it"
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ UNMARKED = "does not say that it is a trace; give it"
     ],
 )
 def test_metadata_of_another_kind_is_refused(notes, error, sentence):
-    table = table_with().replace_schema_metadata({TRACE.key: notes})
+    table = table_with().replace_schema_metadata({b"evict-trace": notes})
     with pytest.raises(error, match=f"^other: .*{sentence}"):
         trace_of(table, "other")
 
@@ -281,7 +281,7 @@ def test_no_parquet_is_refused(make, sentence, tmp_path):
 def test_a_file_that_says_fan_is_read():
     """The draft's topk was written so at first."""
     table = table_with()
-    notes = json.loads(table.schema.metadata[TRACE.key])
+    notes = json.loads(table.schema.metadata[b"evict-trace"])
     notes["about"]["fan"] = notes["about"].pop("topk")
-    old = table.replace_schema_metadata({TRACE.key: json.dumps(notes).encode()})
+    old = table.replace_schema_metadata({b"evict-trace": json.dumps(notes).encode()})
     assert trace_of(old, "old").about == ABOUT

@@ -1,18 +1,15 @@
 """A folder of parts, as a server writes them, is read as one trace."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.errors import TraceError
-from evict_profile.records import replace, to_mapping
+from evict_profile.records import replace
 from evict_profile.table import DraftClock
 from evict_profile.traces import load_traces
-from evict_profile.traces.schema import TRACE
+from evict_profile.traces.schema import Metadata, mark
 from tests.command import evict
 from tests.traces.synthetic import ABOUT, PRICED, Plan, make_table, write_trace
 from tests.traces.test_load import same_trace
@@ -35,7 +32,7 @@ def write_part(path, about=ABOUT, clocks=(), positions=slice(None), drop=()):
     path.parent.mkdir(exist_ok=True)
     table = make_table(replace(PLAN, prompts=1)).drop_columns(list(drop))
     first, end, _ = positions.indices(len(table))
-    pq.write_table(TRACE.mark(table.slice(first, end - first), about, clocks), path)
+    pq.write_table(mark(table.slice(first, end - first), Metadata(about, clocks)), path)
     return path
 
 
@@ -91,10 +88,10 @@ def nothing(folder):
     (folder / "9-000000.unfinished").write_bytes(b"PAR1")
 
 
-def recording(folder):
+def unfinished(folder):
     """What 'evict-profile trace' leaves while it runs."""
-    (folder / "plan.json").write_text(json.dumps(to_mapping(PLAN)))
-    pq.write_table(make_table(PLAN).replace_schema_metadata({}), folder / "0.parquet")
+    rows = mark(make_table(PLAN), Metadata(ABOUT, replies=2))
+    pq.write_table(rows, folder / "00000.parquet")
 
 
 def broken(folder):
@@ -115,10 +112,10 @@ def without_prompts(folder):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (nothing, r"parts: holds no \*\.parquet; give .*EVICT_PROFILE_MODE=observe"),
-        (recording, "parts: is a recording that has not ended; run the same"),
+        (nothing, r"parts: holds no \*\.parquet; .*EVICT_PROFILE_MODE=observe"),
+        (unfinished, "parts: holds 1 of 2 replies; run the same 'evict-profile trace'"),
         (broken, r"9-000000\.parquet: is no whole Parquet file"),
-        (unmarked, r"9-000001\.parquet: does not say that it is a trace"),
+        (unmarked, r"9-000001\.parquet: does not say that it is of"),
         (without_prompts, "parts: has no column prompt"),
     ],
 )
@@ -133,9 +130,7 @@ def test_no_folder_of_parts_is_refused(make, sentence, tmp_path):
 @pytest.mark.parametrize(
     ("command", "options"), [("calibrate", ()), ("replay", ("--seeds", 1))]
 )
-def test_commands_take_the_folder(
-    command: str, options: tuple[object, ...], saved_table: Path, tmp_path: Path
-) -> None:
+def test_commands_take_the_folder(command, options, saved_table, tmp_path):
     plan = Plan(prompts=5, tokens=3, workloads=("served",), about=PRICED)
     write_parts(tmp_path / "parts", make_table(plan), rows=8)
     words = (command, "parts", "--table", saved_table, "--out", "page.html", *options)

@@ -45,7 +45,6 @@ def test_what_the_world_lacks_is_refused():
 
 
 def test_trees_that_a_trace_can_number_are_recorded():
-    """As many as 16 bits tell apart; no tree holds more than was drafted."""
     assert COLUMNS.field("parent").type.value_type == "int16"
     assert TracePlan(depth=512, nodes=64).nodes == 64
     assert TracePlan(nodes=10**9).topk == 8
@@ -68,7 +67,7 @@ def test_trees_that_a_trace_can_number_are_recorded():
 )
 def test_options_that_cannot_be(options, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        TracePlan(**options)  # type: ignore[arg-type]
+        TracePlan(**options)
 
 
 def test_one_row_a_step_with_all_columns():

@@ -11,14 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from evict_profile.errors import ConfigError, RunnerError
+from evict_profile.errors import (
+    ConfigError,
+    Interrupted,
+    RunnerError,
+    StoreError,
+    TraceError,
+)
 from evict_profile.records import replace
-from evict_profile.runner import RunnerRefusal
+from evict_profile.runner import RunnerCrash, RunnerRefusal
 from evict_profile.traces import load_traces
-from evict_profile.traces.record import TracePlan, TraceRecording
-from evict_profile.traces.recording import carry_out
+from evict_profile.traces.record import TracePlan
+from evict_profile.traces.recording import record
 from tests.traces import fake_runner
-from tests.traces.synthetic import ABOUT
+from tests.traces.synthetic import ABOUT, write_trace
 
 ROOT = Path(__file__).parents[2]
 PLAN = TracePlan(
@@ -37,12 +43,18 @@ OPTIONS = [
 ]  # fmt: skip
 REPLIES = 18
 """Two workloads, three prompts: one reply at temperature 0, two at 1."""
+REPLY = "code, prompt 1, seed 0, temperature 0"
 
 
 def recorded(out, plan=PLAN):
-    quiet, runner = Console(quiet=True), str(fake_runner.PATH)
-    carry_out(TraceRecording, ROOT, out, plan, quiet, runner=runner)
-    return pq.read_table(out)
+    record(plan, ROOT, out, Console(quiet=True), runner=str(fake_runner.PATH))
+    return parts_of(out)
+
+
+def parts_of(out):
+    """Every part, with all that it says of the recording."""
+    tables = {path.name: pq.read_table(path) for path in out.glob("*.parquet")}
+    return {name: (t.to_pydict(), t.schema.metadata) for name, t in tables.items()}
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +67,84 @@ def whole(folder):
     """A recording that nothing cut short, and the journal of what was asked."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAKE_JOURNAL", str(folder / "journal"))
-        return recorded(folder / "trace.parquet")
+        return recorded(folder / "trace")
 
 
 @pytest.fixture
 def out(tmp_path):
-    return tmp_path / "trace.parquet"
+    return tmp_path / "trace"
 
 
-@pytest.mark.usefixtures("whole")
-def test_all_that_was_asked_for_is_recorded(folder):
-    trace = load_traces(folder / "trace.parquet")
-    assert len(trace.replies) == REPLIES
+@pytest.fixture
+def journal(tmp_path, monkeypatch):
+    path = tmp_path / "journal"
+    monkeypatch.setenv("FAKE_JOURNAL", str(path))
+    return lambda: path.read_text().splitlines()
+
+
+def test_all_that_was_asked_for_is_recorded(whole, folder):
+    """Once and in order, and nothing but parts is left."""
+    trace = load_traces(folder / "trace")
+    assert len(trace.replies) == len(whole) == REPLIES
     assert trace.dense
     assert trace.about == replace(ABOUT, depth=3, topk=4, nodes=12, reference_us=100.0)
     assert [clock.batch for clock in trace.clocks] == [1, 4]
     lines = (folder / "journal").read_text().splitlines()
     assert lines[:2] == ["clock 1", "clock 4"]
     assert len(set(lines[2:])) == len(lines[2:]) == REPLIES
+    assert len(list((folder / "trace").iterdir())) == REPLIES
+
+
+@pytest.mark.usefixtures("whole")
+def test_what_is_recorded_is_left_alone(folder, journal):
+    before = parts_of(folder / "trace")
+    journal_before = (folder / "journal").read_text()
+    assert recorded(folder / "trace") == before
+    assert (folder / "journal").read_text() == journal_before
+
+
+def test_a_runner_that_dies_costs_what_it_was_asked(out, whole, journal, monkeypatch):
+    """The next command goes on there, asks nothing else twice, and ends the same; its
+    clocks are stated by the reference of the first."""
+    monkeypatch.setenv("FAKE_CRASH", REPLY)
+    with pytest.raises(RunnerCrash, match="ended with status 7"):
+        recorded(out)
+    monkeypatch.delenv("FAKE_CRASH")
+    monkeypatch.setenv("FAKE_REFERENCE", "200")
+    with pytest.raises(TraceError, match="holds 6 of 18 replies; run the same"):
+        load_traces(out)
+    assert recorded(out) == whole
+    assert sorted(journal()) == sorted([*set(journal()), REPLY])
+
+
+def test_a_deleted_part_is_recorded_again(out, whole):
+    recorded(out)
+    (out / "00002.parquet").unlink()
+    assert recorded(out) == whole
+
+
+def test_another_recording_is_refused_by_name(out):
+    small = replace(PLAN, prompts=1, temperatures=(0.0,), seeds=1)
+    recorded(out, small)
+    with pytest.raises(StoreError, match=r"tokens: 9 here, 4 there\); choose another"):
+        recorded(out, replace(small, tokens=9))
+    with pytest.raises(StoreError, match=r"batches: .* here, .* there"):
+        recorded(out, replace(small, batches=(1,)))
+
+
+def test_a_servers_trace_is_kept(out):
+    out.mkdir()
+    path = write_trace(out / "9-000000.parquet")
+    before = path.read_bytes()
+    with pytest.raises(TraceError, match="has not recorded; choose another --out"):
+        recorded(out)
+    assert [path.read_bytes() for path in out.iterdir()] == [before]
+
+
+def test_an_unwritable_place_is_known_at_once(out):
+    out.write_text("in the way")
+    with pytest.raises(StoreError, match="trace"):
+        recorded(out)
 
 
 def test_what_the_world_refuses_leaves_nothing(out):
@@ -81,19 +153,23 @@ def test_what_the_world_refuses_leaves_nothing(out):
     assert not list(out.parent.iterdir())
 
 
+def test_ctrl_c_while_clocks_are_taken_leaves_nothing(out, monkeypatch):
+    monkeypatch.setenv("FAKE_SIGNAL", f"clock 1={signal.SIGINT.value}")
+    with pytest.raises(Interrupted, match="before the first reply; nothing is kept"):
+        recorded(out)
+    assert not list(out.parent.iterdir())
+
+
 def test_a_reply_that_cannot_be_is_not_stored(out, monkeypatch):
     monkeypatch.setenv("FAKE_RISING", "code, prompt 0, seed 1, temperature 1")
     with pytest.raises(RunnerError, match=r"reply \(code, prompt 0, seed 1,.* rises"):
         recorded(out)
-    stored = out.with_name(f"{out.name}.parts").glob("*.parquet")
-    assert [path.name for path in sorted(stored)] == [
-        f"0000{i}.parquet" for i in range(4)
-    ]
+    assert sorted(parts_of(out)) == [f"0000{i}.parquet" for i in range(4)]
 
 
 def test_a_world_that_is_no_folder_is_refused(out):
     with pytest.raises(ConfigError, match="is no folder; give a small world"):
-        carry_out(TraceRecording, ROOT / "nowhere", out, PLAN, Console(quiet=True))
+        record(PLAN, ROOT / "nowhere", out, Console(quiet=True))
 
 
 @pytest.fixture
@@ -118,8 +194,7 @@ def start(out, python, sleep_s):
 
 
 def wait_for_parts(running, out, count):
-    parts = out.with_name(f"{out.name}.parts")
-    while running.poll() is None and len(list(parts.glob("*.parquet"))) < count:
+    while running.poll() is None and len(list(out.glob("*.parquet"))) < count:
         time.sleep(0.01)
 
 
@@ -131,24 +206,22 @@ def test_ctrl_c_ends_the_reply_in_flight_and_the_command_continues(out, python, 
     _, errors = running.communicate()
     assert running.returncode == 130
     assert errors.splitlines()[-1] == (
-        f"interrupted; {out}.parts is kept, the same command continues it"
+        f"interrupted; {out} is kept, the same command continues it"
     )
     said, errors = start(out, python, 0.0).communicate()
-    assert f"continuing {out}.parts" in said
-    assert said.splitlines()[-1] == f"trace: {out} (18 replies, 72 steps)"
-    assert pq.read_table(out).equals(whole, check_metadata=True), errors
+    assert f"continuing {out}" in said
+    assert said.splitlines()[-1] == f"recording: {out} (18 replies)"
+    assert parts_of(out) == whole, errors
 
 
-def test_a_kill_leaves_whole_parts_and_costs_one_reply(out, python, whole, monkeypatch):
-    journal = out.with_name("journal")
-    monkeypatch.setenv("FAKE_JOURNAL", str(journal))
+def test_a_kill_leaves_whole_parts_and_costs_one_reply(out, python, whole, journal):
     running = start(out, python, 0.1)
     wait_for_parts(running, out, 3)
     running.kill()
     running.communicate()
-    before = {path: path.read_bytes() for path in out.parent.rglob("*.parquet")}
-    assert all(pq.read_table(path).num_rows == 4 for path in before)
+    before = parts_of(out)
+    assert before == {name: whole[name] for name in before}
     start(out, python, 0.0).communicate()
-    assert pq.read_table(out).equals(whole, check_metadata=True)
-    asked = [line for line in journal.read_text().splitlines() if "clock" not in line]
+    assert parts_of(out) == whole
+    asked = [line for line in journal() if "clock" not in line]
     assert len(asked) - len(set(asked)) <= 1

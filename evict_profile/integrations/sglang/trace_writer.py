@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from evict_profile.records import to_mapping
 from evict_profile.table import DraftClock
-from evict_profile.traces.schema import COLUMNS, TRACE
+from evict_profile.traces.schema import COLUMNS, Metadata, mark
 from evict_profile.traces.trace import About
 
 STEPS_PER_PART = 256
@@ -74,7 +74,7 @@ class TraceWriter:
         table = pa.Table.from_pylist(self._rows, schema=COLUMNS)
         path = self._folder / f"{self._server}-{self._parts:06}.parquet"
         unfinished = path.with_suffix(".unfinished")
-        pq.write_table(TRACE.mark(table, self._about, clocks), unfinished)
+        pq.write_table(mark(table, Metadata(self._about, clocks)), unfinished)
         unfinished.replace(path)
         self._rows, self._parts = [], self._parts + 1
 

@@ -29,15 +29,6 @@ OPTIONS = {
 }
 """Of `open_world`."""
 
-NO_BUDGET = {
-    "per_layer": None,
-    "mode": "substitution",
-    "ranking": "mass",
-    "exponent": 0.0,
-    "kept": None,
-}
-"""Of a request that names none."""
-
 
 def make_checkpoint():
     """Three layers of eight experts; a vocabulary so small that drafts are right."""
