@@ -16,7 +16,7 @@ from evict_profile.replay.policies import MakePolicy, Policy, PolicyStep
 from evict_profile.replay.simulate import reply_order
 from evict_profile.stats import RESAMPLES, Bootstrap, Floats
 from evict_profile.traces import Trace
-from runners.tree_decoding.clocks import now
+from runners.clock import now
 from runners.tree_decoding.serving import ContinuousBatching, Job, Served
 from runners.tree_decoding.session import TraceSession
 
@@ -95,7 +95,7 @@ class Timed:
         def run(*given: Any) -> Any:
             begun = now(CPU)
             result = method(*given)
-            self.us += (now(CPU) - begun).cpu_us
+            self.us += (now(CPU) - begun).us
             return result
 
         return run

@@ -58,7 +58,7 @@ class CheckedPolicy:
     Attributes:
         same_steps: whether the engine took the very steps of the replay; a policy that
             learns from a clock need not.
-        predicted, measured: tokens a second of the batch; by `Moment.us`.
+        predicted, measured: tokens a second of the batch; by `Timestamp.us`.
         measured_wall: by wall time.
         predicted_over_plain, measured_over_plain: over plain decoding.
         measured_over_fixed: over the best of `HINDSIGHT` by the clock.

@@ -79,7 +79,7 @@ def gpu_names() -> tuple[str, ...]:
 def cpu_name() -> str:
     """The CPU as the system names it: on Arm by the numbers of its cores and its board.
 
-    `runners.torch_moe.device` names it alike, in an environment of its own.
+    `runners.device` names it alike, in an environment of its own.
     """
     cpuinfo = CPUINFO.read_text()
     if named := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):

@@ -6,13 +6,15 @@ Then the model to measure: its hook fires once a MoE layer, its own routes writt
 change nothing, others do, and its cache can be cut.
 """
 
+import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
 from gguf import GGUFReader
 
-from runners.llama_cpp.engine import Model, Options, Room
+from runners.clock import REFERENCE_RUNS, ReferenceClock, wall_now
+from runners.llama_cpp.engine import ContextSize, Model, Options
 from runners.llama_cpp.hook import Hook, Routes
 from runners.llama_cpp.planted import PlantedShape, write_planted
 from runners.protocol import Refusal
@@ -20,6 +22,31 @@ from runners.protocol import Refusal
 TOLERANCE = 0.02
 """Of the largest logit: the cache and some products of a build are half precision."""
 SAME = 1e-5
+
+MAX_LOAD = 0.3
+MAX_SPREAD = 0.10
+"""Interquartile range of the reference over its median, where wall time is read."""
+
+
+def check_idle(clock: ReferenceClock) -> None:
+    """Refuse wall time beside other work.
+
+    Several threads wait for each other at every node: beside any other load they take
+    up to thirty times as long.
+    """
+    if clock.now is not wall_now:
+        return
+    load = os.getloadavg()[0]
+    times = [clock.time_reference() for _ in range(REFERENCE_RUNS)]
+    low, middle, high = np.percentile(times, [25, 50, 75])
+    spread = (high - low) / middle
+    if load > MAX_LOAD or spread > MAX_SPREAD:
+        raise Refusal(
+            "device",
+            f"the load is {load:.1f} and a reference decode spreads by {spread:.0%}: "
+            f"several threads are timed on an idle machine alone (load under "
+            f"{MAX_LOAD}, spread under {MAX_SPREAD:.0%}); quiet it, or set threads: 1",
+        )
 
 
 def check_library(library: Path) -> None:
@@ -33,7 +60,7 @@ def check_library(library: Path) -> None:
             for tensor in GGUFReader(path).tensors
         }
         model = Model(library, path, Options())
-        hook = Hook(model, Room(1, 256, 8))
+        hook = Hook(model, ContextSize(1, 256, 8))
         hook.context.fill([token], 0, [0])
         own = hook.read("one", hook.context.decode)
         _check_tiny("natural", hook, expected_logits(weights, shape, token, own))

@@ -46,7 +46,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Room:
+class ContextSize:
     """What a context has place for: sequences, tokens of each, tokens of a decode."""
 
     sequences: int
@@ -121,8 +121,8 @@ class Context:
     `ask` is called for every node of the graph, and again for each that it wanted.
     """
 
-    def __init__(self, model: Model, room: Room, ask: Ask | None = None) -> None:
-        self.model, self.c, self.room = model, model.c, room
+    def __init__(self, model: Model, size: ContextSize, ask: Ask | None = None) -> None:
+        self.model, self.c, self.size = model, model.c, size
         params = self._params()
         if ask is not None:
             self._callback = c.EvalCallback(lambda tensor, asked, _: ask(tensor, asked))
@@ -132,14 +132,14 @@ class Context:
         if not self.handle:
             raise Refusal(
                 "memory",
-                f"no room for a KV cache of {room.sequences} x {room.tokens} tokens: "
+                f"no room for a KV cache of {size.sequences} x {size.tokens} tokens: "
                 "take a smaller context or batch, or flash_attention: on with a "
                 "quantised cache",
             )
         threads = model.options.threads
         self.c.llama_set_n_threads(self.handle, threads, threads)
         self.memory = self.c.llama_get_memory(self.handle)
-        self.batch: c.Batch = self.c.llama_batch_init(room.batch, 0, 1)
+        self.batch: c.Batch = self.c.llama_batch_init(size.batch, 0, 1)
 
     def close(self) -> None:
         """Free the context and its batch."""
@@ -149,9 +149,9 @@ class Context:
     def _params(self) -> c.Block:
         params, options = self.c.llama_context_default_params(), self.model.options
         self.layout = at = c.context_layout(bytes(params.bytes))
-        room = -(-self.room.tokens // ROOM_STEP) * ROOM_STEP
-        head = (room * self.room.sequences, self.room.batch, self.room.batch)
-        for place, value in enumerate((*head, self.room.sequences)):
+        room = -(-self.size.tokens // ROOM_STEP) * ROOM_STEP
+        head = (room * self.size.sequences, self.size.batch, self.size.batch)
+        for place, value in enumerate((*head, self.size.sequences)):
             params.put(4 * place, "<I", value)
         params.put(at.flash_attention, "<i", FLASH[options.flash_attention])
         params.put(at.cache_k, "<i", CACHE_TYPES[options.cache_k])
@@ -189,8 +189,8 @@ class Context:
 
     def prefill(self, ids: Ids, sequence: int) -> None:
         """Decode a prompt, without outputs, into an empty sequence."""
-        for start in range(0, len(ids), self.room.batch):
-            part = ids[start : start + self.room.batch]
+        for start in range(0, len(ids), self.size.batch):
+            part = ids[start : start + self.size.batch]
             self.fill(part, start, [sequence], outputs=False)
             self.decode()
 

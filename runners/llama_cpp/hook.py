@@ -15,10 +15,10 @@ from typing import Literal
 
 import numpy as np
 
+from runners.clock import wall_us
 from runners.llama_cpp import library as c
-from runners.llama_cpp.engine import Context, Model, Room
+from runners.llama_cpp.engine import Context, ContextSize, Model
 from runners.protocol import Refusal
-from runners.torch_moe.clocks import wall_us
 
 TOPK = b"ffn_moe_topk-"
 Routes = Sequence[np.ndarray]
@@ -28,13 +28,13 @@ Routes = Sequence[np.ndarray]
 class Hook:
     """A context whose routes are read, or written."""
 
-    def __init__(self, model: Model, room: Room) -> None:
+    def __init__(self, model: Model, size: ContextSize) -> None:
         self.c = model.c
         self.mode: Literal["read", "write", "idle"] = "idle"
         self.places: dict[object, frozenset[int]] = {}
         self.stride = 0
         self._begin("idle", frozenset())
-        self.context = Context(model, room, self._call)
+        self.context = Context(model, size, self._call)
 
     def read(self, key: object, run: Callable[[], None]) -> Routes:
         """Run a decode that chooses its own routes: what it chose.

@@ -1,4 +1,4 @@
-"""The text that a sweep decodes, in stretches that wake as many experts as most do.
+"""The text that a sweep decodes, in stretches that activate as many experts as most do.
 
 Naturally routed cells price the unions of a text, and its stretches differ: nine tokens
 of a small model's replies woke 20 experts a layer with a standard deviation of 4, so
@@ -25,27 +25,27 @@ AT_ONCE = 64
 DRAWS = 64
 
 
-class Steps(NamedTuple):
+class DecodeWindow(NamedTuple):
     """What a cell decodes.
 
     Attributes:
         before: the tokens that run right before, int64 [batch * width].
         own: the cell's, int64 [batch * width].
-        woken: by how many of these an expert is woken, int64 [MoE layers, experts].
+        activated: how many of these activate an expert, int64 [layers, experts].
     """
 
     before: np.ndarray
     own: np.ndarray
-    woken: np.ndarray
+    activated: np.ndarray
 
-    def among_woken(self, routes: Routes, seed: int) -> Routes:
-        """The same routes over other experts: those that the text wakes most, if any.
+    def among_activated(self, routes: Routes, seed: int) -> Routes:
+        """The same routes over other experts: the text's most activated.
 
         The step before has just read some of them, and caches hold those. Experts
         drawn from all took 2 to 6 % longer on a model of 1.2 GB.
         """
-        chance = np.random.default_rng(seed).random(self.woken.shape)
-        by_use = np.lexsort((chance, -self.woken), axis=1).astype(np.int32)
+        chance = np.random.default_rng(seed).random(self.activated.shape)
+        by_use = np.lexsort((chance, -self.activated), axis=1).astype(np.int32)
         return [
             order[np.unique(layer, return_inverse=True)[1].reshape(layer.shape)]
             for layer, order in zip(routes, by_use, strict=True)
@@ -58,7 +58,7 @@ class Text:
     Attributes:
         name: of the file.
         tokens: int64, repeated until there are `least`.
-        wakes: whether a token wakes an expert, bool [ROUTED, MoE layers, experts].
+        activates: whether a token activates an expert, bool [ROUTED, layers, experts].
     """
 
     def __init__(self, path: str, model: Model, least: int) -> None:
@@ -71,10 +71,10 @@ class Text:
             raise Refusal("infeasible", f"{file}: holds no text")
         self.name = file.name
         self.tokens = np.resize(tokens, max(len(tokens), ROUTED, least))
-        self.wakes = np.zeros((ROUTED, 0, 0), bool)
+        self.activates = np.zeros((ROUTED, 0, 0), bool)
 
     def read_routes(self, hook: Hook, experts: int, longest: int) -> None:
-        """Read what each token wakes, in sequence 0, which has room for `longest`."""
+        """Read each token's experts in sequence 0, which has room for `longest`."""
         parts, context = [], hook.context
         at_once = min(AT_ONCE, longest)
         for start in range(0, ROUTED, at_once):
@@ -82,10 +82,10 @@ class Text:
             context.fill(self.tokens[start : min(start + at_once, ROUTED)], 0, [0])
             parts.append(np.stack(hook.read("text", context.decode), axis=1))
         routes = np.concatenate(parts)
-        self.wakes = np.zeros((*routes.shape[:2], experts), bool)
-        np.put_along_axis(self.wakes, routes, True, axis=2)
+        self.activates = np.zeros((*routes.shape[:2], experts), bool)
+        np.put_along_axis(self.activates, routes, True, axis=2)
 
-    def draw(self, cell: Message, seed: int) -> Steps:
+    def draw(self, cell: Message, seed: int) -> DecodeWindow:
         """A stretch of the text for each request, and what comes right before it."""
         width, batch = cell["width"], cell["batch"]
         starts = np.random.default_rng(seed).integers(
@@ -94,9 +94,9 @@ class Text:
         drawn = (starts + np.arange(width)).reshape(DRAWS, -1)
         unions = np.array([self.union(own) for own in drawn])
         own = drawn[np.abs(unions - unions.mean()).argmin()]
-        woken = self.wakes[own].sum(axis=0)
-        return Steps(self.tokens[own - width], self.tokens[own], woken)
+        activated = self.activates[own].sum(axis=0)
+        return DecodeWindow(self.tokens[own - width], self.tokens[own], activated)
 
     def union(self, places: np.ndarray) -> float:
-        """Distinct experts that the tokens at these places wake, mean of the layers."""
-        return float(self.wakes[places].any(axis=0).sum(axis=-1).mean())
+        """Distinct experts of the tokens at these places, mean of the layers."""
+        return float(self.activates[places].any(axis=0).sum(axis=-1).mean())

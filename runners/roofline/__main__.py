@@ -6,59 +6,68 @@ engine is `evict_profile.physics`; its tables are keyed "roofline", and load now
 else. Run as `python -m runners.roofline`.
 """
 
+import math
+
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.config.gpu import load_gpu
 from evict_profile.physics import layer_work, non_moe_work
 from evict_profile.records import parse
-from runners.measuring import Reading, sample
-from runners.protocol import PARTS, Message, serve_session
+from runners.protocol import Message, serve_session
+from runners.session import Forward, MeasureSession, Reading, Run
 
 
-class Session:
+class Datasheet:
+    """A clock of runs that return their latency in microseconds."""
+
+    name = "datasheet"
+
+    def time(self, run: Run, before: Run | None = None) -> Reading:
+        latency_us = run()
+        assert isinstance(latency_us, float)
+        return Reading(latency_us, latency_us, math.nan)
+
+
+class Session(MeasureSession):
     """A model and a datasheet."""
 
     def __init__(self, model: Message, options: Message) -> None:
+        super().__init__()
         self.model = parse(ModelSpec, model, "the request to open")
         self.gpu = load_gpu(options["gpu"])
-
-    def answer_open(self) -> Message:
-        return {
-            "fingerprint": {
-                "engine": "roofline",
-                "engine_version": "1",
-                "runner_sha256": "",
-                "device": self.gpu.name,
-                "device_kind": "datasheet",
-                "cuda": "",
-                "layers": self.model.moe_layers,
-                "attention_backend": "roofline",
-                "moe_backend": "roofline",
-                "graph_mode": "none",
-                "clock": "datasheet",
-                "threads": 0,
-                "tp": 1,
-                "ep": 1,
-            },
-            "parts": PARTS,
-            "ladder": [],
-            "bandwidth_gbps": self.gpu.memory_bandwidth_gbps,
-            "bytes_per_expert": self.model.bytes_per_expert,
+        self.clock = Datasheet()
+        self.layers = self.model.moe_layers
+        self.bandwidth_gbps = self.gpu.memory_bandwidth_gbps
+        self.bytes_per_expert = self.model.bytes_per_expert
+        self.fingerprint = {
+            "engine": "roofline",
+            "engine_version": "1",
+            "runner_sha256": "",
+            "device": self.gpu.name,
+            "device_kind": "datasheet",
+            "cuda": "",
+            "layers": self.layers,
+            "attention_backend": "roofline",
+            "moe_backend": "roofline",
+            "graph_mode": "none",
+            "clock": self.clock.name,
+            "threads": 0,
+            "tp": 1,
+            "ep": 1,
         }
 
-    def measure(self, ask: Message) -> Message:
-        """The same price for every seed."""
-        cell = parse(Cell, ask["cell"], "the request to measure")
-        union = cell.union or self.model.uniform_union(cell.tokens)
-        latency_us = self.price_us(cell, union, ask["layers"] or self.model.moe_layers)
-        reading = Reading(latency_us, latency_us, float("nan"))
-        answers = (
-            sample(seed, reading, cell.width, [cell.union], backend="roofline")
-            for seed in ask["seeds"]
+    def prepare(self, cell: Message, layers: int, seed: int) -> Forward:
+        """The same latency for every seed."""
+        asked = parse(Cell, cell, "the request to measure")
+        union = asked.union or self.model.uniform_union(asked.tokens)
+        return Forward(
+            lambda: self.latency_us(asked, union, layers),
+            asked.width,
+            lambda: [union],
+            backend="roofline",
         )
-        return {"samples": [{**answer, "observed_union": union} for answer in answers]}
 
-    def price_us(self, cell: Cell, union: float, layers: int) -> float:
+    def latency_us(self, cell: Cell, union: float, layers: int) -> float:
         """The floor under a cell's latency."""
         if cell.part == "non_moe":
             work, times = non_moe_work(self.model, cell), 1

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from evict_profile.integrations.sglang.graphs import GraphState, build_state, swapped
+from runners.clock import ReferenceClock, now
 from runners.protocol import Message
+from runners.session import Clock
 from runners.sglang_verify.verification import ServedVerifier, random_trees
-from runners.torch_moe.clocks import CpuClock, CudaClock
-from runners.tree_decoding.clocks import now
 
 DEPTH_STATE = (
     "draft_attn_backend",
@@ -40,7 +40,7 @@ class DraftTimer:
         verifier: ServedVerifier,
         width: int,
         context: int,
-        clock: CpuClock | CudaClock,
+        clock: Clock,
     ) -> None:
         self.drafter, self.verifier, self.clock = drafter, verifier, clock
         self.context = context
@@ -87,7 +87,7 @@ class DraftTimer:
             self.forward_us(batch, self.full),
             self.plain_step_us(batch),
             self.forward_us(batch, self.plain),
-            clock.time_reference() if isinstance(clock, CpuClock) else 0.0,
+            clock.time_reference() if isinstance(clock, ReferenceClock) else 0.0,
         ]
 
     def timed_us(self, run: Callable[[], object]) -> float:

@@ -9,8 +9,10 @@ import torch
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, RouteBuffers
 from evict_profile.integrations.sglang.compat import ON_CPU, installed, observed_key
-from runners.measuring import check_shape, source_digest
+from runners.device import OUT_OF_MEMORY as TORCH_OUT_OF_MEMORY
+from runners.device import describe
 from runners.protocol import Message, Refusal
+from runners.session import check_shape
 from runners.sglang_verify.models import (
     FEWEST_LAYERS,
     draft_folder,
@@ -18,8 +20,6 @@ from runners.sglang_verify.models import (
     model_folder,
 )
 from runners.sglang_verify.server import LoadPlan
-from runners.torch_moe.device import OUT_OF_MEMORY as TORCH_OUT_OF_MEMORY
-from runners.torch_moe.device import describe
 
 OUT_OF_MEMORY = (*TORCH_OUT_OF_MEMORY, "Not enough memory")
 """SGLang says it otherwise where weights leave no room for its pools."""
@@ -93,10 +93,9 @@ def describe_engine(model_runner: Any, plan: LoadPlan) -> Message:
     """Facts that make two measurements comparable."""
     key = observed_key(model_runner)
     return {
-        **describe(torch.device(model_runner.device)),
+        **describe("sglang", __file__, torch.device(model_runner.device)),
         **{name: value for name, value in key.items() if name != "gpu"},
         "device": key["gpu"],
-        "runner_sha256": source_digest(__file__),
         "torch": torch.__version__,
         "kernels": kernels(),
         "weights": load_format(plan.target),

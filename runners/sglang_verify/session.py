@@ -12,8 +12,10 @@ from torch import Tensor
 from evict_profile.integrations.sglang.buffers import RouteBuffers
 from evict_profile.integrations.sglang.compat import experts
 from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
-from runners.measuring import sample
-from runners.protocol import PARTS, Message, Refusal
+from runners.clock import copy_bandwidth_gbps, pick_clock
+from runners.device import first_line, pick_device
+from runners.protocol import Message, Refusal
+from runners.session import Forward, MeasureSession
 from runners.sglang_verify.drafting import DraftTimer
 from runners.sglang_verify.opening import (
     check_layers,
@@ -27,22 +29,23 @@ from runners.sglang_verify.opening import (
 from runners.sglang_verify.server import load_workers, prepare_process
 from runners.sglang_verify.verification import (
     CacheSlots,
-    Forward,
+    ServedForward,
     ServedTrees,
     ServedVerifier,
     chains,
     random_trees,
 )
-from runners.torch_moe.clocks import CpuClock, CudaClock, copy_bandwidth_gbps
-from runners.torch_moe.device import first_line, pick_device
-from runners.torch_moe.routing import force_unions, row_counts, unions
 from runners.torch_moe.shape import Noise
+from runners.trees import force_unions, row_counts, unions
 
 
-class Session:
-    """SGLang's target in memory, graphs for each width, and a clock."""
+class Session(MeasureSession):
+    """SGLang's target in memory, and graphs for each width."""
+
+    whole = True
 
     def __init__(self, model: Message, options: Message) -> None:
+        super().__init__()
         self.version = supported_version()
         self.device = pick_device(options["device"])
         self.graphs = bool(options["graphs"]) and self.device.type == "cuda"
@@ -50,8 +53,7 @@ class Session:
         check_layers(model, options["layers"])
         self.model = model
         noise = Noise(self.device, torch.bfloat16, options["seed"])
-        on_cpu = self.device.type == "cpu"
-        self.clock = CpuClock(noise) if on_cpu else CudaClock(self.device)
+        self.clock = pick_clock(self.device, noise)
         self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
         self.router = RouteBuffers()
         with tempfile.TemporaryDirectory() as scratch:
@@ -59,7 +61,15 @@ class Session:
                 model, options, self.device, self.version, Path(scratch)
             )
             self.load(options)
-        self.warm_rows: set[int] = set()
+        self.ladder = sorted(self.verifier.states) if self.graphs else []
+        parameters = 3 * model["hidden_size"] * model["moe"]["expert_width"]
+        self.bytes_per_expert = parameters * self.model_runner.dtype.itemsize
+        self.fingerprint = {
+            **describe_engine(self.model_runner, self.plan),
+            "layers": self.layers,
+            "clock": self.clock.name,
+            "threads": torch.get_num_threads(),
+        }
 
     def load(self, options: Message) -> None:
         """Load the model, and build what verifies each width."""
@@ -82,33 +92,17 @@ class Session:
         """Give the router its buffers, before any graph has them in it."""
         found = list(experts(model_runner.model))
         check_loaded(self.model, found, model_runner.model_config)
-        self.layers = [layer.layer_id for layer in found]
+        self.layers = len(found)
         top_k = self.model["moe"]["top_k"]
         tokens = max(self.plan.batches) * self.plan.width
-        self.router.allocate(self.layers, tokens, top_k, self.device)
+        ids = [layer.layer_id for layer in found]
+        self.router.allocate(ids, tokens, top_k, self.device)
         self.router.forcing = self.graphs
         self.router.recording = True
 
     def answer_open(self) -> Message:
-        """The fingerprint, the ladder, the copy bandwidth, and if there is a clock."""
-        moe = self.model["moe"]
-        return {
-            "fingerprint": {
-                **describe_engine(self.model_runner, self.plan),
-                "layers": len(self.layers),
-                "clock": self.clock.name,
-                "threads": torch.get_num_threads(),
-            },
-            "parts": PARTS,
-            "ladder": sorted(self.verifier.states) if self.graphs else [],
-            "bandwidth_gbps": self.bandwidth_gbps,
-            "bytes_per_expert": 3
-            * self.model["hidden_size"]
-            * moe["expert_width"]
-            * self.model_runner.dtype.itemsize,
-            "whole": True,
-            "clocks": True,
-        }
+        """What is open, and that steps can be timed."""
+        return super().answer_open() | {"clocks": True}
 
     def answer_clock(self, ask: Message) -> Message:
         """Median times of a step beside verification, in microseconds."""
@@ -130,41 +124,34 @@ class Session:
             self.drafter, self.verifier, plan.width, plan.context, self.clock
         )
 
-    def measure(self, ask: Message) -> Message:
-        """Time a cell once for each of the seeds."""
-        layers, cell = ask.get("layers") or len(self.layers), ask["cell"]
-        if cell["part"] != "layers" or layers != len(self.layers):
-            raise Refusal(
-                "infeasible",
-                "SGLang runs whole forwards, neither some of their layers "
-                "nor the rest apart; set 'whole: true' in the sweep",
-            )
-        try:
-            return {"samples": [self.sample(cell, seed) for seed in ask["seeds"]]}
-        except ValueError as error:
-            raise Refusal("failed", first_line(error)) from error
-        except RuntimeError as error:
-            raise refused_memory(error, "oom") from error
+    def refusal(self, error: Exception) -> Exception:
+        """The answer for a cell that SGLang gave up."""
+        if isinstance(error, ValueError):
+            return Refusal("failed", first_line(error))
+        return refused_memory(error, "oom")
 
-    def sample(self, cell: Message, seed: int) -> Message:
-        """Time one forward; what ran is read back after the clock has stopped."""
-        batch, width = cell["batch"], cell["width"]
-        natural = cell["split"] == "natural"
-        trees = (
-            chains(batch, width, self.device)
-            if natural
-            else random_trees(batch, width, seed, self.device)
-        )
-        with swapped(self.model_runner, self.state_of(width)):
-            routes = self.set_routes(cell, trees, seed)
-            if self.is_new(routes, batch * width):
-                self.verifier.prepare(trees, cell["context"], seed).run()
-            forward = self.verifier.prepare(trees, cell["context"], seed)
-            reading = self.clock.time(forward.run)
-        self.check_graph_ran(forward)
-        ran = (width, "graph") if forward.graph_ran else (0, "eager")
-        routed = unions(self.router.routes(batch * width))
-        return sample(seed, reading, forward.width, routed, *ran)
+    def sample(self, cell: Message, layers: int, seed: int) -> Message:
+        """Time one forward on the backend and graphs of its width."""
+        with swapped(self.model_runner, self.state_of(cell["width"])):
+            return super().sample(cell, layers, seed)
+
+    def prepare(self, cell: Message, layers: int, seed: int) -> Forward:
+        """Lay out a forward, whose routes are forced unless they are natural."""
+        batch, width, context = cell["batch"], cell["width"], cell["context"]
+        draw = chains if cell["split"] == "natural" else random_trees
+        trees = draw(batch, width, seed, self.device)
+        routes = self.set_routes(cell, trees, seed)
+        if self.are_new(self.sizes(routes, batch * width)):
+            # A forward advances its requests, so it cannot run twice.
+            self.verifier.prepare(trees, context, seed).run()
+        forward = self.verifier.prepare(trees, context, seed)
+
+        def read_unions() -> list[int]:
+            self.check_graph_ran(forward)
+            return unions(self.router.routes(batch * width))
+
+        ran: Message = {"tier": width, "backend": "graph"} if self.graphs else {}
+        return Forward(forward.run, forward.width, read_unions, **ran)
 
     def state_of(self, width: int) -> Any:
         """The backend and graphs of a width."""
@@ -184,8 +171,10 @@ class Session:
         """
         self.router.forcing = cell["split"] != "natural"
         if self.router.forcing:
-            moe, layers = self.model["moe"], len(self.layers)
-            routes = force_unions(cell, layers, moe["top_k"], moe["num_experts"], seed)
+            moe = self.model["moe"]
+            routes = force_unions(
+                cell, self.layers, moe["top_k"], moe["num_experts"], seed
+            )
         elif self.graphs:
             eager = replace(self.state_of(cell["width"]), graph_runner=None)
             with swapped(self.model_runner, eager):
@@ -196,21 +185,15 @@ class Session:
         self.router.force(routes)
         return routes
 
-    def is_new(self, routes: Tensor | None, tokens: int) -> bool:
-        """On a CPU, whether a product's size is new, whose kernel is compiled first.
-
-        Rows of experts are told apart from those of dense products, the tokens.
-        """
+    def sizes(self, routes: Tensor | None, tokens: int) -> set[int]:
+        """Row counts of a CPU's products; of dense ones, the tokens, below zero."""
         if self.device.type != "cpu":
-            return False
-        rows = {-tokens}
-        if routes is not None:
-            rows |= row_counts(routes, self.model["moe"]["num_experts"])
-        fresh = rows - self.warm_rows
-        self.warm_rows |= rows
-        return bool(fresh)
+            return set()
+        if routes is None:
+            return {-tokens}
+        return {-tokens} | row_counts(routes, self.model["moe"]["num_experts"])
 
-    def check_graph_ran(self, forward: Forward) -> None:
+    def check_graph_ran(self, forward: ServedForward) -> None:
         """A time of eager mode has no place among those of captured graphs."""
         if self.graphs and not forward.graph_ran:
             raise Refusal(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from evict_profile.integrations.sglang.graphs import GraphState
 from runners.protocol import Refusal
+from runners.trees import random_parents
 
 PROMPT = (1, 2, 3, 4)
 """Tokens that any vocabulary has."""
@@ -61,14 +62,11 @@ def random_trees(
     batch: int, width: int, seed: int, device: torch.device
 ) -> ServedTrees:
     """Trees in which each node hangs on any of those before it."""
-    generator = torch.Generator().manual_seed(seed)
-    chance = torch.rand(batch, width - 1, generator=generator, dtype=torch.float64)
-    parents = (chance * torch.arange(1, width)).long()
-    return ServedTrees(parents.to(device))
+    return ServedTrees(random_parents(batch, width, seed).to(device))
 
 
-def chains(batch: int, width: int, device: torch.device) -> ServedTrees:
-    """Trees in which each node hangs on the one before it, as real text would."""
+def chains(batch: int, width: int, seed: int, device: torch.device) -> ServedTrees:
+    """Trees in which each node hangs on the one before it, whatever the seed."""
     return ServedTrees(torch.arange(width - 1, device=device).repeat(batch, 1))
 
 
@@ -151,7 +149,7 @@ class ServedVerifier:
     topk: int
     steps: int
 
-    def prepare(self, trees: ServedTrees, context: int, seed: int) -> "Forward":
+    def prepare(self, trees: ServedTrees, context: int, seed: int) -> "ServedForward":
         """Lay out a forward over these trees; the graphs of their width must be in."""
         from sglang.srt.model_executor.forward_batch_info import ForwardMode
         from sglang.srt.speculative.eagle_utils import eagle_prepare_for_verify
@@ -165,7 +163,7 @@ class ServedVerifier:
             batch,
             SimpleNamespace(model_runner=self.model_runner),
         )
-        return Forward(self.model_runner, forward_batch)
+        return ServedForward(self.model_runner, forward_batch)
 
     def verify_input(self, batch: Any, trees: ServedTrees, seed: int) -> Any:
         """Mask, positions and links, built by SGLang's own tree kernel."""
@@ -201,7 +199,7 @@ class ServedVerifier:
 
 
 @dataclass
-class Forward:
+class ServedForward:
     """A forward that is laid out and can be run.
 
     Attributes:

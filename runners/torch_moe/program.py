@@ -11,17 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runners.device import device_lost, first_line, out_of_memory
 from runners.protocol import Refusal
 from runners.torch_moe.attention import make_metadata
-from runners.torch_moe.device import device_lost, first_line, out_of_memory
-from runners.torch_moe.routing import (
-    force_unions,
-    random_tree_mask,
-    row_counts,
-    unions,
-)
 from runners.torch_moe.shape import StackShape
 from runners.torch_moe.stack import Stack
+from runners.trees import (
+    force_unions,
+    random_parents,
+    row_counts,
+    tree_mask,
+    unions,
+)
 
 CAPTURE_WARMUPS = 2
 
@@ -70,7 +71,8 @@ class Program:
     def load(self, request: CellRequest, seed: int) -> None:
         """Draw tokens, tree and routes of one sample."""
         generator = torch.Generator().manual_seed(seed)
-        self.meta.set_tree(random_tree_mask(request.tier, seed))
+        (parents,) = random_parents(1, request.tier, seed).tolist()
+        self.meta.set_tree(tree_mask(parents))
         if request.part == "non_moe":
             size, vocab = self.token_ids.shape, self.shape.vocab
             self.token_ids.copy_(torch.randint(0, vocab, size, generator=generator))

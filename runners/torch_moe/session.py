@@ -6,17 +6,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from runners.measuring import sample
-from runners.protocol import PARTS, Message, Refusal
-from runners.torch_moe.attention import kernel_of, make_metadata
-from runners.torch_moe.clocks import (
-    CpuClock,
-    CudaClock,
-    Run,
-    cache_bytes,
-    copy_bandwidth_gbps,
-)
-from runners.torch_moe.device import (
+from runners.clock import copy_bandwidth_gbps, pick_clock
+from runners.device import (
     describe,
     device_lost,
     first_line,
@@ -24,6 +15,9 @@ from runners.torch_moe.device import (
     pick_device,
     pick_dtype,
 )
+from runners.protocol import Message, Refusal
+from runners.session import Forward, MeasureSession
+from runners.torch_moe.attention import kernel_of, make_metadata
 from runners.torch_moe.program import CellRequest, Program
 from runners.torch_moe.shape import Noise, read_shape
 from runners.torch_moe.stack import Stack, fitting_layers
@@ -32,48 +26,41 @@ CPU_LAYERS = 2
 """Layers that `auto` measures on a CPU: time, not memory, is short there."""
 
 
-class Session:
-    """A stack of layers in memory, its programs, and a clock."""
+class Session(MeasureSession):
+    """A stack of layers in memory, and its programs."""
 
-    def __init__(self, model: dict[str, Any], options: dict[str, Any]) -> None:
+    def __init__(self, model: Message, options: Message) -> None:
+        super().__init__()
         self.device = pick_device(options["device"])
-        asked = options.get("dtype", model["dtype"])
+        asked = str(options.get("dtype", model["dtype"]))
         self.dtype, self.dtype_reason = pick_dtype(model, asked, self.device)
         model = {**model, "dtype": self.dtype}
         self.graphs = bool(options["graphs"]) and self.device.type == "cuda"
         self.ladder: list[int] = sorted(options["ladder"]) if self.graphs else []
         slots = (options["max_batch"], options["max_context"] + options["max_width"])
-        layers = pick_layers(model, options["layers"], slots, self.device)
-        self.shape = read_shape(model, layers)
+        self.layers = pick_layers(model, options["layers"], slots, self.device)
+        self.shape = read_shape(model, self.layers)
         noise = Noise(self.device, self.shape.dtype, options["seed"])
         self.places: list[list[int]] = options["places"]
         self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
+        self.bytes_per_expert = self.shape.expert_bytes
         self.stack = Stack(self.shape, slots, noise)
-        on_cpu = self.device.type == "cpu"
-        self.clock = CpuClock(noise) if on_cpu else CudaClock(self.device)
+        self.clock = pick_clock(self.device, noise)
         self.programs: dict[object, Program] = {}
         self.pool: Any = None
-        self.warm_rows: set[int] = set()
+        self.fingerprint = {
+            **describe("torch_moe", __file__, self.device),
+            "layers": self.layers,
+            "attention_backend": self.attention_backend(),
+            "moe_backend": "torch.grouped_mm",
+            "graph_mode": "cuda-graph" if self.graphs else "eager",
+            "clock": self.clock.name,
+        }
 
     def answer_open(self) -> Message:
-        """The fingerprint, the ladder and the measured copy bandwidth."""
-        return {
-            "fingerprint": {
-                **describe(self.device),
-                "layers": self.shape.moe_layers,
-                "attention_backend": self.attention_backend(),
-                "moe_backend": "torch.grouped_mm",
-                "graph_mode": "cuda-graph" if self.graphs else "eager",
-                "clock": self.clock.name,
-            },
-            "dtype": self.dtype,
-            "dtype_reason": self.dtype_reason,
-            "parts": PARTS,
-            "ladder": self.ladder,
-            "bandwidth_gbps": self.bandwidth_gbps,
-            "bytes_per_expert": self.shape.expert_bytes,
-            "cache_bytes": cache_bytes(self.device),
-        }
+        """The dtype as well, and why."""
+        dtype = {"dtype": self.dtype, "dtype_reason": self.dtype_reason}
+        return super().answer_open() | dtype
 
     def attention_backend(self) -> str:
         """Every kernel that attention takes in any layer at the sizes of the sweep."""
@@ -88,30 +75,22 @@ class Session:
         }
         return f"sdpa-{'+'.join(sorted(taken))}"
 
-    def measure(self, ask: Message) -> Message:
-        """Time a cell once for each of the seeds.
+    def prepare(self, cell: Message, layers: int, seed: int) -> Forward:
+        """Draw a sample into the program of its cell."""
+        request = CellRequest(**cell, tier=self.tier_of(cell["width"]), layers=layers)
+        program = self.program(request)
+        program.load(request, seed)
+        ran: Message = {"tier": request.tier, "backend": "graph"} if self.graphs else {}
+        sizes = set() if self.graphs else program.row_counts()
+        return Forward(program.run, request.tier, program.unions, sizes=sizes, **ran)
 
-        What the cache holds is `ask["before"]`: "swept" as in a sweep, "read", when
-        others' weights went through it, or "self", when the forward itself just ran.
-        """
-        layers = ask.get("layers") or self.shape.moe_layers
-        tier = self.tier_of(ask["cell"]["width"])
-        request = CellRequest(**ask["cell"], tier=tier, layers=layers)
-        before = ask.get("before", "swept")
-        try:
-            program = self.program(request)
-            samples = [self.sample(program, request, s, before) for s in ask["seeds"]]
-            return {"samples": samples}
-        except (RuntimeError, ValueError) as error:
-            raise self.refusal(error) from error
-
-    def refusal(self, error: RuntimeError | ValueError) -> Refusal:
+    def refusal(self, error: Exception) -> Exception:
         """The answer for a cell whose forward torch gave up."""
         if says := out_of_memory(error):
             torch.cuda.empty_cache()
             return Refusal("oom", says)
         if isinstance(error, torch.AcceleratorError) or device_lost(self.device):
-            raise error
+            return error
         return Refusal("failed", first_line(error))
 
     def tier_of(self, width: int) -> int:
@@ -141,35 +120,9 @@ class Session:
         """The side stream on which every graph of the session is captured."""
         return torch.cuda.Stream()
 
-    def sample(
-        self, program: Program, request: CellRequest, seed: int, before: str
-    ) -> Message:
-        """Time one forward; what ran is read back after the clock has stopped."""
-        program.load(request, seed)
-        self.warm_up(program)
-        firsts: dict[str, Run | None] = {
-            "swept": None,
-            "read": self.clock.read,
-            "self": program.run,
-        }
-        reading = self.clock.time(program.run, firsts[before])
-        ran = (request.tier, "graph") if self.graphs else (0, "eager")
-        return sample(seed, reading, request.tier, program.unions(), *ran)
-
-    def warm_up(self, program: Program) -> None:
-        """On a CPU, run once untimed where a product's size is new.
-
-        The library compiles a kernel for each number of rows at its first use,
-        which costs several times the product itself.
-        """
-        fresh = program.row_counts() - self.warm_rows if not self.graphs else set()
-        if fresh:
-            program.run()
-            self.warm_rows |= fresh
-
 
 def pick_layers(
-    model: dict[str, Any], asked: object, slots: tuple[int, int], device: torch.device
+    model: Message, asked: object, slots: tuple[int, int], device: torch.device
 ) -> int:
     """MoE layers to build."""
     if not hasattr(F, "grouped_mm"):

@@ -17,7 +17,7 @@ from runners.protocol import Message, serve
 
 try:
     from runners.tree_decoding.budget_session import BudgetSession
-    from runners.tree_decoding.measuring import MeasureSession
+    from runners.tree_decoding.measuring import Session
 except ModuleNotFoundError as error:
     sys.exit(
         f"{sys.executable} has no module '{error.name}'; install it there with: pip "
@@ -28,11 +28,11 @@ except ModuleNotFoundError as error:
 class Service:
     """Holds what is open between requests."""
 
-    measuring: MeasureSession
+    measuring: Session
     decoding: BudgetSession
 
     def open(self, ask: Message) -> Message:
-        self.measuring = MeasureSession(ask["model"], ask["options"])
+        self.measuring = Session(ask["model"], ask["options"])
         return self.measuring.answer_open()
 
     def open_world(self, ask: Message) -> Message:

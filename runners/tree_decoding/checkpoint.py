@@ -17,9 +17,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from evict_profile.config.model import AttentionSpec, MoeSpec
-from runners.measuring import source_digest
+from runners.device import describe
 from runners.protocol import Message, Refusal
-from runners.torch_moe.device import describe
 from runners.torch_moe.shape import Noise, StackShape
 from runners.torch_moe.stack import Stack
 from runners.tree_decoding.drafter import Drafter
@@ -130,8 +129,7 @@ def make_stack(target: Target, slots: tuple[int, int], noise: Noise) -> Stack:
 
 def describe_engine(device: torch.device) -> Message:
     """Facts that make two measurements comparable."""
-    own = {"engine": ENGINE, "runner_sha256": source_digest(__file__)}
-    return {**describe(device), **own}
+    return describe(ENGINE, __file__, device)
 
 
 def describe_checkpoint(

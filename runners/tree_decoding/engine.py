@@ -18,9 +18,10 @@ from torch import Tensor
 
 from evict_profile.replay.policies import Policy
 from evict_profile.stats import Bools, Ints
+from runners.clock import Timestamp, now
 from runners.tree_decoding.accept import Sampler, accepted_path
 from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.clocks import Moment, StepTimes, now
+from runners.tree_decoding.clocks import StepTimes
 from runners.tree_decoding.head import DraftHead, TreeDraft
 from runners.tree_decoding.layout import CacheSlot, make_layout
 from runners.tree_decoding.tree import Trees, TreeShape, ancestors
@@ -129,8 +130,8 @@ class Engine:
     def finish(
         self,
         trees: list[Trees],
-        levels: Sequence[Moment],
-        begun: Moment,
+        levels: Sequence[Timestamp],
+        begun: Timestamp,
         keep_streams: bool = True,
         root_only: bool = False,
     ) -> EngineStep:
@@ -152,9 +153,9 @@ class Engine:
         """Cached tokens a request, mean over the batch."""
         return sum(r.context for r in self.requests) / len(self.requests)
 
-    def draft(self, policy: Policy) -> tuple[Trees, Bools, list[Moment]]:
+    def draft(self, policy: Policy) -> tuple[Trees, Bools, list[Timestamp]]:
         """Draft while the policy asks for more; trees, what to verify, and times."""
-        times: list[Moment] = []
+        times: list[Timestamp] = []
         draft: TreeDraft | None = None
         step = policy.begin(len(self.requests), self.context, self.tree.nodes)
         while len(times) < policy.depth:

@@ -8,20 +8,18 @@ forward, which tells how fast the machine is just then.
 """
 
 from statistics import median
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from evict_profile.stats import Ints
-from runners.measuring import Reading, check_shape, sample
-from runners.protocol import PARTS, Message
-from runners.torch_moe.device import pick_device
-from runners.torch_moe.routing import force_unions, row_counts, unions
+from runners.clock import now
+from runners.device import pick_device
+from runners.protocol import Message
+from runners.session import Forward, MeasureSession, check_shape
 from runners.tree_decoding.checkpoint import describe_engine, open_checkpoint
-from runners.tree_decoding.clocks import Reference, now
+from runners.tree_decoding.clocks import make_clock
 from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.layout import CacheSlot, Layout, make_layout
 from runners.tree_decoding.target import TargetShape, norm
@@ -33,95 +31,79 @@ from runners.tree_decoding.verifier import (
     own_routing,
     product,
 )
+from runners.trees import force_unions, random_parents, row_counts, unions
 
-ALONE_RUNS = 64
-CLOCKS = {"cpu": "process CPU time", "cuda": "wall time"}
+READ_RUNS = 64
 
 
-class MeasureSession:
-    """The target in memory, filled caches, and a clock."""
+class Session(MeasureSession):
+    """The target in memory, and filled caches."""
 
-    def __init__(self, model: dict[str, Any], options: dict[str, Any]) -> None:
+    def __init__(self, model: Message, options: Message) -> None:
+        super().__init__()
         self.device = pick_device(options["device"])
         checkpoint = open_checkpoint(options["world"])
-        self.shape = checkpoint.target.shape
-        check_model(model, self.shape)
+        self.shape = shape = checkpoint.target.shape
+        check_model(model, shape)
         self.room = options["max_context"] + options["max_width"]
         self.text = HeldOut(checkpoint.tokenizer).streams["prose"]
         batch = options["max_batch"]
         # The last slot is the reference's, which overwrites what the cache holds.
         self.verifier = Verifier(checkpoint.target, batch + 1, self.room, self.device)
-        self.reference = Reference(self.verifier, self.text, batch)
+        self.clock = make_clock(self.verifier, self.text, batch)
         layers = options["layers"]
-        self.layers = self.shape.layers if layers == "auto" else int(layers)
+        self.layers = shape.layers if layers == "auto" else int(layers)
+        self.bytes_per_expert = 3 * shape.hidden * shape.expert_width * 4
         self.fill(batch, options["max_context"])
-        self.warm_rows: set[int] = set()
-
-    def answer_open(self) -> Message:
-        """The fingerprint, and how fast experts are read when they alone run."""
-        return {
-            "fingerprint": {
-                **describe_engine(self.device),
-                "layers": self.layers,
-                "attention_backend": "sdpa-padded",
-                "moe_backend": "torch.mm, woken experts",
-                "graph_mode": "eager",
-                "clock": f"{CLOCKS[self.device.type]} over reference",
-            },
-            "parts": PARTS,
-            "ladder": [],
-            "bandwidth_gbps": self.experts_alone_gbps(),
-            "bytes_per_expert": self.expert_bytes,
+        self.bandwidth_gbps = self.expert_read_gbps()
+        self.fingerprint = {
+            **describe_engine(self.device),
+            "layers": self.layers,
+            "attention_backend": "sdpa-padded",
+            "moe_backend": "torch.mm, woken experts",
+            "graph_mode": "eager",
+            "clock": self.clock.name,
         }
 
-    @property
-    def expert_bytes(self) -> int:
-        return 3 * self.shape.hidden * self.shape.expert_width * 4
-
     @torch.inference_mode()
-    def experts_alone_gbps(self) -> float:
-        """Bytes of experts a second when their products alone are run, a row each.
+    def expert_read_gbps(self) -> float:
+        """Bytes of experts a second when their products alone run, a row each.
 
-        Here a copy's bandwidth bounds nothing: the weights lie in cache, and an expert
-        costs two calls. What the slope in the union cannot pass is this.
+        A copy's bandwidth bounds nothing here: the weights lie in cache, and an expert
+        costs two calls. The slope in the union cannot pass this.
         """
         count = self.shape.experts
         ids, sizes = list(range(count)), [1] * count
         x = torch.randn(count, self.shape.hidden, device=self.device)
         hidden = torch.randn(count, self.shape.expert_width, device=self.device)
         times = []
-        for run in range(ALONE_RUNS):
+        for run in range(READ_RUNS):
             experts = self.verifier.experts[run % self.shape.layers]
-            begun = now(self.device)
+            start = now(self.device)
             product(x, experts.gate_up, ids, sizes)
             product(hidden, experts.down, ids, sizes)
-            times.append((now(self.device) - begun).us)
-        return count * self.expert_bytes / median(times) / 1e3
+            times.append((now(self.device) - start).us)
+        return count * self.bytes_per_expert / median(times) / 1e3
 
-    def measure(self, ask: Message) -> Message:
-        """Time a cell once for each of the seeds."""
-        layers = ask.get("layers") or self.layers
-        return {"samples": [self.sample(ask["cell"], layers, s) for s in ask["seeds"]]}
+    def prepare(self, cell: Message, layers: int, seed: int) -> Forward:
+        forward = CellForward(self, cell, layers, seed)
+        return Forward(
+            forward.run,
+            cell["width"],
+            lambda: unions(forward.ran),
+            sizes=forward.row_counts(),
+        )
 
     @torch.inference_mode()
     def sample(self, cell: Message, layers: int, seed: int) -> Message:
-        """Time one forward between two references."""
-        forward = CellForward(self, cell, layers, seed)
-        cache, own = self.verifier.cache.rows, forward.layout.rows
-        # The forward writes over text that longer contexts read.
-        text = cache[:, :, :, own]
-        if fresh := forward.row_counts() - self.warm_rows:
-            # A product of a new size compiles its kernel: run it once untimed.
-            forward.run()
-            self.warm_rows |= fresh
-        before_us = self.reference.us()
-        begun = now(self.device)
-        forward.run()
-        took = now(self.device) - begun
-        reference_us = (before_us + self.reference.us()) / 2.0
-        cache[:, :, :, own] = text
-        reading = Reading(took.us, took.wall_us, reference_us)
-        return sample(seed, reading, cell["width"], unions(forward.ran))
+        """Time one forward, which writes over text that longer contexts read."""
+        context, cache = cell["context"], self.verifier.cache
+        slots = cache.rows.unflatten(3, (cache.slots, cache.room))
+        written = slots[:, :, :, : cell["batch"], context : context + cell["width"]]
+        text = written.clone()
+        answer = super().sample(cell, layers, seed)
+        written.copy_(text)
+        return answer
 
     @torch.inference_mode()
     def fill(self, batch: int, context: int) -> None:
@@ -144,9 +126,7 @@ class CellForward:
         ran: experts [T, k] of each MoE layer of the last run.
     """
 
-    def __init__(
-        self, session: MeasureSession, cell: Message, layers: int, seed: int
-    ) -> None:
+    def __init__(self, session: Session, cell: Message, layers: int, seed: int) -> None:
         self.session, self.cell, self.seed = session, cell, seed
         self.verifier = session.verifier
         width, batch, context = (cell[n] for n in ("width", "batch", "context"))
@@ -154,20 +134,14 @@ class CellForward:
         self.ids = torch.cat(
             [session.tokens_of(b, context, width) for b in range(batch)]
         )
-        self.parents = [self.draw_parents(request) for request in range(batch)]
+        # Real text, whose routing is natural, stays a chain.
+        chain = torch.arange(width - 1).expand(batch, -1)
+        natural = cell["split"] == "natural"
+        self.parents = chain if natural else random_parents(batch, width, seed)
         self.layout = self.lay_out()
         self.x = F.embedding(self.ids, self.verifier.stack.embedding)
-        forced = self.layers and cell["split"] != "natural"
-        self.routes = self.draw_routes() if forced else None
+        self.routes = self.draw_routes() if self.layers and not natural else None
         self.ran: list[Tensor] = []
-
-    def draw_parents(self, request: int) -> Ints:
-        """A random tree; real text, whose routing is natural, stays a chain."""
-        nodes = np.arange(self.cell["width"] - 1)
-        if self.cell["split"] == "natural":
-            return nodes - 1
-        rng = np.random.default_rng((self.seed, request))
-        return rng.integers(-1, nodes) if len(nodes) else nodes
 
     def draw_routes(self) -> Tensor:
         """Routes [layers, T, k] of exactly the cell's union."""
@@ -182,8 +156,8 @@ class CellForward:
         context, width = self.cell["context"], self.cell["width"]
         positions = np.arange(context, context + width)
         slots = [
-            CacheSlot(slot, context, ancestors(parent), positions)
-            for slot, parent in enumerate(self.parents)
+            CacheSlot(slot, context, ancestors(parents), positions)
+            for slot, parents in enumerate(self.parents.numpy() - 1)
         ]
         return make_layout(slots, self.verifier.cache)
 

@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 
 from evict_profile.replay.policies import Fixed, full_tree
+from runners.clock import now
+from runners.device import pick_device
 from runners.protocol import Message
-from runners.torch_moe.device import pick_device
 from runners.tree_decoding.accept import greedy, make_sampler
 from runners.tree_decoding.checkpoint import describe_checkpoint, open_checkpoint
 from runners.tree_decoding.clocks import (
     REFERENCE_CONTEXT,
     REFERENCE_TOKENS,
-    Reference,
     StepTimes,
-    now,
+    make_clock,
 )
 from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.engine import BudgetHook, Engine, EngineStep
@@ -56,8 +56,10 @@ class TraceSession:
         self.tree = TreeShape(options["depth"], options["topk"], options["nodes"])
         # Of its own, because it overwrites its cache.
         verifier = self.verifier(REFERENCE_CONTEXT + REFERENCE_TOKENS)
-        self.reference = Reference(verifier, self.held_out.streams["prose"])
-        self.opening_us = options["reference_us"] or self.reference.settled_us()
+        self.reference = make_clock(verifier, self.held_out.streams["prose"])
+        self.opening_us = (
+            options["reference_us"] or self.reference.median_reference_us()
+        )
 
     def answer_open(self) -> Message:
         """What is traced, and how many prompts there are."""
@@ -116,7 +118,7 @@ class TraceSession:
         references_us = []
         generator = torch.Generator().manual_seed(0)
         for _ in range(ask["steps"] + 1):
-            references_us.append(self.reference.us())
+            references_us.append(self.reference.time_reference())
             for depth in torch.randperm(len(timed), generator=generator).tolist():
                 width = min(CLOCK_WIDTH, depth * self.tree.topk + 1)
                 step = engine.step(Fixed("clock", depth, width), drafts_later=True)
@@ -144,9 +146,9 @@ class TraceSession:
 
     def paced(self, work: Callable[[], Result]) -> tuple[Result, float]:
         """Do some work; and the factor that brings its times to the opening's speed."""
-        before_us = self.reference.settled_us()
+        before_us = self.reference.median_reference_us()
         result = work()
-        around_us = (before_us + self.reference.settled_us()) / 2.0
+        around_us = (before_us + self.reference.median_reference_us()) / 2.0
         return result, self.opening_us / around_us
 
     def engine(

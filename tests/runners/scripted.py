@@ -30,8 +30,8 @@ import random
 import time
 from pathlib import Path
 
-from runners.measuring import Reading, sample
 from runners.protocol import PARTS, Refusal, serve_session
+from runners.session import Forward, Reading, make_sample
 
 BANDWIDTH_GBPS = 10.0
 SHARE = 0.7
@@ -136,7 +136,8 @@ class Session:
             noisy_us = -37.0
         reading = Reading(noisy_us, time.perf_counter() * 1e6, float("nan"))
         width = cell["width"] - at("SCRIPTED_NARROW", cell)
-        return sample(seed, reading, width, [union] if union else [])
+        unions = [union] if union else []
+        return make_sample(seed, reading, Forward(int, width, lambda: unions))
 
     def union(self, cell, tokens, draw):
         """Experts that "run": those asked for, or a draw where routing is natural."""

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from runners.torch_moe import device as module
-from runners.torch_moe.device import device_lost, first_line, out_of_memory, pick_dtype
+from runners import device as module
+from runners.device import device_lost, first_line, out_of_memory, pick_dtype
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

@@ -39,7 +39,7 @@ def built(trees, context):
 @pytest.mark.parametrize("shape", ["random", "chain"])
 def test_each_node_sees_its_ancestors(width, shape):
     random = shape == "random"
-    trees = random_trees(3, width, width, CPU) if random else chains(3, width, CPU)
+    trees = (random_trees if random else chains)(3, width, width, CPU)
     masks, positions = built(trees, context=40)
     for mask, position, parents in zip(
         masks, positions, trees.parents.tolist(), strict=True

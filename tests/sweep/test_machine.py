@@ -6,7 +6,7 @@ import torch
 
 from evict_profile.sweep import machine
 from evict_profile.sweep.machine import GpuWatch, cpu_name
-from runners.torch_moe import device
+from runners import device
 
 
 @pytest.fixture
@@ -76,4 +76,4 @@ def test_a_cpu_is_named_by_its_model_or_its_cores(
         monkeypatch.setattr(own, "CPUINFO", tmp_path / "cpuinfo")
         monkeypatch.setattr(own, "BOARD", tmp_path / "model")
     assert cpu_name() == name
-    assert device.describe(torch.device("cpu"))["device"] == name
+    assert device.describe("any", __file__, torch.device("cpu"))["device"] == name

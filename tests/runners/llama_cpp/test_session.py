@@ -12,8 +12,7 @@ pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama"
 
 from runners.llama_cpp import check
 from runners.llama_cpp import session as opening
-from runners.llama_cpp.engine import Context, Room
-from runners.llama_cpp.planted import PlantedShape
+from runners.llama_cpp.engine import Context, ContextSize
 from runners.llama_cpp.session import Session
 
 
@@ -70,7 +69,7 @@ def test_a_batch_has_sequences_of_its_own(session):
 
 def test_natural_routes_are_those_planted(session):
     """Tokens t .. t + 3 wake the window of seven experts, in each layer's order."""
-    session.place(session.hook.context, cell(4, 0), 16, np.arange(3, 7))
+    session.set_sequences(session.hook.context, cell(4, 0), 16, np.arange(3, 7))
     read = session.hook.read("planted", session.hook.context.decode)
     assert [len(np.unique(layer)) for layer in read] == [7, 7]
     [found] = session.measure({"cell": cell(4, 0), "seeds": [3]})["samples"]
@@ -88,8 +87,10 @@ def test_the_text_wakes_what_is_forced(session, monkeypatch):
     monkeypatch.setattr(session.hook, "prepare", seen)
     asked = cell(2, 8)
     session.measure({"cell": asked, "seeds": [3]})
-    for routes, woken in zip(given[-1], session.text.draw(asked, 3).woken, strict=True):
-        own = set(np.flatnonzero(woken))
+    for routes, activated in zip(
+        given[-1], session.text.draw(asked, 3).activated, strict=True
+    ):
+        own = set(np.flatnonzero(activated))
         assert len(own) >= 4 and own <= set(np.unique(routes))
 
 
@@ -97,11 +98,11 @@ def test_forced_experts_run_and_not_others(session):
     """The logits of forced routes equal those of the tokens that choose them."""
     hook, context = session.hook, session.hook.context
     ids = np.arange(2, 6)
-    session.place(context, cell(4, 4), 16, ids)
+    session.set_sequences(context, cell(4, 4), 16, ids)
     own = hook.read("own", context.decode)
     before = context.logits()
     for routes, equal in ((own, True), ([(r + 1) % 16 for r in own], False)):
-        session.place(context, cell(4, 4), 16, ids)
+        session.set_sequences(context, cell(4, 4), 16, ids)
         hook.prepare("own", routes)
         hook.write(context.decode)
         assert np.array_equal(context.logits(), before) is equal
@@ -125,7 +126,7 @@ def test_a_timed_decode_finds_the_graph_of_its_shape(session, monkeypatch):
         ran.clear()
         session.measure({"cell": asked, "seeds": [1]})
         *_, first, before, timed, last = ran
-        assert first[0] is last[0] is session.steady
+        assert first[0] is last[0] is session.reference_context
         assert before[0] is timed[0] is where
         assert (before[2], timed[2]) == (12, 16)
         tokens = session.text.tokens.tolist()
@@ -136,8 +137,8 @@ def test_a_timed_decode_finds_the_graph_of_its_shape(session, monkeypatch):
 def test_the_hook_costs_what_it_adds_to_the_same_decode(session, monkeypatch):
     """Pair by pair, over the reference; a pair that a neighbour disturbs is nothing."""
     times_us = iter([100.0, 130.0, 80.0, 900.0, 200.0, 230.0] * opening.PAIRS)
-    monkeypatch.setattr(session.clock, "alone_us", lambda *_: next(times_us))
-    monkeypatch.setattr(session, "usual_reference_us", lambda: 200.0)
+    monkeypatch.setattr(session, "decode_us", lambda *_: next(times_us))
+    monkeypatch.setattr(session.clock, "median_reference_us", lambda: 200.0)
     assert session.measure_overhead(4, opening.PAIRS) == pytest.approx(0.15)
 
 
@@ -157,23 +158,23 @@ def test_a_graph_takes_time_to_build(session):
     took = []
     for asked in (wide, wide, one, one) * 5:
         own = session.text.draw(asked, 1).own
-        session.place(session.hook.context, asked, 16, own)
+        session.set_sequences(session.hook.context, asked, 16, own)
         took.append(session.hook.start_us(session.hook.context.decode))
     new, same = np.min(np.reshape(took, (-1, 2)), axis=0)
     assert new > 1.5 * same
 
 
 def test_a_new_graph_costs_what_it_adds_to_a_decode(session, monkeypatch):
-    times_us = iter([500.0, 130.0, 80.0] * opening.GRAPHS)
+    times_us = iter([500.0, 130.0, 80.0] * opening.REFERENCE_RUNS)
     monkeypatch.setattr(session.hook, "start_us", lambda _: next(times_us))
-    monkeypatch.setattr(session, "usual_reference_us", lambda: 200.0)
+    monkeypatch.setattr(session.clock, "median_reference_us", lambda: 200.0)
     assert session.measure_new_graph() == pytest.approx(0.25)
 
 
 def test_an_error_in_the_callback_is_not_swallowed(session):
     """llama.cpp would end the graph and answer that all is well."""
     hook, context = session.hook, session.hook.context
-    session.place(context, cell(2, 4), 16, [1, 2])
+    session.set_sequences(context, cell(2, 4), 16, [1, 2])
     hook.places["moved"] = frozenset({0})
     hook.stride = hook.stride or 64
     hook.prepare("moved", [np.zeros((2, 4), np.int32)] * 2)
@@ -184,7 +185,7 @@ def test_an_error_in_the_callback_is_not_swallowed(session):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"part": "non_moe"}, "whole forwards alone"),
+        ({"part": "non_moe"}, "times whole forwards"),
         ({"width": 400, "batch": 2}, "splits more than 512"),
         ({"union": 17}, "cannot activate 17"),
     ],
@@ -262,13 +263,7 @@ def test_a_cache_that_cannot_be_cut_is_refused(session, monkeypatch):
 
 
 def test_a_closed_context_frees_its_batch(session, monkeypatch):
-    context, freed = Context(session.model, Room(1, 8, 8)), list[Any]()
+    context, freed = Context(session.model, ContextSize(1, 8, 8)), list[Any]()
     monkeypatch.setattr(context.c, "llama_batch_free", freed.append)
     context.close()
     assert freed == [context.batch]
-
-
-def test_planted_shape_is_tiny():
-    """The self-test runs at each open: it must cost next to nothing."""
-    shape = PlantedShape()
-    assert shape.layers * shape.experts * shape.hidden * shape.width < 1 << 17

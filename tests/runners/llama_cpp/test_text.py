@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
 
-from runners.llama_cpp.engine import Model, Options, Room
+from runners.llama_cpp.engine import ContextSize, Model, Options
 from runners.llama_cpp.hook import Hook
 from runners.llama_cpp.hook import unions as unions_of
-from runners.llama_cpp.text import ROUTED, Steps, Text
+from runners.llama_cpp.text import ROUTED, DecodeWindow, Text
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def opened(libllama, planted, tmp_path_factory):
     file = tmp_path_factory.mktemp("text") / "own.txt"
     file.write_text("a word and another, " * 40)
     model = Model(libllama, planted, Options())
-    hook, text = Hook(model, Room(1, 32, 64)), Text(str(file), model, 40)
+    hook, text = Hook(model, ContextSize(1, 32, 64)), Text(str(file), model, 40)
     text.read_routes(hook, experts=16, longest=24)
     return text, hook
 
@@ -58,7 +58,9 @@ def numbered(tmp_path):
     (tmp_path / "any.txt").write_text("any")
     model = cast(Model, SimpleNamespace(tokens=lambda _: np.arange(ROUTED)))
     text, rng = Text(str(tmp_path / "any.txt"), model, 0), np.random.default_rng(0)
-    text.wakes = rng.random((ROUTED, 2, 16)) < rng.choice([0.05, 0.5], (ROUTED, 1, 1))
+    text.activates = rng.random((ROUTED, 2, 16)) < rng.choice(
+        [0.05, 0.5], (ROUTED, 1, 1)
+    )
     return text
 
 
@@ -81,12 +83,12 @@ def test_the_widest_decode_finds_a_stretch(numbered, width):
 @pytest.mark.parametrize("union", [3, 12])
 def test_routes_go_to_the_experts_that_the_text_wakes_most(union):
     """To all of them before any other, and tokens share experts as they did."""
-    woken = np.array([[0, 2, 0, 5, 1] + [0] * 11, [3, 0, 0, 0, 4] + [0] * 11])
-    steps = Steps(np.arange(4), np.arange(4), woken)
+    activated = np.array([[0, 2, 0, 5, 1] + [0] * 11, [3, 0, 0, 0, 4] + [0] * 11])
+    steps = DecodeWindow(np.arange(4), np.arange(4), activated)
     rng = np.random.default_rng(union)
-    drawn = [rng.permutation(np.resize(np.arange(union), (4, 3))) for _ in woken]
-    found = steps.among_woken(drawn, seed=1)
-    for own, routes, before in zip(woken, found, drawn, strict=True):
+    drawn = [rng.permutation(np.resize(np.arange(union), (4, 3))) for _ in activated]
+    found = steps.among_activated(drawn, seed=1)
+    for own, routes, before in zip(activated, found, drawn, strict=True):
         used = set(np.unique(routes).tolist())
         most = np.argsort(-own)[: min(union, np.count_nonzero(own))]
         assert len(used) == union and used >= set(most.tolist())

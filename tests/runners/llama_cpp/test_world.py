@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
 
-from runners.llama_cpp.engine import Model, Options, Room
+from runners.llama_cpp.engine import ContextSize, Model, Options
 from runners.llama_cpp.hook import Hook
 from runners.llama_cpp.world import write_world
 from runners.tree_decoding.checkpoint import load_checkpoint
@@ -34,7 +34,7 @@ def test_routes_and_logits_are_those_of_our_engine(libllama, tmp_path, hidden, w
     ids = ids[:128]
     with torch.inference_mode():
         ours = checkpoint.target(torch.from_numpy(ids)[None])
-    hook = Hook(model, Room(1, 256, 256))
+    hook = Hook(model, ContextSize(1, 256, 256))
     hook.context.fill(ids, 0, [0])
     routes = np.stack(hook.read("all", hook.context.decode))
     logits, known = hook.context.logits(), ours.logits[0].numpy()

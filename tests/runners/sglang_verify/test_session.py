@@ -13,11 +13,11 @@ from evict_profile.integrations.sglang.buffers import RouteBuffers
 from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.records import to_mapping
 from runners.protocol import Refusal
+from runners.session import Reading
 from runners.sglang_verify import opening, session
 from runners.sglang_verify.opening import check_loaded
 from runners.sglang_verify.session import Session
 from runners.sglang_verify.verification import ServedTrees
-from runners.torch_moe.clocks import Reading
 
 MODEL = to_mapping(load_model("tiny-qwen3"))
 LAYERS, TOP_K, EXPERTS = 8, MODEL["moe"]["top_k"], MODEL["moe"]["num_experts"]
@@ -67,7 +67,7 @@ class Verifier:
         )
 
 
-def timed(run):
+def timed(run, before):
     """A clock that runs what it times."""
     run()
     return Reading(5.0, 6.0, 7.0)
@@ -84,12 +84,9 @@ def opened(monkeypatch):
     monkeypatch.setattr(session, "swapped", swapped)
     made: Any = object.__new__(Session)
     made.device, made.graphs, made.model = torch.device("cpu"), False, MODEL
-    made.router, made.layers, made.warm_rows = (
-        RouteBuffers(),
-        list(range(LAYERS)),
-        set(),
-    )
-    made.router.allocate(made.layers, 16, TOP_K, "cpu")
+    made.router, made.layers, made.warm_sizes = RouteBuffers(), LAYERS, set()
+    made.fingerprint = {"engine": "sglang"}
+    made.router.allocate(list(range(LAYERS)), 16, TOP_K, "cpu")
     made.router.recording = True
     states = {width: GraphState(width, None, None) for width in (1, 4, 8)}
     made.verifier = Verifier(made.router, states)

@@ -44,14 +44,7 @@ def test_a_root_alone_is_a_tree():
 
 
 def test_a_chain_hangs_each_on_the_one_before():
-    assert chains(1, 5, CPU).parents.tolist() == [[0, 1, 2, 3]]
-
-
-def test_trees_differ_by_seed_and_request():
-    """One shape would make a nuisance factor look like a constant."""
-    one, other = (random_trees(2, 16, seed, CPU).parents for seed in (0, 1))
-    assert not torch.equal(one, other)
-    assert not torch.equal(one[0], one[1])
+    assert chains(1, 5, 0, CPU).parents.tolist() == [[0, 1, 2, 3]]
 
 
 def model_runner(free, table):

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from runners.clock import Timestamp
 from runners.protocol import Refusal
 from runners.tree_decoding import limits, measuring
 from runners.tree_decoding import session as module
-from runners.tree_decoding.clocks import Moment, StepTimes, now
+from runners.tree_decoding.clocks import StepTimes
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.limits import cache_bytes, check_options
-from runners.tree_decoding.measuring import CellForward, MeasureSession
+from runners.tree_decoding.measuring import CellForward, Session
 from runners.tree_decoding.session import TraceSession, encode_routes, reply_seed
 from tests.runners.tree_decoding.decoding import CPU, OPTIONS, Text
 
@@ -65,7 +66,7 @@ def session(opened):
 
 @pytest.fixture
 def sweep(opened):
-    return MeasureSession(MODEL, SWEEP)
+    return Session(MODEL, SWEEP)
 
 
 def test_a_trace_has_a_step_for_every_token(session):
@@ -113,19 +114,9 @@ def test_times_are_told_at_the_speed_of_the_reference_that_is_given(session):
     assert verify_us[1] > 100.0 * verify_us[0]
 
 
-@pytest.mark.parametrize(("on_gpu", "us"), [(False, 3.0), (True, 8.0)])
-def test_cpu_time_counts_on_a_cpu_and_wall_time_on_a_gpu(on_gpu, us):
-    """A neighbour adds to wall time alone; the GPU's work is in wall time alone."""
-    assert Moment(3.0, 8.0, on_gpu).us == us
-    assert not now(CPU).on_gpu
-
-
-def test_parts_of_a_step_are_told_by_the_same_clock_as_the_step():
-    level, verify, step = (
-        Moment(cpu, wall, on_gpu=True)
-        for cpu, wall in ((1.0, 2.0), (1.0, 5.0), (4.0, 9.0))
-    )
-    assert StepTimes((level,), verify, step).fixed.us == 2.0
+def test_parts_of_a_step_add_up():
+    level, verify, step = (Timestamp(us, 2 * us) for us in (2.0, 5.0, 9.0))
+    assert StepTimes((level,), verify, step).fixed == Timestamp(2.0, 4.0)
 
 
 def test_the_union_that_was_asked_for_runs(sweep):
@@ -140,7 +131,7 @@ def test_seeds_draw_other_experts_and_trees(sweep):
     assert first.routes is not None
     assert torch.equal(first.routes, again.routes)
     assert not torch.equal(first.routes, other.routes)
-    trees = [tuple(map(tuple, work.parents)) for work in (first, other)]
+    trees = [work.parents.tolist() for work in (first, other)]
     assert trees[0] != trees[1]
 
 
@@ -163,8 +154,8 @@ def natural_routes(sweep, after):
 
 def test_natural_routes_are_the_same_in_any_order_of_cells(opened):
     forced = [{**CELL, "context": at, "width": 8} for at in range(8, 60, 8)]
-    alone = natural_routes(MeasureSession(MODEL, SWEEP), [])
-    assert torch.equal(alone, natural_routes(MeasureSession(MODEL, SWEEP), forced))
+    alone = natural_routes(Session(MODEL, SWEEP), [])
+    assert torch.equal(alone, natural_routes(Session(MODEL, SWEEP), forced))
 
 
 def test_neither_a_cell_nor_the_reference_overwrites_the_text(sweep):
@@ -196,7 +187,7 @@ def test_an_impossible_union_is_refused(sweep):
 def test_another_model_is_refused(opened):
     other: dict[str, Any] = {**MODEL, "num_layers": 4}
     with pytest.raises(Refusal, match=r"layers: 4 .* 3 in the world.*model\.yaml"):
-        MeasureSession(other, SWEEP)
+        Session(other, SWEEP)
 
 
 def test_no_checkpoint_is_refused():
@@ -208,7 +199,7 @@ def test_a_folder_without_a_checkpoint_names_what_it_lacks(tmp_path):
     """A whole path is the same wherever the command is run."""
     (tmp_path / "world.json").write_text("{}")
     with pytest.raises(Refusal) as caught:
-        MeasureSession(MODEL, {**SWEEP, "world": str(tmp_path)})
+        Session(MODEL, {**SWEEP, "world": str(tmp_path)})
     assert str(caught.value) == (
         f"{tmp_path}: holds no trained world (without weights.safetensors, "
         "tokenizer.json); train one with: python -m examples.small_world --out "

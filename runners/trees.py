@@ -1,10 +1,10 @@
-"""Forced routing: exactly U distinct experts, chosen and shared out by a seed.
+"""Random trees, and forced routing: exactly U distinct experts, drawn by a seed.
 
-Which experts run and how tokens split over them are nuisance factors: real at a
-fixed U, and in no published table. So both are drawn anew for each sample.
+Trees, which experts run and how tokens split over them are nuisance factors: real at
+a fixed cell, and in no published table. So all are drawn anew for each sample.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -77,15 +77,21 @@ def _skewed_slots(tokens: int, top_k: int, union: int, rng: torch.Generator) -> 
     return score.topk(top_k, dim=1).indices
 
 
-def random_tree_mask(width: int, seed: int) -> Tensor:
-    """Attention mask of a random draft tree: each node sees its ancestors and itself.
+def random_parents(batch: int, width: int, seed: int) -> Tensor:
+    """Trees in which each node hangs on any of those before it.
 
     Returns:
-        bool [width, width], True where row attends to column; the root is node 0.
+        int64 [batch, width - 1], the parent of node i + 1; 0 is the root.
     """
     generator = torch.Generator().manual_seed(seed)
-    mask = torch.eye(width, dtype=torch.bool)
-    for node in range(1, width):
-        parent = int(torch.randint(0, node, (1,), generator=generator))
+    chance = torch.rand(batch, width - 1, generator=generator, dtype=torch.float64)
+    return (chance * torch.arange(1, width)).long()
+
+
+def tree_mask(parents: Sequence[int]) -> Tensor:
+    """Attention mask of a tree, bool [1 + M, 1 + M]: a node sees its ancestors and
+    itself."""
+    mask = torch.eye(len(parents) + 1, dtype=torch.bool)
+    for node, parent in enumerate(parents, start=1):
         mask[node] |= mask[parent]
     return mask

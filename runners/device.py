@@ -1,13 +1,12 @@
-"""What the runner runs on, and what an error of torch says of it."""
+"""The device that torch runs on: its choice, its name, and what its errors mean."""
 
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from runners.measuring import source_digest
-from runners.protocol import Refusal
+from runners.protocol import Message, Refusal
+from runners.session import source_digest
 
 MIN_CAPABILITY = (8, 0)
 CPUINFO = Path("/proc/cpuinfo")
@@ -40,9 +39,7 @@ def pick_device(asked: str) -> torch.device:
     return torch.device("cuda")
 
 
-def pick_dtype(
-    model: dict[str, Any], asked: str, device: torch.device
-) -> tuple[str, str]:
+def pick_dtype(model: Message, asked: str, device: torch.device) -> tuple[str, str]:
     """The dtype to measure in, and why; "auto" takes the model's where it is native.
 
     A CPU without instructions for bfloat16 spends most of a forward on repacking it.
@@ -77,12 +74,12 @@ def cpu_flags() -> set[str]:
     return set(flags[1].split()) if flags else set()
 
 
-def describe(device: torch.device) -> dict[str, object]:
-    """Facts that make two measurements comparable."""
+def describe(engine: str, module: str, device: torch.device) -> Message:
+    """Facts that make two measurements comparable; `module` is a file of the runner."""
     return {
-        "engine": "torch_moe",
+        "engine": engine,
         "engine_version": torch.__version__,
-        "runner_sha256": source_digest(__file__),
+        "runner_sha256": source_digest(module),
         "device": _cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(),
         "device_kind": device.type,
         "cuda": torch.version.cuda or "",

@@ -2,7 +2,6 @@
 table names, in the memory that was counted before it was taken."""
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,23 +12,21 @@ from torch.nn.attention import SDPBackend
 from runners.torch_moe import stack as stack_module
 from runners.torch_moe.attention import (
     KERNELS,
-    Attention,
     kernel_of,
     make_attention,
     make_metadata,
 )
 from runners.torch_moe.model import Experts, MoeLayer, Router
-from runners.torch_moe.routing import force_union, random_tree_mask
-from runners.torch_moe.shape import StackShape
 from runners.torch_moe.stack import Stack, fitting_layers, layer_bytes, non_moe_bytes
+from runners.trees import force_union, random_parents, tree_mask
 
-Small = Callable[..., StackShape]
-Reference = Callable[[Attention, Tensor, Tensor], Tensor]
-Attended = Callable[[int, list[int], int], tuple[Tensor, Tensor, Tensor]]
-Layout = tuple[torch.Size, tuple[int, ...]]
 CPU = torch.device("cpu")
 BATCH, WIDTH, CONTEXT = 2, 7, 11
 SLOTS = (BATCH, CONTEXT + WIDTH)
+
+
+def random_tree_mask(width, seed):
+    return tree_mask(random_parents(1, width, seed)[0].tolist())
 
 
 def draw(*sizes):

@@ -1,0 +1,111 @@
+"""Clocks read positive, finite times; how long is the machine's affair."""
+
+import math
+import time
+
+import pytest
+import torch
+
+from runners import clock as module
+from runners.clock import (
+    CudaClock,
+    ReferenceClock,
+    Timestamp,
+    cache_bytes,
+    copy_bandwidth_gbps,
+    now,
+    pick_clock,
+    process_us,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def clock(noise, monkeypatch):
+    monkeypatch.setattr(module, "MIN_REFERENCE_BYTES", 1 << 22)
+    monkeypatch.setattr(module, "MAX_REFERENCE_BYTES", 1 << 22)
+    return pick_clock(CPU, noise)
+
+
+def test_sizes_and_speeds_are_plausible(monkeypatch):
+    monkeypatch.setattr(module, "COPY_BYTES", {"cpu": 1 << 22})
+    assert 0.0 < copy_bandwidth_gbps(CPU) < math.inf
+    assert 1 << 20 <= cache_bytes(CPU) <= 1 << 32
+    readings = [process_us() for _ in range(100)]
+    assert readings == sorted(readings)
+
+
+def test_what_runs_before_is_not_timed(clock):
+    """It runs once, before the sample, which runs once; neither warm-up nor repeat."""
+    runs = []
+
+    def work(name, products):
+        runs.append(name)
+        matrix = torch.ones(700, 700)
+        for _ in range(products):
+            matrix = matrix @ matrix
+
+    reading = clock.time(lambda: work("timed", 1), lambda: work("before", 20))
+    assert runs == ["before", "timed"]
+    for time_us in (reading.clock_us, reading.wall_us, reading.reference_us):
+        assert 0.0 < time_us < math.inf
+    began = process_us()
+    work("before", 20)
+    assert reading.clock_us < (process_us() - began) / 2
+
+
+def test_a_sample_stands_between_two_references():
+    """What runs before it is in neither, and the reference is the mean of both."""
+    passed, references = [Timestamp(0.0, 0.0)], iter([9.0, 30.0, 50.0])
+
+    def passes(us):
+        passed.append(Timestamp(passed[-1].us + us, passed[-1].wall_us + 2 * us))
+
+    scripted = ReferenceClock(
+        "scripted", lambda: passed[-1], lambda: passes(next(references))
+    )
+    reading = scripted.time(lambda: passes(7.0), lambda: passes(1000.0))
+    assert (reading.clock_us, reading.wall_us, reading.reference_us) == (7, 14, 40)
+    assert scripted.us(lambda: passes(3.0)) == 3.0
+
+
+def test_process_time_stands_still_in_sleep(clock):
+    """Waiting is not work: the CPU clock of a sleep is far below its wall time."""
+    reading = clock.time(lambda: time.sleep(0.05))
+    assert reading.clock_us < reading.wall_us
+
+
+def test_wall_time_counts_on_a_gpu_and_its_work_is_waited_for(monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    gpu = torch.device("cuda")
+    moment = now(gpu)
+    assert moment.us == moment.wall_us and waited == [gpu]
+    assert now(CPU).us != now(CPU).wall_us and len(waited) == 1
+
+
+class NoEvent:
+    """An event of a GPU, two milliseconds before the next."""
+
+    def record(self):
+        pass
+
+    def elapsed_time(self, other):
+        return 2.0
+
+
+def test_a_gpu_s_sample_finds_a_cold_cache(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: NoEvent())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(module, "cache_bytes", lambda device: 64)
+    cuda, order = CudaClock(CPU), []
+
+    class Sweep:
+        def zero_(self):
+            order.append("write")
+
+    monkeypatch.setattr(cuda, "sweep", Sweep())
+    reading = cuda.time(lambda: order.append("run"))
+    assert order == ["write"] * module.SWEEPS + ["run"]
+    assert reading.clock_us == 2000.0
