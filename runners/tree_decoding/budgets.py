@@ -13,9 +13,9 @@ from torch import Tensor
 
 from evict_profile.errors import ConfigError
 from evict_profile.runtime.budget import Ranking, check, holds_all, route
+from runners.clock import now
 from runners.protocol import Message, Refusal
 from runners.torch_moe.model import MoeLayer
-from runners.tree_decoding.clocks import now
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.tree import Trees
 from runners.tree_decoding.verifier import Routing, Verified
