@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,44 +10,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from evict_profile.errors import TraceError
 from evict_profile.records import differences
-from evict_profile.stats import Bools, Ints
 from evict_profile.table import DraftClock
-from evict_profile.traces.columns import Columns
-from evict_profile.traces.schema import (
-    COLUMNS,
-    NEEDED,
-    SCHEMA,
-    TIMES,
-    Metadata,
-    metadata_of,
-    read,
-    route_type,
-)
-from evict_profile.traces.trace import (
-    About,
-    Nodes,
-    Reply,
-    Routes,
-    Trace,
-    falling,
-)
+from evict_profile.traces.columns import TraceColumns
+from evict_profile.traces.schema import SCHEMA, TIMES, Metadata, metadata_of, read
+from evict_profile.traces.trace import Reply, Trace, falling
 
 IDENTITY = ("workload", "temperature", "prompt", "seed")
 """What tells replies apart, and the order in which they stand."""
-
-DEFAULTS: dict[str, Any] = {
-    "workload": "unnamed",
-    "seed": 0,
-    "temperature": 0.0,
-    "context": 0,
-}
-
-ROUNDING = 1e-3
-"""Relative: products in half precision may end this far above their parent's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,114 +106,6 @@ def _renumbered(parts: Sequence[Part]) -> pa.Table:
             rows = rows.set_column(index, "prompt", moved)
         tables.append(rows)
     return pa.concat_tables(tables)
-
-
-class TraceColumns(Columns):
-    """The columns of a trace; nodes lie end to end, row by row."""
-
-    def __init__(self, table: pa.Table, about: About, source: str) -> None:
-        super().__init__(table, COLUMNS, source, NEEDED, ("prompt", "position"))
-        self.about = about
-        if 0 < sum(name in self for name in TIMES) < len(TIMES):
-            self.refuse(f"give all of {', '.join(TIMES)}, or none of them")
-        self.check_rows(self.position < 0, "position must be at least 0")
-        self.check_rows(
-            ~(self.values("temperature") >= 0.0), "temperature must be at least 0"
-        )
-        self._check_trees()
-        self._check_probabilities()
-        self._check_accepted()
-
-    def values(self, name: str) -> NDArray[Any]:
-        """One value a row; the default where the column is not there."""
-        if name not in self:
-            return np.full(len(self), DEFAULTS[name])
-        return super().values(name)
-
-    @cached_property
-    def position(self) -> Ints:
-        """One a row, int64 [rows]."""
-        return self.values("position")
-
-    @cached_property
-    def size(self) -> Ints:
-        """Nodes of each row, int64 [rows]."""
-        return np.diff(self.lists("path_prob")[0])
-
-    @cached_property
-    def nodes(self) -> Nodes:
-        """Of all rows, with path probabilities as they are recorded."""
-        step, size = np.repeat(np.arange(len(self)), self.size), self.size
-        above = self.lists("parent")[1].astype(np.int64)
-        parent = np.where(above >= 0, above + (np.cumsum(size) - size)[step], -1)
-        path_prob = self.lists("path_prob")[1].astype(np.float64)
-        return Nodes(step, parent, path_prob, self.lists("accepted")[1])
-
-    @cached_property
-    def routes(self) -> Routes | None:
-        """Flat [rows + all nodes, layers, k]: each row's root before its nodes."""
-        if "routes" not in self:
-            return None
-        about, column = self.about, self.column("routes")
-        if not (about.layers and about.experts and about.top_k):
-            self.refuse("has routes: its metadata must say layers, experts and top_k")
-        kind = route_type(about.experts)
-        row_bytes = about.layers * about.top_k * kind.itemsize
-        self.check_rows(
-            pc.binary_length(column).to_numpy() != (self.size + 1) * row_bytes,
-            f"routes must hold {row_bytes} bytes for the root and for each node "
-            f"({about.layers} layers x {about.top_k} experts, {kind.name})",
-        )
-        flat = np.frombuffer(b"".join(column.to_pylist()), kind)
-        if flat.max() >= about.experts:
-            self.refuse(f"routes name expert {flat.max()} of {about.experts}")
-        return flat.astype(np.int16).reshape(-1, about.layers, about.top_k)
-
-    def _check_trees(self) -> None:
-        for name in ("parent", "accepted"):
-            self.check_rows(
-                np.diff(self.lists(name)[0]) != self.size,
-                f"{name} and path_prob must have one entry a node",
-            )
-        above = self.lists("parent")[1]
-        place = np.arange(len(above)) - np.repeat(
-            np.cumsum(self.size) - self.size, self.size
-        )
-        self._check_nodes(
-            (above < -1) | (above >= place),
-            "parents must stand before their children, and -1 is the root",
-        )
-
-    def _check_probabilities(self) -> None:
-        path_prob, parent = self.nodes.path_prob, self.nodes.parent
-        above = np.where(parent >= 0, path_prob[parent], 1.0)
-        # Not `> 1`: that lets nan through.
-        self._check_nodes(
-            ~((path_prob >= 0.0) & (path_prob <= 1.0 + ROUNDING)),
-            "path_prob must be within 0 and 1",
-        )
-        self._check_nodes(
-            path_prob > above * (1.0 + ROUNDING),
-            "path_prob rises from parent to child; it is the product of the drafter's "
-            "probabilities from the root",
-        )
-
-    def _check_accepted(self) -> None:
-        nodes = self.nodes
-        self._check_nodes(
-            nodes.accepted & ~nodes.parent_accepted,
-            "a node is accepted and its parent is not; accepted means the whole path",
-        )
-        accepted = np.flatnonzero(nodes.accepted)
-        _, first = np.unique(nodes.family[accepted], return_index=True)
-        again = np.zeros(len(nodes), bool)
-        again[np.delete(accepted, first)] = True
-        self._check_nodes(
-            again, "two siblings are accepted, and only one token can follow"
-        )
-
-    def _check_nodes(self, bad: Bools, reason: str) -> None:
-        self.check_rows(np.bincount(self.nodes.step, bad, len(self)) > 0, reason)
 
 
 def _trace(columns: TraceColumns, clocks: tuple[DraftClock, ...]) -> Trace:

@@ -9,7 +9,7 @@ level succeeds `trust` times as often as the drafter claims.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -97,26 +97,28 @@ def dense_trace(
     context: int,
 ) -> Trace:
     """One reply a prompt of so many tokens, with the trees at its positions."""
-    prompts, first = np.arange(len(trees)), np.cumsum([0, *map(len, trees)])
-    steps = np.cumsum([0, *tokens])
+    prompts = np.arange(len(trees))
     position = np.concatenate([np.arange(each) for each in tokens])
+    before = np.cumsum([0, *tokens])
+    first = np.cumsum([0, *map(len, trees)])
+    shifted = [
+        Nodes(
+            tree.step + before[i],
+            np.where(tree.parent >= 0, tree.parent + first[i], -1),
+            tree.path_prob,
+            tree.accepted,
+        )
+        for i, tree in enumerate(trees)
+    ]
+    names = [each.name for each in fields(Nodes)]
+    nodes = [np.concatenate([getattr(t, name) for t in shifted]) for name in names]
     return Trace(
         about,
         tuple(Reply(workload, prompt) for prompt in prompts.tolist()),
         np.repeat(prompts, tokens),
         position,
         context + position,
-        Nodes(
-            np.concatenate([each.step + steps[i] for i, each in enumerate(trees)]),
-            np.concatenate(
-                [
-                    np.where(each.parent >= 0, each.parent + first[i], -1)
-                    for i, each in enumerate(trees)
-                ]
-            ),
-            np.concatenate([each.path_prob for each in trees]),
-            np.concatenate([each.accepted for each in trees]),
-        ),
+        Nodes(*nodes),
     )
 
 
