@@ -24,17 +24,15 @@ from evict_profile.records import Facts, differences
 
 
 class RunFolder:
-    """The folder of a sweep or of a recording; a subclass names what is in it."""
+    """The folder of a sweep or of a fleet; a subclass names what is in it."""
 
     header_name: str
     parts_name: str = "."
     noun: str
     """What the parts hold, in the plural."""
 
-    def __init__(self, folder: Path, out: Path | None = None) -> None:
-        """`out` is what --out names, if it is not the folder."""
+    def __init__(self, folder: Path) -> None:
         self.folder, self.parts = folder, folder / self.parts_name
-        self.out = out or folder
         self.header_path = folder / self.header_name
 
     def exists(self) -> bool:
@@ -65,10 +63,9 @@ class RunFolder:
         """Store a part."""
         write_table(rows, self.part(name))
 
-    def read_parts(self, names: Sequence[str] | None = None) -> list[pa.Table]:
-        """The parts of these names, or all of them by name."""
-        stored = sorted(self.parts.glob("*.parquet"))
-        return list(map(_read_part, stored if names is None else map(self.part, names)))
+    def read_parts(self) -> list[pa.Table]:
+        """All parts, by name."""
+        return list(map(_read_part, sorted(self.parts.glob("*.parquet"))))
 
     def note(self, name: str, kind: type = dict) -> Any:
         """What was noted under a name, a mapping or a list; None if nothing was."""
@@ -96,7 +93,7 @@ class RunFolder:
         """
         if reasons := [*differences(mine, theirs), *more]:
             raise StoreError(
-                f"{self.out}: holds {self.noun} that cannot be continued here "
+                f"{self.folder}: holds {self.noun} that cannot be continued here "
                 f"({'; '.join(reasons)}); choose another --out"
             )
 

@@ -47,7 +47,6 @@ def test_what_was_written_is_read_back(run):
     assert again.exists()
     assert again.read_header() == {"device": "paper"}
     assert again.read_parts() == [ROWS, ROWS]
-    assert again.read_parts(["b"]) == [ROWS]
     assert again.note("clock") == {"us": 1.5}
     assert again.note("other") is None
 

@@ -66,7 +66,7 @@ class Nodes:
 
     @cached_property
     def own_prob(self) -> Floats:
-        """The drafter's probability given the parent."""
+        """Probability given the parent."""
         above = np.where(self.parent >= 0, self.path_prob[self.parent], 1.0)
         return np.minimum(self.path_prob / np.maximum(above, 1e-300), 1.0)
 
