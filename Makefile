@@ -60,7 +60,7 @@ test: $(VENV)/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical \
 		--maxprocesses 4 --dist worksteal
 
-# The fleet on Ray: workers, drivers and nodes that are killed. It puts Ray into .venv.
+# The fleet on Ray, with a worker and a driver that are killed. It puts Ray into .venv.
 test-fleet: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		--editable ".[fleet]"

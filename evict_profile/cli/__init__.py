@@ -29,7 +29,6 @@ COMMANDS = (
     measure.merge,
     measure.fit,
     public.compose,
-    public.atlas,
     tables.export,
     traces.trace,
     traces.calibrate,
@@ -44,6 +43,7 @@ COMMANDS = (
     tables.reuse,
     measure.audit,
     measure.doctor,
+    fleet.fleet,
 )
 
 
@@ -84,7 +84,6 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command()(grouped(command))
-app.add_typer(fleet.app, name="fleet")
 
 
 def _print_version(asked: bool) -> None:

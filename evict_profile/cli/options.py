@@ -31,6 +31,11 @@ def whole_table(path: Path | None) -> Path | None:
     return path
 
 
+def whole_table_or_tree(path: Path) -> Path | None:
+    """The same, or a folder of tables."""
+    return path if path.is_dir() else whole_table(path)
+
+
 Python = Annotated[str | None, Option(help="Interpreter that runs the engine.")]
 TableFile = Annotated[
     Path, Argument(callback=whole_table, help="A cost table (.json).")

@@ -10,7 +10,7 @@ from typer import Context, Option
 from evict_profile.cli import options
 from evict_profile.cli.options import check_read, console, stderr
 from evict_profile.errors import ConfigError
-from evict_profile.io import check_folder, check_outputs, say, write_text
+from evict_profile.io import check_folder, say, write_text
 
 if TYPE_CHECKING:
     from evict_profile.table import CostTable
@@ -31,13 +31,15 @@ class PairOptions:
 
 
 LISTED = {"list_them", "source", "model", "gpu", "engine"}
-"""Options of `compose` that --list reads."""
+COMPOSED_BY_ALL = {"all_pairs", "source", "out"}
+"""Options of `compose` that --list and --all read."""
 
 
 def compose(
     ctx: Context,
     asked: PairOptions,
     list_them: bool = Option(False, "--list", help="Say what can be composed."),
+    all_pairs: bool = Option(False, "--all", help="All that can, and a page of them."),
     source: options.Source = None,
     decode_us: str | None = Option(
         None, help="US@BATCH,CONTEXT of a served step of plain decoding."
@@ -49,6 +51,11 @@ def compose(
     if list_them:
         unread = {each.name or "" for each in ctx.command.params} - LISTED
         check_read(ctx, unread, "with --list")
+    if all_pairs:
+        unread = {each.name or "" for each in ctx.command.params} - COMPOSED_BY_ALL
+        check_read(ctx, unread, "with --all")
+        _compose_all(source, out)
+        return
     from evict_profile.config import load_model
     from evict_profile.report import public as report
     from evict_profile.sources.aiconfigurator import open_source
@@ -137,32 +144,24 @@ def _composed(named: options.NamedTable) -> "CostTable":
     return composed(composer, sweep_of((512, 2048)))[0]
 
 
-def atlas(
-    source: options.Source = None,
-    out: Path = Option(Path("atlas.html"), help="The page; numbers go beside it."),
-) -> None:
-    """Price every model on every GPU and engine that public measurements hold.
-
-    Takes a few seconds a pair; the same command again continues.
-    """
+def _compose_all(source: Path | None, out: Path) -> None:
     from rich.progress import track
 
-    from evict_profile.report.public import atlas_page, show_counts
+    from evict_profile.report.many import counts, many_tables_page
+    from evict_profile.report.public import show_refused
     from evict_profile.sources.aiconfigurator import open_source
-    from evict_profile.sources.atlas import atlas as atlas_of
-    from evict_profile.sources.atlas import check_replaceable, choose
+    from evict_profile.sources.every import compose_all, newest_pairs
 
-    numbers = out.parent / f"{out.stem}.parquet"
-    partly = numbers.with_name(f"{numbers.name}.partly")
-    check_outputs([out, numbers, partly], [source] if source else [])
-    check_replaceable(numbers)
     rows = open_source(source)
-    steps = atlas_of(rows, track(choose(rows), "composing", console=stderr), partly)
-    write_text(atlas_page(steps), out)
-    partly.replace(numbers)
-    show_counts(console, steps)
-    say(console, f"numbers: {numbers}")
-    say(console, f"page: {out}")
+    check_folder(out)
+    chosen = track(list(newest_pairs(rows)), "composing", console=stderr)
+    outcomes = compose_all(rows, chosen, out)
+    page = out / "tables.html"
+    title = "What verification costs on GPUs that others measured"
+    write_text(many_tables_page(title, outcomes, out), page)
+    show_refused(console, outcomes)
+    say(console, counts(outcomes))
+    say(console, f"page: {page}")
 
 
 def _contexts(text: str) -> tuple[int, ...]:

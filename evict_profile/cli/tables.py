@@ -205,13 +205,21 @@ def diff(before: options.TableFile, after: options.TableFile) -> None:
 
 def check(
     ctx: Context,
-    table: options.TableFile,
+    table: Path = Argument(
+        callback=options.whole_table_or_tree,
+        help="A cost table (.json), or a tree with --recheck.",
+    ),
     recheck: bool = Option(False, "--recheck", help="Measure a few cells again."),
     python: options.Python = None,
+    address: str | None = Option(None, help="Of a Ray cluster, for a tree."),
 ) -> None:
     """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
     if not recheck:
-        check_read(ctx, {"python"}, "without --recheck")
+        check_read(ctx, {"python", "address"}, "without --recheck")
+    if table.is_dir():
+        _check_tree(table, recheck, python, address)
+        return
+    check_read(ctx, {"address"}, "of one table, which is rechecked here")
     from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.report.console import show_gates, show_recheck
     from evict_profile.sweep.recheck import recheck_cells
@@ -228,3 +236,22 @@ def check(
         show_recheck(console, found)
         if found.change.verdict == "drifted":
             raise typer.Exit(1)
+
+
+def _check_tree(
+    tree: Path, recheck: bool, python: str | None, address: str | None
+) -> None:
+    """Recheck the newest table of each key; a file that is no table stops nothing."""
+    if not recheck:
+        raise ConfigError(f"{tree}: is a folder; name a table in it, or add --recheck")
+    from evict_profile.fleet.recheck import newest_tables, recheck_tree
+    from evict_profile.table import tables_in
+
+    found = tables_in([tree])
+    for refused in filter(None, (each.refused for each in found)):
+        say(console, f"not a table: {refused}")
+    answers = recheck_tree(newest_tables(found), python, address)
+    for path, (_, words) in answers.items():
+        say(console, f"{path}: {words}")
+    if any(status == 1 for status, _ in answers.values()):
+        raise typer.Exit(1)

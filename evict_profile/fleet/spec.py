@@ -1,35 +1,36 @@
 """What a fleet is to measure: models x sweeps x dtypes x runners x devices.
 
-A device type says what a node must offer, in Ray's own words, so that who places the
-work is Ray. On a CPU it is by default the whole machine: two sweeps side by side share
-its memory bandwidth, which is what both would measure.
+A device says what a node must offer, in Ray's words. A sweep on a CPU takes the whole
+machine by default, since two sweeps side by side would share its memory bandwidth.
 """
 
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct, field
 
-from evict_profile.records import Count, NotNegative, Positive, parse, read_mapping
+from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
+from evict_profile.errors import ConfigError
+from evict_profile.records import (
+    Count,
+    NotNegative,
+    Positive,
+    parse,
+    read_mapping,
+    replace,
+)
+from evict_profile.table import slug
 
-Dtype = Literal["auto", "bfloat16", "float32"]
 AXES = ("model", "sweep", "dtype", "runner", "device")
 
-MACHINE = "machine"
-"""The resource of which a node offers 1, for whoever needs it to itself."""
 
-ENVIRONMENT_SHARE = 0.001
-"""Of the resource that stands for an engine's environment, which many tasks may use."""
-
-
-class EngineEnvironment(Struct, frozen=True):
+class Engine(Struct, frozen=True):
     """A runner and the environment that it runs in.
 
     Attributes:
         runner: its name, or the path of its script.
-        python: interpreter of the engine's environment, as nodes see it; "" for the
-            toolkit's own.
-        env: variables of the engine.
+        python: interpreter of the engine; "" for the toolkit's own.
         whole: it times whole forwards; see `SweepSpec`.
         resource: that a node with this environment offers; "" where all have it.
     """
@@ -42,63 +43,34 @@ class EngineEnvironment(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """A kind of device, and what of a node one sweep on it takes.
-
-    Attributes:
-        gpus: 0 measures the CPU.
-        accelerator: Ray's name of the GPU, such as "H100"; "" for any.
-        resources: of the node's own; on a CPU the whole machine by default.
-        bandwidth_gbps: of its memory, roughly; only the estimate of cost needs it.
-    """
+    """What one sweep takes of a node; 0 GPUs measure the CPU."""
 
     cpus: NotNegative = 1.0
     gpus: NotNegative = 0.0
     accelerator: str = ""
     resources: dict[str, Positive] | None = None
-    bandwidth_gbps: NotNegative = 0.0
-
-    @property
-    def gbps(self) -> float:
-        """Bandwidth that the estimate takes."""
-        return self.bandwidth_gbps or (2000.0 if self.gpus else 10.0)
 
 
-class Budget(Struct, frozen=True):
-    """What one run of the fleet may spend on a shard; may be changed between runs.
+class Fleet(Struct, frozen=True):
+    """A fleet as its YAML states it.
 
     Attributes:
-        tries: of each shard, the first one included.
-        device_minutes: of each shard, over all its tries.
-        silence_minutes: a sweep that says nothing for so long hangs.
-        node_silence_minutes: a node that says nothing for so long is lost.
-        wait_minutes: how long a node is waited for that no cluster offers.
-    """
-
-    tries: Count = 3
-    device_minutes: Positive = 240.0
-    silence_minutes: Positive = 15.0
-    node_silence_minutes: Positive = 2.0
-    wait_minutes: NotNegative = 5.0
-
-
-class FleetSpec(Struct, frozen=True):
-    """A fleet as its YAML says it.
-
-    Attributes:
-        models, sweeps: names or paths, as `profile` takes them.
         exclude: pairs to leave out, each by the axes that it names.
         shards: machines that share each pair.
+        tries: of each shard, in one run of the command.
+        minutes: of each try.
     """
 
     name: str
     models: tuple[str, ...]
     sweeps: tuple[str, ...]
-    runners: dict[str, EngineEnvironment]
+    runners: dict[str, Engine]
     devices: dict[str, Device]
-    dtypes: tuple[Dtype, ...] = ("auto",)
+    dtypes: tuple[Literal["auto", "bfloat16", "float32"], ...] = ("auto",)
     exclude: tuple[dict[str, str], ...] = ()
     shards: Count = 1
-    budget: Budget = field(default_factory=Budget)
+    tries: Count = 3
+    minutes: Positive = 240.0
 
     def __post_init__(self) -> None:
         axes = (self.models, self.sweeps, self.runners, self.devices, self.dtypes)
@@ -109,6 +81,55 @@ class FleetSpec(Struct, frozen=True):
                 raise ValueError(f"exclude names some of {', '.join(AXES)}: {rule}")
 
 
-def load_fleet(path: Path) -> FleetSpec:
+def load_fleet(path: Path) -> Fleet:
     """Read a fleet."""
-    return parse(FleetSpec, read_mapping(path), str(path))
+    return parse(Fleet, read_mapping(path), str(path))
+
+
+class Pair(Struct, frozen=True):
+    """One model measured by one sweep: what becomes one table."""
+
+    name: str
+    model: ModelSpec
+    sweep: SweepSpec
+    engine: Engine
+    device: Device
+    shards: int
+
+
+def pairs_of(fleet: Fleet) -> list[Pair]:
+    """What a fleet measures."""
+    models = {model.name: model for model in map(load_model, fleet.models)}
+    sweeps = {sweep.name: sweep for sweep in map(load_sweep, fleet.sweeps)}
+    axes = (models, sweeps, fleet.dtypes, fleet.runners, fleet.devices)
+    every = [dict(zip(AXES, names, strict=True)) for names in product(*axes)]
+    for rule in fleet.exclude:
+        if not any(rule.items() <= names.items() for names in every):
+            raise ConfigError(
+                f"fleet '{fleet.name}': exclude {rule} leaves nothing out; mend its "
+                "spelling or remove it"
+            )
+    kept = [n for n in every if not any(r.items() <= n.items() for r in fleet.exclude)]
+    pairs = [_pair(fleet, n, models[n["model"]], sweeps[n["sweep"]]) for n in kept]
+    if len({pair.name for pair in pairs}) < len(pairs) or not pairs:
+        fault = "two pairs share a name" if pairs else "no pair"
+        raise ConfigError(
+            f"fleet '{fleet.name}': {fault}; mend its axes or its exclusions"
+        )
+    return pairs
+
+
+def _pair(
+    fleet: Fleet, names: dict[str, str], model: ModelSpec, sweep: SweepSpec
+) -> Pair:
+    engine, device = fleet.runners[names["runner"]], fleet.devices[names["device"]]
+    script = Path(engine.runner)
+    sweep = replace(
+        sweep,
+        runner=str(script.resolve()) if script.suffix == ".py" else engine.runner,
+        whole=engine.whole,
+        dtype=sweep.dtype if names["dtype"] == "auto" else names["dtype"],
+        device="cuda" if device.gpus else "cpu",
+    )
+    name = "_".join(slug(names[axis]) for axis in AXES)
+    return Pair(name, model, sweep, engine, device, fleet.shards)

@@ -1,6 +1,7 @@
-"""What public measurements offer, and what was composed of them: pages and screens."""
+"""What public measurements offer, and the page of a table composed of them."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,19 +19,12 @@ from evict_profile.report.tables import (
     print_rows,
 )
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
-from evict_profile.sources.atlas import PAIR as KEY
-from evict_profile.sources.atlas import first_failures
-from evict_profile.sources.composer import BATCHES
 from evict_profile.sources.pairs import Pair, shape_of
 from evict_profile.table import Composition, CostTable
 
 SOURCE = f"{PACKAGE} {VERSION} ({LICENCE}), {ATTRIBUTION}"
 HEAD = ("GPU", "engine", "version", "dtype")
 CLOCKS = {"clock_us", "wall_us", "reference_us"}
-
-WIDE = 32
-PAIR = [name for name in KEY if name != "ep"]
-UNIONS = ("by_union", "all_alike", "no_experts")
 
 
 def show_offers(console: Console, pairs: Sequence[Pair]) -> None:
@@ -61,6 +55,12 @@ def show_pairs(console: Console, pairs: Sequence[Pair]) -> None:
         shardings.setdefault(where, []).append(f"{pair.tp}x{pair.ep}")
     cells = [(*where, " ".join(how)) for where, how in shardings.items()]
     print_rows(console, Rows((*HEAD, "kernel", "tp x ep"), cells))
+
+
+def show_refused(console: Console, outcomes: Mapping[str, Mapping[str, str]]) -> None:
+    """How many pairs each gate refuses first."""
+    first = Counter(o["why"].partition(":")[0] for o in outcomes.values() if "why" in o)
+    print_rows(console, Rows(("refused by", "pairs"), first.most_common()))
 
 
 def show_composed(console: Console, table: CostTable) -> None:
@@ -129,60 +129,3 @@ def part_rows(cells: pd.DataFrame) -> Rows:
     ]
     words = (name.removesuffix("_us").replace("_", " ") for name in parts)
     return Rows(("of one layer, us", *words), rows)
-
-
-def atlas_page(steps: pd.DataFrame) -> str:
-    """The page of every pair of a GPU and a model, or the reason why it is missing."""
-    priced = steps[steps["refused"] == ""]
-    refused = steps[steps["refused"] != ""]
-    return render(
-        "atlas.html.j2",
-        title="What verification costs on GPUs that others measured",
-        source=SOURCE,
-        gpus=sorted(priced["gpu"].unique()),
-        heat=heat(priced),
-        wide=WIDE,
-        counts=counts(steps),
-        priced=_priced_rows(priced),
-        refused=Rows((*PAIR, "refused"), refused[[*PAIR, "refused"]].values.tolist()),
-    )
-
-
-def counts(steps: pd.DataFrame) -> str:
-    """How many pairs compose, of what, in a sentence."""
-    priced = steps[steps["refused"] == ""]
-    kinds = ("gpu", "engine", "model")
-    spans = ", ".join(f"{priced[kind].nunique()} {kind}s" for kind in kinds)
-    pairs = (len(own.drop_duplicates(PAIR)) for own in (priced, steps))
-    return "{} of {} pairs compose: {}".format(*pairs, spans.replace("gpus", "GPUs"))
-
-
-def show_counts(console: Console, steps: pd.DataFrame) -> None:
-    """How many pairs compose, and how many each gate refuses first."""
-    say(console, counts(steps))
-    failed = first_failures(steps).drop("", errors="ignore")
-    print_rows(console, Rows(("refused by", "pairs"), list(failed.items())))
-
-
-def heat(priced: pd.DataFrame) -> dict[tuple[str, str, str], dict[str, float]]:
-    """C(n)/C(1) at batch 1 by model, engine and type, then by GPU: the least of it."""
-    at = priced[(priced["batch"] == 1) & (priced["width"] == WIDE)]
-    by = ["model", "engine", "dtype", "gpu"]
-    least = at.groupby(by)["by_union"].min().reset_index()
-    found: dict[tuple[str, str, str], dict[str, float]] = {}
-    for model, engine, dtype, gpu, times in least.itertuples(index=False):
-        found.setdefault((model, engine, dtype), {})[gpu] = times
-    return found
-
-
-def _priced_rows(priced: pd.DataFrame) -> Rows:
-    head = (*PAIR, "of peak", "C(1), ms")
-    named = [f"b {b}: {name.replace('_', ' ')}" for b in BATCHES for name in UNIONS]
-    rows = []
-    for key, own in priced.groupby(PAIR, sort=True):
-        first = own[(own["batch"] == 1) & (own["width"] == 1)].iloc[0]
-        wide = own[own["width"] == WIDE].set_index("batch")
-        times = [format(wide[name][b], ".2f") for b in BATCHES for name in UNIONS]
-        facts = (f"{first['bandwidth_share']:.2f}", f"{first['step_us'] / 1e3:.2f}")
-        rows.append([*key, *facts, *times])
-    return Rows((*head, *named), rows)

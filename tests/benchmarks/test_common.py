@@ -29,8 +29,6 @@ MISTAKES = [
     "benchmarks/sglang_kernels.py --out .",
     "benchmarks/sglang_serving.py --model tiny --sweep tiny --table no --out OUT",
     "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",
-    "benchmarks/fleet_overhead.py nowhere.py",
-    "benchmarks/fleet_overhead.py nowhere.py --pairs 0",
     "benchmarks/public_prices.py --from nowhere",
     "runners/llama_cpp/world.py nowhere OUT",
 ]

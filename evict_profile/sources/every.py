@@ -1,0 +1,85 @@
+"""All that a source can price, composed into one tree: every model on every GPU.
+
+Of each kernel the newest version, on as few GPUs as hold the weights. What is done is
+noted pair by pair, so that the same command continues.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from evict_profile import __version__
+from evict_profile.config.model import ModelSpec, known_models, load_model
+from evict_profile.errors import ConfigError, GateError
+from evict_profile.physics import common_weights, non_moe_weights
+from evict_profile.run_folder import RunFolder
+from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, Source, version_order
+from evict_profile.sources.compose import compose, export_composed
+from evict_profile.sources.composer import CONTEXTS, Composer, sweep_of
+from evict_profile.sources.pairs import Pair, pairs, shape_of
+
+RELEASE = f"evict-profile {__version__}, {PACKAGE} {VERSION}"
+SHARDINGS = (1, 2, 4, 8)
+FILLED = 0.85
+"""Share of the memory that weights may take; the rest is cache and working space."""
+
+
+class ComposedTree(RunFolder):
+    """A tree of composed tables, and why some pairs have no table."""
+
+    header_name, noun = "composed.json", "composed tables"
+
+
+def compose_all(
+    source: Source, chosen: Iterable[tuple[ModelSpec, Pair]], tree: Path
+) -> dict[str, dict[str, str]]:
+    """By pair the path of its "table", or "why" there is none; a pair takes seconds."""
+    folder = ComposedTree(tree)
+    noted: dict[str, Any] = folder.read_header() if folder.exists() else {}
+    outcomes = dict(noted["pairs"]) if noted.get("release") == RELEASE else {}
+    with folder.locked():
+        for model, pair in chosen:
+            name = name_of(model, pair)
+            done = outcomes.get(name, {})
+            if "why" in done or Path(done.get("table", "")).is_file():
+                continue
+            try:
+                composer = Composer.of(source, pair, model)
+                table, cells = compose(composer, sweep_of(CONTEXTS))
+                path = export_composed(table, cells, tree)
+                outcomes[name] = {"table": str(path.resolve())}
+            except GateError as error:
+                outcomes[name] = {
+                    "why": str(error).removeprefix("not composed, since ")
+                }
+            except ConfigError as error:
+                outcomes[name] = {"why": f"rows: {error}"}
+            folder.write_header({"release": RELEASE, "pairs": outcomes})
+    return outcomes
+
+
+def name_of(model: ModelSpec, pair: Pair) -> str:
+    """Names a pair in the note."""
+    where = (pair.gpu, pair.engine, pair.version, pair.kernel, pair.dtype)
+    return " ".join((model.name, *where, f"tp {pair.tp}"))
+
+
+def newest_pairs(source: Source) -> Iterator[tuple[ModelSpec, Pair]]:
+    """The pairs of every model that has a file and rows, at the sharding that fits."""
+    every = sorted(pairs(source), key=lambda pair: version_order(pair.version))
+    for model in (load_model(str(path)) for path in known_models()):
+        newest = {
+            (pair.gpu, pair.engine, pair.dtype, pair.kernel): pair
+            for pair in every
+            if (pair.shape, pair.ep) == (shape_of(model), 1)
+            and pair.tp == _least_gpus(model, pair, source.facts(pair.gpu).memory_gb)
+        }
+        yield from ((model, pair) for pair in newest.values())
+
+
+def _least_gpus(model: ModelSpec, pair: Pair, memory_gb: float) -> int:
+    """Experts in the pair's data type, all else in bf16; 0 where none of them do."""
+    experts = model.moe_layers * model.moe.num_experts
+    rest = model.moe_layers * common_weights(model) + non_moe_weights(model)
+    weights_gb = (experts * pair.tp * pair.bytes_per_expert + 2 * rest) / 1e9
+    return next((n for n in SHARDINGS if weights_gb <= n * FILLED * memory_gb), 0)

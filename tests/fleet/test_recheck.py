@@ -1,0 +1,79 @@
+"""Which tables of a tree are rechecked, and what becomes of the answers."""
+
+import shutil
+
+import pytest
+
+from evict_profile.errors import StoreError
+from evict_profile.fleet import recheck
+from evict_profile.fleet.recheck import newest_tables, recheck_tree
+from evict_profile.records import replace
+from evict_profile.table import CostTable, tables_in
+from tests.command import evict, refused
+
+
+@pytest.fixture
+def tree(saved_table, composed_path, tmp_path):
+    """Two versions, a composed table, JSON of something else, and damaged ones."""
+    home = tmp_path / "tree/gpu/model/engine"
+    home.mkdir(parents=True)
+    table = CostTable.load(saved_table)
+    for version in ("1.0.9", "1.0.10"):
+        replace(table, version=version).save(home / f"{version}.json")
+    (home / "notes.json").write_text("{}")
+    (home / "1.0.11.json").write_text("{")
+    shutil.copy(composed_path, home.parent / "1.0.0.json")
+    return home
+
+
+def test_the_newest_measured_table_of_each_key_is_rechecked(tree):
+    assert list(newest_tables(tables_in([tree]))) == [tree / "1.0.10.json"]
+
+
+def test_a_tree_without_measured_tables_is_refused(tmp_path):
+    with pytest.raises(StoreError, match="no measured table"):
+        newest_tables(())
+    assert "add --recheck" in refused("check", ".", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("device", "status", "words", "exit_code"),
+    [
+        ("gpu avx512", 0, "same within 2%", 0),
+        ("gpu avx512", 1, "drifted, all cells by +9%", 1),
+        ("gpu avx512", 2, "error: this is not what the table was measured on", 0),
+        ("another", 1, "no machine here has another", 0),
+    ],
+)
+def test_exit_codes_say_what_a_recheck_found(
+    tree, tmp_path, monkeypatch, device, status, words, exit_code
+):
+    """A CPU's fingerprint also names its instructions."""
+    [path] = newest_tables(tables_in([tree]))
+    table = CostTable.load(path)
+    replace(table, key=replace(table.key, gpu=device)).save(path)
+    monkeypatch.setattr(recheck, "cpu_name", lambda: "gpu")
+    asked = []
+    monkeypatch.setattr(
+        recheck, "run_command", lambda *given: asked.append(given[0]) or (status, words)
+    )
+    done = evict("check", "tree", "--recheck", "--python", "p", folder=tmp_path)
+    assert done.exit_code == exit_code
+    assert f"{path}: {words}" in done.stdout
+    assert "not a table: " in done.stdout
+    own = ["check", str(path), "--recheck", "--python", "p"]
+    assert asked == ([own] if device != "another" else [])
+
+
+def test_another_machine_of_that_device_is_asked_until_one_answers(tree, monkeypatch):
+    [(path, table)] = newest_tables(tables_in([tree])).items()
+    left = []
+
+    def nodes(address, devices, python):
+        for status in (2, 0, 0):
+            left.append(dict(devices))
+            yield {path: (status, f"status {status}")} if devices else {}
+
+    monkeypatch.setattr(recheck, "_nodes", nodes)
+    assert recheck_tree({path: table}, None, "auto") == {path: (0, "status 0")}
+    assert left == [{path: table.key.gpu}] * 2 + [{}]

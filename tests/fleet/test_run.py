@@ -1,0 +1,218 @@
+"""A fleet in its folder: frozen, measured, killed, continued, published."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from evict_profile.fleet import child
+from evict_profile.fleet.run import measure
+from evict_profile.io import sole_writer
+from evict_profile.records import replace
+from evict_profile.sweep.store import Store
+from evict_profile.table import CostTable
+from tests.command import evict, refused
+from tests.fleet.conftest import NAME, SHORT, write_fleet
+from tests.sweep.conftest import comparable
+
+FLEET = ("fleet", "fleet.yaml", "--out", "fleet", "--tables", "tables")
+PATIENCE_S = 120.0
+
+
+def until(ready):
+    """What is true at last."""
+    ends = time.monotonic() + PATIENCE_S
+    while time.monotonic() < ends:
+        if found := ready():
+            return found
+        time.sleep(0.1)
+    raise AssertionError("waited in vain")
+
+
+def sweeps_of(home):
+    """Sweeps of fleets in a folder that run."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        own = any(word.startswith(str(home)) for word in words)
+        if "evict_profile.fleet.child" in words and own:
+            found.append(process)
+    return found
+
+
+def parts_of(home):
+    """Rounds that shards have stored."""
+    return {
+        p: p.read_bytes() for p in (home / "fleet").glob("*/*-of-*/parts/*.parquet")
+    }
+
+
+def start(home, *more):
+    """The command in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "evict_profile", *FLEET, *more],
+        cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def test_a_plan_is_frozen_and_printed(fleet_of, tmp_path):
+    fleet_of(models=["tiny", "tiny-qwen3"], env={"A": "b c"})
+    done = evict(*FLEET, "--plan-only", folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "2 pairs: 2 open" in done.stdout
+    lines = (tmp_path / "fleet/commands.txt").read_text().splitlines()
+    assert len(lines) == 2
+    words = shlex.split(lines[0])
+    assert words[:4] == ["env", "A=b c", "evict-profile", "sweep"]
+    assert words[-2:] == ["--out", str(tmp_path / "fleet" / NAME / "1-of-1")]
+    assert evict(*FLEET, "--plan-only", folder=tmp_path).stdout == done.stdout
+
+
+def test_a_changed_plan_is_refused_and_each_change_is_named(fleet_of, tmp_path):
+    fleet_of()
+    evict(*FLEET, "--plan-only", folder=tmp_path)
+    fleet_of(shards=2, tries=9, models=["tiny", "tiny-qwen3"])
+    edited = {**SHORT, "stop": {**SHORT["stop"], "max_samples": 9}}
+    Path("short.yaml").write_text(yaml.safe_dump(edited))
+    says = refused(*FLEET, folder=tmp_path)
+    assert f"{NAME}.shards: 2 here, 1 there" in says
+    assert f"{NAME}.sweep.stop.max_samples: 9 here, 7 there" in says
+    assert "tiny-qwen3_short" in says
+    assert "tries" not in says
+
+
+def test_two_commands_do_not_share_a_fleet(fleet_of, tmp_path):
+    fleet_of()
+    (tmp_path / "fleet").mkdir()
+    with sole_writer(tmp_path / "fleet"):
+        assert "another process is writing into it" in refused(*FLEET, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_whoever_measured_the_shards_the_command_publishes_them_once(frozen, tmp_path):
+    """Here a line of commands.txt each, as Slurm runs them."""
+    folder, _, pair = frozen
+    for number, line in enumerate(Path("fleet/commands.txt").read_text().splitlines()):
+        assert [s.done for s in folder.shards(pair)] == [number > 0, False]
+        done = evict(*shlex.split(line)[2:], folder=tmp_path)
+        assert done.exit_code == 0, done.output
+    begun = evict(*FLEET, "--plan-only", folder=tmp_path)
+    assert "1 pairs: 1 begun" in begun.stdout
+    done = evict(*FLEET, folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "1 pairs: 1 published" in done.stdout
+    assert "1 of 1 pairs have a table" in Path("fleet/tables.html").read_text()
+    [table] = (tmp_path / "tables").rglob("*.json")
+    assert CostTable.load(table).model == pair.model
+    (tmp_path / "fleet" / NAME / "report.html").unlink()  # killed before it was there
+    assert evict(*FLEET, folder=tmp_path).exit_code == 0
+    assert list((tmp_path / "tables").rglob("*.json")) == [table]
+    table.unlink()
+    assert evict(*FLEET, folder=tmp_path).exit_code == 0
+    assert table.is_file()
+
+
+@pytest.mark.slow
+def test_unequal_machines_are_not_published_and_the_page_says_why(frozen, tmp_path):
+    folder, _, pair = frozen
+    for shard in folder.shards(pair):
+        assert measure(shard, 1, 10.0) == ""
+    for path in folder.shards(pair)[1].store.parts.glob("*.parquet"):
+        rows = pq.read_table(path).to_pandas()
+        rows["clock_us"] *= 1.2
+        rows.to_parquet(path, index=False)
+    done = evict(*FLEET, folder=tmp_path)
+    assert done.exit_code == 1
+    assert "shards are not of equal machines" in done.stdout
+    page = Path("fleet/tables.html").read_text()
+    assert "0 of 1 pairs have a table" in page
+    assert "shards are not of equal machines" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("env", "tries", "says"),
+    [
+        ({"SCRIPTED_SLOPE": "0"}, 2, "union test failed.*; tried 2 times, see "),
+        ({"SCRIPTED_SLEEP": "1000"}, 1, "it hangs"),
+    ],
+)
+def test_a_shard_that_fails_says_why(fleet_of, frozen, monkeypatch, env, tries, says):
+    """Nothing of a sweep that hangs goes on measuring."""
+    monkeypatch.setattr(child, "GRACE_S", 8.0)
+    folder, _, pair = frozen
+    [shard, _] = folder.shards(
+        replace(pair, engine=replace(pair.engine, env=env), shards=2)
+    )
+    why = measure(shard, tries, 0.001 if "hangs" in says else 10.0)
+    assert re.match(says, why), why
+    until(lambda: not psutil.Process().children(recursive=True))
+
+
+@pytest.mark.slow
+def test_minutes_end_a_try_and_the_next_continues(frozen):
+    shard = frozen[0].shards(frozen[2])[0]
+    assert measure(shard, 1, 0.0001).startswith("open after 0.0001 min; tried 1 times")
+    assert measure(shard, 1, 10.0) == ""
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_and_a_killed_command_are_continued(tmp_path):
+    """The samples stored before stay, and are those of a fleet that nobody killed."""
+    write_fleet(tmp_path, env={"SCRIPTED_SLEEP": "0.02"}, shards=2)
+    first = start(tmp_path)
+    before = until(lambda: len(parts_of(tmp_path)) >= 2 and parts_of(tmp_path))
+    [sweep] = sweeps_of(tmp_path)
+    sweep.send_signal(signal.SIGKILL)
+    until(lambda: len(parts_of(tmp_path)) > len(before) + 1)  # tried again
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    until(lambda: not sweeps_of(tmp_path))
+    between = parts_of(tmp_path)
+    said, _ = start(tmp_path).communicate(timeout=PATIENCE_S)
+    assert "1 pairs: 1 published" in said, said
+    after = parts_of(tmp_path)
+    assert before.items() <= between.items() <= after.items()
+    line = (tmp_path / "fleet/commands.txt").read_text().splitlines()[0]
+    words = shlex.split(line)[:-1]
+    words[:2] = ["env", "PYTHONPATH=" + str(Path(__file__).parents[2])]
+    untouched = tmp_path / "untouched"
+    words = [sys.executable, "-m", "evict_profile", *words[words.index("sweep") :]]
+    subprocess.run([*words, str(untouched)], check=True, stdout=subprocess.DEVNULL)
+    whole = Store(tmp_path / "fleet" / NAME / "1-of-2").frame()
+    assert comparable(whole).equals(comparable(Store(untouched).frame()))
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_and_the_same_command_continues(tmp_path):
+    """As a terminal sends it: to the whole process group."""
+    write_fleet(tmp_path, env={"SCRIPTED_SLEEP": "0.02"})
+    first = start(tmp_path)
+    until(lambda: len(parts_of(tmp_path)) >= 2)
+    os.killpg(first.pid, signal.SIGINT)
+    said, _ = first.communicate(timeout=PATIENCE_S)
+    assert first.returncode == 130, said
+    assert "is kept, the same command continues it" in said
+    until(lambda: not sweeps_of(tmp_path))
+    before = parts_of(tmp_path)
+    said, _ = start(tmp_path).communicate(timeout=PATIENCE_S)
+    assert "1 pairs: 1 published" in said, said
+    assert before.items() <= parts_of(tmp_path).items()
+
+
+def test_without_ray_it_says_what_to_install(fleet_of, tmp_path, monkeypatch):
+    fleet_of()
+    monkeypatch.setitem(sys.modules, "ray", None)
+    says = refused(*FLEET, "--address", "auto", folder=tmp_path)
+    assert 'pip install "evict-profile[fleet]"' in says
