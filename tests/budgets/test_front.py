@@ -139,6 +139,17 @@ def test_the_fastest_that_keeps_the_quality_is_advised(recording, table):
     assert budget_front(recording, table, agreement=0.7).advised.budget == 8
 
 
+def test_the_worse_end_of_the_interval_has_to_keep_the_quality(table, tmp_path):
+    rows = []
+    for prompt in range(6):
+        agrees = 0.9 if prompt == 0 else 1.0
+        text = {"committed": (10, 10), "agrees": agrees}
+        rows += both(NONE, 32, prompt, **text) + both(MASS, 8, prompt, **text)
+    found = budget_front(write(tmp_path / "r", rows), table)
+    assert found.points[1].agreement.value > found.agreement
+    assert found.advised.rule == NONE
+
+
 def test_without_a_faster_budget_that_keeps_it_none_is_advised(table, tmp_path):
     slow = {"routing_us": 1e6, "committed": (4, 4)}
     rows = [

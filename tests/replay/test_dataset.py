@@ -14,13 +14,16 @@ def steps(trace):
     return list(steps_of(trace))
 
 
+@pytest.mark.parametrize("most", [24, 5])
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_a_level_is_what_is_among_the_best_when_drafting_ends_there(
-    trace, arrays, steps, depth
+    trace, steps, depth, most
 ):
-    level, first = arrays.levels[depth - 1], np.cumsum(trace.size) - trace.size
+    trace = replace(trace, about=replace(ABOUT, nodes=most))
+    level = TraceArrays(trace).levels[depth - 1]
+    first = np.cumsum(trace.size) - trace.size
     for step, nodes, start in zip(steps, level.node, first, strict=True):
-        best = step.best(ABOUT.nodes + 1, depth)
+        best = step.best(most + 1, depth)
         shown = sorted((nodes[nodes >= 0] - start).tolist())
         assert shown == sorted(best[step.depth[best] == depth].tolist())
 
