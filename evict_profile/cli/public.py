@@ -62,7 +62,7 @@ def compose(
     from evict_profile.sources.compose import compose as composed
     from evict_profile.sources.compose import export_composed
     from evict_profile.sources.composer import Composer, DecodeTime, sweep_of
-    from evict_profile.sources.pairs import Wanted, pairs, the_pair
+    from evict_profile.sources.pairs import pairs, the_pair
 
     model = load_model(asked.model) if asked.model else None
     sweep = sweep_of(_contexts(contexts))
@@ -77,10 +77,19 @@ def compose(
             "--model, --gpu and --engine say what to compose; see what there is with: "
             "evict-profile compose --list"
         )
-    where = (asked.gpu, asked.engine, asked.engine_version)
-    wanted = Wanted(*where, asked.dtype, asked.tp, asked.ep, asked.kernel)
     check_folder(out)
-    composer = Composer.of(rows, the_pair(rows, model, wanted), model)
+    pair = the_pair(
+        rows,
+        model,
+        asked.gpu,
+        asked.engine,
+        asked.dtype,
+        version=asked.engine_version,
+        tp=asked.tp,
+        ep=asked.ep,
+        kernel=asked.kernel,
+    )
+    composer = Composer.of(rows, pair, model)
     say(stderr, "composing cells and fitting them: up to a minute")
     table, cells = composed(composer, sweep, time)
     report.show_composed(console, table)
@@ -122,7 +131,7 @@ def _composed(named: options.NamedTable) -> "CostTable":
     from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, open_source
     from evict_profile.sources.compose import compose as composed
     from evict_profile.sources.composer import Composer, sweep_of
-    from evict_profile.sources.pairs import Wanted, the_pair
+    from evict_profile.sources.pairs import the_pair
     from evict_profile.table import model_named
 
     name, gpu, engine = (str(n) for n in (named.model, named.gpu, named.engine))
@@ -138,9 +147,10 @@ def _composed(named: options.NamedTable) -> "CostTable":
         ) from error
     known = model_named(name, [path.stem for path in known_models()])
     model = load_model(known or name)
-    wanted = Wanted(gpu, engine, None, named.dtype or "bf16", named.tp or 1)
+    dtype, tp = named.dtype or "bf16", named.tp or 1
     say(stderr, "composing a table, which is not kept: some seconds")
-    composer = Composer.of(rows, the_pair(rows, model, wanted), model)
+    pair = the_pair(rows, model, gpu, engine, dtype, tp=tp)
+    composer = Composer.of(rows, pair, model)
     return composed(composer, sweep_of((512, 2048)))[0]
 
 

@@ -45,14 +45,14 @@ def _export_format(
     source: Path, format_name: str, asked: options.FormatOptions
 ) -> None:
     """Write a table in the format of another system."""
-    from evict_profile.integrations.exporters import ExportOptions, write_format
+    from evict_profile.integrations.exporters import write_format
     from evict_profile.table import CostTable, files_of
 
     path = asked.out or Path(f"{format_name}.json")
     check_outputs([path], files_of(source))
-    needed = ExportOptions(asked.context, asked.draft_ms, asked.max_tokens)
+    needed = (asked.context, asked.draft_ms, asked.max_tokens)
     table = CostTable.load(source).as_served()
-    made = write_format(table, format_name, path, needed)
+    made = write_format(table, format_name, path, *needed)
     for line in (*made.notes, f"{format_name}: {path}"):
         say(console, line)
 

@@ -83,17 +83,10 @@ OPERATIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """What the source says of a GPU.
+class Gpu(NamedTuple):
+    """What the source says of a GPU: peak bandwidth of its memory (from the data sheet,
+    not a measured copy), what it holds, and the time of one elementwise operation."""
 
-    Attributes:
-        bandwidth_gbps: peak of its memory, from the data sheet; not a measured copy.
-        memory_gb: what it holds.
-        launch_us: the source's own constant for one elementwise operation.
-    """
-
-    name: str
     bandwidth_gbps: float
     memory_gb: float
     launch_us: float
@@ -144,14 +137,13 @@ class Source:
     def facts(self, gpu: str) -> Gpu:
         """What the source says of a GPU by its own name."""
         if gpu not in self._gpus:
-            self._gpus[gpu] = self._read_gpu(gpu)
+            stated = yaml.safe_load(self._bytes(f"{SYSTEMS}/{gpu}.yaml"))["gpu"]
+            self._gpus[gpu] = Gpu(
+                bandwidth_gbps=float(stated["mem_bw"]) / 1e9,
+                memory_gb=float(stated["mem_capacity"]) / 1e9,
+                launch_us=1e6 * float(stated["mem_empirical_constant_latency"]),
+            )
         return self._gpus[gpu]
-
-    def _read_gpu(self, gpu: str) -> Gpu:
-        told = yaml.safe_load(self._bytes(f"{SYSTEMS}/{gpu}.yaml"))["gpu"]
-        launch_us = 1e6 * float(told["mem_empirical_constant_latency"])
-        memory_gb = float(told["mem_capacity"]) / 1e9
-        return Gpu(gpu, float(told["mem_bw"]) / 1e9, memory_gb, launch_us)
 
     def engines(self, gpu: str, operation: str) -> tuple[tuple[str, str], ...]:
         """Engines and versions with rows of an operation, the newest version last."""
@@ -213,39 +205,36 @@ class Source:
 
 def open_source(place: Path | None = None) -> Source:
     """The wheel, the folder it was unpacked to, or what pip installed."""
-    root = _installed() if place is None else _opened(place)
-    names = (entry.name for entry in root.iterdir())
-    folder = PACKAGE.replace("-", "_")
-    found = [n for n in names if re.fullmatch(rf"{folder}-.+\.dist-info", n)]
+    root = _root(place)
+    start = f"{PACKAGE.replace('-', '_')}-"
+    found = [
+        entry.name.removeprefix(start).removesuffix(".dist-info")
+        for entry in root.iterdir()
+        if entry.name.startswith(start) and entry.name.endswith(".dist-info")
+    ]
     if not found or not (root / SYSTEMS / "data").is_dir():
         raise ConfigError(
-            f"{root}: holds no {PACKAGE} (a folder {folder}/ and its .dist-info); "
+            f"{root}: holds no {PACKAGE} (a folder {start[:-1]}/ and its .dist-info); "
             f"{GET}, and give the file"
         )
-    version = found[0].removesuffix(".dist-info").partition("-")[2]
-    if version != VERSION:
+    if found[0] != VERSION:
         raise ConfigError(
-            f"{root}: is {PACKAGE} {version}, and rows are understood as of "
+            f"{root}: is {PACKAGE} {found[0]}, and rows are understood as of "
             f"{VERSION}; {GET}, and give the file"
         )
     return Source(root)
 
 
-def _installed() -> Path:
+def _root(place: Path | None) -> Path | zipfile.Path:
     try:
-        return Path(str(distribution(PACKAGE).locate_file("")))
+        if place is None:
+            return Path(str(distribution(PACKAGE).locate_file("")))
+        return place if place.is_dir() else zipfile.Path(place)
     except PackageNotFoundError as error:
         raise ConfigError(
             f"{PACKAGE} is not installed; install it with: pip install "
             f"'evict-profile[public]', or give its wheel or folder with --from"
         ) from error
-
-
-def _opened(place: Path) -> Path | zipfile.Path:
-    if place.is_dir():
-        return place
-    try:
-        return zipfile.Path(place)
     except (OSError, zipfile.BadZipFile) as error:
         raise ConfigError(
             f"{place}: is no wheel ({error}); {GET}, and give the file"

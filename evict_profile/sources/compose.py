@@ -22,19 +22,9 @@ from evict_profile.fit.gates import error_gate
 from evict_profile.fit.hinge import MIN_SHARE, fit_cost
 from evict_profile.fit.points import split_points
 from evict_profile.records import replace
-from evict_profile.sources.aiconfigurator import (
-    ATTRIBUTION,
-    LICENCE,
-    PACKAGE,
-    VERSION,
-)
-from evict_profile.sources.composer import (
-    Composer,
-    DecodeTime,
-    cells_of,
-    dips,
-)
-from evict_profile.sources.gates import composition_gates, expert_gates
+from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
+from evict_profile.sources.composer import Composer, DecodeTime, cells_of, dips
+from evict_profile.sources.gates import expert_gates, part_gates
 from evict_profile.sources.pairs import L2_MB
 from evict_profile.sources.parts import UNPRICED
 from evict_profile.stats import Floats
@@ -74,13 +64,13 @@ def compose(
     composer: Composer, sweep: SweepSpec, time: DecodeTime | None = None
 ) -> tuple[CostTable, pd.DataFrame]:
     """The table of a model on a GPU that nobody here has, and the cells behind it."""
-    gates = judge(composer, sweep.grid.context)
+    gates = row_gates(composer, sweep.grid.context)
     _check(gates)
-    composer = composer.told(time) if time else composer
+    composer = composer.with_decode_time(time) if time else composer
     fitted = fit_cells(composer, sweep, time)
     table = make_table(fitted, gates=(*gates, *fit_gates(fitted)))
     _check(table.gates)
-    stairs = tuple(_widened(composer, table, each) for each in table.staircases)
+    stairs = tuple(_widened(composer, each) for each in table.staircases)
     return replace(table, staircases=stairs), fitted.frame
 
 
@@ -94,18 +84,17 @@ def fit_cells(
     return ComposedFit(model, (), made, frame, fit_cost(points, model, 1))
 
 
-def judge(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
+def row_gates(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
     """What speaks for and against the rows, before anything is fitted.
 
-    Where the experts' rows fail, nothing is asked of the others.
+    Where the experts' rows fail, the other rows are not judged.
     """
-    gates = expert_gates(composer.experts)
+    gates = tuple(expert_gates(composer.experts))
     if not all(gate.passed for gate in gates):
         return gates
     union = composer.model.uniform_union(WIDE)
     steps = [composer.step(WIDE, union, context, batch=1) for context in contexts]
-    falls = dips(composer, contexts)
-    return gates + composition_gates(composer.parts, steps, falls)
+    return (*gates, *part_gates(composer.parts, steps, dips(composer, contexts)))
 
 
 def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
@@ -134,10 +123,9 @@ def _composition(
     samples: int,
     cells: int,
 ) -> Composition:
-    pair, parts = composer.experts.pair, composer.parts
-    balanced, cold = composer.experts.balanced, composer.experts.cold
-    rows = composer.experts.rows
-    own = int((rows["distribution"] == "balanced").sum())
+    experts, parts = composer.experts, composer.parts
+    pair, rows, cold = experts.pair, experts.rows, experts.cold
+    balanced = int((rows["distribution"] == "balanced").sum())
     return Composition(
         fingerprint={
             "device": str(rows["device"].iloc[0]),
@@ -155,7 +143,7 @@ def _composition(
         samples_sha256="",
         samples=samples,
         cells=cells,
-        bandwidth_gbps=composer.experts.peak_gbps,
+        bandwidth_gbps=experts.peak_gbps,
         evict_profile=__version__,
         package=f"{PACKAGE} {VERSION}",
         licence=LICENCE,
@@ -163,9 +151,10 @@ def _composition(
         files=dict(parts.source.read),
         rows_used=len(cold),
         rows_dropped={
-            "weights fit into the L2 cache": len(balanced) - len(cold),
-            "measured again, or of more tokens than are priced": own - len(balanced),
-            "other routings, kept to judge by": len(rows) - own,
+            "weights fit into the L2 cache": len(experts.balanced) - len(cold),
+            "measured again, or of more tokens than are priced": balanced
+            - len(experts.balanced),
+            "other routings, kept to judge by": len(rows) - balanced,
         },
         router=f"{pair.router}: {pair.router.reason}",
         l2_mb=float(L2_MB[pair.gpu]),
@@ -177,21 +166,18 @@ def _composition(
     )
 
 
-def _widened(composer: Composer, table: CostTable, stairs: Staircase) -> Staircase:
+def _widened(composer: Composer, stairs: Staircase) -> Staircase:
     """A staircase whose interval holds the bounds of attention as well."""
-    layers, widest = composer.model.num_layers, len(stairs.step_cost_us)
+    widest = len(stairs.step_cost_us)
     tokens = np.maximum(np.arange(widest), stairs.batch).tolist()
-    bounds = {
-        t: composer.parts.attention(t, stairs.context, stairs.batch)
-        for t in set(tokens)
-    }
-    below = [layers * (bounds[t].us - bounds[t].low) for t in tokens]
-    above = [layers * (bounds[t].high - bounds[t].us) for t in tokens]
-    least = MIN_SHARE * stairs.price.step_cost_us
-    low = np.maximum(stairs.price.low_us - below, least)
-    high = stairs.price.high_us + above
+    attention, at = composer.parts.attention, (stairs.context, stairs.batch)
+    low, us, high = np.array([attention(t, *at) for t in tokens]).T
+    layers, price = composer.model.num_layers, stairs.price
+    least = MIN_SHARE * price.step_cost_us
+    lower = np.maximum(price.low_us - layers * (us - low), least)
+    upper = price.high_us + layers * (high - us)
     return replace(
         stairs,
-        low_us=tuple(np.round(low, 1).tolist()),
-        high_us=tuple(np.round(high, 1).tolist()),
+        low_us=tuple(np.round(lower, 1).tolist()),
+        high_us=tuple(np.round(upper, 1).tolist()),
     )

@@ -53,7 +53,7 @@ class DecodeTime:
 
 @dataclass(frozen=True)
 class Composer:
-    """Prices of one model's steps, from one pair's experts and all other parts."""
+    """Times of one model's steps, from one pair's experts and all other parts."""
 
     experts: ExpertRows
     parts: Parts
@@ -66,7 +66,7 @@ class Composer:
 
     @property
     def model(self) -> ModelSpec:
-        """Whose steps are priced."""
+        """Whose steps are composed."""
         return self.parts.model
 
     def layer(
@@ -95,18 +95,16 @@ class Composer:
         rest_us = sum(self.rest(tokens, context, batch).values())
         us = self.model.moe_layers * layer_us + rest_us
         attention = self.parts.attention(tokens, context, batch)
-        below, above = (
-            self.model.num_layers * (end - attention.us)
-            for end in (attention.low, attention.high)
-        )
-        return Bounded(us + below, us, us + above)
+        layers = self.model.num_layers
+        below, above = attention.low - attention.us, attention.high - attention.us
+        return Bounded(us + layers * below, us, us + layers * above)
 
     def plain(self, batch: int, context: int) -> float:
         """A step of plain decoding at the union of uniform routing."""
         union = self.model.uniform_union(batch)
         return self.step(batch, union, context, batch).us
 
-    def told(self, time: DecodeTime) -> "Composer":
+    def with_decode_time(self, time: DecodeTime) -> "Composer":
         """The same with the fixed term that makes plain decoding take that long."""
         composed = self.plain(time.batch, time.context)
         fixed_us = time.us - composed
@@ -136,13 +134,11 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
     """Every cell as a sample, with microseconds of each part beside it."""
     samples, parts = [], []
     for order, cell in enumerate(make_grid(sweep, composer.model).measured):
-        layers = cell.part == "layers"
-        at = (cell.context, cell.batch)
-        own = (
-            composer.layer(cell.tokens, cell.union, *at)
-            if layers
-            else composer.rest(cell.tokens, *at)
-        )
+        at, layers = (cell.context, cell.batch), cell.part == "layers"
+        if layers:
+            own = composer.layer(cell.tokens, cell.union, *at)
+        else:
+            own = composer.rest(cell.tokens, *at)
         samples.append(
             Sample(
                 cell,

@@ -63,47 +63,39 @@ class Surface:
 class Products:
     """Latency of [m, k] x [k, n]: float64 [m, n, k], NaN where not measured."""
 
-    m: Floats
-    n: Floats
-    k: Floats
+    axes: tuple[Floats, Floats, Floats]
     us: Floats
     _curves: dict[tuple[int, int], Curve] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> "Products":
         """The rows of one data type."""
-        m, n, k = axes = [np.unique(rows[name]) for name in "mnk"]
+        m, n, k = (np.unique(rows[name]).astype(float) for name in "mnk")
         medians = rows.groupby(["m", "n", "k"])["us"].median()
-        every = medians.reindex(pd.MultiIndex.from_product(axes)).to_numpy(float)
-        us = every.reshape(len(m), len(n), len(k))
-        return cls(m.astype(float), n.astype(float), k.astype(float), us)
-
-    def curve(self, n: int, k: int) -> Curve:
-        """Latency over m of products of these sizes; of no length where none is near.
-
-        Bilinear in the logarithms of n and k, with all four neighbours measured.
-        """
-        log_us, beyond = np.log(self.us), 1.0
-        for size, levels in ((k, self.k), (n, self.n)):
-            low, high, share = _between(levels, size)
-            rows = log_us[..., low]
-            if share:
-                rows = (1.0 - share) * rows + share * log_us[..., high]
-            log_us, beyond = rows, beyond * max(1.0, size / levels[-1])
-        known = ~np.isnan(log_us)
-        return Curve(self.m[known], np.exp(log_us[known]) * beyond)
+        every = medians.reindex(pd.MultiIndex.from_product((m, n, k))).to_numpy(float)
+        return cls((m, n, k), every.reshape(len(m), len(n), len(k)))
 
     def at(self, m: int, n: int, k: int) -> float:
         """Microseconds, linear in m: rows of whole tiles are dense there."""
         if (n, k) not in self._curves:
-            self._curves[n, k] = self.curve(n, k)
+            self._curves[n, k] = self._curve(n, k)
         curve = self._curves[n, k]
         beyond = max(1.0, m / float(curve.sizes[-1]))
         return float(np.interp(m, curve.sizes, curve.us) * beyond)
 
+    def _curve(self, n: int, k: int) -> Curve:
+        """Latency over m, bilinear in the logarithms of n and k.
 
-def _between(levels: Floats, size: float) -> tuple[int, int, float]:
-    """Positions of the levels around a size, and how far it lies towards the upper."""
-    place = float(np.interp(np.log(size), np.log(levels), np.arange(len(levels))))
-    low = int(place)
-    return low, min(low + 1, len(levels) - 1), place - low
+        A level of m counts where all neighbours that bear weight were measured.
+        """
+        log_us, beyond = np.log(self.us), 1.0
+        for size, levels in ((k, self.axes[2]), (n, self.axes[1])):
+            at = np.interp(np.log(size), np.log(levels), np.arange(len(levels)))
+            low, share = int(at), at % 1.0
+            below = log_us[..., low]
+            log_us = (
+                (1.0 - share) * below + share * log_us[..., low + 1] if share else below
+            )
+            beyond *= max(1.0, size / levels[-1])
+        known = ~np.isnan(log_us)
+        return Curve(self.axes[0][known], np.exp(log_us[known]) * beyond)

@@ -1,13 +1,8 @@
-"""The price of a MoE layer's experts, from the rows of one kernel: a + b U + c tokens.
+"""The cost of a MoE layer's experts, from the rows of one kernel: a + b U + c tokens.
 
 The "balanced" rows of a pair lie on one diagonal, where the union grows with the tokens
 until all experts are activated. Before that, time follows both; on the plateau after
-it, tokens alone. So the two can be told apart where both stretches were measured, and
-only there.
-
-Rows whose weights fit into the L2 cache are left out: a benchmark that replays one
-layer reads them from the cache, a forward through 48 layers reads them from memory. A
-row counts as cold where its weights are half as large again as the cache.
+it, tokens alone. Only where both stretches were measured can the two be told apart.
 """
 
 from collections.abc import Callable
@@ -24,6 +19,9 @@ from evict_profile.sources.unions import balanced_union, power_law_union
 from evict_profile.stats import Floats
 
 COLD = 1.5
+"""Weights over the L2 cache from which a row counts. A benchmark that replays one layer
+reads smaller ones from the cache, and a forward through 48 layers from memory."""
+
 MAX_TOKENS = 2048
 TOKEN_KNOTS = (64, 256, 1024)
 """Where more tokens may begin to cost more: kernels turn from memory to arithmetic."""
@@ -34,7 +32,7 @@ MAX_POWER_LAW_TOKENS = 128
 
 @dataclass(frozen=True)
 class ExpertRows:
-    """The rows of one pair, and the price fitted to those that were read cold.
+    """The rows of one pair, and the cost fitted to those that were read cold.
 
     Attributes:
         rows: all of the pair, with `num_tokens`, `distribution` and `us`.
@@ -49,21 +47,17 @@ class ExpertRows:
     def of(cls, source: Source, pair: Pair) -> "ExpertRows":
         """The rows that a source has."""
         rows = source.rows(pair.gpu, "moe", pair.engine, pair.version)
-        for name, value in zip(KEY, (*pair[3:5], *pair.shape, *pair[6:]), strict=True):
-            rows = rows[rows[name] == value]
+        own = [pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep]
+        rows = rows[(rows[KEY] == own).all(axis=1)]
         return cls(pair, rows, source.facts(pair.gpu).bandwidth_gbps)
 
     @cached_property
     def balanced(self) -> pd.DataFrame:
         """One row a token count, with its exact union and whether it was read cold."""
         _, _, top_k, experts = self.pair.shape
-        union = partial(
-            balanced_union,
-            experts=experts,
-            top_k=top_k,
-            ep=self.pair.ep,
-            router=self.pair.router,
-        )
+        facts = {"experts": experts, "top_k": top_k}
+        router, ep = self.pair.router, self.pair.ep
+        union = partial(balanced_union, **facts, ep=ep, router=router)
         return self._medians("balanced", MAX_TOKENS, union)
 
     @cached_property
@@ -75,13 +69,14 @@ class ExpertRows:
     def routings(self) -> pd.DataFrame:
         """Cold rows of the random routings, at their mean unions; never fitted."""
         _, _, top_k, experts = self.pair.shape
-        found = []
-        for name, exponent in POWER_LAWS.items():
-            union = partial(
-                power_law_union, experts=experts, top_k=top_k, exponent=exponent
-            )
-            found.append(self._medians(name, MAX_POWER_LAW_TOKENS, union))
-        rows = pd.concat(found, ignore_index=True)
+        union = partial(power_law_union, experts=experts, top_k=top_k)
+        rows = pd.concat(
+            [
+                self._medians(name, MAX_POWER_LAW_TOKENS, partial(union, exponent=by))
+                for name, by in POWER_LAWS.items()
+            ],
+            ignore_index=True,
+        )
         return rows[rows["cold"]]
 
     @property
@@ -105,9 +100,9 @@ class ExpertRows:
         return float(gbps / self.peak_gbps)
 
     def us(self, tokens: Floats, union: Floats) -> Floats:
-        """Price of a layer's experts, of a union over all ranks, float64 [places]."""
-        price: Floats = _columns(tokens, union / self.pair.ep) @ self.coefficients
-        return price
+        """A layer's experts, of a union over all ranks, float64 [places]."""
+        found: Floats = _columns(tokens, union / self.pair.ep) @ self.coefficients
+        return found
 
     def held_out(self) -> Floats:
         """Relative error of each cold row predicted from the others, [rows]."""
@@ -120,9 +115,8 @@ class ExpertRows:
 
     def off_diagonal(self) -> Floats:
         """Relative error of each row of another routing, float64 [rows]."""
-        rows = self.routings
-        price = self._design(rows) @ self.coefficients
-        error: Floats = np.abs(price / rows["us"].to_numpy() - 1.0)
+        predicted = self._design(self.routings) @ self.coefficients
+        error: Floats = np.abs(predicted / self.routings["us"].to_numpy() - 1.0)
         return error
 
     def _design(self, rows: pd.DataFrame) -> Floats:

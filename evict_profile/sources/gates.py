@@ -1,11 +1,11 @@
-"""May public rows price an engine? What each gate asks, and what failing it means.
+"""May public rows price an engine? What each gate tests, and what failing it means.
 
 Public rows are right about most kernels and wrong about some: a benchmark that does not
 flush the cache, a kernel that nobody tuned, a label that is not what ran. None of it is
 marked, but all of it shows in numbers that the rows themselves hold.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -26,81 +26,69 @@ MAX_DIP = 0.05
 MIN_ROUTINGS = 4
 
 
-def expert_gates(experts: ExpertRows) -> tuple[Gate, ...]:
-    """What the rows of the experts' kernel say of themselves."""
-    identified = identified_gate(experts)
-    if not identified.passed:
-        return (identified,)
-    return (
-        identified,
-        slope_gate(experts),
-        label_gate(experts),
-        _error_gate("held-out rows", experts.held_out()),
-        *routing_gates(experts),
-    )
+def expert_gates(experts: ExpertRows) -> Iterator[Gate]:
+    """What the rows of the experts' kernel say; the first gate is needed by the rest.
 
-
-def identified_gate(experts: ExpertRows) -> Gate:
-    """Union and tokens can be told apart in rows that no cache served."""
-    cold, rows = experts.cold, experts.balanced
+    Rows of other routings test the union axis off the fitted diagonal. They say nothing
+    where a group-limited router chose anew among what the sampler wanted.
+    """
+    cold, rows, dtype = experts.cold, experts.balanced, experts.pair.dtype
     unions = sorted({int(union) for union in cold["union"]})
-    says = f"{len(cold)} of {len(rows)} rows were read from memory, unions {unions}"
-    why = (
+    yield _gate(
+        "identified union",
+        experts.identified,
+        f"{len(cold)} of {len(rows)} rows were read from memory, unions {unions}",
         "; three unions and a plateau are needed: this shard fits into the L2 cache or "
-        "has too few experts"
+        "has too few experts",
     )
-    return _gate("identified union", experts.identified, says, why)
+    if not experts.identified:
+        return
+    yield slope_gate(experts)
+    share = experts.bandwidth_share
+    as_bf16 = share * BYTES_PER_VALUE[BF16] / BYTES_PER_VALUE[dtype]
+    yield _gate(
+        "bytes of the label",
+        share >= MISLABELLED or not SLOPE_RANGE[0] <= as_bf16 <= 1.0,
+        f"labelled {dtype}",
+        f", but as bf16 weights were read it would be {as_bf16:.2f} of peak",
+    )
+    yield _error_gate("held-out rows", experts.held_out())
+    if experts.pair.router.groups == 1 and len(experts.routings) >= MIN_ROUTINGS:
+        yield _error_gate("rows of other routings", experts.off_diagonal())
 
 
 def slope_gate(experts: ExpertRows) -> Gate:
     """An expert takes as long as reading its weights does."""
     low, high = SLOPE_RANGE
     share = experts.bandwidth_share
-    says = f"an expert implies {share:.2f} of peak bandwidth"
     why = (
         "more than memory gives: fewer experts ran than the union says"
         if share > high
         else "something else than reading weights was timed"
     )
-    within = low <= share <= high
-    return _gate("slope", within, says, f", outside {low}..{high}: {why}")
+    says = f"an expert implies {share:.2f} of peak bandwidth"
+    return _gate("slope", low <= share <= high, says, f", outside {low}..{high}: {why}")
 
 
-def label_gate(experts: ExpertRows) -> Gate:
-    """The weights are of the type that the label says."""
-    dtype = experts.pair.dtype
-    share = experts.bandwidth_share
-    as_bf16 = share * BYTES_PER_VALUE[BF16] / BYTES_PER_VALUE[dtype]
-    passed = share >= MISLABELLED or not SLOPE_RANGE[0] <= as_bf16 <= 1.0
-    why = f", but as bf16 weights were read it would be {as_bf16:.2f} of peak"
-    return _gate("bytes of the label", passed, f"labelled {dtype}", why)
-
-
-def routing_gates(experts: ExpertRows) -> tuple[Gate, ...]:
-    """Rows of other routings are predicted: the union axis, off the fitted diagonal.
-
-    Not asked where a group-limited router chose anew among what the sampler wanted.
-    """
-    if experts.pair.router.groups > 1 or len(experts.routings) < MIN_ROUTINGS:
-        return ()
-    return (_error_gate("rows of other routings", experts.off_diagonal()),)
-
-
-def composition_gates(
-    parts: Parts, bounds: Sequence[Bounded], dips: Floats
-) -> tuple[Gate, ...]:
+def part_gates(parts: Parts, bounds: Sequence[Bounded], dips: Floats) -> Iterator[Gate]:
     """What the parts beside the experts say.
 
     Args:
         bounds: steps of the whole model between the bounds of their attention.
         dips: relative falls of a wider cell under a narrower one, float64 [cells].
     """
-    dtypes = sorted({parts.attention_dtype, parts.mlp_dtype} - {BF16})
-    return (
-        *(slowdown_gate(parts, dtype) for dtype in dtypes),
-        attention_gate(bounds),
-        monotone_gate(dips),
+    for dtype in sorted({parts.attention_dtype, parts.mlp_dtype} - {BF16}):
+        yield slowdown_gate(parts, dtype)
+    worst = max(max(b.us - b.low, b.high - b.us) / b.us for b in bounds)
+    yield _gate(
+        "attention interval",
+        worst <= MAX_ATTENTION_SHARE,
+        f"its bounds move a step at batch 1 by up to {worst:.1%}",
+        f"; above {MAX_ATTENTION_SHARE:.0%} choose smaller --contexts",
     )
+    dip = float(dips.max(initial=0.0))
+    says = f"no cell is cheaper than a narrower one by more than {dip:.1%}"
+    yield _gate("monotone", dip <= MAX_DIP, says, "; rows contradict")
 
 
 def slowdown_gate(parts: Parts, dtype: str) -> Gate:
@@ -109,21 +97,6 @@ def slowdown_gate(parts: Parts, dtype: str) -> Gate:
     says = f"{dtype} products of one token take {times:.2f} times bf16's"
     why = f"; above {MAX_SLOWDOWN:g} the host was timed, not a kernel in a graph"
     return _gate("quantised products", times <= MAX_SLOWDOWN, says, why)
-
-
-def attention_gate(bounds: Sequence[Bounded]) -> Gate:
-    """The bounds of attention leave a step's price known well enough."""
-    worst = max(max(b.us - b.low, b.high - b.us) / b.us for b in bounds)
-    says = f"its bounds move a step at batch 1 by up to {worst:.1%}"
-    why = f"; above {MAX_ATTENTION_SHARE:.0%} choose smaller --contexts"
-    return _gate("attention interval", worst <= MAX_ATTENTION_SHARE, says, why)
-
-
-def monotone_gate(dips: Floats) -> Gate:
-    """More tokens cost no less."""
-    worst = float(dips.max(initial=0.0))
-    says = f"no cell is cheaper than a narrower one by more than {worst:.1%}"
-    return _gate("monotone", worst <= MAX_DIP, says, "; rows contradict")
 
 
 def _error_gate(name: str, errors: Floats) -> Gate:

@@ -4,8 +4,7 @@ A pair is what rows of the experts' kernel must share to price one thing: GPU, e
 and version, kernel, data type, shape and sharding.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,6 +42,14 @@ L2_MB = {
 }
 """Data sheets; the source does not say."""
 
+KEY = [
+    "kernel_source",
+    "moe_dtype",
+    *("hidden_size", "inter_size", "topk", "num_experts"),
+    *("moe_tp_size", "moe_ep_size"),
+]
+"""Columns that tell the pairs of one file apart."""
+
 
 class Pair(NamedTuple):
     """What rows must share to price one thing.
@@ -51,6 +58,8 @@ class Pair(NamedTuple):
         kernel: as the source names it (`kernel_source`).
         dtype: of the experts' weights, as the source names it.
         shape: hidden size, width of an expert, top-k, experts.
+        tp: ranks that cut each expert.
+        ep: groups of ranks that share out the experts.
     """
 
     gpu: str
@@ -71,7 +80,7 @@ class Pair(NamedTuple):
 
     @property
     def sharding(self) -> str:
-        """How many ranks cut each expert, and how many share them out."""
+        """How many ranks cut each expert, and how many groups share them out."""
         return f"{self.tp} x {self.ep}"
 
     @property
@@ -88,33 +97,6 @@ class Pair(NamedTuple):
         return known and grouped and experts % self.ep == 0
 
 
-KEY = [
-    "kernel_source",
-    "moe_dtype",
-    *("hidden_size", "inter_size", "topk", "num_experts"),
-    *("moe_tp_size", "moe_ep_size"),
-]
-"""Columns that tell the pairs of one file apart."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is to be composed; None where only one thing is there.
-
-    Attributes:
-        tp: GPUs in all.
-        ep: groups of them that share out the experts; divides `tp`.
-    """
-
-    gpu: str
-    engine: str
-    version: str | None
-    dtype: str
-    tp: int = 1
-    ep: int = 1
-    kernel: str | None = None
-
-
 def pairs(
     source: Source,
     gpu: str | None = None,
@@ -127,69 +109,17 @@ def pairs(
         for name in ([source.gpu(gpu)] if gpu else source.gpus)
         for own, version in source.engines(name, "moe")
         if engine in (None, own)
-        for pair in pairs_of(source, name, own, version)
+        for pair in _pairs_of(source, name, own, version)
     ]
     if not found:
         raise ConfigError(
             f"no rows of {gpu or 'any GPU'} under {engine} whose unions are known; see "
             "what there is with: evict-profile compose --list"
         )
-    return found if model is None else _of_model(found, model)
-
-
-def pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[Pair]:
-    """Those in the rows of one engine on one GPU whose unions are known exactly."""
-    rows = source.rows(gpu, "moe", engine, version)
-    exact = rows[rows["distribution"] == "balanced"]
-    keys = exact[KEY].drop_duplicates().itertuples(index=False)
-    found = (_pair((gpu, engine, version), key) for key in keys)
-    return sorted(pair for pair in found if pair.is_known)
-
-
-def _pair(where: tuple[str, str, str], key: Any) -> Pair:
-    kernel, dtype, hidden, width, top_k, experts, tp, ep = key
-    return Pair(*where, kernel, dtype, (hidden, width, top_k, experts), tp, ep)
-
-
-def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
-    """Hidden size, width of an expert, top-k and experts: what rows are keyed by."""
-    moe = model.moe
-    return model.hidden_size, moe.expert_width, moe.top_k, moe.num_experts
-
-
-def the_pair(source: Source, model: ModelSpec, wanted: Wanted) -> Pair:
-    """The one pair that is asked for."""
-    if wanted.tp % wanted.ep:
-        raise ConfigError(f"--ep {wanted.ep}: must divide --tp {wanted.tp}, all GPUs")
-    found = pairs(source, wanted.gpu, wanted.engine, model)
-    found = _only(found, "dtype", DTYPES.get(wanted.dtype, wanted.dtype))
-    newest = max((pair.version for pair in found), key=version_order)
-    found = _only(found, "version", wanted.version or newest, "engine-version")
-    if wanted.kernel:
-        found = _only(found, "kernel", wanted.kernel)
-    sharding = f"{wanted.tp // wanted.ep} x {wanted.ep}"
-    found = _only(found, "sharding", sharding, "tp over --ep x --ep")
-    if len(found) > 1:
-        kernels = " | ".join(pair.kernel for pair in found)
-        raise ConfigError(f"several kernels were measured; add --kernel: {kernels}")
-    return found[0]
-
-
-def _only(found: list[Pair], field: str, value: object, option: str = "") -> list[Pair]:
-    own = [pair for pair in found if getattr(pair, field) == value]
-    if own:
-        return own
-    there = sorted({getattr(pair, field) for pair in found})
-    words = ", ".join(str(each) for each in there)
-    raise ConfigError(
-        f"--{option or field}: no rows of {value}, only of {words}; choose one of them"
-    )
-
-
-def _of_model(found: list[Pair], model: ModelSpec) -> list[Pair]:
+    if model is None:
+        return found
     wanted = shape_of(model)
-    own = [pair for pair in found if pair.shape == wanted]
-    if own:
+    if own := [pair for pair in found if pair.shape == wanted]:
         return own
 
     def far(shape: tuple[int, ...]) -> float:
@@ -199,6 +129,67 @@ def _of_model(found: list[Pair], model: ModelSpec) -> list[Pair]:
     raise ConfigError(
         f"no rows of {model.name}, whose MoE layer is {_words(wanted)}; the nearest "
         f"are {' | '.join(map(_words, near))}: see evict-profile compose --list"
+    )
+
+
+def _pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[Pair]:
+    """Those in the rows of one engine on one GPU whose unions are known exactly."""
+    rows = source.rows(gpu, "moe", engine, version)
+    exact = rows[rows["distribution"] == "balanced"]
+    found = (
+        Pair(gpu, engine, version, kernel, dtype, tuple(shape), tp, ep)
+        for kernel, dtype, *shape, tp, ep in exact[KEY].drop_duplicates().to_numpy()
+    )
+    return sorted(pair for pair in found if pair.is_known)
+
+
+def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
+    """Hidden size, width of an expert, top-k and experts: what rows are keyed by."""
+    moe = model.moe
+    return model.hidden_size, moe.expert_width, moe.top_k, moe.num_experts
+
+
+def the_pair(
+    source: Source,
+    model: ModelSpec,
+    gpu: str,
+    engine: str,
+    dtype: str,
+    *,
+    version: str | None = None,
+    tp: int = 1,
+    ep: int = 1,
+    kernel: str | None = None,
+) -> Pair:
+    """The one pair that is named.
+
+    Args:
+        version: of the engine; else the newest that has such rows.
+        tp: GPUs in all.
+        ep: groups of them that share out the experts; divides `tp`.
+        kernel: where several were measured.
+    """
+    if tp % ep:
+        raise ConfigError(f"--ep {ep}: must divide --tp {tp}, all GPUs")
+    found = pairs(source, gpu, engine, model)
+    found = _only(found, "dtype", DTYPES.get(dtype, dtype))
+    newest = max((pair.version for pair in found), key=version_order)
+    found = _only(found, "version", version or newest, "engine-version")
+    if kernel:
+        found = _only(found, "kernel", kernel)
+    found = _only(found, "sharding", f"{tp // ep} x {ep}", "tp over --ep x --ep")
+    if len(found) > 1:
+        kernels = " | ".join(pair.kernel for pair in found)
+        raise ConfigError(f"several kernels were measured; add --kernel: {kernels}")
+    return found[0]
+
+
+def _only(found: list[Pair], field: str, value: str, option: str = "") -> list[Pair]:
+    if own := [pair for pair in found if getattr(pair, field) == value]:
+        return own
+    there = ", ".join(sorted({getattr(pair, field) for pair in found}))
+    raise ConfigError(
+        f"--{option or field}: no rows of {value}, only of {there}; choose one of them"
     )
 
 

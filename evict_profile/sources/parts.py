@@ -19,7 +19,7 @@ import pandas as pd
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
-from evict_profile.sources.aiconfigurator import Gpu, Source
+from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.curves import Curve, Products, Surface
 from evict_profile.sources.pairs import Pair
 
@@ -49,7 +49,7 @@ class Bounded(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """Prices of one model's forward on one pair's GPU, engine and shardings.
+    """Latencies of one model's forward on one pair's GPU, engine and shardings.
 
     Attributes:
         stand_ins: operations whose rows are of another version of the engine.
@@ -82,10 +82,8 @@ class Parts:
 
     def moe_layer(self, tokens: int) -> dict[str, float]:
         """Microseconds of each part of a MoE layer, less experts and attention."""
-        moe = self.model.moe
-        router = self._products[BF16].at(
-            tokens, moe.num_experts, self.model.hidden_size
-        )
+        moe, hidden = self.model.moe, self.model.hidden_size
+        router = self._products[BF16].at(tokens, moe.num_experts, hidden)
         parts = {**self._around(tokens), "router": router}
         if moe.shared_width:
             parts["shared experts"] = self._mlp(tokens, moe.shared_width)
@@ -93,10 +91,8 @@ class Parts:
 
     def dense_layer(self, tokens: int) -> dict[str, float]:
         """The same of a layer without experts."""
-        return {
-            **self._around(tokens),
-            "dense": self._mlp(tokens, self.model.dense_width),
-        }
+        dense = self._mlp(tokens, self.model.dense_width)
+        return {**self._around(tokens), "dense": dense}
 
     def head(self, tokens: int) -> float:
         """Embedding, final norm and head, of every token that is verified."""
@@ -111,14 +107,9 @@ class Parts:
 
     def slowdown(self, dtype: str) -> float:
         """Quantised over bf16 products of one token, median over their sizes."""
-        us, plain = (
-            self._all_products[self._all_products["gemm_dtype"] == name]
-            .query("m == 1")
-            .groupby(["n", "k"])["us"]
-            .median()
-            for name in (dtype, BF16)
-        )
-        return float((us / plain).median())
+        one = self._rows("gemm").query("m == 1")
+        medians = one.groupby(["gemm_dtype", "n", "k"])["us"].median()
+        return float((medians[dtype] / medians[BF16]).median())
 
     def _around(self, tokens: int) -> dict[str, float]:
         """What a layer runs around attention's kernel and its MLP."""
@@ -126,10 +117,11 @@ class Parts:
         if self.ranks > 1:
             elements = tokens * self.model.hidden_size
             parts["all-reduce"] = ALL_REDUCES * self._all_reduce.at(elements)
-        if sizes := self._attention_sizes:
+        if self._attention_operation != "mla module":
             products = self._products[self.attention_dtype]
+            sizes = self._attention_sizes()
             parts["attention products"] = sum(products.at(tokens, *s) for s in sizes)
-        if self._is_latent and not self._has_module:
+        if self._attention_operation == "mla":
             parts["latent products"] = sum(c.at(tokens) for c in self._latent_products)
         return parts
 
@@ -141,8 +133,9 @@ class Parts:
 
     def _norm(self, tokens: int) -> float:
         """A launch, and two reads and two writes of every token's bf16 values."""
+        gpu = self.source.facts(self.pair.gpu)
         moved = 4 * 2 * tokens * self.model.hidden_size
-        return self._gpu.launch_us + moved / self._gpu.bandwidth_gbps / 1e3
+        return gpu.launch_us + moved / gpu.bandwidth_gbps / 1e3
 
     def _attention_us(self, sequences: int, context: int) -> float:
         a = self.model.attention
@@ -154,38 +147,29 @@ class Parts:
         return (windowed + (a.sliding_every - 1) * full) / a.sliding_every
 
     @property
-    def _is_latent(self) -> bool:
-        return self.model.attention.kind == "mla"
+    def _heads(self) -> dict[str, int]:
+        """Of a rank, by their columns."""
+        a, ranks = self.model.attention, self.ranks
+        kv_heads = max(1, a.num_kv_heads // ranks)
+        return {"num_heads": a.num_heads // ranks, "num_key_value_heads": kv_heads}
 
-    @property
-    def _has_module(self) -> bool:
-        """Latent attention whose rows hold its products too."""
-        return self._is_latent and self.pair.engine != "sglang"
-
-    @property
-    def _heads(self) -> int:
-        return self.model.attention.num_heads // self.ranks
-
-    @property
-    def _kv_heads(self) -> int:
-        return max(1, self.model.attention.num_kv_heads // self.ranks)
-
-    @property
     def _attention_sizes(self) -> list[tuple[int, int]]:
-        """Outputs and inputs of attention's products that its rows do not hold."""
-        a, hidden, heads = self.model.attention, self.model.hidden_size, self._heads
-        if self._has_module:
-            return []
+        """Outputs and inputs of the products before attention's kernel and after."""
+        a, hidden = self.model.attention, self.model.hidden_size
+        heads, kv_heads = self._heads.values()
         output = (hidden, heads * a.head_dim)
-        if not self._is_latent:
-            return [((heads + 2 * self._kv_heads) * a.head_dim, hidden), output]
+        if a.kind != "mla":
+            return [((heads + 2 * kv_heads) * a.head_dim, hidden), output]
         latent = a.q_lora_rank + a.kv_lora_rank + a.qk_rope_dim
         query = (heads * (a.head_dim + a.qk_rope_dim), a.q_lora_rank)
         return [(latent, hidden), query, output]
 
-    @cached_property
-    def _gpu(self) -> Gpu:
-        return self.source.facts(self.pair.gpu)
+    @property
+    def _attention_operation(self) -> str:
+        """Where its rows are; SGLang's of latent attention lack its products."""
+        if self.model.attention.kind != "mla":
+            return "attention"
+        return "mla" if self.pair.engine == "sglang" else "mla module"
 
     @cached_property
     def _surfaces(self) -> dict[int, Surface]:
@@ -195,18 +179,13 @@ class Parts:
 
     def _attention_rows(self, window: int) -> pd.DataFrame:
         """Of one kernel, the one with most rows of this shape."""
-        if self._has_module:
-            dtype = self.attention_dtype
-            rows = self._only("mla module", num_heads=self._heads, gemm_type=dtype)
-        elif self._is_latent:
-            rows = self._only("mla", num_heads=self._heads)
-        else:
-            rows = self._only(
-                "attention",
-                num_heads=self._heads,
-                num_key_value_heads=self._kv_heads,
-                head_dim=self.model.attention.head_dim,
-            )
+        operation, heads = self._attention_operation, self._heads["num_heads"]
+        filters: dict[str, dict[str, Any]] = {
+            "attention": {**self._heads, "head_dim": self.model.attention.head_dim},
+            "mla": {"num_heads": heads},
+            "mla module": {"num_heads": heads, "gemm_type": self.attention_dtype},
+        }
+        rows = self._rows(operation, **filters[operation])
         if "window_size" in rows:
             has = (rows["window_size"] == window).any()
             rows = rows[rows["window_size"] == (window if has else 0)]
@@ -219,26 +198,23 @@ class Parts:
     @cached_property
     def _all_reduce(self) -> Curve:
         """Over elements, in a captured graph where that was measured."""
-        rows = self._only("all-reduce", num_gpus=self.ranks, allreduce_dtype=BF16)
+        rows = self._rows("all-reduce", num_gpus=self.ranks, allreduce_dtype=BF16)
         captured = rows[rows["kernel_source"].str.endswith("_graph")]
         return Curve.of(rows if captured.empty else captured, "message_size")
 
     @cached_property
     def _latent_products(self) -> list[Curve]:
         """Into the latent space before attention's kernel, and out of it after."""
-        rows = self._only("mla bmm", num_heads=self._heads, bmm_dtype=BF16)
+        heads = self._heads["num_heads"]
+        rows = self._rows("mla bmm", num_heads=heads, bmm_dtype=BF16)
         return [Curve.of(own, "num_tokens") for _, own in rows.groupby("op_name")]
 
     @cached_property
     def _products(self) -> dict[str, Products]:
         dtypes = {BF16, self.attention_dtype, self.mlp_dtype}
-        return {d: Products.of(self._only("gemm", gemm_dtype=d)) for d in dtypes}
+        return {d: Products.of(self._rows("gemm", gemm_dtype=d)) for d in dtypes}
 
-    @cached_property
-    def _all_products(self) -> pd.DataFrame:
-        return self._only("gemm")
-
-    def _only(self, operation: str, **wanted: Any) -> pd.DataFrame:
+    def _rows(self, operation: str, **wanted: Any) -> pd.DataFrame:
         """The rows of an operation with these values."""
         where = (self.pair.gpu, operation, self.pair.engine)
         version = self.source.version_for(*where, self.pair.version)

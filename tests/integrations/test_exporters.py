@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.fit.export import make_table
-from evict_profile.integrations.exporters import FORMATS, ExportOptions, write_format
+from evict_profile.integrations.exporters import FORMATS, write_format
 from evict_profile.integrations.exporters.planners import TokenCurve, staircases_at
 from evict_profile.records import replace
 from evict_profile.table import CostTable, Staircase
@@ -48,7 +48,7 @@ def exported(table, name, staircases=(), **options):
     """Fields and notes of a table in a format, with other staircases if given."""
     if staircases:
         table = replace(table, staircases=tuple(staircases))
-    made = FORMATS[name](table, ExportOptions(**options))
+    made = FORMATS[name](table, **options)
     return made.fields, " ".join(made.notes)
 
 
@@ -57,7 +57,7 @@ def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path, 
     """Key, samples, context and the printed note, in a folder made for it."""
     out = tmp_path / "new" / "prices.json"
     table = CostTable.load(saved_table)
-    notes = write_format(table, name, out, ExportOptions(256, draft_ms=1.0)).notes
+    notes = write_format(table, name, out, 256, draft_ms=1.0).notes
     text = out.read_text(encoding="utf-8")
     origin = json.loads(text)["evict_profile"]
     signed = json.loads(saved_table.read_text(encoding="utf-8"))
@@ -73,13 +73,14 @@ def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path, 
 
 def test_an_unknown_format_is_refused(table, tmp_path):
     with pytest.raises(ConfigError, match="choose one of sglang-sps, "):
-        write_format(table, "csv", tmp_path / "x", ExportOptions())
+        write_format(table, "csv", tmp_path / "x")
 
 
 @pytest.mark.parametrize("draft_ms", [0.0, -1.0, float("nan"), 6e4 + 1.0, 1e308])
-def test_an_impossible_draft_time_is_refused(draft_ms):
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_impossible_draft_time_is_refused(table, name, draft_ms):
     with pytest.raises(ConfigError, match="above 0 and at most 60000"):
-        ExportOptions(draft_ms=draft_ms)
+        exported(table, name, draft_ms=draft_ms)
 
 
 def test_the_default_context_is_the_smallest(table):
@@ -125,9 +126,9 @@ def test_flat_and_inert_curves_are_refused(table, name, staircases, reason):
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_domain_smaller_than_what_is_asked_is_refused(table, name):
     """The known run verifies up to 32 tokens."""
-    exported(table, name, most_tokens=32, draft_ms=1.0)
+    exported(table, name, max_tokens=32, draft_ms=1.0)
     with pytest.raises(TableError, match="ends at 32 tokens"):
-        exported(table, name, most_tokens=33, draft_ms=1.0)
+        exported(table, name, max_tokens=33, draft_ms=1.0)
 
 
 @given(

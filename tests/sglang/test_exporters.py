@@ -5,7 +5,7 @@ import json
 import pytest
 
 from evict_profile.fit.export import make_table
-from evict_profile.integrations.exporters import ExportOptions, write_format
+from evict_profile.integrations.exporters import write_format
 from tests.exported import sglang_reads_us
 
 
@@ -19,7 +19,7 @@ def test_steps_per_second_are_read_by_floor(table, tmp_path):
     from sglang.srt.speculative.dspark_components import dspark_sps
 
     path = tmp_path / "sps.json"
-    write_format(table, "sglang-sps", path, ExportOptions())
+    write_format(table, "sglang-sps", path)
     loaded = dspark_sps.load_sps_table_from_path(str(path))
     assert isinstance(loaded, dspark_sps.SpsCostTable)
     assert not dspark_sps.is_uninitialized_sps_table(loaded)

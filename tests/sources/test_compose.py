@@ -174,24 +174,24 @@ def test_its_cells_lie_beside_it(composed_path):
     assert fitted.validation.error(fitted.cost) == table.fit.validation
 
 
-def test_a_told_time_sets_the_fixed_term(composer):
-    plain = composer.plain(1, 1024)
-    told = composer.told(DecodeTime.of(f"{plain + 900:.1f}@1,1024"))
-    assert told.fixed_us == pytest.approx(900, abs=0.1)
-    assert told.plain(1, 1024) == pytest.approx(plain + 900, abs=0.1)
+@pytest.mark.parametrize(("times", "fixed"), [(1.1, 0.1), (1.0, 0.0), (0.9, 0.0)])
+def test_a_decode_time_sets_the_fixed_term(composer, times, fixed):
+    plain = composer.plain(4, 512)
+    found = composer.with_decode_time(DecodeTime(times * plain, 4, 512))
+    assert found.fixed_us == pytest.approx(fixed * plain)
+    assert found.plain(4, 512) == pytest.approx((1.0 + fixed) * plain)
 
 
-def test_a_time_a_little_below_the_parts_adds_nothing(composer):
-    told = composer.told(DecodeTime(0.9 * composer.plain(4, 512), 4, 512))
-    assert told.fixed_us == 0.0
-
-
-def test_a_time_far_below_the_parts_is_refused(composer):
+def test_a_decode_time_far_below_the_parts_is_refused(composer):
     with pytest.raises(ConfigError, match="the parts alone take"):
-        composer.told(DecodeTime(0.8 * composer.plain(4, 512), 4, 512))
+        composer.with_decode_time(DecodeTime(0.8 * composer.plain(4, 512), 4, 512))
 
 
-@pytest.mark.parametrize("text", ["5200", "x@1,2", "5200@1", "-1@1,512", "1@0,512"])
+def test_a_decode_time_is_read():
+    assert DecodeTime.of("5200.5@2,1024") == DecodeTime(5200.5, 2, 1024)
+
+
+@pytest.mark.parametrize("text", ["5200", "x@1,2", "-1@1,512", "1@0,512"])
 def test_a_time_of_another_form_is_refused(text):
     with pytest.raises(ConfigError, match="must be US@BATCH,CONTEXT"):
         DecodeTime.of(text)

@@ -5,69 +5,57 @@ Needs the wheel: installed, or where PUBLIC_ROWS says it lies.
 
 import os
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
-from evict_profile.sources.aiconfigurator import Source, open_source
+from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import expert_gates, slowdown_gate
-from evict_profile.sources.pairs import Wanted, pairs, the_pair
+from evict_profile.sources.pairs import pairs, the_pair
 from evict_profile.sources.parts import Parts
 
 
-@cache
-def real_source() -> Source | str:
-    """The wheel, or why there is none."""
+@pytest.fixture(scope="module")
+def source():
     place = os.environ.get("PUBLIC_ROWS")
     try:
         return open_source(Path(place) if place else None)
     except ConfigError as error:
-        return str(error)
+        pytest.skip(f"no public rows here: {error}")
 
 
-@pytest.fixture
-def source() -> Source:
-    found = real_source()
-    if isinstance(found, str):
-        pytest.skip(f"no public rows here: {found}")
-    return found
-
-
-def first_failure(source: Source, model: str, wanted: Wanted) -> str:
-    """Name and message of the first gate that a pair fails; "" where it passes."""
-    pair = the_pair(source, load_model(model), wanted)
-    failed = [g for g in expert_gates(ExpertRows.of(source, pair)) if not g.passed]
-    return " | ".join(f"{gate.name}: {gate.message}" for gate in failed)
-
-
-@pytest.mark.parametrize("gpu", ["h100", "h200"])
-def test_an_untuned_fp8_kernel_is_refused_by_its_bandwidth(
-    source: Source, gpu: str
-) -> None:
-    found = first_failure(source, "qwen3-30b-a3b", Wanted(gpu, "vllm", "0.24.0", "fp8"))
-    assert re.match(r"slope: an expert implies 0\.[12]\d of peak", found)
+SLOW = r"slope: an expert implies 0\.[12]\d of peak"
+LABEL = r".*as bf16 weights were read"
 
 
 @pytest.mark.parametrize(
-    ("model", "wanted"),
+    ("model", "gpu", "engine", "version", "dtype", "tp", "says"),
     [
-        ("gpt-oss-120b", Wanted("h200", "sglang", "0.5.14", "mxfp4")),
-        ("gpt-oss-120b", Wanted("b200", "trtllm", "1.3.0rc20", "mxfp4")),
-        ("qwen3-235b-a22b", Wanted("h200", "vllm", "0.19.0", "int4")),
+        ("qwen3-30b-a3b", "h100", "vllm", "0.24.0", "fp8", 1, SLOW),
+        ("qwen3-30b-a3b", "h200", "vllm", "0.24.0", "fp8", 1, SLOW),
+        ("gpt-oss-120b", "h200", "sglang", "0.5.14", "mxfp4", 1, LABEL),
+        ("gpt-oss-120b", "b200", "trtllm", "1.3.0rc20", "mxfp4", 1, LABEL),
+        ("qwen3-235b-a22b", "h200", "vllm", "0.19.0", "int4", 1, LABEL),
+        ("qwen3-30b-a3b", "h200", "sglang", "0.5.14", "bf16", 1, "$"),
+        ("gpt-oss-120b", "h100", "vllm", "0.24.0", "mxfp4", 1, "$"),
+        ("deepseek-v3", "h200", "trtllm", "1.3.0rc20", "fp8_block", 8, "$"),
+        ("deepseek-v3", "h200", "sglang", "0.5.14", "fp8_block", 8, "$"),
     ],
 )
-def test_four_bit_labels_on_bf16_weights_are_found_out(
-    source: Source, model: str, wanted: Wanted
-) -> None:
-    assert "as bf16 weights were read" in first_failure(source, model, wanted)
+def test_an_experts_kernel_is_refused_for_its_reason(
+    source, model, gpu, engine, version, dtype, tp, says
+):
+    named = (load_model(model), gpu, engine, dtype)
+    pair = the_pair(source, *named, version=version, tp=tp)
+    failed = [g for g in expert_gates(ExpertRows.of(source, pair)) if not g.passed]
+    assert re.match(says, " | ".join(f"{gate.name}: {gate.message}" for gate in failed))
 
 
 @pytest.mark.parametrize("gpu", ["h100", "h200", "b200", "b300"])
-def test_block_products_of_vllm_time_the_host(source: Source, gpu: str) -> None:
+def test_block_products_of_vllm_time_the_host(source, gpu):
     model = load_model("qwen3-235b-a22b")
     [pair, *_] = [
         pair
@@ -79,19 +67,6 @@ def test_block_products_of_vllm_time_the_host(source: Source, gpu: str) -> None:
     assert "the host was timed" in gate.message
 
 
-def test_minimum_latency_rows_of_a_small_model_are_not_offered(source: Source) -> None:
+def test_minimum_latency_rows_of_a_small_model_are_not_offered(source):
     found = pairs(source, "b200_sxm", "trtllm", load_model("mixtral-8x7b"))
     assert not [pair for pair in found if "min_latency" in pair.kernel]
-
-
-@pytest.mark.parametrize(
-    ("model", "wanted"),
-    [
-        ("qwen3-30b-a3b", Wanted("h200", "sglang", "0.5.14", "bf16")),
-        ("gpt-oss-120b", Wanted("h100", "vllm", "0.24.0", "mxfp4")),
-        ("deepseek-v3", Wanted("h200", "trtllm", "1.3.0rc20", "fp8_block", tp=8)),
-        ("deepseek-v3", Wanted("h200", "sglang", "0.5.14", "fp8_block", tp=8)),
-    ],
-)
-def test_rows_that_are_right_pass(source: Source, model: str, wanted: Wanted) -> None:
-    assert first_failure(source, model, wanted) == ""

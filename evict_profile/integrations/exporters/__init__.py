@@ -16,7 +16,6 @@ from evict_profile.advice.advise import Advisor, Plan
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations.exporters.planners import (
     Export,
-    ExportOptions,
     sglang_sps,
     staircases_at,
     vllm_curves,
@@ -26,7 +25,7 @@ from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import CostTable
 
-FORMATS: Mapping[str, Callable[[CostTable, ExportOptions], Export]] = {
+FORMATS: Mapping[str, Callable[..., Export]] = {
     "sglang-sps": sglang_sps,
     "vllm-curves": vllm_curves,
 }
@@ -34,14 +33,25 @@ FORMATS: Mapping[str, Callable[[CostTable, ExportOptions], Export]] = {
 
 
 def write_format(
-    table: CostTable, name: str, out: Path, options: ExportOptions
+    table: CostTable,
+    name: str,
+    out: Path,
+    context: int | None = None,
+    draft_ms: float | None = None,
+    max_tokens: int | None = None,
 ) -> Export:
-    """Write a table in the format of a system's planner."""
+    """Write a table in the format of a system's planner.
+
+    Args:
+        context: a context of the table; None takes its smallest.
+        draft_ms: time of one drafting step, which the table does not hold.
+        max_tokens: that the engine verifies at once; the table must price them.
+    """
     if name not in FORMATS:
         raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
-    export = FORMATS[name](table, options)
-    context = staircases_at(table, options.context)[0].context
-    return _written(export, table, name, context, out)
+    export = FORMATS[name](table, context, draft_ms, max_tokens)
+    at = staircases_at(table, context)[0].context
+    return _written(export, table, name, at, out)
 
 
 def write_advice(advisor: Advisor, plan: Plan, name: str, out: Path) -> Export:
@@ -113,7 +123,6 @@ __all__ = [
     "ENGINES",
     "FORMATS",
     "Export",
-    "ExportOptions",
     "write_advice",
     "write_format",
 ]

@@ -1,11 +1,9 @@
-"""Prices for planners that decide step by step: SGLang's DSpark, vLLM's budget.
+"""Costs for planners that decide step by step: SGLang's DSpark, vLLM's budget.
 
-Both look a step up by the tokens it verifies in all, roots included. A table has a
-staircase for each batch, and a batch asks for a root from each request, so its
-staircase speaks from `batch` tokens on. Where several speak, a curve by tokens takes
-the smallest batch: it stays on one staircase as long as it can, and so keeps the price
-of the next token, which is what a scheduler weighs. docs/how-to/export.md compares it
-with the largest batch.
+Both look a step up by the tokens it verifies in all, roots included. A staircase is of
+one batch, and counts from `batch` tokens on. Where several have a count, a curve by
+tokens takes the smallest batch: so it keeps the cost of the next token, which is what a
+scheduler weighs. docs/how-to/export.md compares it with the largest batch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,28 +28,6 @@ SGLANG_END = (
 
 
 @dataclass(frozen=True)
-class ExportOptions:
-    """What a planner's format may need beside the table.
-
-    Attributes:
-        context: a context of the table; None takes its smallest.
-        draft_ms: time of one drafting step, which the table does not hold.
-        most_tokens: that the engine verifies at once; a table must price them.
-    """
-
-    context: int | None = None
-    draft_ms: float | None = None
-    most_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.draft_ms is not None and not 0.0 < self.draft_ms <= MAX_DRAFT_MS:
-            raise ConfigError(
-                f"--draft-ms {self.draft_ms:g} is no time of a drafting step; give "
-                f"milliseconds above 0 and at most {MAX_DRAFT_MS:g}"
-            )
-
-
-@dataclass(frozen=True)
 class Export:
     """A document in a system's format.
 
@@ -66,6 +42,57 @@ class Export:
     notes: tuple[str, ...]
     command: str = ""
     style: Literal["json", "yaml"] = "json"
+
+
+@dataclass(frozen=True)
+class TokenCurve:
+    """Step cost by tokens in all, of the staircases at one context.
+
+    Attributes:
+        tokens: int64 [counts], increasing; counts that no measured batch makes are
+            absent.
+        step_cost_us: float64 [counts].
+        apart: largest relative difference, over the staircases, between what a
+            staircase says and what the curve says at the same tokens.
+    """
+
+    tokens: Ints
+    step_cost_us: Floats
+    apart: float
+
+    @classmethod
+    def of(cls, staircases: Sequence[Staircase]) -> "TokenCurve":
+        """The curve of staircases, smallest batch first."""
+        cost_us = np.concatenate([s.step_cost_us[s.batch :] for s in staircases])
+        tokens, first, which = np.unique(
+            np.concatenate([range(s.batch, len(s.step_cost_us)) for s in staircases]),
+            return_index=True,
+            return_inverse=True,
+        )
+        apart = np.abs(cost_us[first][which] / cost_us - 1.0).max()
+        return cls(tokens, cost_us[first], float(apart))
+
+    @property
+    def last(self) -> int:
+        """The most tokens that are priced."""
+        return int(self.tokens[-1])
+
+    @property
+    def gaps(self) -> tuple[tuple[int, int], ...]:
+        """First and last token count of each range that was not measured."""
+        steps = pairwise(self.tokens.tolist())
+        return tuple((low + 1, high - 1) for low, high in steps if high - low > 1)
+
+    @property
+    def begins_tier(self) -> Bools:
+        """bool [counts]: whether the cost is another than one count before."""
+        return np.append(True, np.diff(self.step_cost_us) != 0.0)
+
+    def verify_ms(self) -> list[tuple[int, float]]:
+        """Both ends of every flat tier, as (tokens, milliseconds)."""
+        kept = self.begins_tier | np.append(self.begins_tier[1:], True)
+        cost_ms = (self.step_cost_us[kept] / 1e3).round(6).tolist()
+        return list(zip(self.tokens[kept].tolist(), cost_ms, strict=True))
 
 
 def staircases_at(table: CostTable, context: int | None) -> tuple[Staircase, ...]:
@@ -86,132 +113,19 @@ def staircases_at(table: CostTable, context: int | None) -> tuple[Staircase, ...
     return tuple(sorted(found, key=lambda stairs: stairs.batch))
 
 
-@dataclass(frozen=True)
-class TokenCurve:
-    """Step cost by tokens in all.
+def curve_of(
+    staircases: Sequence[Staircase], max_tokens: int | None = None
+) -> TokenCurve:
+    """A curve by which a planner would trim.
 
-    Attributes:
-        tokens: int64 [counts], increasing; counts that no measured batch makes are
-            absent.
-        step_cost_us: float64 [counts].
-        apart: largest relative difference, over the staircases, between what a
-            staircase says and what the curve says at the same tokens.
+    Args:
+        max_tokens: that the engine verifies at once; the curve must reach them.
     """
-
-    tokens: Ints
-    step_cost_us: Floats
-    apart: float
-
-    @classmethod
-    def of(cls, staircases: Sequence[Staircase]) -> "TokenCurve":
-        """The curve of staircases at one context, smallest batch first."""
-        _, measured, cost_us = np.array(measured_points(staircases)).T
-        tokens, first, which = np.unique(
-            measured, return_index=True, return_inverse=True
-        )
-        apart = np.abs(cost_us[first][which] / cost_us - 1.0).max()
-        return cls(tokens.astype(np.int64), cost_us[first], float(apart))
-
-    @property
-    def last(self) -> int:
-        """The most tokens that are priced."""
-        return int(self.tokens[-1])
-
-    @property
-    def gaps(self) -> tuple[tuple[int, int], ...]:
-        """First and last token count of each stretch that was not measured."""
-        steps = pairwise(self.tokens.tolist())
-        return tuple((low + 1, high - 1) for low, high in steps if high - low > 1)
-
-    @property
-    def begins_tier(self) -> Bools:
-        """bool [counts]: whether the cost is another than one count before."""
-        return np.append(True, np.diff(self.step_cost_us) != 0.0)
-
-
-def measured_points(staircases: Sequence[Staircase]) -> list[tuple[int, int, float]]:
-    """(batch, tokens, step cost) of all token counts that the batches can ask for."""
-    return [
-        (stairs.batch, tokens, stairs.step_cost_us[tokens])
-        for stairs in staircases
-        for tokens in range(stairs.batch, len(stairs.step_cost_us))
-    ]
-
-
-def sglang_sps(table: CostTable, options: ExportOptions) -> Export:
-    """SGLang's `SpsCostTable`: steps per second by tokens verified in all.
-
-    SGLang keeps the last sample at or under the tokens asked for (a floor look-up), so
-    a sample is needed wherever the price changes, and a flat tier needs only its
-    first. The last count measured is kept as well: it says where the measuring ended,
-    and SGLang takes a table of a single sample for one that was never filled in.
-    """
-    staircases, curve = _steering(table, options)
-    kept = curve.begins_tier | (curve.tokens == curve.last)
-    step_us = curve.step_cost_us[kept] + 1e3 * (options.draft_ms or 0.0)
-    fields = {
-        "sample_batch_tokens": curve.tokens[kept].tolist(),
-        "sample_steps_per_sec": (1e6 / step_us).tolist(),
-        "max_batch_tokens": curve.last,
-    }
-    notes = (
-        *_not_in_prices(table, staircases, options),
-        *_lost_by_tokens(curve),
-        SGLANG_END.format(curve.last),
-    )
-    return Export(fields, notes)
-
-
-def vllm_curves(table: CostTable, options: ExportOptions) -> Export:
-    """The two curves of vLLM's `AdaptiveVerificationManager.set_cost_curves`.
-
-    vLLM reads no file: whoever calls the method passes `draft_curve` and
-    `verify_curve`, lists of (size, milliseconds). Within captured sizes it takes the
-    first point at or above the tokens asked for, beyond them it interpolates, and it
-    makes costs non-decreasing. Both ends of every flat tier are kept, which is exact
-    under either.
-
-    It divides expected tokens by draft(requests) + verify(tokens). A draft curve of
-    zeros would look measured, so the time of one drafting step must be given: a curve
-    of one point, which vLLM extends to any batch.
-    """
-    if options.draft_ms is None:
-        raise ConfigError(
-            "vLLM adds a draft cost to every price, and a cost table prices "
-            "verification alone; give the time of one drafting step with --draft-ms"
-        )
-    staircases, curve = _steering(table, options)
-    kept = curve.begins_tier | np.append(curve.begins_tier[1:], True)
-    cost_ms = (curve.step_cost_us[kept] / 1e3).round(6).tolist()
-    verify_ms = list(zip(curve.tokens[kept].tolist(), cost_ms, strict=True))
-    (low, low_ms), (last, last_ms) = verify_ms[-2:]
-    slope_ms = max(last_ms - low_ms, 0.0) / (last - low)
-    notes = [
-        *_not_in_prices(table, staircases, options),
-        *_lost_by_tokens(curve),
-        f"Priced up to {last} tokens. vLLM goes on from there at {slope_ms:.4g} ms a "
-        "token, as between the last two points, and its steps with prompts in them "
-        "lie there.",
-    ]
-    if (np.diff(curve.step_cost_us) < 0.0).any():
-        notes.append(
-            "Costs fall somewhere; vLLM takes the largest cost up to there instead."
-        )
-    fields = {"draft_curve": [(1, options.draft_ms)], "verify_curve": verify_ms}
-    return Export(fields, tuple(notes))
-
-
-def _steering(
-    table: CostTable, options: ExportOptions
-) -> tuple[tuple[Staircase, ...], TokenCurve]:
-    """The staircases at one context, and a curve by which a planner would trim."""
-    staircases = staircases_at(table, options.context)
     curve = TokenCurve.of(staircases)
-    if options.most_tokens is not None and options.most_tokens > curve.last:
+    if max_tokens is not None and max_tokens > curve.last:
         raise TableError(
             f"the curve ends at {curve.last} tokens, and the engine will ask for up to "
-            f"{options.most_tokens}; sweep further, or let it run fewer requests or "
-            "drafts"
+            f"{max_tokens}; sweep further, or let it run fewer requests or drafts"
         )
     if not _rises(curve.step_cost_us):
         raise TableError(
@@ -224,49 +138,125 @@ def _steering(
             "planner can pick within one, so that it would never trim; sweep more "
             "widths"
         )
-    return staircases, curve
+    return curve
 
 
 def _rises(cost_us: Sequence[float] | Floats) -> bool:
     return bool(max(cost_us) > cost_us[0])
 
 
-def _not_in_prices(
-    table: CostTable, staircases: Sequence[Staircase], options: ExportOptions
+def sglang_sps(
+    table: CostTable,
+    context: int | None = None,
+    draft_ms: float | None = None,
+    max_tokens: int | None = None,
+) -> Export:
+    """SGLang's `SpsCostTable`: steps per second by tokens verified in all.
+
+    SGLang keeps the last sample at or under the tokens asked for (a floor look-up), so
+    a sample is needed wherever the price changes, and a flat tier needs only its
+    first. The last count measured is kept as well: it says where the measuring ended,
+    and SGLang takes a table of a single sample for one that was never filled in.
+    """
+    _check_draft_ms(draft_ms)
+    staircases = staircases_at(table, context)
+    curve = curve_of(staircases, max_tokens)
+    kept = curve.begins_tier | (curve.tokens == curve.last)
+    step_us = curve.step_cost_us[kept] + 1e3 * (draft_ms or 0.0)
+    fields = {
+        "sample_batch_tokens": curve.tokens[kept].tolist(),
+        "sample_steps_per_sec": (1e6 / step_us).tolist(),
+        "max_batch_tokens": curve.last,
+    }
+    notes = _lost(table, staircases, curve, draft_ms)
+    return Export(fields, (*notes, SGLANG_END.format(curve.last)))
+
+
+def vllm_curves(
+    table: CostTable,
+    context: int | None = None,
+    draft_ms: float | None = None,
+    max_tokens: int | None = None,
+) -> Export:
+    """The two curves of vLLM's `AdaptiveVerificationManager.set_cost_curves`.
+
+    vLLM reads no file: whoever calls the method passes `draft_curve` and
+    `verify_curve`, lists of (size, milliseconds). Within captured sizes it takes the
+    first point at or above the tokens asked for, beyond them it interpolates, and it
+    makes costs non-decreasing. Both ends of every flat tier are exact under either.
+
+    It divides expected tokens by draft(requests) + verify(tokens). A draft curve of
+    zeros would look measured, so the time of one drafting step must be given: a curve
+    of one point, which vLLM extends to any batch.
+    """
+    if draft_ms is None:
+        raise ConfigError(
+            "vLLM adds a draft cost to every price, and a cost table prices "
+            "verification alone; give the time of one drafting step with --draft-ms"
+        )
+    _check_draft_ms(draft_ms)
+    staircases = staircases_at(table, context)
+    curve = curve_of(staircases, max_tokens)
+    verify_ms = curve.verify_ms()
+    (low, low_ms), (last, last_ms) = verify_ms[-2:]
+    slope_ms = max(last_ms - low_ms, 0.0) / (last - low)
+    notes = [
+        *_lost(table, staircases, curve, draft_ms),
+        f"Priced up to {last} tokens. vLLM goes on from there at {slope_ms:.4g} ms a "
+        "token, as between the last two points, and its steps with prompts in them "
+        "lie there.",
+    ]
+    if (np.diff(curve.step_cost_us) < 0.0).any():
+        notes.append(
+            "Costs fall somewhere; vLLM takes the largest cost up to there instead."
+        )
+    fields = {"draft_curve": [(1, draft_ms)], "verify_curve": verify_ms}
+    return Export(fields, tuple(notes))
+
+
+def _check_draft_ms(draft_ms: float | None) -> None:
+    if draft_ms is not None and not 0.0 < draft_ms <= MAX_DRAFT_MS:
+        raise ConfigError(
+            f"--draft-ms {draft_ms:g} is no time of a drafting step; give "
+            f"milliseconds above 0 and at most {MAX_DRAFT_MS:g}"
+        )
+
+
+def _lost(
+    table: CostTable,
+    staircases: Sequence[Staircase],
+    curve: TokenCurve,
+    draft_ms: float | None,
 ) -> Iterator[str]:
-    """What any price by tokens or requests loses of the table."""
+    """What a price by tokens or requests loses of the table."""
     activation = table.activation
     workload = "a guess" if activation.is_guess else activation.workload
-    widest = max(
-        max(high - cost, cost - low) / cost
-        for s in staircases
-        for cost, low, high in zip(s.step_cost_us, s.low_us, s.high_us, strict=True)
+    low, cost, high = (
+        np.concatenate([getattr(s, name) for s in staircases])
+        for name in ("low_us", "step_cost_us", "high_us")
     )
+    widest = (np.maximum(high - cost, cost - low) / cost).max()
     yield (
         f"Priced at one union for each token count (activation curve: {workload}); the "
         f"95 % interval, up to ±{widest:.1%} of a price, is not "
         "in the numbers."
     )
-    if options.draft_ms:
-        yield f"{options.draft_ms:g} ms of drafting are in every step, as given."
+    if draft_ms:
+        yield f"{draft_ms:g} ms of drafting are in every step, as given."
     else:
         yield (
             "Steps hold verification alone. The scheduler divides by the whole step, "
             "so without the draft's fixed cost it cuts too early: give it with "
             "--draft-ms."
         )
-
-
-def _lost_by_tokens(curve: TokenCurve) -> Iterator[str]:
-    """What a price by tokens alone loses, where several batches were measured."""
     if curve.apart:
         yield (
             "The batch is lost: each token count has the price of the smallest batch "
             f"that has it, and other batches cost up to {curve.apart:.1%} else."
         )
-    for low, high in curve.gaps:
+    for first, end in curve.gaps:
         yield (
-            f"No batch has a price at {low} to {high} tokens: SGLang takes them for as "
-            f"cheap as {low - 1}, vLLM for as dear as {high + 1}, or beyond its "
+            f"No batch has a price at {first} to {end} tokens: SGLang takes them for "
+            f"as cheap as {first - 1}, vLLM for as dear as {end + 1}, or beyond its "
             "captured sizes for what lies between."
         )

@@ -107,8 +107,7 @@ def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
 def _to_see(lengths: AcceptedLengths, drafts: int, command: str) -> Iterator[str]:
     """The line with which a user sees the prediction on the own server.
 
-    Lengths that no server can accept have none: those that lack some K, and those that
-    fall or rise by more than before.
+    No server accepts lengths that lack some K, or rise by more than one K before.
     """
     levels = lengths.levels[: drafts + 1].tolist()
     rates = np.diff(lengths.committed[: drafts + 1])

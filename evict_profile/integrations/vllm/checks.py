@@ -12,7 +12,7 @@ from typing import Any
 
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations import matching
-from evict_profile.integrations.exporters.planners import ExportOptions, vllm_curves
+from evict_profile.integrations.exporters.planners import curve_of, staircases_at
 from evict_profile.table import CostTable
 
 SUPPORTED = ("0.32.0",)
@@ -42,9 +42,8 @@ def curves_for(model_runner: Any, path: Path) -> tuple[Curve, Curve]:
     _check_graphs(table, model_runner.cudagraph_manager.captured_token_counts())
     states = manager.req_states
     asked = states.max_num_reqs * (states.num_speculative_steps + 1)
-    options = ExportOptions(draft_ms=1.0, most_tokens=asked)
     served = table.as_served()
-    verify = vllm_curves(served, options).fields["verify_curve"]
+    verify = curve_of(staircases_at(served, None), asked).verify_ms()
     # What vLLM clocked of its own drafter is nearer than the public record.
     return _draft_curve(served if table.overheads else table, manager), verify
 
