@@ -118,7 +118,7 @@ def test_a_truncated_part_is_refused(profiled, tmp_path):
     shutil.copytree(profiled / "run", run)
     part = sorted((run / "parts").iterdir())[-1]
     part.write_bytes(part.read_bytes()[:100])
-    said = refused("fit", run, folder=tmp_path)
+    said = refused("show", run, folder=tmp_path)
     assert part.name in said
     assert "delete this file" in said
 
@@ -138,15 +138,13 @@ def test_a_truncated_part_is_refused(profiled, tmp_path):
         (("sweep", "--sweep", "roofline", "--out", "/dev/null/run"), "another folder"),
         ((*AUDIT,), "--score"),
         ((*AUDIT, "--score", "mine"), "own, shifted, max"),
-        (("fit", "no-run"), "first"),
         (("show", "no-table.json"), "No such file"),
         (("show", "samples.parquet"), "give a .json that"),
-        (("show",), "show --help"),
         (("shwo",), "Did you mean 'show'"),
         (("sweep", "--modle", "tiny"), "--model"),
         (("sweep", "--model", "notes.md"), "is not valid YAML"),
-        (("tables", "--folder", "nowhere"), "mend --folder"),
-        (("tables", "--folder", "."), "name another --folder"),
+        (("show", "nowhere", "."), "is no folder of tables"),
+        (("show", "."), "no table lies in .; name another"),
         ((*ADVISE, "0.7", "--batch", "100000"), "ask for smaller ones"),
         ((*ADVISE, "0.7", "--batch", "0"), "range x>=1"),
         ((*ADVISE, "0.7", "--for", "csv"), "'vllm', 'sglang', 'trtllm', 'llama-cpp'"),
@@ -378,11 +376,13 @@ LIST = ("compose", "--list")
         ((*ADVISE, "0.7"), "--out"),
         *(((*ADVISE, "0.7"), option) for option in ("--model", "--tp")),
         ((*ADVISE, "0.7", "--for", "llama-cpp"), "--batch"),
-        *((("check", H200), option) for option in ("--python", "--address")),
+        *((("check", H200), opt) for opt in ("--python", "--address", "--who")),
         (("check", H200, "--recheck"), "--address"),
+        (("check", ".", "--recheck"), "--reuse-for"),
+        (("show", H200), "--device"),
         *((LIST, option) for option in ("--engine-version", "--dtype", "--tp", "--ep")),
         *((LIST, option) for option in ("--kernel", "--decode-us", "--contexts")),
-        (LIST, "--out"),
+        (LIST, "--tables"),
         *(((*SWEEP, "roofline"), option) for option in ("--layers", "--device")),
         *(((*SWEEP, "llama"), option) for option in ("--layers", "--device")),
         ((*SWEEP, "small-world"), "--dtype"),

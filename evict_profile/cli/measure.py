@@ -68,15 +68,6 @@ def merge(
     say(console, f"merged {len(shards)} shards into {out}")
 
 
-def fit(run: Path = Argument(help="Run folder of a sweep.")) -> None:
-    """Fit a run; print its held-out error, its rivals and its gates."""
-    from evict_profile.fit.fitted import fit_run
-    from evict_profile.report.console import show_fit
-    from evict_profile.sweep.store import Store
-
-    show_fit(console, fit_run(Store(run)))
-
-
 def doctor() -> None:
     """Print what this machine is and what will work on it."""
     from evict_profile.doctor import examine

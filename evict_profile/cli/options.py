@@ -125,16 +125,6 @@ class AdviceOptions:
     )
 
 
-@dataclass(frozen=True)
-class FormatOptions:
-    """What a format of another system needs beside a table."""
-
-    out: Path | None = Option(None, help="Its file; else named as the format.")
-    context: int | None = Option(None, help="Of the table; else its smallest.")
-    draft_ms: float | None = Option(None, help="Time of one drafting step, if known.")
-    max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once.")
-
-
 def check_read(ctx: Context, unread: Collection[str], where: str) -> None:
     """Check that no option was given which has no effect.
 

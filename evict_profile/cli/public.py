@@ -45,7 +45,7 @@ def compose(
         None, help="US@BATCH,CONTEXT of a served step of plain decoding."
     ),
     contexts: str = Option("512,2048", help="Contexts, separated by commas."),
-    out: Path = Option(Path("composed"), help="Tree of tables to write into."),
+    tables: options.Tables = Path("composed"),
 ) -> None:
     """Compose a cost table of a real GPU from public measurements of its parts."""
     if list_them:
@@ -77,7 +77,7 @@ def compose(
             "--model, --gpu and --engine say what to compose; see what there is with: "
             "evict-profile compose --list"
         )
-    check_folder(out)
+    check_folder(tables)
     pair = the_pair(
         rows,
         model,
@@ -93,7 +93,7 @@ def compose(
     say(stderr, "composing cells and fitting them: up to a minute")
     table, cells = composed(composer, sweep, time)
     report.show_composed(console, table)
-    path = export_composed(table, cells, out)
+    path = export_composed(table, cells, tables)
     say(console, f"table: {path}")
     page = path.with_suffix(".html")
     write_text(report.composed_page(table, cells), page)
@@ -113,7 +113,7 @@ def table_of(named: options.NamedTable) -> "CostTable":
     if not (named.model and named.gpu and named.engine):
         raise ConfigError(
             "give a cost table's file, or --model, --gpu and --engine; see what is "
-            "there with: evict-profile tables"
+            "there with: evict-profile show"
         )
     if not named.dtype and (own := QUANTISED.search(named.model)):
         raise ConfigError(

@@ -16,6 +16,11 @@ from evict_profile.records import to_mapping
 if TYPE_CHECKING:
     from evict_profile.report.advice import Advice
 
+PLANNERS = {"out", "context", "draft_ms", "max_tokens"}
+"""Options of `export` that only --format reads."""
+SWEEP = "sweep.json"
+"""The header of a run."""
+
 
 def export(
     ctx: Context,
@@ -26,33 +31,27 @@ def export(
     format_name: str | None = Option(
         None, "--format", help="Of a planner: sglang-sps or vllm-curves."
     ),
-    *,
-    asked: options.FormatOptions,
+    out: Path | None = Option(None, help="Its file; else named as the format."),
+    context: int | None = Option(None, help="Of the table; else its smallest."),
+    draft_ms: float | None = Option(None, help="Time of one drafting step, if known."),
+    max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once."),
 ) -> None:
     """Write a run's cost table, if it passes every gate; or a table for a planner."""
-    if format_name:
-        check_read(ctx, {"tables"}, f"by --format {format_name}")
-        _export_format(source, format_name, asked)
+    if not format_name:
+        check_read(ctx, PLANNERS, "without --format")
+        check_folder(tables)
+        from evict_profile.fit.export import export_run
+
+        say(console, f"table: {export_run(source, tables)[1]}")
         return
-    from evict_profile.fit.export import export_run
-
-    check_read(ctx, vars(asked), "without --format")
-    check_folder(tables)
-    say(console, f"table: {export_run(source, tables)[1]}")
-
-
-def _export_format(
-    source: Path, format_name: str, asked: options.FormatOptions
-) -> None:
-    """Write a table in the format of another system."""
+    check_read(ctx, {"tables"}, f"by --format {format_name}")
     from evict_profile.integrations.exporters import write_format
     from evict_profile.table import CostTable, files_of
 
-    path = asked.out or Path(f"{format_name}.json")
+    path = out or Path(f"{format_name}.json")
     check_outputs([path], files_of(source))
-    needed = (asked.context, asked.draft_ms, asked.max_tokens)
     table = CostTable.load(source).as_served()
-    made = write_format(table, format_name, path, *needed)
+    made = write_format(table, format_name, path, context, draft_ms, max_tokens)
     for line in (*made.notes, f"{format_name}: {path}"):
         say(console, line)
 
@@ -142,55 +141,45 @@ def report(table: options.TableFile, out: options.Page = Path("report.html")) ->
     say(console, f"report: {out}")
 
 
-def show(table: options.TableFile) -> None:
-    """Print a table on one screen."""
-    from evict_profile.report.tables import show_table
-    from evict_profile.table import CostTable
-
-    show_table(console, CostTable.load(table))
-
-
-def tables(
-    device: str | None = Option(None, help="Only of this, as NVIDIA_H200."),
-    folder: list[Path] | None = Option(
-        None, help="Repeatable.", show_default="EVICT_PROFILE_TABLES, or the shipped"
+def show(
+    ctx: Context,
+    paths: list[Path] = Argument(
+        [],
+        metavar="[TABLE|RUN|TREE]...",
+        help="A cost table (.json), a run's folder, or folders of tables.",
+        show_default="EVICT_PROFILE_TABLES, or the shipped",
     ),
+    device: str | None = Option(None, help="Only tables of this, as NVIDIA_H200."),
 ) -> None:
-    """List the tables that are there: key, age, error, gates."""
-    from evict_profile.report.tables import show_found
-    from evict_profile.table import of_device, search_path, tables_in
+    """Print a table or the fit of a run; or list tables: key, age, error, gates."""
+    from evict_profile.report.tables import show_found, show_table
+    from evict_profile.table import CostTable, of_device, search_path, tables_in
 
-    folders = folder or search_path()
-    found = tables_in(folders)
+    named = paths[0] if len(paths) == 1 else None
+    is_run = named is not None and (named / SWEEP).is_file()
+    if named and (is_run or not named.is_dir()):
+        check_read(ctx, {"device"}, "beside a table or a run")
+        if is_run:
+            _show_run(named)
+        else:
+            show_table(console, CostTable.load(named))
+        return
+    found = tables_in(paths or search_path())
     if not found:
         raise ConfigError(
-            f"no table lies in {', '.join(map(str, folders))}; name another --folder, "
-            "or measure one with: evict-profile profile"
+            f"no table lies in {', '.join(map(str, paths or search_path()))}; name "
+            "another folder, or measure one with: evict-profile profile"
         )
     show_found(console, of_device(found, device) if device else found)
 
 
-def reuse(
-    table: options.TableFile,
-    engine_version: str = Option(help="The version that it may serve as well."),
-    who: str = Option(help="Who answers for it."),
-    why: str = Option(help="The reason to believe it."),
-    recheck: str = Option(help="What was measured again, and what it said."),
-) -> None:
-    """State in a table's next version that it serves another engine version."""
-    from datetime import UTC, datetime
+def _show_run(run: Path) -> None:
+    """Fit a run; print its held-out error, its rivals and its gates."""
+    from evict_profile.fit.fitted import fit_run
+    from evict_profile.report.console import show_fit
+    from evict_profile.sweep.store import Store
 
-    from evict_profile.fit.export import export_reuse
-    from evict_profile.table import Reuse
-
-    today = datetime.now(UTC).date().isoformat()
-    try:
-        statement = Reuse(engine_version, who, why, recheck, today)
-    except ValueError as error:
-        raise ConfigError(f"{error}; give it") from None
-    made, path = export_reuse(table, statement)
-    say(console, str(made.reuse[-1]))
-    say(console, f"table: {path}")
+    show_fit(console, fit_run(Store(run)))
 
 
 def diff(before: options.TableFile, after: options.TableFile) -> None:
@@ -212,11 +201,22 @@ def check(
     recheck: bool = Option(False, "--recheck", help="Measure a few cells again."),
     python: options.Python = None,
     address: str | None = Option(None, help="Of a Ray cluster, for a tree."),
+    reuse_for: str | None = Option(
+        None, help="State in its next version that it serves this engine version too."
+    ),
+    who: str | None = Option(None, help="Who answers for that."),
+    why: str | None = Option(None, help="The reason to believe it."),
+    rechecked: str | None = Option(
+        None, help="What was measured of that version, and what it said."
+    ),
 ) -> None:
     """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
     if not recheck:
         check_read(ctx, {"python", "address"}, "without --recheck")
+    if not reuse_for:
+        check_read(ctx, {"who", "why", "rechecked"}, "without --reuse-for")
     if table.is_dir():
+        check_read(ctx, {"reuse_for"}, "of a tree")
         _check_tree(table, recheck, python, address)
         return
     check_read(ctx, {"address"}, "of one table, which is rechecked here")
@@ -236,6 +236,8 @@ def check(
         show_recheck(console, found)
         if found.change.verdict == "drifted":
             raise typer.Exit(1)
+    if reuse_for:
+        _state_reuse(table, reuse_for, who or "", why or "", rechecked or "")
 
 
 def _check_tree(
@@ -255,3 +257,20 @@ def _check_tree(
         say(console, f"{path}: {words}")
     if any(status == 1 for status, _ in answers.values()):
         raise typer.Exit(1)
+
+
+def _state_reuse(table: Path, version: str, who: str, why: str, rechecked: str) -> None:
+    """State in a table's next version that it serves another engine version."""
+    from datetime import UTC, datetime
+
+    from evict_profile.fit.export import export_reuse
+    from evict_profile.table import Reuse
+
+    today = datetime.now(UTC).date().isoformat()
+    try:
+        reuse = Reuse(version, who, why, rechecked, today)
+    except ValueError as error:
+        raise ConfigError(f"{error}; give it") from None
+    made, path = export_reuse(table, reuse)
+    say(console, str(made.reuse[-1]))
+    say(console, f"table: {path}")

@@ -202,7 +202,8 @@ def coverage_gate(frame: pd.DataFrame, points: Points, whole: bool) -> Gate:
     due = {"layers"} if whole else {"layers", "non_moe"}
     if failed > MAX_FAILED_CELLS:  # a cell that failed is not tried again
         mend = (
-            "'evict-profile fit' says why; mend that, and sweep anew into another --out"
+            "'evict-profile show RUN' says why; mend that, and sweep anew into another "
+            "--out"
         )
     else:
         missing = ", ".join(sorted(due - parts))

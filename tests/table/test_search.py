@@ -22,7 +22,14 @@ from evict_profile.table import (
 from evict_profile.table.search import device_name
 from tests.command import evict, refused
 
-STATEMENT = ("--who", "A. Person", "--why", "same kernels", "--recheck", "+0.4 %, same")
+STATEMENT = (
+    "--who",
+    "A. Person",
+    "--why",
+    "same kernels",
+    "--rechecked",
+    "+0.4 %, same",
+)
 
 
 def tree_of(table):
@@ -81,7 +88,7 @@ class TestSearchPath:
         assert search_path({}) == (data_root() / "cost_tables",)
 
     def test_a_folder_that_is_not_there_is_refused(self, tmp_path):
-        with pytest.raises(TableError, match="or EVICT_PROFILE_TABLES"):
+        with pytest.raises(TableError, match="or mend EVICT_PROFILE_TABLES"):
             tables_in([tmp_path / "none"])
 
 
@@ -121,11 +128,11 @@ class TestIndex:
         assert composed.age_days() is None
 
     def test_the_command_lists_key_error_and_gates(self, saved_table, tmp_path):
-        done = evict("tables", "--folder", saved_table.parent, folder=tmp_path)
+        done = evict("show", saved_table.parent, folder=tmp_path)
         [line] = [row for row in done.output.splitlines() if "1.0.0.json" in row]
         assert line.split()[0] == "a_test"
         assert "scripted" in line and "%" in line and " of " in line
-        words = ("tables", "--folder", saved_table.parent, "--device", "NVIDIA_H20")
+        words = ("show", saved_table.parent, "--device", "NVIDIA_H20")
         assert "no table is of NVIDIA_H20" in refused(*words, folder=tmp_path)
 
 
@@ -134,7 +141,7 @@ class TestReuse:
 
     @pytest.fixture
     def stated(self, saved_table):
-        words = ("reuse", saved_table, "--engine-version", "2", *STATEMENT)
+        words = ("check", saved_table, "--reuse-for", "2", *STATEMENT)
         done = evict(*words, folder=saved_table.parent)
         assert "reused for 2, says A. Person" in done.output
         return saved_table.with_name("1.0.1.json")
@@ -154,12 +161,12 @@ class TestReuse:
         tree = tree_of(stated)
         running = key_of(stated, engine_version="2")
         assert find_table(tree, running).reuse[0].who == "A. Person"
-        for words in (("show", stated), ("tables", "--folder", tree)):
+        for words in (("show", stated), ("show", tree)):
             assert "says A. Person" in evict(*words, folder=tmp_path).output
 
     def test_half_a_statement_is_refused(self, saved_table):
-        words = ("reuse", saved_table, "--engine-version", "2", *STATEMENT[:-1], " ")
+        words = ("check", saved_table, "--reuse-for", "2", *STATEMENT[:-1], " ")
         told = refused(*words, folder=saved_table.parent)
         assert "reuse.recheck must say something" in told
-        words = ("reuse", saved_table, "--engine-version", "1", *STATEMENT)
+        words = ("check", saved_table, "--reuse-for", "1", *STATEMENT)
         assert "serves scripted 1 already" in refused(*words, folder=saved_table.parent)

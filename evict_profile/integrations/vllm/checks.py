@@ -71,7 +71,7 @@ def _matching_table(path: Path, model_runner: Any) -> CostTable:
         "top-k": model.get_num_experts_per_tok(),
     }
     allow = os.environ.get("EVICT_PROFILE_ALLOW", "")
-    fix = "see which there are with: evict-profile tables"
+    fix = "see which there are with: evict-profile show"
     return matching.load_matching_table(path, observed, shape, allow, fix)
 
 

@@ -107,5 +107,5 @@ def test_mistakes_name_the_variable(environment, sentence):
 
 
 def test_the_search_path_of_tables_is_no_misspelt_setting():
-    """`evict-profile tables` reads it, and a server may have it in its environment."""
+    """`evict-profile show` reads it, and a server may have it in its environment."""
     assert from_environment({"EVICT_PROFILE_TABLES": "a:b"}) == Settings()
