@@ -31,7 +31,7 @@ class PairOptions:
 
 
 LISTED = {"list_them", "source", "model", "gpu", "engine"}
-COMPOSED_BY_ALL = {"all_pairs", "source", "out"}
+COMPOSED_BY_ALL = {"all_pairs", "source", "tables"}
 """Options of `compose` that --list and --all read."""
 
 
@@ -54,7 +54,7 @@ def compose(
     if all_pairs:
         unread = {each.name or "" for each in ctx.command.params} - COMPOSED_BY_ALL
         check_read(ctx, unread, "with --all")
-        _compose_all(source, out)
+        _compose_all(source, tables)
         return
     from evict_profile.config import load_model
     from evict_profile.report import public as report
@@ -154,7 +154,7 @@ def _composed(named: options.NamedTable) -> "CostTable":
     return composed(composer, sweep_of((512, 2048)))[0]
 
 
-def _compose_all(source: Path | None, out: Path) -> None:
+def _compose_all(source: Path | None, tree: Path) -> None:
     from rich.progress import track
 
     from evict_profile.report.many import counts, many_tables_page
@@ -163,12 +163,12 @@ def _compose_all(source: Path | None, out: Path) -> None:
     from evict_profile.sources.every import compose_all, newest_pairs
 
     rows = open_source(source)
-    check_folder(out)
+    check_folder(tree)
     chosen = track(list(newest_pairs(rows)), "composing", console=stderr)
-    outcomes = compose_all(rows, chosen, out)
-    page = out / "tables.html"
+    outcomes = compose_all(rows, chosen, tree)
+    page = tree / "tables.html"
     title = "What verification costs on GPUs that others measured"
-    write_text(many_tables_page(title, outcomes, out), page)
+    write_text(many_tables_page(title, outcomes, tree), page)
     show_refused(console, outcomes)
     say(console, counts(outcomes))
     say(console, f"page: {page}")
