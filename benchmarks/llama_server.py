@@ -1,7 +1,7 @@
 """Does a table of llama.cpp tell llama-server's time? Prediction beside the clock.
 
-    python -m runners.llama_cpp.world worlds/stdlib draft.gguf
-    python -m runners.llama_cpp.world worlds/stdlib large.gguf --dtype BF16 \
+    python -m examples.small_world.export_gguf worlds/stdlib draft.gguf
+    python -m examples.small_world.export_gguf worlds/stdlib large.gguf --dtype BF16 \
         --hidden 768 --width 256
     python benchmarks/llama_server.py large.gguf draft.gguf
 

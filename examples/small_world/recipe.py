@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from runners.tree_decoding.target import TargetShape
+from runners.tree_decoding.drafter import TargetShape
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from examples.small_world.training import Models
 from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS
-from runners.tree_decoding.target import TargetShape
+from runners.tree_decoding.drafter import TargetShape
 
 MODEL = "model.yaml"
 

@@ -1,6 +1,6 @@
 """The self-test at open: does this library do what was set, and run what was forced?
 
-Structs of another layout than assumed fail silently. So a tiny planted model is decoded
+Structs of another layout than assumed fail silently. So a tiny known model is decoded
 first, on its own routes and on forced ones, and compared with the same sums in numpy.
 Then the model to measure: its hook fires once a MoE layer, its own routes written back
 change nothing, others do, and its cache can be cut.
@@ -16,7 +16,7 @@ from gguf import GGUFReader
 from runners.clock import REFERENCE_RUNS, ReferenceClock, wall_now
 from runners.llama_cpp.engine import ContextSize, Model, Options
 from runners.llama_cpp.hook import Hook, Routes
-from runners.llama_cpp.planted import PlantedShape, write_planted
+from runners.llama_cpp.toy import ToyShape, write_toy
 from runners.protocol import Refusal
 
 TOLERANCE = 0.02
@@ -51,10 +51,10 @@ def check_idle(clock: ReferenceClock) -> None:
 
 def check_library(library: Path) -> None:
     """Decode a tiny known model."""
-    shape, token = PlantedShape(), 3
+    shape, token = ToyShape(), 3
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "planted.gguf"
-        orders = write_planted(path, shape)
+        path = Path(folder) / "toy.gguf"
+        orders = write_toy(path, shape)
         weights = {
             tensor.name.removesuffix(".weight"): np.array(tensor.data)
             for tensor in GGUFReader(path).tensors
@@ -65,9 +65,9 @@ def check_library(library: Path) -> None:
         own = hook.read("one", hook.context.decode)
         _check_tiny("natural", hook, expected_logits(weights, shape, token, own))
         window = (token + np.arange(shape.top_k)) % shape.experts
-        planted = [set(order[window]) for order in orders]
-        if [set(layer[0]) for layer in own] != planted:
-            raise Refusal("device", f"{library}: routes read are not those planted")
+        expected = [set(order[window]) for order in orders]
+        if [set(layer[0]) for layer in own] != expected:
+            raise Refusal("device", f"{library}: routes read are not the known ones")
         hook.context.cut(0, 0)
         others = [(layer + 1) % shape.experts for layer in own]
         hook.prepare("one", others)
@@ -89,7 +89,7 @@ def _check_tiny(routing: str, hook: Hook, expected: np.ndarray) -> None:
 
 
 def expected_logits(
-    weights: dict[str, np.ndarray], shape: PlantedShape, token: int, routes: Routes
+    weights: dict[str, np.ndarray], shape: ToyShape, token: int, routes: Routes
 ) -> np.ndarray:
     """Logits float64 [vocab] of one token at position 0, on routes [1, k] a layer.
 

@@ -5,7 +5,7 @@ The weights are in half precision. examples/small_world makes them.
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,33 +14,34 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from evict_profile.config.model import AttentionSpec, MoeSpec
 from runners.device import describe
 from runners.protocol import Message, Refusal
-from runners.torch_moe.shape import Noise, StackShape
+from runners.torch_moe.shape import Blank, StackShape
 from runners.torch_moe.stack import Stack
-from runners.tree_decoding.drafter import Drafter
-from runners.tree_decoding.target import Target, TargetShape
+from runners.tree_decoding.drafter import Drafter, TargetShape
 
 WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"
 ABOUT = "world.json"
 ENGINE = "tree_decoding"
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A trained target and its drafter, ready to be used."""
 
-    target: Target
+    shape: TargetShape
+    stack: Stack
     drafter: Drafter
     tokenizer: Tokenizer
     about: dict[str, Any]
 
 
-def open_checkpoint(folder: str) -> Checkpoint:
+def open_checkpoint(folder: str, device: torch.device) -> Checkpoint:
     """The checkpoint in a folder."""
     path = Path(folder)
     files = (ABOUT, WEIGHTS, TOKENIZER)
@@ -58,28 +59,30 @@ def open_checkpoint(folder: str) -> Checkpoint:
             f"{elsewhere}train one with: python -m examples.small_world "
             f"--out {folder}",
         )
-    return load_checkpoint(path)
+    return load_checkpoint(path, device)
 
 
-def load_checkpoint(folder: Path) -> Checkpoint:
-    """A checkpoint in single precision on the CPU."""
-    with blamed(folder / ABOUT):
+@torch.no_grad()
+def load_checkpoint(folder: Path, device: torch.device = CPU) -> Checkpoint:
+    """A checkpoint in single precision."""
+    with damaged(folder / ABOUT):
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         if missing := {"model", "shape", "draft_width"} - about.keys():
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         shape = TargetShape(**about["shape"])
-        target, drafter = Target(shape), Drafter(shape, about["draft_width"])
-    with blamed(folder / WEIGHTS):
+        drafter = Drafter(shape, about["draft_width"])
+    with damaged(folder / WEIGHTS):
         tensors = load_file(folder / WEIGHTS)
-        fill(target, tensors, "target")
-        fill(drafter, tensors, "drafter")
-    with blamed(folder / TOKENIZER):
+        stack = load_stack(shape, tensors, device)
+        for name, parameter in drafter.named_parameters():
+            parameter.copy_(tensors[f"drafter.{name}"])
+    with damaged(folder / TOKENIZER):
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-    return Checkpoint(target.eval(), drafter.eval(), tokenizer, about)
+    return Checkpoint(shape, stack, drafter.eval().to(device), tokenizer, about)
 
 
 @contextmanager
-def blamed(path: Path) -> Iterator[None]:
+def damaged(path: Path) -> Iterator[None]:
     """Turn whatever reading a file raises into a refusal that names the file."""
     try:
         yield
@@ -92,39 +95,45 @@ def blamed(path: Path) -> Iterator[None]:
         ) from error
 
 
-def fill(model: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(tensors[f"{prefix}.{name}"])
+def load_stack(
+    shape: TargetShape,
+    tensors: Mapping[str, Tensor],
+    device: torch.device = CPU,
+    slots: tuple[int, int] = (1, 1),
+) -> Stack:
+    """The target in the layers of runners/torch_moe, for (requests, room)."""
+    stack = Stack(stack_shape(shape), slots, Blank(device, torch.float32))
+    into = {"embedding": stack.embedding, "head": stack.head}
+    for index, layer in enumerate(stack.moe):
+        own = {
+            "attention.qkv": layer.attention.qkv,
+            "attention.out": layer.attention.out,
+            "experts.router": layer.router.weight,
+            "experts.gate_up": layer.experts.gate_up,
+            "experts.down": layer.experts.down,
+        }
+        into |= {f"layers.{index}.{name}": weight for name, weight in own.items()}
+    for name, weight in into.items():
+        weight.copy_(tensors[f"target.{name}"])
+    return stack
 
 
-def runner_shape(shape: TargetShape, dtype: torch.dtype) -> StackShape:
-    """The target's shape as the runner of runners/torch_moe has it."""
+def stack_shape(shape: TargetShape) -> StackShape:
+    """The target's shape as runners/torch_moe has it."""
     attention = AttentionSpec(
         shape.heads, shape.key_heads, shape.head_dim, qk_norm=False
     )
     moe = MoeSpec(shape.experts, shape.top_k, shape.expert_width)
+    dense = {"dense_layers": 0, "dense_width": 0}
     return StackShape(
-        shape.hidden, shape.vocab, shape.layers, 0, 0, dtype, attention, moe
+        shape.hidden,
+        shape.vocab,
+        shape.layers,
+        **dense,
+        dtype=torch.float32,
+        attention=attention,
+        moe=moe,
     )
-
-
-@torch.no_grad()
-def make_stack(target: Target, slots: tuple[int, int], noise: Noise) -> Stack:
-    """The runner's layers with a target's weights, for batches of (requests, room).
-
-    They take the type and the device of `noise`, whose values do not remain.
-    """
-    stack = Stack(runner_shape(target.shape, noise.block.dtype), slots, noise)
-    stack.embedding.copy_(target.embedding)
-    stack.head.copy_(target.head)
-    for built, trained in zip(stack.moe, target.layers, strict=True):
-        built.attention.qkv.copy_(trained.attention.qkv)
-        built.attention.out.copy_(trained.attention.out)
-        built.router.weight.copy_(trained.experts.router)
-        built.experts.gate_up.copy_(trained.experts.gate_up)
-        built.experts.down.copy_(trained.experts.down)
-    return stack
 
 
 def describe_engine(device: torch.device) -> Message:
@@ -136,7 +145,7 @@ def describe_checkpoint(
     folder: str, checkpoint: Checkpoint, device: torch.device
 ) -> Message:
     """What a trace is of."""
-    shape, engine = checkpoint.target.shape, describe_engine(device)
+    shape, engine = checkpoint.shape, describe_engine(device)
     weights = (Path(folder) / WEIGHTS).read_bytes()
     return {
         "model": checkpoint.about["model"],

@@ -11,19 +11,48 @@ While drafting there are no features of drafted tokens, so its own output stands
 for them. Training meets the same: see examples/small_world/drafting.py.
 """
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from runners.torch_moe.attention import Angles, rotate
-from runners.tree_decoding.target import (
-    TargetShape,
-    norm,
-    split_heads,
-    weight,
-)
 
 STREAMS = 3
+
+
+@dataclass(frozen=True)
+class TargetShape:
+    vocab: int
+    hidden: int
+    layers: int
+    heads: int
+    key_heads: int
+    head_dim: int
+    experts: int
+    top_k: int
+    expert_width: int
+
+
+def feature_layers(layers: int) -> tuple[int, int, int]:
+    """Layers behind which the drafter reads: low, middle and the last."""
+    return layers // 8, layers // 2, layers - 1
+
+
+def weight(*sizes: int, gain: float = 1.0) -> nn.Parameter:
+    """A normal random weight, scaled by gain / sqrt(its inner size)."""
+    return nn.Parameter(torch.randn(sizes) * gain / sizes[-1] ** 0.5)
+
+
+def norm(x: Tensor) -> Tensor:
+    """Root mean square norm without weights."""
+    return F.rms_norm(x, x.shape[-1:])
+
+
+def split_heads(x: Tensor, dim: int) -> Tensor:
+    """[B, T, heads * dim] -> [B, heads, T, dim]."""
+    return x.unflatten(-1, (-1, dim)).transpose(1, 2)
 
 
 class Drafter(nn.Module):

@@ -87,18 +87,17 @@ class Engine:
         slots: int,
         room: int,
         tree: TreeShape,
-        device: torch.device,
         budget: BudgetHook | None = None,
     ) -> None:
         """Slots of `room` cached tokens each: prompt, reply and the drafted tree.
 
         `budget` routes every verification, and no prompt.
         """
-        self.tree, self.device, self.room = tree, device, room
+        self.tree, self.room = tree, room
+        self.device = checkpoint.stack.head.device
         self.budget = budget
-        target = checkpoint.target
-        self.verifier = Verifier(target, slots, room, device)
-        self.head = DraftHead(checkpoint.drafter, target, slots, room, device)
+        self.verifier = Verifier(checkpoint, slots, room)
+        self.head = DraftHead(checkpoint, slots, room)
         self.requests: list[Request] = []
 
     @torch.inference_mode()

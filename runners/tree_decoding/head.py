@@ -13,28 +13,18 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from evict_profile.stats import Bools, Ints
-from runners.tree_decoding.drafter import Drafter
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.layout import CacheSlot, KVCache, attend, make_layout
-from runners.tree_decoding.target import Target
 from runners.tree_decoding.tree import Floats32, Trees, TreeShape
 
 
 class DraftHead:
     """The drafter and the cache of its rows; one slot a request."""
 
-    def __init__(
-        self,
-        drafter: Drafter,
-        target: Target,
-        slots: int,
-        room: int,
-        device: torch.device,
-    ) -> None:
-        self.drafter = drafter.to(device)
-        self.embedding, self.head = (
-            w.detach().to(device) for w in (target.embedding, target.head)
-        )
-        self.device = device
+    def __init__(self, checkpoint: Checkpoint, slots: int, room: int) -> None:
+        drafter, stack = checkpoint.drafter, checkpoint.stack
+        self.drafter, self.embedding, self.head = drafter, stack.embedding, stack.head
+        self.device = device = self.head.device
         self.heads = drafter.out.shape[1] // drafter.dim
         self.cache = KVCache(1, self.heads, slots, room, drafter.dim, device)
 

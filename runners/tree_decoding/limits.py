@@ -24,7 +24,7 @@ def check_options(
 ) -> None:
     """Check that the checkpoint and this machine can serve options of `open_world`."""
     tree = TreeShape(options["depth"], options["topk"], options["nodes"])
-    tokens, vocab = options.get("tokens", 1), checkpoint.target.shape.vocab
+    tokens, vocab = options.get("tokens", 1), checkpoint.shape.vocab
     if tokens > MAX_TOKENS:
         raise Refusal(
             "world",
@@ -61,7 +61,7 @@ def clocked_tokens(tree: TreeShape, rounds: int) -> int:
 
 def cache_bytes(checkpoint: Checkpoint) -> int:
     """What one cached token takes, in the target's layers and in the draft head."""
-    shape, drafter = checkpoint.target.shape, checkpoint.drafter
+    shape, drafter = checkpoint.shape, checkpoint.drafter
     target = shape.layers * shape.key_heads * shape.head_dim
     # The head has keys and values of every query head, end to end.
     return 2 * 4 * (target + drafter.out.shape[1])
@@ -71,7 +71,7 @@ def _needs(
     options: dict[str, Any], tree: TreeShape, checkpoint: Checkpoint
 ) -> Iterator[tuple[str, int]]:
     """Bytes that each kind of work takes at least: caches, drafted nodes, masks."""
-    shape = checkpoint.target.shape
+    shape = checkpoint.shape
     drafted = tree.topk + (tree.depth - 1) * tree.topk**2
     masks = 1 + shape.heads // shape.key_heads
     for batch in options.get("batches", ()):

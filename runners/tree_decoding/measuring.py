@@ -21,8 +21,8 @@ from runners.session import Forward, MeasureSession, check_shape
 from runners.tree_decoding.checkpoint import describe_engine, open_checkpoint
 from runners.tree_decoding.clocks import make_clock
 from runners.tree_decoding.corpus import HeldOut
+from runners.tree_decoding.drafter import TargetShape, norm
 from runners.tree_decoding.layout import CacheSlot, Layout, make_layout
-from runners.tree_decoding.target import TargetShape, norm
 from runners.tree_decoding.tree import ancestors
 from runners.tree_decoding.verifier import (
     Routing,
@@ -42,14 +42,14 @@ class Session(MeasureSession):
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
         self.device = pick_device(options["device"])
-        checkpoint = open_checkpoint(options["world"])
-        self.shape = shape = checkpoint.target.shape
+        checkpoint = open_checkpoint(options["world"], self.device)
+        self.shape = shape = checkpoint.shape
         check_model(model, shape)
         self.room = options["max_context"] + options["max_width"]
         self.text = HeldOut(checkpoint.tokenizer).streams["prose"]
         batch = options["max_batch"]
         # The last slot is the reference's, which overwrites what the cache holds.
-        self.verifier = Verifier(checkpoint.target, batch + 1, self.room, self.device)
+        self.verifier = Verifier(checkpoint, batch + 1, self.room)
         self.clock = make_clock(self.verifier, self.text, batch)
         layers = options["layers"]
         self.layers = shape.layers if layers == "auto" else int(layers)

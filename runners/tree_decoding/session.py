@@ -46,11 +46,9 @@ class TraceSession:
 
     def __init__(self, folder: str, options: dict[str, Any]) -> None:
         self.folder, self.device = folder, pick_device(options.get("device", "auto"))
-        self.checkpoint = open_checkpoint(folder)
-        self.shape = self.checkpoint.target.shape
+        self.checkpoint = open_checkpoint(folder, self.device)
+        self.shape = self.checkpoint.shape
         check_options(options, self.checkpoint, self.device)
-        # Every engine copies the target: from where it runs, that is quick.
-        self.checkpoint.target.to(self.device)
         self.held_out = HeldOut(self.checkpoint.tokenizer)
         self.prompt_tokens = int(options["prompt_tokens"])
         self.tree = TreeShape(options["depth"], options["topk"], options["nodes"])
@@ -156,10 +154,10 @@ class TraceSession:
     ) -> Engine:
         """An engine with slots for replies of so many tokens."""
         room = reply_room(self.tree, self.prompt_tokens, tokens)
-        return Engine(self.checkpoint, batch, room, self.tree, self.device, budget)
+        return Engine(self.checkpoint, batch, room, self.tree, budget)
 
     def verifier(self, room: int) -> Verifier:
-        return Verifier(self.checkpoint.target, 1, room, self.device)
+        return Verifier(self.checkpoint, 1, room)
 
 
 def trace_reply(engine: Engine, tokens: int) -> Iterator[EngineStep]:

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from runners.torch_moe.attention import Attention, rotate
 from runners.torch_moe.model import Experts, MoeLayer
-from runners.torch_moe.shape import Blank
-from runners.tree_decoding.checkpoint import make_stack
+from runners.tree_decoding.checkpoint import Checkpoint
+from runners.tree_decoding.drafter import feature_layers, norm
 from runners.tree_decoding.layout import CacheSlot, KVCache, Layout, attend, make_layout
-from runners.tree_decoding.target import Target, feature_layers, norm
 
 Routing = Callable[[int, MoeLayer, Tensor], tuple[Tensor, Tensor]]
 """Experts and weights, [T, k] each, of the tokens x [T, D] of a layer."""
@@ -50,12 +49,10 @@ class Verified:
 class Verifier:
     """The target's layers and the cache of its requests."""
 
-    def __init__(
-        self, target: Target, slots: int, room: int, device: torch.device
-    ) -> None:
-        shape = target.shape
-        self.shape, self.device = shape, device
-        self.stack = make_stack(target, (1, 1), Blank(device, torch.float32))
+    def __init__(self, checkpoint: Checkpoint, slots: int, room: int) -> None:
+        shape, self.stack = checkpoint.shape, checkpoint.stack
+        self.shape = shape
+        self.device = device = self.stack.head.device
         self.cache = KVCache(
             shape.layers, shape.key_heads, slots, room, shape.head_dim, device
         )

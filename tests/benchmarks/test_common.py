@@ -30,7 +30,7 @@ MISTAKES = [
     "benchmarks/sglang_serving.py --model tiny --sweep tiny --table no --out OUT",
     "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",
     "benchmarks/public_prices.py --from nowhere",
-    "runners/llama_cpp/world.py nowhere OUT",
+    "examples/small_world/export_gguf.py nowhere OUT",
 ]
 
 

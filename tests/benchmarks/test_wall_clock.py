@@ -40,7 +40,9 @@ def session():
     """Random weights: 3 layers of 8 experts, top-2."""
     checkpoint = make_checkpoint()
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(module, "open_checkpoint", lambda folder: checkpoint)
+        monkeypatch.setattr(
+            module, "open_checkpoint", lambda folder, device: checkpoint
+        )
         monkeypatch.setattr(module, "HeldOut", Text)
         monkeypatch.setattr(wall_clock, "PROMPT_TOKENS", OPTIONS["prompt_tokens"])
         return TraceSession("nowhere", OPTIONS)

@@ -14,16 +14,16 @@ pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama"
 
 from gguf import GGUFWriter
 
-from runners.llama_cpp.planted import PlantedShape, write_planted
+from runners.llama_cpp.toy import ToyShape, write_toy
 
-SHAPE = PlantedShape(hidden=64, layers=2, kind="Q8_0")
+SHAPE = ToyShape(hidden=64, layers=2, kind="Q8_0")
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     """A planted model whose experts are quantised."""
     made = tmp_path_factory.mktemp("gguf") / "Planted-Q8.gguf"
-    write_planted(made, SHAPE)
+    write_toy(made, SHAPE)
     return made
 
 
@@ -47,7 +47,7 @@ def test_bytes_are_those_stored(path):
 def test_another_type_is_another_digest(path, tmp_path):
     """The digest is of the tensors' names, types and shapes."""
     other = tmp_path / "other.gguf"
-    write_planted(other, replace(SHAPE, kind="F32"))
+    write_toy(other, replace(SHAPE, kind="F32"))
     assert read_gguf(other).digest != read_gguf(path).digest
 
 

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from examples.small_world import __main__ as command
 from examples.small_world.recipe import RECIPES
 from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS, load_checkpoint
+from runners.tree_decoding.verifier import Verifier
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +33,9 @@ def test_the_command_makes_a_checkpoint_that_loads(made):
     world = load_checkpoint(out)
     stored = load_file(out / WEIGHTS)
     assert {t.dtype for t in stored.values()} == {torch.float16}
-    assert torch.equal(world.target.head, stored["target.head"].float())
+    assert torch.equal(world.stack.head, stored["target.head"].float())
     assert torch.equal(world.drafter.join, stored["drafter.join"].float())
-    assert world.target(torch.zeros(1, 4, dtype=torch.int64)).logits.isfinite().all()
+    assert Verifier(world, 1, 4).read([0] * 4).logits.isfinite().all()
     assert world.tokenizer.encode("import sys").ids
     about = json.loads((out / ABOUT).read_text())
     assert (about["seed"], len(about["corpus"])) == (0, 64)

@@ -1,4 +1,4 @@
-"""A planted model on disk, and sessions on it; skipped where llama.cpp is absent."""
+"""A toy model on disk, and sessions on it; skipped where llama.cpp is absent."""
 
 import pytest
 
@@ -21,13 +21,13 @@ def libllama():
 
 
 @pytest.fixture(scope="session")
-def planted(tmp_path_factory):
-    """A planted model of two layers, 16 experts, top-4."""
+def toy(tmp_path_factory):
+    """A model of known routing: two layers, 16 experts, top-4."""
     pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
-    from runners.llama_cpp.planted import PlantedShape, write_planted
+    from runners.llama_cpp.toy import ToyShape, write_toy
 
-    path = tmp_path_factory.mktemp("gguf") / "planted.gguf"
-    write_planted(path, PlantedShape())
+    path = tmp_path_factory.mktemp("gguf") / "toy.gguf"
+    write_toy(path, ToyShape())
     return path
 
 
@@ -44,6 +44,6 @@ def options():
 
 
 @pytest.fixture(scope="session")
-def model(planted):
-    """The planted model's shape, as the protocol sends it."""
-    return to_mapping(load_model(str(planted)))
+def model(toy):
+    """The toy model's shape, as the protocol sends it."""
+    return to_mapping(load_model(str(toy)))

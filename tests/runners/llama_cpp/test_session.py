@@ -1,4 +1,4 @@
-"""A planted model in a real llama.cpp: what is forced runs, what is natural is seen."""
+"""A toy model in a real llama.cpp: what is forced runs, what is natural is seen."""
 
 import math
 from typing import Any
@@ -67,10 +67,10 @@ def test_a_batch_has_sequences_of_its_own(session):
         assert found["union_low"] == found["union_high"] == union
 
 
-def test_natural_routes_are_those_planted(session):
+def test_natural_routes_are_the_known_ones(session):
     """Tokens t .. t + 3 wake the window of seven experts, in each layer's order."""
     session.set_sequences(session.hook.context, cell(4, 0), 16, np.arange(3, 7))
-    read = session.hook.read("planted", session.hook.context.decode)
+    read = session.hook.read("known", session.hook.context.decode)
     assert [len(np.unique(layer)) for layer in read] == [7, 7]
     [found] = session.measure({"cell": cell(4, 0), "seeds": [3]})["samples"]
     assert 4 <= found["union_low"] <= found["union_high"] <= 16

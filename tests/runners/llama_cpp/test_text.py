@@ -15,11 +15,11 @@ from runners.llama_cpp.text import ROUTED, DecodeWindow, Text
 
 
 @pytest.fixture(scope="module")
-def opened(libllama, planted, tmp_path_factory):
-    """A text in the planted model, its routes read, and the hook that read them."""
+def opened(libllama, toy, tmp_path_factory):
+    """A text in the toy model, its routes read, and the hook that read them."""
     file = tmp_path_factory.mktemp("text") / "own.txt"
     file.write_text("a word and another, " * 40)
-    model = Model(libllama, planted, Options())
+    model = Model(libllama, toy, Options())
     hook, text = Hook(model, ContextSize(1, 32, 64)), Text(str(file), model, 40)
     text.read_routes(hook, experts=16, longest=24)
     return text, hook

@@ -5,7 +5,7 @@ import torch
 
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.tree import TreeShape
-from tests.runners.tree_decoding.decoding import CPU, Decoder, make_checkpoint
+from tests.runners.tree_decoding.decoding import Decoder, make_checkpoint, make_target
 
 # Products this small gain nothing from threads, which wait for each other busily.
 torch.set_num_threads(1)
@@ -16,6 +16,12 @@ def checkpoint():
     return make_checkpoint()
 
 
+@pytest.fixture(scope="session")
+def target():
+    """The checkpoint's, with autograd's layers."""
+    return make_target()
+
+
 @pytest.fixture
 def tree():
     return TreeShape(depth=4, topk=3, nodes=14)
@@ -23,4 +29,4 @@ def tree():
 
 @pytest.fixture
 def decoder(checkpoint, tree):
-    return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree, CPU))
+    return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree))

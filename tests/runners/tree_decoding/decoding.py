@@ -1,20 +1,22 @@
 """A target and drafter of random weights, text for them, and policies."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 
 from evict_profile.replay.policies import Fixed
 from evict_profile.runtime.calibration import Scoring
 from evict_profile.runtime.levels import GrowingTrees
+from examples.small_world.target import Target
 from runners.tree_decoding.accept import make_sampler
-from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.drafter import Drafter
+from runners.tree_decoding.checkpoint import Checkpoint, load_stack
+from runners.tree_decoding.drafter import Drafter, TargetShape
 from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.target import Target, TargetShape
 from runners.tree_decoding.tree import best_first
 
 CPU = torch.device("cpu")
@@ -30,22 +32,46 @@ OPTIONS = {
 """Of `open_world`."""
 
 
-def make_checkpoint():
-    """Three layers of eight experts; a vocabulary so small that drafts are right."""
-    shape = TargetShape(
-        vocab=VOCAB,
-        hidden=HIDDEN,
-        layers=LAYERS,
-        heads=4,
-        key_heads=2,
-        head_dim=8,
-        experts=EXPERTS,
-        top_k=TOP_K,
-        expert_width=16,
-    )
+SHAPE = TargetShape(
+    vocab=VOCAB,
+    hidden=HIDDEN,
+    layers=LAYERS,
+    heads=4,
+    key_heads=2,
+    head_dim=8,
+    experts=EXPERTS,
+    top_k=TOP_K,
+    expert_width=16,
+)
+"""Three layers of eight experts; a vocabulary so small that drafts are right."""
+
+
+def make_target():
+    """Random weights, always the same."""
     torch.manual_seed(3)
-    target, drafter = Target(shape).eval(), Drafter(shape, 32).eval()
-    return Checkpoint(target, drafter, Tokenizer(models.BPE()), {"model": "random"})
+    return Target(SHAPE).eval()
+
+
+def named_weights(target):
+    """By the names under which a checkpoint stores them."""
+    return {f"target.{n}": p.detach() for n, p in target.named_parameters()}
+
+
+def make_checkpoint(device=CPU):
+    """The same target, with a drafter of random weights."""
+    stack = load_stack(SHAPE, named_weights(make_target()), device)
+    drafter = Drafter(SHAPE, 32).eval().to(device)
+    return Checkpoint(SHAPE, stack, drafter, Tokenizer(models.BPE()), {"model": "any"})
+
+
+def trained_target(folder):
+    """The target of a checkpoint, with autograd's layers."""
+    about = json.loads((folder / "world.json").read_text())
+    target = Target(TargetShape(**about["shape"]))
+    tensors = load_file(folder / "weights.safetensors")
+    stored = {n: tensors[f"target.{n}"].float() for n, _ in target.named_parameters()}
+    target.load_state_dict(stored)
+    return target.eval()
 
 
 class Text:

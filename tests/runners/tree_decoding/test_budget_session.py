@@ -12,7 +12,7 @@ from runners.tree_decoding.budget_session import BudgetSession, budgeted_reply
 from runners.tree_decoding.budgets import ExpertBudget
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.verifier import Verifier
-from tests.runners.tree_decoding.decoding import CPU, OPTIONS, VOCAB, Text
+from tests.runners.tree_decoding.decoding import OPTIONS, VOCAB, Text
 
 PROMPT, TOKENS, ROOM = 7, 14, 96
 RNG = np.random.default_rng(0)
@@ -22,26 +22,24 @@ TEXT = RNG.integers(0, VOCAB, TOKENS + 6).tolist()
 
 
 @pytest.fixture
-def record(checkpoint, tree):
+def record(checkpoint, target, tree):
     """A reply, what the engine did meanwhile, the logits behind each committed token,
     and those of the trained target without a budget."""
 
     @torch.no_grad()
     def recorded(few=True, given=False):
         budget = ExpertBudget(2) if few else None
-        engine, done = Engine(checkpoint, 1, ROOM, tree, CPU, budget), []
+        engine, done = Engine(checkpoint, 1, ROOM, tree, budget), []
         engine.admit(OPENING, teacher_forcing(TEXT) if given else greedy, 0)
         step = engine.step
         engine.step = lambda policy: done.append(step(policy)) or done[-1]
-        steps = budgeted_reply(
-            engine, Verifier(checkpoint.target, 1, ROOM, CPU), TOKENS
-        )
+        steps = budgeted_reply(engine, Verifier(checkpoint, 1, ROOM), TOKENS)
         reply = engine.requests[0].reply
         logits = [
             s.verified.logits[[0, *(node + 1 for node in s.paths[0])]] for s in done
         ]
         text = torch.tensor([[*OPENING, *reply][:-1]])
-        plain = checkpoint.target(text).logits[0, PROMPT:]
+        plain = target(text).logits[0, PROMPT:]
         return SimpleNamespace(
             steps=steps, reply=reply, done=done, logits=logits, plain=plain
         )
@@ -121,7 +119,9 @@ REPLY = {
 
 @pytest.fixture
 def session(checkpoint, monkeypatch):
-    monkeypatch.setattr(session_module, "open_checkpoint", lambda folder: checkpoint)
+    monkeypatch.setattr(
+        session_module, "open_checkpoint", lambda folder, device: checkpoint
+    )
     monkeypatch.setattr(session_module, "HeldOut", Text)
     return BudgetSession("nowhere", OPTIONS)
 

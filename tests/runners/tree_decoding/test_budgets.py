@@ -9,7 +9,6 @@ from runners.tree_decoding.budgets import ExpertBudget, make_budget
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.verifier import Verifier, own_routing
 from tests.runners.tree_decoding.decoding import (
-    CPU,
     EXPERTS,
     HIDDEN,
     TOP_K,
@@ -24,14 +23,14 @@ RULES = {"mass": {}, "sqrt-path+top-k": {"ranking": "top-k", "exponent": 0.5}}
 @pytest.fixture
 def under(checkpoint, tree):
     def decoder(budget):
-        return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree, CPU, budget))
+        return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree, budget))
 
     return decoder
 
 
 @pytest.fixture
 def layer(checkpoint):
-    return Verifier(checkpoint.target, 1, 1, CPU).stack.moe[1]
+    return Verifier(checkpoint, 1, 1).stack.moe[1]
 
 
 @pytest.fixture

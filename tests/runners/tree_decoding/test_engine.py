@@ -19,10 +19,10 @@ def test_the_text_is_that_of_plain_decoding(decoder, batch, temperature, policy)
     assert decoder.replies(policy, batch, temperature) == plain
 
 
-def test_plain_decoding_takes_the_target_s_best_token(decoder, checkpoint):
+def test_plain_decoding_takes_the_target_s_best_token(decoder, target):
     ids = torch.tensor(decoder.prompt(0))
     for _ in range(8):
-        best = checkpoint.target(ids[None]).logits[0, -1].argmax()
+        best = target(ids[None]).logits[0, -1].argmax()
         ids = torch.cat([ids, best[None]])
     (reply,) = decoder.replies(PLAIN, 1, tokens=8)
     assert reply == ids[-8:].tolist()

@@ -12,9 +12,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from runners.tree_decoding.drafter import feature_layers
 from runners.tree_decoding.head import DraftHead
 from runners.tree_decoding.layout import CacheSlot, make_layout
-from runners.tree_decoding.target import feature_layers
 from runners.tree_decoding.tree import ancestors
 from runners.tree_decoding.verifier import (
     ActivatedExperts,
@@ -23,7 +23,7 @@ from runners.tree_decoding.verifier import (
     product,
 )
 from tests.runners.cached_drafting import decode, empty_cache
-from tests.runners.tree_decoding.decoding import CPU, Erratic, fixed
+from tests.runners.tree_decoding.decoding import Erratic, fixed, make_checkpoint
 
 ELSEWHERE = torch.device("meta")
 ROOM, TOKENS = 40, 6
@@ -34,8 +34,8 @@ def ids(count, seed, vocab=12):
 
 
 @torch.inference_mode()
-def test_a_ragged_batch_of_trees_equals_each_path_by_itself(checkpoint):
-    verifier = Verifier(checkpoint.target, 2, ROOM, CPU)
+def test_a_ragged_batch_of_trees_equals_each_path_by_itself(checkpoint, target):
+    verifier = Verifier(checkpoint, 2, ROOM)
     contexts = [ids(7, 0), ids(11, 1)]
     for slot, known in enumerate(contexts):
         verifier.read(known, slot)
@@ -52,7 +52,7 @@ def test_a_ragged_batch_of_trees_equals_each_path_by_itself(checkpoint):
     for known, tokens, slot in zip(contexts, fresh, slots, strict=True):
         for node, seen in enumerate(slot.seen):
             path = torch.cat([known, tokens[torch.from_numpy(seen)]])
-            alone = checkpoint.target(path[None])
+            alone = target(path[None])
             torch.testing.assert_close(
                 found.logits[row], alone.logits[0, -1], rtol=1e-4, atol=1e-4
             )
@@ -66,7 +66,7 @@ def test_a_ragged_batch_of_trees_equals_each_path_by_itself(checkpoint):
 
 @torch.inference_mode()
 def test_forced_routes_are_obeyed(checkpoint):
-    verifier = Verifier(checkpoint.target, 1, ROOM, CPU)
+    verifier = Verifier(checkpoint, 1, ROOM)
     layout = make_layout([CacheSlot.chain(0, 0, 2)], verifier.cache)
     x = torch.randn(2, 32, generator=torch.Generator().manual_seed(0))
     routes = torch.tensor([[[0, 1], [0, 1]]])
@@ -80,23 +80,23 @@ def test_features_are_read_where_the_drafter_reads():
     assert feature_layers(3) == (0, 1, 2)
 
 
-def alone(checkpoint, ids, path):
+def alone(checkpoint, target, ids, path):
     """The path probability of drafted tokens behind known ones, from scratch."""
     known = torch.tensor(ids)
-    streams = [s[0, :-1] for s in checkpoint.target(known[None]).features]
+    streams = [s[0, :-1] for s in target(known[None]).features]
     feature = checkpoint.drafter.feature(streams)
     rows = len(feature)
     cache = empty_cache(checkpoint.drafter)
-    embedded = F.embedding(known[1:], checkpoint.target.embedding)
+    embedded = F.embedding(known[1:], target.embedding)
     mask = torch.ones(rows, rows, dtype=torch.bool).tril()
     out = decode(
         checkpoint.drafter, embedded, feature, torch.arange(rows), mask, cache
     )[-1:]
     prob = 1.0
     for step, token in enumerate(path):
-        chances = checkpoint.drafter.logits(out, checkpoint.target.head).softmax(dim=-1)
+        chances = checkpoint.drafter.logits(out, target.head).softmax(dim=-1)
         prob *= float(chances[0, token])
-        embedded = checkpoint.target.embedding[token][None]
+        embedded = target.embedding[token][None]
         at = torch.tensor([rows + step])
         out = decode(checkpoint.drafter, embedded, out, at, None, cache)
     return prob
@@ -112,25 +112,27 @@ def tokens_to(tree, request, node):
 
 
 @torch.inference_mode()
-def check(checkpoint, engine):
+def check(checkpoint, target, engine):
     trees, _, _ = engine.draft(fixed(4, 99))
     for request, known in enumerate(engine.requests):
         for node in range(trees.token.shape[1]):
-            expected = alone(checkpoint, known.ids, tokens_to(trees, request, node))
+            expected = alone(
+                checkpoint, target, known.ids, tokens_to(trees, request, node)
+            )
             np.testing.assert_allclose(
                 trees.path_prob[request, node], expected, rtol=2e-3
             )
 
 
-def test_path_probabilities_are_those_of_each_path_alone(decoder, checkpoint):
-    check(checkpoint, decoder.start(2))
+def test_path_probabilities_are_those_of_each_path_alone(decoder, checkpoint, target):
+    check(checkpoint, target, decoder.start(2))
 
 
-def test_after_steps_of_uneven_length_as_well(decoder, checkpoint):
+def test_after_steps_of_uneven_length_as_well(decoder, checkpoint, target):
     engine = decoder.start(3)
     for _ in range(5):
         engine.step(Erratic(2))
-    check(checkpoint, engine)
+    check(checkpoint, target, engine)
 
 
 class OneDevice(TorchDispatchMode):
@@ -165,9 +167,9 @@ def test_the_watch_sees_two_devices():
 
 
 @pytest.mark.usefixtures("watched")
-def test_verification_and_commits(checkpoint):
+def test_verification_and_commits():
     """Two requests of different widths; what was found is where it was computed."""
-    target = Verifier(checkpoint.target, 2, ROOM, ELSEWHERE)
+    target = Verifier(make_checkpoint(ELSEWHERE), 2, ROOM)
     found = verified(target, two_requests(target))
     assert found.logits.device == ELSEWHERE
     assert all(stream.device == ELSEWHERE for stream in found.streams)
@@ -176,12 +178,11 @@ def test_verification_and_commits(checkpoint):
 
 
 @pytest.mark.usefixtures("watched")
-def test_drafting(checkpoint):
+def test_drafting():
     """The head reads the target's streams, and its children stay there."""
-    target = Verifier(checkpoint.target, 2, ROOM, ELSEWHERE)
+    target = Verifier(make_checkpoint(ELSEWHERE), 2, ROOM)
     streams = verified(target, two_requests(target)).streams
-    drafter = type(checkpoint.drafter)(checkpoint.target.shape, 32)
-    head = DraftHead(drafter, checkpoint.target, 2, ROOM, ELSEWHERE)
+    head = DraftHead(make_checkpoint(ELSEWHERE), 2, ROOM)
     own = [[s[:3] for s in streams], [s[4:5] for s in streams]]
     outs = head.catch_up([[1, 2, 3], [4]], own, [0, 0])
     assert all(t.device == ELSEWHERE for t in head.children(outs, 3))

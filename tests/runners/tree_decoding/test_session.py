@@ -55,7 +55,7 @@ CELL = {
 def opened(checkpoint, monkeypatch):
     """Sessions open random weights."""
     for place in (module, measuring):
-        monkeypatch.setattr(place, "open_checkpoint", lambda folder: checkpoint)
+        monkeypatch.setattr(place, "open_checkpoint", lambda folder, device: checkpoint)
         monkeypatch.setattr(place, "HeldOut", Text)
 
 
@@ -212,7 +212,7 @@ LIMITED = {**OPTIONS, "tokens": 6, "batches": [1, 4], "clock_steps": 5}
 
 def test_a_token_takes_the_bytes_that_were_counted(checkpoint, tree):
     """In the caches of the target and of the draft head."""
-    engine = Engine(checkpoint, 2, 50, tree, CPU)
+    engine = Engine(checkpoint, 2, 50, tree)
     taken = engine.verifier.cache.rows.nbytes + engine.head.cache.rows.nbytes
     assert taken == 2 * 50 * cache_bytes(checkpoint)
 

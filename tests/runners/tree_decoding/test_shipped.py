@@ -12,6 +12,7 @@ from examples.small_world.training import routing_health
 from runners.protocol import Refusal
 from runners.tree_decoding.checkpoint import ABOUT, TOKENIZER, WEIGHTS, load_checkpoint
 from runners.tree_decoding.corpus import Document, separate
+from tests.runners.tree_decoding.decoding import trained_target
 
 SHIPPED = Path(__file__).parents[3] / "worlds" / "stdlib"
 
@@ -47,22 +48,27 @@ def ids(shipped):
     return torch.tensor([shipped.tokenizer.encode(code).ids[:256]])
 
 
+@pytest.fixture(scope="module")
+def target():
+    return trained_target(SHIPPED)
+
+
 @torch.no_grad()
-def test_it_knows_code_it_has_not_seen(shipped, ids):
+def test_it_knows_code_it_has_not_seen(shipped, target, ids):
     """Far below the 6.9 nats of guessing; with no expert of a layer far ahead."""
-    found = shipped.target(ids)
+    found = target(ids)
     assert F.cross_entropy(found.logits[0, :-1], ids[0, 1:]).item() < 3.5
-    health = routing_health(found.routes, 0.0, shipped.target.shape.experts)
+    health = routing_health(found.routes, 0.0, shipped.shape.experts)
     assert health.peak < 8.0
 
 
 @torch.no_grad()
-def test_its_drafts_are_often_right(shipped, ids):
-    found = shipped.target(ids)
-    embedded = F.embedding(ids[:, 1:], shipped.target.embedding)
+def test_its_drafts_are_often_right(shipped, target, ids):
+    found = target(ids)
+    embedded = F.embedding(ids[:, 1:], target.embedding)
     feature = shipped.drafter.feature([s[:, :-1] for s in found.features])
     for step, out in enumerate(unroll(shipped.drafter, embedded, feature, 4)):
-        drafted = shipped.drafter.logits(out, shipped.target.head).argmax(dim=-1)
+        drafted = shipped.drafter.logits(out, target.head).argmax(dim=-1)
         wanted = found.logits[:, 1:].argmax(dim=-1)
         agreed = (drafted == wanted)[:, step:].float().mean().item()
         assert agreed > 0.45

@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
 
+from examples.small_world.export_gguf import write_world
 from runners.llama_cpp.engine import ContextSize, Model, Options
 from runners.llama_cpp.hook import Hook
-from runners.llama_cpp.world import write_world
-from runners.tree_decoding.checkpoint import load_checkpoint
+from tests.runners.tree_decoding.decoding import trained_target
 
 WORLD = Path("worlds/stdlib")
 TEXT = 'def read(path: str) -> str:\n    """Return the text of a file."""\n' * 8
@@ -26,14 +27,16 @@ def test_routes_and_logits_are_those_of_our_engine(libllama, tmp_path, hidden, w
     """
     path = tmp_path / "world.gguf"
     write_world(WORLD, path, hidden, width)
-    checkpoint = load_checkpoint(WORLD)
     exact = Options(cache_k="f32", cache_v="f32", flash_attention="off")
     model = Model(libllama, path, exact)
     ids = model.tokens(TEXT.encode())
-    assert ids.tolist() == checkpoint.tokenizer.encode(TEXT).ids
+    assert (
+        ids.tolist()
+        == Tokenizer.from_file(str(WORLD / "tokenizer.json")).encode(TEXT).ids
+    )
     ids = ids[:128]
     with torch.inference_mode():
-        ours = checkpoint.target(torch.from_numpy(ids)[None])
+        ours = trained_target(WORLD)(torch.from_numpy(ids)[None])
     hook = Hook(model, ContextSize(1, 256, 256))
     hook.context.fill(ids, 0, [0])
     routes = np.stack(hook.read("all", hook.context.decode))

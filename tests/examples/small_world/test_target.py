@@ -4,9 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from examples.small_world.target import Target, balance_loss
 from runners.torch_moe.attention import make_metadata
-from runners.tree_decoding.checkpoint import make_stack, runner_shape
-from runners.tree_decoding.target import Target, TargetShape, balance_loss
+from runners.tree_decoding.checkpoint import load_stack, stack_shape
+from runners.tree_decoding.drafter import TargetShape
+from tests.runners.tree_decoding.decoding import named_weights
 
 CPU = torch.device("cpu")
 
@@ -17,14 +19,14 @@ def shape():
 
 
 @torch.no_grad()
-def test_logits_and_routes_equal_the_runners(shape, noise):
+def test_logits_and_routes_equal_the_runners(shape):
     """On a causal chain in single precision, but for rounding."""
     torch.manual_seed(0)
     target, tokens = Target(shape), 24
     ids = torch.randint(shape.vocab, (tokens,))
-    meta = make_metadata(runner_shape(shape, torch.float32), 1, tokens, 0, CPU)
+    meta = make_metadata(stack_shape(shape), 1, tokens, 0, CPU)
     meta.set_tree(torch.ones(tokens, tokens).tril().bool())
-    stack = make_stack(target, (1, tokens), noise)
+    stack = load_stack(shape, named_weights(target), slots=(1, tokens))
     routes = torch.zeros(shape.layers, tokens, shape.top_k, dtype=torch.int64)
     x = stack.run_layers(F.embedding(ids, stack.embedding), meta, routes, False)
     theirs = F.linear(F.rms_norm(x, x.shape[-1:]), stack.head)

@@ -1,7 +1,7 @@
 """The trained small world as a GGUF, as it is or padded with zeros to a large one.
 
-    python -m runners.llama_cpp.world worlds/stdlib world.gguf
-    python -m runners.llama_cpp.world worlds/stdlib large.gguf --dtype Q8_0 \
+    python -m examples.small_world.export_gguf worlds/stdlib world.gguf
+    python -m examples.small_world.export_gguf worlds/stdlib large.gguf --dtype Q8_0 \
         --hidden 1024 --width 512
 
 llama.cpp's architecture "llama" with experts has the same sums: norms whose weights
@@ -20,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 from gguf import GGUFWriter
+from safetensors.numpy import load_file
 
-from runners.llama_cpp.planted import add_vocabulary, finish, put
-from runners.tree_decoding.checkpoint import load_checkpoint
-from runners.tree_decoding.target import TargetShape
+from runners.llama_cpp.toy import add_sizes, add_vocabulary, finish, put
+from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS
+from runners.tree_decoding.drafter import TargetShape
 
 EPSILON = float(np.finfo(np.float32).eps)
 """Of torch's norm, where none is given."""
@@ -38,15 +39,31 @@ def write_world(
         hidden, width: sizes to pad to; 0 keeps the world's.
         dtype: ggml's name of the type of matrices; router and embedding stay F32.
     """
-    checkpoint = load_checkpoint(folder)
-    shape = checkpoint.target.shape
+    about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    shape = TargetShape(**about["shape"])
     weights = {
-        name: np.asarray(values.float().numpy())
-        for name, values in checkpoint.target.state_dict().items()
+        name.removeprefix("target."): values.astype(np.float32)
+        for name, values in load_file(folder / WEIGHTS).items()
     }
     hidden, width = hidden or shape.hidden, width or shape.expert_width
     writer = GGUFWriter(path, "llama")
-    _add_sizes(writer, shape, hidden, width)
+    add_sizes(
+        writer,
+        context_length=8192,
+        embedding_length=hidden,
+        block_count=shape.layers,
+        feed_forward_length=width,
+        head_count=shape.heads,
+        head_count_kv=shape.key_heads,
+        key_length=shape.head_dim,
+        value_length=shape.head_dim,
+        rope_dimension_count=shape.head_dim,
+        rope_freq_base=1e4,
+        layer_norm_rms_eps=EPSILON * shape.hidden / hidden,
+        expert_count=shape.experts,
+        expert_used_count=shape.top_k,
+        vocab_size=shape.vocab,
+    )
     _add_tokenizer(writer, folder)
     ones = np.full(hidden, (shape.hidden / hidden) ** 0.5)
     put(writer, "output_norm", ones)
@@ -97,23 +114,6 @@ def _neighbours(rows: np.ndarray, heads: int) -> np.ndarray:
     """Rows of each head whose halves turn together, so that neighbours do."""
     halves = rows.reshape(heads, 2, -1, rows.shape[-1])
     return halves.swapaxes(1, 2).reshape(rows.shape)
-
-
-def _add_sizes(writer: GGUFWriter, shape: TargetShape, hidden: int, width: int) -> None:
-    writer.add_context_length(8192)
-    writer.add_embedding_length(hidden)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(width)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.key_heads)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
-    writer.add_rope_dimension_count(shape.head_dim)
-    writer.add_rope_freq_base(1e4)
-    writer.add_layer_norm_rms_eps(EPSILON * shape.hidden / hidden)
-    writer.add_expert_count(shape.experts)
-    writer.add_expert_used_count(shape.top_k)
-    writer.add_vocab_size(shape.vocab)
 
 
 def _add_tokenizer(writer: GGUFWriter, folder: Path) -> None:

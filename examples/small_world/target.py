@@ -1,8 +1,7 @@
 """The target model, trainable: the maths of runners/torch_moe, with autograd.
 
 The runner's layers write into caches and run under inference mode, which a gradient
-cannot pass; so the same sums are written here once more, over whole sequences; a test
-holds both equal on the same weights (tests/runners/tree_decoding/test_target.py).
+cannot pass. A test compares both on the same weights (test_target.py).
 """
 
 from dataclasses import dataclass
@@ -13,19 +12,13 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from runners.torch_moe.attention import Angles, rotary, rotate
-
-
-@dataclass(frozen=True)
-class TargetShape:
-    vocab: int
-    hidden: int
-    layers: int
-    heads: int
-    key_heads: int
-    head_dim: int
-    experts: int
-    top_k: int
-    expert_width: int
+from runners.tree_decoding.drafter import (
+    TargetShape,
+    feature_layers,
+    norm,
+    split_heads,
+    weight,
+)
 
 
 @dataclass(frozen=True)
@@ -45,26 +38,6 @@ class Pass:
     routes: Tensor
     balance: Tensor
     entropy: Tensor
-
-
-def feature_layers(layers: int) -> tuple[int, int, int]:
-    """Layers behind which the drafter reads: low, middle and the last."""
-    return layers // 8, layers // 2, layers - 1
-
-
-def weight(*sizes: int, gain: float = 1.0) -> nn.Parameter:
-    """A normal random weight, scaled by gain / sqrt(its inner size)."""
-    return nn.Parameter(torch.randn(sizes) * gain / sizes[-1] ** 0.5)
-
-
-def norm(x: Tensor) -> Tensor:
-    """Root mean square norm without weights."""
-    return F.rms_norm(x, x.shape[-1:])
-
-
-def split_heads(x: Tensor, dim: int) -> Tensor:
-    """[B, T, heads * dim] -> [B, heads, T, dim]."""
-    return x.unflatten(-1, (-1, dim)).transpose(1, 2)
 
 
 def matmul_type(x: Tensor) -> torch.dtype:

@@ -1,10 +1,9 @@
-"""GGUF files whose routing is planted: token ids decide which experts run.
+"""GGUF files whose routing is known: token ids decide which experts run.
 
 A token's embedding is a sum of the directions of its experts, and a router reads each
 direction for one expert, another in every layer. Directions are orthonormal and the
 embedding outweighs what the layers add, so that token t, below the number of experts
-E, wakes the experts of the window t .. t + k - 1 (mod E). Against such a model forced
-routing can be checked by natural routing: the same union by another way.
+E, activates the experts of the window t .. t + k - 1 (mod E).
 """
 
 from collections.abc import Iterator
@@ -16,11 +15,11 @@ from gguf import GGMLQuantizationType, GGUFWriter, quants
 
 
 @dataclass(frozen=True)
-class PlantedShape:
+class ToyShape:
     """Sizes of a model of the architecture qwen3moe, and the type of its experts.
 
     `scale` is that of the embedding: at 1, layers sent a quarter of the tokens to other
-    experts than were planted; from 10 on, none.
+    experts than those meant; from 10 on, none.
     """
 
     hidden: int = 64
@@ -35,16 +34,32 @@ class PlantedShape:
     scale: float = 30.0
 
 
-def write_planted(path: Path, shape: PlantedShape, seed: int = 0) -> np.ndarray:
+def write_toy(path: Path, shape: ToyShape, seed: int = 0) -> np.ndarray:
     """Write the file; returns the expert of each direction, int64 [layers, experts].
 
-    Token t wakes `experts_of[layer][(t + arange(k)) % experts]`.
+    Token t activates `experts_of[layer][(t + arange(k)) % experts]`.
     """
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.standard_normal((shape.hidden, shape.experts)))[0].T
     orders = np.stack([rng.permutation(shape.experts) for _ in range(shape.layers)])
     writer = GGUFWriter(path, "qwen3moe")
-    add_sizes(writer, shape)
+    add_sizes(
+        writer,
+        context_length=40960,
+        embedding_length=shape.hidden,
+        block_count=shape.layers,
+        feed_forward_length=shape.width * shape.top_k,
+        expert_feed_forward_length=shape.width,
+        head_count=shape.heads,
+        head_count_kv=shape.heads,
+        key_length=shape.head_dim,
+        value_length=shape.head_dim,
+        layer_norm_rms_eps=1e-6,
+        rope_freq_base=1e6,
+        expert_count=shape.experts,
+        expert_used_count=shape.top_k,
+        vocab_size=shape.vocab,
+    )
     add_byte_vocabulary(writer, shape.vocab)
     embedding = rng.standard_normal((shape.vocab, shape.hidden))
     embedding *= shape.scale * np.sqrt(shape.top_k / shape.hidden)
@@ -66,7 +81,7 @@ def write_planted(path: Path, shape: PlantedShape, seed: int = 0) -> np.ndarray:
 
 
 def _layer(
-    shape: PlantedShape, rng: np.random.Generator
+    shape: ToyShape, rng: np.random.Generator
 ) -> Iterator[tuple[str, np.ndarray, str]]:
     rows, hidden = shape.heads * shape.head_dim, shape.hidden
     for name in ("attn_norm", "ffn_norm"):
@@ -86,22 +101,10 @@ def _layer(
         yield name, np.stack(turned), shape.kind
 
 
-def add_sizes(writer: GGUFWriter, shape: PlantedShape) -> None:
-    """The metadata that llama.cpp builds the architecture from."""
-    writer.add_context_length(40960)
-    writer.add_embedding_length(shape.hidden)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.width * shape.top_k)
-    writer.add_expert_feed_forward_length(shape.width)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.heads)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_freq_base(1e6)
-    writer.add_expert_count(shape.experts)
-    writer.add_expert_used_count(shape.top_k)
-    writer.add_vocab_size(shape.vocab)
+def add_sizes(writer: GGUFWriter, **sizes: float) -> None:
+    """The metadata that llama.cpp builds an architecture from."""
+    for name, value in sizes.items():
+        getattr(writer, f"add_{name}")(value)
 
 
 def add_byte_vocabulary(writer: GGUFWriter, size: int) -> None:
