@@ -25,7 +25,8 @@ from benchmarks.common import Answer, command, restart_on_one_thread
 from evict_profile.io import data_root
 from evict_profile.records import replace, to_mapping
 from evict_profile.replay.policies import RATE_DEPTH, Policy, guided
-from evict_profile.runtime import CostTable, Truncator, scan
+from evict_profile.runtime import CostTable, Truncator
+from evict_profile.runtime.decision import COMPILED
 from evict_profile.stats import Floats, Ints, median_interval
 from evict_profile.sweep.machine import cpu_name
 
@@ -46,9 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True)
     answer, table = Answer(parser.parse_args(arguments).out, []), priced_everywhere()
     us = {batch: times(table, batch) for batch in MOST}
-    answer.write({"cpu": cpu_name(), "compiled": scan.COMPILED, "us": us})
+    answer.write({"cpu": cpu_name(), "compiled": COMPILED, "us": us})
     print(json.dumps(us, indent=1))
-    return int(scan.COMPILED and any(_slow(us[batch], MOST[batch]) for batch in MOST))
+    return int(COMPILED and any(_slow(us[batch], MOST[batch]) for batch in MOST))
 
 
 def priced_everywhere() -> CostTable:

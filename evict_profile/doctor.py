@@ -78,9 +78,9 @@ def _torch() -> Finding:
 
 
 def _decisions() -> Finding:
-    from evict_profile.runtime import scan
+    from evict_profile.runtime.decision import COMPILED
 
-    if scan.COMPILED:
+    if COMPILED:
         return Finding("decisions", "compiled")
     fix = "install again with a C compiler and Python's headers for a third of the time"
     return Finding("decisions", f"in numpy; {fix}", False)

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evict_profile.runtime import Calibration, ConditionalAcceptance
-from evict_profile.runtime.calibration import Scoring
-from evict_profile.runtime.levels import GrowingTrees
+from evict_profile.runtime.scoring import GrowingTrees
 from evict_profile.stats import Bools, Floats, Ints, rank_within
 from evict_profile.traces import Trace
 
@@ -167,9 +166,7 @@ class TraceArrays:
 
         Of equals the first; padding comes after all.
         """
-        trees = GrowingTrees(
-            len(self.trace), Scoring(Calibration.by(conditional), None)
-        )
+        trees = GrowingTrees(len(self.trace), Calibration.by(conditional))
         for level in self.levels[:depth]:
             trees.grow(level.prob, level.parent)
         order = np.argsort(-trees.worth, axis=1, kind="stable")

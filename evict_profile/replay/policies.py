@@ -18,8 +18,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from evict_profile.runtime import Calibration, CostTable, DecodingStep, Truncator
-from evict_profile.runtime.calibration import Scoring
-from evict_profile.runtime.levels import GrowingTrees
+from evict_profile.runtime.scoring import GrowingTrees
 from evict_profile.stats import Bools, Ints
 from evict_profile.table import ConditionalAcceptance
 
@@ -199,7 +198,7 @@ class ThresholdStep:
     """One step of a threshold; a child's path probability is its parent's at most."""
 
     def __init__(self, batch: int, least: float) -> None:
-        self._trees, self._least = GrowingTrees(batch, Scoring(None, None)), least
+        self._trees, self._least = GrowingTrees(batch), least
         self.extend = self._trees.grow
 
     def deeper(self) -> bool:

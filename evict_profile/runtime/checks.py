@@ -1,35 +1,26 @@
 """What a caller gives, as the runtime needs it, or one sentence that says what to mend.
 
-A NaN that enters a running mean never leaves it, and a misspelt word that means the
-opposite is worse than an error: so both are refused where they enter.
+A NaN that enters a running mean never leaves it, so it is refused where it enters.
 """
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.lossless.rules import Combination, classify
 
 
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
-    """Refuse a word that is none of those allowed.
-
-    Raises:
-        PlanError: naming them.
-    """
+    """Refuse a word that is none of those allowed."""
     if value not in allowed:
         raise PlanError(f"{name} {value!r} is not one of {', '.join(allowed)}")
 
 
 def number(name: str, value: Any, least: float = 0.0) -> float:
-    """A finite number of at least `least`.
-
-    Raises:
-        PlanError: anything else.
-    """
+    """A finite number of at least `least`."""
     try:
         found = float(value)
     except (TypeError, ValueError) as error:
@@ -40,11 +31,7 @@ def number(name: str, value: Any, least: float = 0.0) -> float:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """A whole number of at least `least`.
-
-    Raises:
-        PlanError: anything else.
-    """
+    """A whole number of at least `least`."""
     found = number(name, value, least)
     if not found.is_integer():
         raise PlanError(f"{name} {found:g} must be a whole number")
@@ -52,62 +39,33 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 def sizes(name: str, values: Iterable[Any] | None) -> tuple[int, ...] | None:
-    """Whole numbers above zero that increase; None stays None.
-
-    Raises:
-        PlanError: anything else, and an empty sequence.
-    """
+    """Whole numbers above zero that increase; None stays None."""
     if values is None:
         return None
     try:
-        found = [float(value) for value in values]
-    except (TypeError, ValueError) as error:
+        found = tuple(whole(name, value, 1) for value in values)
+    except TypeError as error:
         raise PlanError(f"{name} {values!r} must hold whole numbers") from error
-    rising = all(low < high for low, high in zip([0.0, *found], found, strict=False))
-    if not (found and rising and all(value.is_integer() for value in found)):
+    if not found or any(b <= a for a, b in pairwise(found)):
         raise PlanError(f"{name} {found} must hold increasing whole sizes above zero")
-    return tuple(int(value) for value in found)
+    return found
 
 
-def lossless(combination: Combination) -> None:
-    """Refuse a way to cut trees that changes what the model says.
-
-    Raises:
-        PlanError: saying why, and what is lossless instead.
-    """
-    verdict = classify(combination)
-    if not verdict.lossless:
-        raise PlanError(
-            f"{combination} would change what the model says. {verdict.why} Lossless "
-            "is this with target-only acceptance, or a fixed width; of rules that read "
-            f"scores, {verdict.instead}"
-        )
-
-
-def of_trees(path_prob: Tensor, depth: Tensor | None, parent: Tensor | None) -> None:
-    """Refuse depths or parents that are not those of these nodes; see `of_nodes`."""
-    if depth is not None:
-        of_nodes("depth", depth, path_prob)
-    if parent is not None:
-        of_nodes("parent", parent, path_prob)
-
-
-def of_nodes(name: str, values: Any, path_prob: Tensor) -> None:
-    """Refuse what is not one whole number for each node, where the nodes are.
-
-    Raises:
-        PlanError: another kind, shape or device.
-    """
+def host_ints(name: str, values: Tensor | None, shape: tuple[int, ...]) -> Any:
+    """Whole numbers of that shape on the host, one a node; None stays None."""
+    if values is None:
+        return None
     if not isinstance(values, Tensor):
         raise PlanError(f"{name} is a {type(values).__name__}; give a tensor")
-    if values.shape != path_prob.shape or values.device != path_prob.device:
+    found = values.cpu().numpy()
+    if found.shape != shape:
         raise PlanError(
-            f"{name} is {list(values.shape)} on {values.device}, and path_prob "
-            f"{list(path_prob.shape)} on {path_prob.device}; give one {name} a node, "
-            "beside it"
+            f"{name} is {list(found.shape)}, and path_prob {list(shape)}; give one "
+            f"{name} a node"
         )
-    if values.is_floating_point() or values.is_complex():
+    if found.dtype.kind not in "iu":
         raise PlanError(
-            f"{name} is {values.dtype}; give whole numbers: of a node under the root "
+            f"{name} is {found.dtype}; give whole numbers: of a node under the root "
             "its depth is 1, and its parent -1"
         )
+    return found

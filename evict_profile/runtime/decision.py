@@ -1,78 +1,103 @@
-"""What is decided: how many nodes of the pooled draft trees are verified.
+"""What is decided: how many nodes of the pooled draft trees are verified, and which.
 
-Sort all nodes that compete by path probability. A child never scores above its
-parent, so the best k nodes are closed under ancestors, and no other closed set of k
-nodes has a larger sum. One scan over k therefore finds the optimum over all closed
-sets: of a ratio (`ratio`, EVICT, arXiv 2605.00342: benefit / cost), or of benefit -
-rate * cost (`rate`, the renewal-reward optimum at a known rate). Benefit counts
-committed tokens: one a request for its root, and the acceptance probability of every
-node kept.
-
-Nodes compete in pools. With allocation "batch" there is one pool, and each further
-node costs one token; with "uniform" every request is a pool of its own, all keep
-equally many, and each step in k costs one token a request. So in both cases k more
-nodes a pool verify batch + k * pools tokens in all.
+Sort all nodes that compete by score. A child never scores above its parent, so the best
+k nodes are closed under ancestors, and no other closed set of k nodes has a larger sum.
+One scan over k therefore finds the optimum over all closed sets: of benefit / cost
+(EVICT, arXiv 2605.00342), or of benefit - rate * cost, the renewal-reward optimum.
 """
 
+import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from importlib import import_module
+from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 from msgspec import Struct
+from numpy.typing import NDArray
+from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime.checks import one_of
-from evict_profile.stats import Floats
+from evict_profile.runtime.checks import number, one_of, sizes
+from evict_profile.stats import Bools, Floats, Ints
+
+try:
+    kernels = import_module("evict_profile.runtime._scan")
+except ImportError:
+    kernels = import_module("evict_profile.runtime.scan_numpy")
+
+COMPILED = kernels.__name__.endswith("._scan")
 
 Objective = Literal["ratio", "rate"]
 Allocation = Literal["batch", "uniform"]
 OBJECTIVES, ALLOCATIONS = get_args(Objective), get_args(Allocation)
 
-LARGEST_PROBABILITY = 1.0 + 1e-5
-"""A product of float32 softmaxes may pass 1 by rounding, and by no more."""
+
+class Plan(Struct, frozen=True):
+    """What a truncator decided for one step.
+
+    Attributes:
+        widths: int64 [B], tokens of each request, its root included.
+        keep: bool [B, N], closed under ancestors. Where captured sizes are filled or
+            all requests get one width it can mark padding: a place that runs anyway.
+        tokens: tokens verified in all, before padding to a captured size.
+        claimed: draft tokens among them that their scores say will be accepted.
+        step_cost_us: cost of the parts of the step in `includes`, by the table; NaN
+            where there are none.
+        trust: share of what scores claim that was counted on.
+        caveats: in what the cost is not the table's own.
+        includes: parts of the step in the cost: "verify", and "draft" and "fixed"
+            where the table knows them and the plan was given depths; none where the
+            width is fixed.
+    """
+
+    widths: Tensor
+    keep: Tensor
+    tokens: int
+    claimed: float
+    step_cost_us: float
+    trust: float
+    caveats: tuple[str, ...]
+    includes: tuple[str, ...] = ("verify",)
+
+    @property
+    def whole_step(self) -> bool:
+        """Whether the cost is that of the whole step."""
+        return "draft" in self.includes
+
+    @property
+    def expected_tokens(self) -> float:
+        """Tokens expected to be committed over the batch; never more than verified."""
+        expected = len(self.widths) + self.trust * self.claimed
+        return min(expected, float(self.tokens))
 
 
 class Terms(Struct, frozen=True, gc=False):
-    """The numbers in what is maximised.
+    """The numbers in what is maximised: (tokens + benefit) / (us + cost).
 
-    `ratio`: (tokens + benefit) / (us + cost); with zeros, EVICT's.
-    `rate`: benefit - rate * cost. Draft tokens count `trust` times their probability.
+    With a rate it is benefit - rate * cost. Drafts count `trust` times their score.
     """
 
     trust: float = 1.0
     tokens: float = 0.0
     us: float = 0.0
-    rate: float = 0.0
-
-    def later(self, us: float) -> "Terms":
-        """With so much more time."""
-        return Terms(self.trust, self.tokens, self.us + us, self.rate)
+    rate: float = math.nan
 
     def start(self, batch: int) -> float:
-        """What is had without a draft token, in claimed tokens.
-
-        All is divided by the trust: that leaves the order, and saves a pass.
-        """
+        """What is had without a draft token; all is divided by the trust."""
         return (batch + self.tokens) / self.trust
 
 
-class Rule(Struct, frozen=True):
-    """What is maximised, and over what."""
+def pools_of(allocation: Allocation, batch: int) -> int:
+    """Pools in which nodes compete: one of all requests, or one of each.
 
-    objective: Objective = "ratio"
-    allocation: Allocation = "batch"
-
-    def __post_init__(self) -> None:
-        one_of("objective", self.objective, OBJECTIVES)
-        one_of("allocation", self.allocation, ALLOCATIONS)
-
-    def pools(self, batch: int) -> int:
-        """Pools that the nodes of a batch compete in."""
-        return 1 if self.allocation == "batch" else batch
+    Pools keep equally many, so that k nodes a pool verify batch + k * pools tokens.
+    """
+    return 1 if allocation == "batch" else batch
 
 
 def reachable_costs(
-    cost_us: Floats, batch: int, nodes: int, rule: Rule, ladder: Sequence[int] | None
+    cost_us: Floats, batch: int, nodes: int, pools: int, ladder: Sequence[int] | None
 ) -> Floats:
     """Step cost when each pool keeps k nodes, k = 0..most, float64 [most + 1].
 
@@ -80,20 +105,16 @@ def reachable_costs(
         cost_us: float64 [T + 1]; cost_us[t] is the step cost of t tokens in all.
         batch: requests, B.
         nodes: draft nodes of a request, N, its root excluded.
-        rule: what competes with what.
+        pools: see `pools_of`.
         ladder: totals that the engine can run (widths, when uniform), increasing;
             cost is read at the next of them, and there is nothing beyond the last.
-
-    Raises:
-        PlanError: a cost that is not finite or not positive, or no reachable size.
     """
     used = cost_us[batch:]
     if len(used) and not (used.min() > 0.0 and np.isfinite(used.max())):
         raise PlanError("cost_us holds a cost that is not finite or not above zero")
-    pools = rule.pools(batch)
     padded = cost_us if ladder is None else _padded(cost_us, pools, ladder)
     # A copy, because kernels read it by its first address, and owners keep theirs.
-    costs = np.array(padded[batch::pools][: batch * nodes // pools + 1])
+    costs = np.array(padded[batch::pools][: batch * nodes // pools + 1], np.float64)
     if not len(costs):
         raise PlanError(
             f"a batch of {batch} verifies {batch} tokens at the least, and the costs"
@@ -104,9 +125,118 @@ def reachable_costs(
 
 
 def _padded(cost_us: Floats, pools: int, ladder: Sequence[int]) -> Floats:
-    rungs = np.array(ladder, dtype=np.int64) * pools
-    reached = rungs[rungs < len(cost_us)]
-    if not len(reached):
+    captured = np.array(ladder, dtype=np.int64) * pools
+    captured = captured[captured < len(cost_us)]
+    if not len(captured):
         return cost_us[:0]
-    asked = np.arange(reached[-1] + 1)
-    return cost_us[reached[np.searchsorted(reached, asked)]]
+    tokens = np.arange(captured[-1] + 1)
+    return cost_us[captured[np.searchsorted(captured, tokens)]]
+
+
+def decide(
+    scores: Floats, costs: Floats, pools: int, terms: Terms, ties: Floats | None = None
+) -> tuple[Bools, Ints, int, float]:
+    """The kept nodes, bool [B, N], and the tokens of each request, int64 [B].
+
+    With them k, the nodes of a pool, and the sum of their scores. Values alone are
+    sorted, since a sort of indices takes ten times as long: nodes above the k-th score
+    are kept, and of those that equal it the first.
+
+    Args:
+        scores: float64 [B, N], contiguous; parents before children where the two tie.
+        costs: step cost at each k, from `reachable_costs`.
+        pools: see `pools_of`.
+        terms: the numbers in what is maximised.
+        ties: float64 [B, N], which ranks nodes of equal scores.
+    """
+    batch = len(scores)
+    best = scores.copy() if pools == batch else scores.reshape(pools, -1).copy()
+    best.sort()
+    keep, widths = np.empty(scores.shape, bool), np.empty(batch, int)
+    start, rate = terms.start(batch), terms.rate / terms.trust
+    found = kernels.select_nodes(
+        scores, best, ties, costs, start, terms.us, rate, keep, widths, batch, pools
+    )
+    if found is None:
+        raise no_probability("path_prob")
+    return keep, widths, *found
+
+
+def select_widths(
+    path_prob: Tensor,
+    cost_us: Floats | Tensor,
+    objective: Objective = "ratio",
+    ladder: Sequence[int] | None = None,
+    allocation: Allocation = "batch",
+    rate: float | None = None,
+) -> Tensor:
+    """The verify width of each request, int64 [B].
+
+    Optimal over all ancestor-closed sets of nodes; ties keep the smaller width.
+
+    Args:
+        path_prob: floats [B, N], root excluded; nodes in any order in which a parent
+            stands before a child of the same probability; padding is 0.
+        cost_us: [T + 1], on the host; cost_us[t] is the cost of a step that verifies
+            t tokens in all, as `CostTable.step_cost_us` gives it.
+        objective: "ratio" maximises committed tokens over cost in this step (EVICT);
+            "rate" maximises committed tokens - rate * cost.
+        ladder: totals that the engine can run, or widths when uniform.
+        allocation: "batch" lets all requests' nodes compete; "uniform" gives every
+            request the same width.
+        rate: long-run tokens a microsecond, which "rate" needs.
+
+    Raises:
+        PlanError: probabilities, costs, ladder or rate that cannot be used.
+    """
+    one_of("objective", objective, OBJECTIVES)
+    one_of("allocation", allocation, ALLOCATIONS)
+    if objective == "rate" and rate is None:
+        raise PlanError(
+            "objective 'rate' needs the long-run tokens a microsecond; give rate=, or "
+            "use a Truncator, which learns from its past"
+        )
+    terms = Terms(rate=number("rate", rate)) if objective == "rate" else Terms()
+    scores = host_floats(path_prob)
+    pools = pools_of(allocation, len(scores))
+    (batch, nodes), captured = scores.shape, sizes("ladder", ladder)
+    costs = reachable_costs(_host_costs(cost_us), batch, nodes, pools, captured)
+    return torch.from_numpy(decide(scores, costs, pools, terms)[1])
+
+
+def host_floats(path_prob: Tensor) -> Floats:
+    """float64 [B, N]; a tensor on a device is copied to the host."""
+    try:
+        found: NDArray[Any] = path_prob.numpy()
+    except AttributeError as error:
+        raise PlanError(
+            f"path_prob is a {type(path_prob).__name__}; give a tensor"
+        ) from error
+    except (RuntimeError, TypeError):  # gradients, bfloat16, or a device
+        found = path_prob.detach().cpu().double().numpy()
+    if found.ndim != 2 or not len(found):
+        raise PlanError(
+            f"path_prob has shape {list(found.shape)}; give [requests, nodes] with "
+            "at least one request"
+        )
+    if found.dtype.kind != "f":
+        raise PlanError(f"path_prob is {found.dtype}; give floating point numbers")
+    return np.ascontiguousarray(found, np.float64)
+
+
+def _host_costs(cost_us: Floats | Tensor) -> Floats:
+    try:
+        found: Floats = np.asarray(cost_us, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PlanError(f"cost_us holds no numbers on the host: {error}") from error
+    if found.ndim != 1:
+        raise PlanError(f"cost_us has {found.ndim} dimensions; give one, [tokens + 1]")
+    return found
+
+
+def no_probability(name: str) -> PlanError:
+    """The refusal of numbers that are no probabilities."""
+    return PlanError(
+        f"{name} holds a value that is NaN or outside [0, 1]; give probabilities, and "
+        "0 where a request has fewer nodes"
+    )

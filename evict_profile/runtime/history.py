@@ -1,199 +1,129 @@
 """What past steps teach: the worth of time, the trust in scores, when not to draft.
 
-Throughput is tokens over time, summed over steps and only then divided. EVICT's ratio
-looks at one step alone, and cuts easy steps too early and hard ones too late. The
-renewal-reward optimum prices time at the long-run rate, and is right if difficulty is
-drawn anew in every step; but text is hard in stretches, a stretch holds a number of
-tokens and not of steps, and then each stretch's own rate is right. So the throughput
-of the last few steps and this one together is maximised,
-
-    (past tokens + benefit) / (past time + cost),
-
-which is the ratio without a past, and the long-run rate with an endless one. Half of
-it fades in two steps, where docs/research/truncation.md finds the smallest worst loss
-over kinds of text with honest scores.
-
-Benefits are scaled by accepted over claimed draft tokens. Without it a drafter that is
-too sure of itself buys too much: its tokens and those of the past would be different
-currencies. And time that the clock saw beyond the price, drafting above all, belongs
-to this step too.
+EVICT's ratio looks at one step alone, and cuts easy steps too early and hard ones too
+late. The renewal-reward optimum at the long-run rate lags, since text is hard in
+stretches. So the throughput of the last few steps and this one together is maximised:
+(past tokens + benefit) / (past time + cost). Half of the past fades in two steps, where
+docs/research/truncation.md finds the smallest worst loss over kinds of text.
 """
 
 from collections import deque
 from statistics import median
 
-from msgspec import Struct, field
-
 from evict_profile.errors import PlanError
 from evict_profile.runtime.checks import number
-from evict_profile.runtime.decision import Terms
-from evict_profile.runtime.plan import Plan
+from evict_profile.runtime.decision import Plan, Terms
 
-MEMORY_HALF_LIFE_STEPS = 2.0
-TRUST_HALF_LIFE_STEPS = 64.0
+MEMORY = 0.5 ** (1.0 / 2.0)
+"""What a step leaves of tokens and time before it."""
+TRUST_MEMORY = 0.5 ** (1.0 / 64.0)
 TRUST_PRIOR_TOKENS = 4.0
 """Weight of "scores are right". It never fades: if it did, a bad spell that cut all
 trees to their roots would leave nothing to learn from, for ever."""
 
-CLOCKED_STEPS = 15
-"""Unpriced time is their median: a step that was warmed up, or waited, counts once."""
+TIMED_STEPS = 15
+"""Overhead is their median: a step that was warmed up, or waited, counts once."""
 
-PAUSE_HALF_LIFE_STEPS = 8.0
-MAX_PAUSE_STEPS = 32
-
-
-class Past(Struct):
-    """Fading sums over the steps of requests alike.
-
-    Tokens are remembered for each request, so that a batch that grows or shrinks
-    finds them in its own measure.
-
-    Attributes:
-        unpriced_us: time of a step that the table does not include.
-        trust: draft tokens accepted over those claimed.
-    """
-
-    unpriced_us: float = 0.0
-    tokens_each: float = 0.0
-    us: float = 0.0
-    accepted: float = 0.0
-    claimed: float = 0.0
-    trust: float = 1.0
-    memory_half_life_steps: float = MEMORY_HALF_LIFE_STEPS
-    trust_half_life_steps: float = TRUST_HALF_LIFE_STEPS
-    trust_prior_tokens: float = TRUST_PRIOR_TOKENS
-    clocked: deque[float] = field(default_factory=lambda: deque(maxlen=CLOCKED_STEPS))
-
-    def observe(
-        self, batch: int, accepted: float, claimed: float, priced_us: float,
-        step_us: float | None,
-    ) -> None:  # fmt: skip
-        """Add a step, and let older ones fade.
-
-        What the plan counted on is remembered, not what came out: that is noisier,
-        and trust already keeps the two together.
-
-        Args:
-            batch: requests verified.
-            accepted: draft tokens that were.
-            claimed: draft tokens that the scores of what was verified promised.
-            priced_us: what the table said of the step.
-            step_us: what a clock said of it; None takes the price, and what has gone
-                unpriced so far.
-        """
-        if step_us is not None:
-            self.clocked.append(max(step_us - priced_us, 0.0))
-            self.unpriced_us = median(self.clocked)
-        memory = 0.5 ** (1.0 / self.memory_half_life_steps)
-        counted_on = 1.0 + self.trust * claimed / batch
-        self.tokens_each = memory * (self.tokens_each + counted_on)
-        self.us = memory * (self.us + priced_us + self.unpriced_us)
-        fade = 0.5 ** (1.0 / self.trust_half_life_steps)
-        self.accepted = fade * self.accepted + accepted
-        self.claimed = fade * self.claimed + claimed
-        prior = self.trust_prior_tokens
-        self.trust = (prior + self.accepted) / (prior + self.claimed)
-
-    def terms(self, batch: int) -> Terms:
-        """What the next step of so many requests is decided with."""
-        return Terms(self.trust, self.tokens_each * batch, self.us + self.unpriced_us)
+BACKOFF_MEMORY = 0.5 ** (1.0 / 8.0)
+MAX_BACKOFF_STEPS = 32
 
 
-class Pause(Struct):
+class DraftBackoff:
     """Whether to draft at all in the coming step.
 
-    A truncator cannot undo a draft. Where text is hard or drafting dear, plain decoding
-    is faster than the best cut of a drafted tree; but a step that drafts nothing learns
-    nothing. So what drafted steps lately promised for their time is compared with the
-    price of a plain step. While it is less, steps are skipped, and now and then one is
-    drafted to look: after 1, 2, 4 and at last every 32 skipped steps. What was known
-    fades in skipped steps as well, so that one look after a long pause decides. Only
-    past steps are read, so that this is lossless however drafts are made.
-
-    Attributes:
-        tokens_each: tokens that a request was expected to gain, summed.
-        us: time of those steps.
-        skipped: steps since one was drafted.
-        patience: steps to skip before the next look.
+    What drafted steps lately promised for their time is compared with the cost of a
+    plain step. While it is less, steps are skipped; but a step that drafts nothing
+    learns nothing, so one is drafted after 1, 2, 4 and at last every 32 skipped steps.
+    What was known fades in skipped steps as well, so that one good step decides then.
     """
 
-    tokens_each: float = 0.0
-    us: float = 0.0
-    skipped: int = 0
-    patience: int = 1
+    def __init__(self) -> None:
+        self._tokens_each = self._us = 0.0
+        self._skipped = 0
+        self.backoff_steps = 1
 
     def observe(self, tokens_each: float, us: float, drafted: bool) -> None:
         """Add a step; one that drafted nothing only lets the others fade."""
-        fade = 0.5 ** (1.0 / PAUSE_HALF_LIFE_STEPS)
-        self.tokens_each *= fade
-        self.us *= fade
+        self._tokens_each *= BACKOFF_MEMORY
+        self._us *= BACKOFF_MEMORY
         if drafted:
-            self.tokens_each += tokens_each
-            self.us += us
+            self._tokens_each += tokens_each
+            self._us += us
 
-    def skips(self, plain_us: float) -> bool:
-        """Whether the coming step drafts nothing; ask once a step.
+    def should_skip(self, plain_us: float) -> bool:
+        """Whether the coming step drafts nothing, by the cost of plain decoding.
 
-        Args:
-            plain_us: price of a step of plain decoding.
+        To be called once a step.
         """
-        if self.tokens_each * plain_us >= self.us:
-            self.skipped, self.patience = 0, 1
+        if self._tokens_each * plain_us >= self._us:
+            self._skipped, self.backoff_steps = 0, 1
             return False
-        if self.skipped >= self.patience:
-            self.skipped = 0
-            self.patience = min(2 * self.patience, MAX_PAUSE_STEPS)
+        if self._skipped >= self.backoff_steps:
+            self._skipped = 0
+            self.backoff_steps = min(2 * self.backoff_steps, MAX_BACKOFF_STEPS)
             return False
-        self.skipped += 1
+        self._skipped += 1
         return True
 
 
 class History:
-    """The past and the pauses of one truncator.
+    """Fading sums over the steps of one truncator.
 
-    Attributes:
-        terms: what the next step of so many requests is decided with; see `Past.terms`.
+    Tokens are remembered for each request, so that batches of any size share them.
+    Benefits are scaled by accepted over claimed draft tokens (`trust`): otherwise a
+    drafter that is too sure of itself buys too much.
     """
 
-    def __init__(self, learns: bool, unpriced_us: float) -> None:
-        """Where it does not learn, each step stands alone.
+    def __init__(self, learns: bool, overhead_us: float = 0.0) -> None:
+        """`overhead_us` is beside the costs, until `observe` is given times."""
+        self._learns, self.overhead_us = learns, overhead_us
+        self._tokens_each = self._us = self._accepted = self._claimed = 0.0
+        self._timed: deque[float] = deque(maxlen=TIMED_STEPS)
+        self.trust, self.backoff = 1.0, DraftBackoff()
 
-        `unpriced_us` is time of a step that its price leaves out, until a clock tells.
-        """
-        self._learns = learns
-        self._past = Past(unpriced_us)
-        self._pause = Pause()
-        self.terms = self._past.terms
-
-    def skips(self, plain_us: float) -> bool:
-        """Whether the coming step drafts nothing; see `Pause.skips`."""
-        return self._pause.skips(plain_us)
+    def terms(self, batch: int) -> Terms:
+        """What the next step of so many requests is decided with."""
+        us = self._us + self.overhead_us
+        return Terms(self.trust, self._tokens_each * batch, us)
 
     def observe(self, plan: Plan, committed: float, step_us: float | None) -> None:
-        """Add a step; see `Truncator.observe`.
-
-        Raises:
-            PlanError: tokens that no such step commits, or a time that is none.
-        """
-        batch, tokens = plan.widths.shape[0], int(plan.tokens)
+        """Add a step; see `Truncator.observe`."""
+        batch = len(plan.widths)
         committed = number("committed_tokens", committed)
-        if not batch <= committed <= tokens:
+        if not batch <= committed <= plan.tokens:
             raise PlanError(
-                f"committed_tokens {committed:g} is not within {batch}..{tokens}: each "
-                "request gains its own token, and no more than were verified"
+                f"committed_tokens {committed:g} is not within {batch}..{plan.tokens}: "
+                "each request gains its own token, and no more than were verified"
             )
         if step_us is not None:
             step_us = number("step_us", step_us)
-        if plan.refused or not plan.includes:
+        if not plan.includes:
             return
-        us = float(plan.step_cost_us)
         drafted = plan.keep.shape[1] > 0
-        self._pause.observe(plan.expected_tokens / batch, us, drafted)
-        if not self._learns:
-            return
-        # A machine that is slower by a factor is slower for every choice. Only where a
-        # price lacks parts of the step can a clock tell what is missing.
-        clocked_us = None if plan.whole_step else step_us
-        self._past.observe(
-            batch, committed - batch, float(plan.claimed), us, clocked_us
-        )
+        cost_us = plan.step_cost_us
+        self.backoff.observe(plan.expected_tokens / batch, cost_us, drafted)
+        if self._learns:
+            # A machine that is slower by a factor is slower for every choice. Only
+            # where a cost lacks parts of the step do times show what is missing.
+            timed_us = None if plan.whole_step else step_us
+            self.add(batch, committed - batch, plan.claimed, cost_us, timed_us)
+
+    def add(
+        self, batch: int, accepted: float, claimed: float, cost_us: float,
+        timed_us: float | None,
+    ) -> None:  # fmt: skip
+        """Add a step, and let older ones fade.
+
+        The tokens counted on are remembered, not those accepted: these are noisier,
+        and trust keeps the two together.
+        """
+        if timed_us is not None:
+            self._timed.append(max(timed_us - cost_us, 0.0))
+            self.overhead_us = median(self._timed)
+        counted_on = 1.0 + self.trust * claimed / batch
+        self._tokens_each = MEMORY * (self._tokens_each + counted_on)
+        self._us = MEMORY * (self._us + cost_us + self.overhead_us)
+        self._accepted = TRUST_MEMORY * self._accepted + accepted
+        self._claimed = TRUST_MEMORY * self._claimed + claimed
+        total = TRUST_PRIOR_TOKENS + self._claimed
+        self.trust = (TRUST_PRIOR_TOKENS + self._accepted) / total

@@ -1,30 +1,36 @@
-"""The truncator: a table, a rule, and what past steps taught, turned into plans."""
+"""The truncator: a table, a rule, and what past steps taught, turned into plans.
 
+A step drafts levels while that pays, and is then cut. Before a level is drafted its
+scores are unknown, but the shares of children accepted by rank were measured. The best
+value with the expected level is compared with the value without it. One level is looked
+at: looking six ahead gains 0.3 % at the most (docs/research/truncation.md).
+"""
+
+import math
+import sys
 from collections.abc import Sequence
-from typing import Literal, get_args
+from functools import cached_property
+from typing import Any, Literal, get_args
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, from_numpy
 
 from evict_profile.errors import PlanError
-from evict_profile.lossless.rules import Acceptance, Combination, Drafts
-from evict_profile.runtime import decision_gpu
-from evict_profile.runtime.calibration import Calibration, Scoring
-from evict_profile.runtime.checks import (
-    lossless,
-    number,
-    of_trees,
-    one_of,
-    sizes,
-    whole,
-)
-from evict_profile.runtime.decision import Allocation, Rule, Terms
-from evict_profile.runtime.decision_gpu import CapturedDecision
+from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classify
+from evict_profile.records import replace
+from evict_profile.runtime import decision
+from evict_profile.runtime.checks import host_ints, number, one_of, sizes, whole
+from evict_profile.runtime.decision import ALLOCATIONS, Allocation, Plan, host_floats
 from evict_profile.runtime.history import History
-from evict_profile.runtime.plan import Plan
-from evict_profile.runtime.prices import NOTHING_BESIDE, FixedPrices, Prices
-from evict_profile.runtime.step import Basis, DecodingStep
-from evict_profile.runtime.widths import as_numpy, check_shape
+from evict_profile.runtime.prices import (
+    FixedPrices,
+    Overhead,
+    Prices,
+    not_measured,
+)
+from evict_profile.runtime.scoring import Calibration, GrowingTrees
+from evict_profile.stats import Floats
 from evict_profile.table import OUTSIDES, CostTable, Outside
 
 AnyObjective = Literal["ratio", "rate", "fixed"]
@@ -34,13 +40,13 @@ class Truncator:
     """Plans verification from a cost table, or at a fixed width, for one engine.
 
     Args:
-        table: prices of this engine; "fixed" needs none.
+        table: costs of this engine; "fixed" needs none.
         drafts: how drafted tokens are made: "topk", or "sampled" from the drafter.
         acceptance: "target-only", "match" or "rejection" (p/q); at temperature
             zero rejection is match.
         objective: "rate", throughput over the last steps and this one, which
             learns by `observe`; "ratio", the paper's rule for each step alone; or
-            "fixed", the `width` - 1 nodes of each request that are worth most, of
+            "fixed", the `width` - 1 nodes of each request that score highest, of
             `depth` levels.
         width: tokens of a request, its root included; for "fixed" alone.
         depth: levels drafted; for "fixed" alone.
@@ -49,9 +55,9 @@ class Truncator:
         ladder: totals (widths, when uniform) that the engine has captured, where
             the table was measured without captured graphs.
         calibration: from path probability to acceptance; "table" is the table's
-            own, if it has one, and None believes the drafter.
-        draft_us: time of a step that its price does not include. "rate" learns it
-            from a clock, if `observe` is given one.
+            own, if it has one, and None takes the drafter at its word.
+        draft_us: time of a step that its cost does not include. "rate" learns it
+            from times, if `observe` is given them.
         outside: "refuse" what was not measured, or "clamp" to it and mark plans.
 
     Raises:
@@ -77,23 +83,28 @@ class Truncator:
     ) -> None:
         """See the class."""
         one_of("objective", objective, get_args(AnyObjective))
+        one_of("allocation", allocation, ALLOCATIONS)
         one_of("outside", outside, OUTSIDES)
-        # Whatever the objective, nodes are kept and cut by their own scores.
-        lossless(Combination(drafts, acceptance, "ratio", "own"))
+        _require_lossless(drafts, acceptance)
         if not isinstance(table, CostTable | None):
             raise PlanError(f"table {table!r} is none; give CostTable.load(path)")
-        # The throughput of past steps and this one is a ratio, too.
-        rule = Rule("ratio", "uniform" if objective == "fixed" else allocation)
-        prices: Prices | FixedPrices
+        self._table, self._depth = table, depth
+        self._prices: Prices | FixedPrices
         if objective == "fixed":
-            prices = FixedPrices(whole("width", width, least=1))
-            depth = whole("depth", depth, least=0)
+            self._allocation: Allocation = "uniform"
+            self._prices = FixedPrices(whole("width", width, least=1))
+            self._depth = whole("depth", depth, least=0)
+        elif table is None or (width, depth) != (None, None):
+            raise PlanError(
+                f"objective {objective!r} needs a table and decides width and depth; "
+                "give CostTable.load(path) alone, or objective='fixed' with both"
+            )
         else:
-            priced_by = _table_alone(objective, table, width, depth)
-            prices = Prices(priced_by, rule, sizes("ladder", ladder), outside)
-        history = History(objective == "rate", number("draft_us", draft_us))
-        scoring = Scoring(_calibration(calibration, table), table, depth)
-        self._basis = Basis(rule, prices, scoring, history, depth)
+            self._allocation = allocation
+            captured = sizes("ladder", ladder)
+            self._prices = Prices(table, allocation, captured, outside)
+        self._history = History(objective == "rate", number("draft_us", draft_us))
+        self._calibration = _calibration(calibration, table)
 
     def plan(
         self,
@@ -102,184 +113,224 @@ class Truncator:
         depth: Tensor | None = None,
         parent: Tensor | None = None,
     ) -> Plan:
-        """Choose the nodes to verify in this step.
+        """Choose the nodes to verify in this step, on the host.
 
         Args:
             path_prob: floats [B, N], root excluded; nodes in any order in which a
                 parent stands before a child of the same probability; padding is 0.
             context: tokens in a request's KV cache, mean over the batch.
             depth: int [B, N], of each node, 1 under the root, 0 for padding. Where the
-                table knows the time of drafting, the price then holds the whole step:
+                table knows the time of drafting, the cost then holds the whole step:
                 drafting to the deepest of these, and what is fixed.
             parent: int [B, N], index of each node's parent in its row, -1 under the
                 root, anything for padding. With conditional acceptance nodes are
                 scored by it. Nodes may still come in any order, as above.
 
         Raises:
-            PlanError: probabilities, depths or parents that cannot be used (on a GPU,
-                see `Plan`); or parents on a GPU where the table knows no depth.
-            TableError: batch, context, tree or depth outside the table's domain (on a
-                GPU a deeper level takes the time of the deepest known).
+            PlanError: probabilities, depths or parents that cannot be used.
+            TableError: batch, context, tree or depth outside the table's domain.
         """
-        if isinstance(path_prob, Tensor) and path_prob.is_cuda:
-            return self._plan_on_device(path_prob, context, depth, parent)
-        shown = as_numpy(path_prob)
-        of_trees(path_prob, depth, parent)
+        shown = host_floats(path_prob)
+        depths = host_ints("depth", depth, shown.shape)
+        parents = host_ints("parent", parent, shown.shape)
         batch, nodes = shown.shape
-        return DecodingStep(self._basis, batch, context, nodes).plan_drafted(
-            shown,
-            depth if depth is None else depth.numpy(),
-            parent if parent is None else parent.numpy(),
-        )
+        return self.begin(batch, context, nodes).plan_drafted(shown, depths, parents)
 
     def begin(
         self, batch: int, context: float, nodes: int | None = None
-    ) -> DecodingStep:
+    ) -> "DecodingStep":
         """A step whose levels are scored as they are drafted; see `DecodingStep`.
 
         Args:
             batch: requests that decode together.
             context: tokens in a request's KV cache, mean over the batch.
             nodes: the most that a request can verify, its root excluded; of more that
-                are drafted those worth most compete. None is all that are priced.
+                are drafted the best compete. None is all that are priced.
 
         Raises:
             PlanError: no size that is priced holds the batch.
             TableError: batch, context or tree outside the table's domain.
         """
-        return DecodingStep(self._basis, batch, context, nodes)
+        return DecodingStep(self, batch, context, nodes)
 
     def observe(
         self, plan: Plan, committed_tokens: int, step_us: float | None = None
     ) -> None:
-        """Tell how a planned step went, so that the next ones are decided with it.
+        """Learn how a planned step went.
 
         Args:
-            plan: what was done; of a captured decision, before its next replay.
+            plan: what was done.
             committed_tokens: tokens that the batch gained, each request's own
                 included, at least one a request.
-            step_us: time of the whole step, drafting included; None takes the price. A
-                plan whose price holds the whole step needs none.
+            step_us: time of the whole step, drafting included; None takes the cost. A
+                plan whose cost holds the whole step needs none.
 
         Raises:
             PlanError: more tokens than were verified, fewer than requests, or a time
                 that is none.
         """
-        self._basis.history.observe(plan, committed_tokens, step_us)
+        self._history.observe(plan, committed_tokens, step_us)
 
-    def captured(
-        self,
-        batch: int,
-        nodes: int,
-        device: torch.device,
-        by_depth: bool = False,
-        by_parent: bool = False,
-    ) -> CapturedDecision:
-        """Buffers and operations for a CUDA graph that decides for B x N nodes.
 
-        Before each replay call `price`, on the stream that replays. `by_depth` adds a
-        buffer for depths, and `by_parent` one for parents, and reads them as `plan`
-        does.
+class DecodingStep:
+    """A step of a batch, from its first level to its plan and what became of it.
+
+    Made by `Truncator.begin`. On the host: a server that replays a fixed graph has a
+    fixed depth. Lossless wherever a truncator can be made, since it reads less.
+    """
+
+    _clock_us: Floats | None = None
+    _plan: Plan | None = None
+
+    def __init__(
+        self, truncator: Truncator, batch: int, context: float, nodes: int | None
+    ) -> None:
+        """See `Truncator.begin`."""
+        if batch < 1:
+            raise PlanError(f"a batch of {batch} has no request; give at least 1")
+        self._of, self._batch = truncator, batch
+        self._pools = decision.pools_of(truncator._allocation, batch)
+        # Where requests have pools of their own, no costs are known beyond it.
+        limited = nodes is not None and self._pools != batch
+        self._limit = nodes if limited and nodes is not None else sys.maxsize
+        prices, context = truncator._prices, number("context", context)
+        self._costs, self._caveats = prices.at(batch, nodes, context)
+        self._terms = truncator._history.terms(batch)
+
+    @cached_property
+    def _trees(self) -> GrowingTrees:
+        return GrowingTrees(self._batch, self._of._calibration)
+
+    def deeper(self) -> bool:
+        """Whether drafting another level is worth its time; a tie stops.
+
+        False also where the table knows no deeper level. Before the first level past
+        steps alone decide: call it once a step then, and plan and observe the step
+        even if it drafts nothing.
 
         Raises:
-            TableError: batch or tree outside the table's domain.
-            PlanError: no size holds the batch, or there is no conditional acceptance
-                that parents are read for, or no depth is known to follow them to.
+            PlanError: the table has no time of drafting, or the calibration no
+                per-rank acceptance.
         """
-        if by_parent and not self._basis.scoring.follows_parents:
-            raise PlanError(
-                "parents are read for conditional acceptance, and the calibration "
-                "has none; measure it with: evict-profile calibrate, or leave "
-                "by_parent off"
-            )
-        path_prob = torch.zeros(batch, nodes, device=device)
-        zeros = torch.zeros(batch, nodes, dtype=torch.int64, device=device)
-        depth = zeros if by_depth else None
-        parent = zeros - 1 if by_parent else None
-        return CapturedDecision(
-            path_prob,
-            self._basis.prices.sizes(batch, nodes),
-            self._basis.rule,
-            self._basis.scoring.on_device(device, parent),
-            self._beside(depth),
-            depth,
-            parent,
+        level, own = self._trees.levels, self._of
+        if own._depth is not None:
+            return level < own._depth
+        if not (own._calibration and own._calibration.per_rank):
+            raise not_measured("no acceptance per rank", own._table)
+        if self._clock_us is None:
+            assert not isinstance(own._prices, FixedPrices)
+            self._clock_us = own._prices.clock_us(self._batch)
+        clock_us = self._clock_us
+        if not level:
+            plain_us = self._costs.item(0) + clock_us.item(0)
+            return not own._history.backoff.should_skip(plain_us)
+        if level >= len(clock_us) - 1:
+            return False
+        best = self._trees.with_expected_level(own._calibration.rank_chances)
+        if best.shape[2] > self._limit:
+            best.sort()
+            best = best[:, :, -self._limit :].copy()
+        best = best.reshape(2, self._pools, -1)
+        best.sort()
+        us = self._terms.us + clock_us[level : level + 2]
+        start = self._terms.start(self._batch)
+        return bool(
+            decision.kernels.best_case(best, self._costs, start, us, *best.shape)
         )
 
-    def price(self, captured: CapturedDecision, context: float) -> Plan:
-        """Ready a captured decision for the coming step.
+    def extend(self, prob: ArrayLike, parent: ArrayLike | None = None) -> None:
+        """Add the level that was drafted.
 
-        Returns the plan that the next replay writes: its tensors are the buffers of
-        `captured`. They mean nothing before it, and the one after overwrites them.
+        Args:
+            prob: floats [B, P, K], on the host: of the K children of P nodes, each
+                given its parent, the most probable first; 0 where there is none.
+            parent: int [B, P], the place of each family's parent in the level before,
+                whose nodes count family after family. None at the first level, whose
+                P is 1: all are the root's.
+
+        Raises:
+            PlanError: another shape or kind of numbers, what is no probability, or a
+                parent out of range.
         """
-        batch, nodes = captured.path_prob.shape
-        prices, device = self._basis.prices, captured.path_prob.device
-        costs = prices.at(batch, nodes, number("context", context))
-        terms = self._basis.history.terms(batch)
-        captured.price(prices.on_device(batch, nodes, costs.context, device), terms)
-        return self._plan_of(captured.decision, terms, costs.caveats, captured.depth)
+        self._trees.grow(prob, parent)
 
-    def _plan_on_device(
+    @property
+    def worth(self) -> Floats:
+        """Acceptance of each node so far, float64 [B, nodes]: level by level, family
+        after family, siblings by rank; 0 for padding."""
+        return self._trees.worth
+
+    def plan(self) -> Plan:
+        """Choose the nodes to verify, in the order of `worth`.
+
+        Raises:
+            TableError: more levels than were clocked, and that is refused.
+        """
+        scores, levels = self._trees.worth, self._trees.levels
+        if scores.shape[1] <= self._limit:
+            return self._choose(np.ascontiguousarray(scores), levels)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        best = np.sort(order[:, : self._limit], axis=1)
+        plan = self._choose(np.take_along_axis(scores, best, axis=1), levels)
+        keep = np.zeros(scores.shape, dtype=np.bool_)
+        np.put_along_axis(keep, best, plan.keep.numpy(), axis=1)
+        self._plan = replace(plan, keep=from_numpy(keep))
+        return self._plan
+
+    def plan_drafted(
         self,
-        path_prob: Tensor,
-        context: float,
-        depth: Tensor | None,
-        parent: Tensor | None,
+        path_prob: NDArray[Any],
+        depth: NDArray[Any] | None,
+        parent: NDArray[Any] | None,
     ) -> Plan:
-        check_shape(path_prob)
-        of_trees(path_prob, depth, parent)
-        batch, nodes = path_prob.shape
-        prices, device = self._basis.prices, path_prob.device
-        costs = prices.at(batch, nodes, number("context", context))
-        terms = self._basis.history.terms(batch)
-        made = decision_gpu.decide(
-            path_prob,
-            prices.on_device(batch, nodes, costs.context, device),
-            self._basis.rule,
-            decision_gpu.on_its_device(terms, device),
-            self._basis.scoring.on_device(device, parent),
-            self._beside(depth),
-        )
-        return self._plan_of(made, terms, costs.caveats, depth)
+        """Choose among nodes that come all at once; see `Truncator.plan`."""
+        shown: Floats = np.ascontiguousarray(path_prob, np.float64)
+        levels = None if depth is None else int(depth.max(initial=0))
+        calibration = self._of._calibration
+        if calibration is None:
+            return self._choose(shown, levels)
+        return self._choose(calibration.on_cpu(shown, parent), levels, shown)
 
-    def _plan_of(
-        self,
-        made: decision_gpu.Decision,
-        terms: Terms,
-        caveats: tuple[str, ...],
-        depth: Tensor | None,
+    def observe(self, committed_tokens: int, step_us: float | None = None) -> None:
+        """Learn how the planned step went; see `Truncator.observe`."""
+        assert self._plan is not None, "plan a step before it is observed"
+        self._of._history.observe(self._plan, committed_tokens, step_us)
+
+    def _choose(
+        self, scores: Floats, levels: int | None, ties: Floats | None = None
     ) -> Plan:
-        """A plan of what a device decides, with what the host knows of it."""
-        prices, beside = self._basis.prices, NOTHING_BESIDE
-        if depth is not None:
-            # How deep it is the device knows; the parts are the same.
-            beside = prices.beside(len(depth), 0)
-        return Plan(
-            **made._asdict(),
-            trust=terms.trust,
-            caveats=caveats + beside.caveats,
-            includes=prices.includes + beside.includes,
+        """The plan among nodes of these scores [B, N], drafted so many levels deep."""
+        prices, terms, beside = self._of._prices, self._terms, Overhead()
+        if levels is not None:
+            beside = prices.overhead(self._batch, levels)
+            terms = decision.Terms(terms.trust, terms.tokens, terms.us + beside.us)
+        keep, widths, k, claimed = decision.decide(
+            scores, self._costs, self._pools, terms, ties
         )
+        includes = prices.includes + beside.includes
+        self._plan = Plan(
+            from_numpy(widths),
+            from_numpy(keep),
+            self._batch + k * self._pools,
+            claimed,
+            self._costs.item(k) + beside.us if includes else math.nan,
+            terms.trust,
+            self._caveats + beside.caveats,
+            includes,
+        )
+        return self._plan
 
-    def _beside(self, depth: Tensor | None) -> decision_gpu.BesideByLevel | None:
-        if depth is None:
-            return None
-        batch, nodes = depth.shape
-        # So many levels a tree of so many nodes has at most.
-        us = self._basis.prices.beside_on_device(batch, nodes, depth.device)
-        return None if us is None else decision_gpu.BesideByLevel(depth, us)
 
-
-def _table_alone(
-    objective: str, table: CostTable | None, width: int | None, depth: int | None
-) -> CostTable:
-    """The table of an objective that decides width and depth by it."""
-    if table is None or (width, depth) != (None, None):
+def _require_lossless(drafts: Drafts, acceptance: Acceptance) -> None:
+    # Whatever the objective, nodes are kept and cut by their own scores.
+    combination = Combination(drafts, acceptance, "ratio", "own")
+    verdict = classify(combination)
+    if not verdict.lossless:
         raise PlanError(
-            f"objective {objective!r} needs a table and decides width and depth; "
-            "give CostTable.load(path) alone, or objective='fixed' with both"
+            f"{combination} would change what the model says. {verdict.why} Lossless "
+            "is this with target-only acceptance, or a fixed width; of rules that read "
+            f"scores, {verdict.instead}"
         )
-    return table
 
 
 def _calibration(

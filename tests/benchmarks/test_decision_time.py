@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from benchmarks import decision_time
-from evict_profile.runtime import scan, select_widths
+from evict_profile.runtime import select_widths
+from evict_profile.runtime.decision import COMPILED
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -20,7 +21,7 @@ def test_the_rival_in_numpy_decides_the_same(batch):
     assert np.array_equal(widths, decision_time.plain_numpy(drafts, cost_us))
 
 
-@pytest.mark.parametrize(("most", "code"), [(0.0, int(scan.COMPILED)), (1e9, 0)])
+@pytest.mark.parametrize(("most", "code"), [(0.0, int(COMPILED)), (1e9, 0)])
 def test_a_ratio_above_its_limit_is_exit_code_1(tmp_path, monkeypatch, most, code):
     """The limits are of the compiled loops."""
     monkeypatch.setattr(decision_time, "MOST", {2: (most, most)})

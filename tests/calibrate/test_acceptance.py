@@ -13,7 +13,7 @@ from evict_profile.calibrate.acceptance import (
     fit_isotonic,
     per_rank_acceptance,
 )
-from evict_profile.runtime.calibration import Calibration
+from evict_profile.runtime import Calibration
 from evict_profile.traces import Nodes
 from tests.traces.steps import make_nodes
 from tests.traces.synthetic import Plan, make_trace

@@ -19,7 +19,7 @@ from evict_profile.fit.export import make_table
 from evict_profile.records import replace
 from evict_profile.report.calibration_page import page
 from evict_profile.runtime import Truncator
-from evict_profile.runtime.conditional import ConditionalScorer
+from evict_profile.runtime.scoring import ConditionalScorer
 from evict_profile.table import CostTable
 from evict_profile.traces.schema import NEEDED
 from tests.command import evict

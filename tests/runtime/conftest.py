@@ -4,15 +4,15 @@ from importlib import import_module
 
 import pytest
 
-from evict_profile.runtime import scan
+from evict_profile.runtime import decision
 
 
 @pytest.fixture(scope="module", params=["_scan", "scan_numpy"])
 def loops(request):
-    """The loops that decide while a module's tests run."""
-    if request.param == "_scan" and not scan.COMPILED:
+    """The kernels that decide while a module's tests run."""
+    if request.param == "_scan" and not decision.COMPILED:
         pytest.skip("not compiled: no C compiler was at hand at install")
     with pytest.MonkeyPatch.context() as patch:
         own = import_module(f"evict_profile.runtime.{request.param}")
-        patch.setattr(scan, "loops", own)
+        patch.setattr(decision, "kernels", own)
         yield

@@ -4,18 +4,54 @@ Probabilities are multiples of powers of two and costs are whole numbers, so tha
 are exact in floating point and every tie is a real one.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
 
+from evict_profile.records import replace
 from evict_profile.runtime import Calibration, ConditionalAcceptance
-from evict_profile.runtime.decision import ALLOCATIONS, OBJECTIVES, Rule, Terms
+from evict_profile.runtime.decision import (
+    ALLOCATIONS,
+    OBJECTIVES,
+    Terms,
+    decide,
+    pools_of,
+    reachable_costs,
+)
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+class Rule(NamedTuple):
+    """What is maximised, and over which pools."""
+
+    objective: str = "ratio"
+    allocation: str = "batch"
+
+    def costs(self, cost_us, batch, nodes, ladder=None):
+        pools = pools_of(self.allocation, batch)
+        price = np.array(cost_us, float)
+        return reachable_costs(price, batch, nodes, pools, ladder)
+
+    def decide(self, path_prob, costs, terms, worth=None):
+        """Nodes are ranked by their worth, and equals by path probability."""
+        if self.objective == "ratio":
+            terms = replace(terms, rate=math.nan)
+        shown = np.ascontiguousarray(path_prob, np.float64)
+        pools = pools_of(self.allocation, len(shown))
+        if worth is None:
+            return decide(shown, costs, pools, terms)
+        return decide(worth, costs, pools, terms, shown)
+
+    def pools(self, batch):
+        return pools_of(self.allocation, batch)
+
 
 RULES = st.builds(Rule, st.sampled_from(OBJECTIVES), st.sampled_from(ALLOCATIONS))
 TERMS = st.builds(

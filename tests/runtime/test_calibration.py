@@ -1,8 +1,7 @@
-"""Calibration never falls with the score, and says the same on both paths."""
+"""Calibration never falls with the score."""
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,13 +12,8 @@ BENT = Calibration((0.0, 0.25, 0.5, 1.0), (0.0, 0.125, 0.125, 0.75))
 
 
 @given(st.lists(st.floats(0.0, 1.0, width=32), min_size=1, max_size=40))
-def test_both_paths_agree_and_never_rise(scores):
-    """Larger scores are never accepted less; numpy and torch give one answer."""
-    ordered = np.sort(np.array(scores))[None]
-    on_cpu = BENT.on_cpu(ordered)
-    on_device = BENT.on_device(torch.device("cpu"))(torch.from_numpy(ordered))
-    np.testing.assert_allclose(on_device.numpy(), on_cpu, atol=1e-12)
-    assert np.all(np.diff(on_cpu) >= 0.0)
+def test_larger_scores_are_never_accepted_less(scores):
+    assert np.all(np.diff(BENT.on_cpu(np.sort(np.array(scores))[None])) >= 0.0)
 
 
 def test_padding_earns_nothing():

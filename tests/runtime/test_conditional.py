@@ -1,7 +1,6 @@
 """Scored by links, a decision is the best over all ancestor-closed sets."""
 
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,20 +10,14 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import PlanError
 from evict_profile.records import replace
-from evict_profile.runtime import (
-    ConditionalAcceptance,
-    CostTable,
-    Truncator,
-    decision_cpu,
-    decision_gpu,
-    scan,
-)
-from evict_profile.runtime.conditional import ConditionalScorer
-from evict_profile.runtime.decision import Rule, Terms, reachable_costs
+from evict_profile.runtime import ConditionalAcceptance, CostTable, Truncator, decision
+from evict_profile.runtime.decision import Terms
+from evict_profile.runtime.scoring import ConditionalScorer
 from tests.runtime.forests import (
     LINKS,
     RULES,
     TERMS,
+    Rule,
     Tree,
     best_total,
     costs,
@@ -72,28 +65,18 @@ def test_equal_to_brute_force_in_any_order_of_nodes(forest, links, rule, terms, 
     ).reshape(batch, nodes)
     placed = np.array(orders, int).reshape(batch, nodes)
     shown = np.take_along_axis(path_prob, placed, axis=1)
-    sizes = reachable_costs(np.array(cost_us, float), batch, nodes, rule, None)
-    keep, _, k, claimed = decision_cpu.decide(
-        shown, sizes, rule, terms, ConditionalScorer(links).on_cpu(shown, parent)
-    )
+    scores = ConditionalScorer(links).on_cpu(shown, parent)
+    sizes = rule.costs(cost_us, batch, nodes)
+    keep, _, k, claimed = rule.decide(shown, sizes, terms, scores)
     assert batch + k * rule.pools(batch) == total
     assert Fraction(claimed) == claimed_best
     back = np.zeros_like(keep)
     np.put_along_axis(back, placed, keep, axis=1)
     for tree, row in zip(forest, back, strict=True):
         assert with_padding(tree, nodes).is_closed(row.tolist())
-    there = decision_gpu.decide(
-        torch.from_numpy(shown),
-        torch.from_numpy(sizes),
-        rule,
-        decision_gpu.on_its_device(terms, HERE),
-        partial(
-            ConditionalScorer(links).on_device(HERE, levels=6),
-            parent=torch.from_numpy(parent),
-        ),
-    )
-    assert there.keep.numpy().tolist() == keep.tolist()
-    assert float(there.claimed) == claimed
+    there = ConditionalScorer(links).on_device(HERE, levels=6)
+    in_tensors = there(torch.from_numpy(shown).double(), torch.from_numpy(parent))
+    np.testing.assert_array_equal(in_tensors.numpy(), scores)
 
 
 @st.composite
@@ -126,9 +109,7 @@ def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn):
     np.testing.assert_array_equal(in_tensors.numpy(), worth)
     for k in range(len(tree.parents) + 1):
         only_k = np.append(np.full(k, 1e9), 1e-3)
-        keep, _, kept, _ = decision_cpu.decide(
-            path_prob, only_k, Rule(), Terms(), worth
-        )
+        keep, _, kept, _ = Rule().decide(path_prob, only_k, Terms(), worth)
         assert kept == k
         assert tree.is_closed(keep[0].tolist())
 
@@ -173,7 +154,8 @@ def test_what_is_no_probability_is_refused_before_it_is_followed(bad):
     """By the scorer itself, and the loops end whatever they are given."""
     path_prob, parent = np.array([[0.5, bad]]), np.array([[-1, 0]])
     scorer = ConditionalScorer(TWO)
-    assert scan.loops.follow(path_prob, parent, scorer.curves, np.empty((1, 2)))
+    scores, shape = np.empty((1, 2)), (1, 2, len(scorer.curves) // 2)
+    decision.kernels.score_by_parent(path_prob, parent, scorer.curves, scores, *shape)
     with pytest.raises(PlanError, match="path_prob holds a value that is NaN"):
         scorer.on_cpu(path_prob, parent)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import Calibration, ConditionalAcceptance, Truncator
-from evict_profile.runtime.conditional import ConditionalScorer
+from evict_profile.runtime.scoring import ConditionalScorer
 
 EAGLE: dict[str, Any] = {"drafts": "topk", "acceptance": "target-only"}
 CURVES = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.8, 1.0), (0.0, 0.2, 0.3)))
@@ -71,20 +71,6 @@ def test_nothing_is_priced_and_nothing_is_learnt():
     assert plans[0].includes == () and math.isnan(plans[0].step_cost_us)
     with pytest.raises(PlanError, match=r"committed_tokens 4 is not within 1\.\.3"):
         truncator.observe(plans[0], 4)
-
-
-def test_a_captured_decision_keeps_the_same():
-    """In the buffers of a graph; parents are followed to the fixed depth."""
-    truncator = fixed(3)
-    captured = truncator.captured(1, 4, torch.device("cpu"), by_parent=True)
-    tree, parent = torch.tensor([[0.9, 0.8, 0.5, 0.4]]), torch.tensor([[-1, -1, 0, 1]])
-    ours = truncator.price(captured, 0)
-    captured.path_prob.copy_(tree)
-    captured.parent.copy_(parent)
-    captured.run()
-    theirs = truncator.plan(tree, 0, parent=parent)
-    assert ours.keep.tolist() == theirs.keep.tolist()
-    assert (int(ours.tokens), ours.includes) == (3, ())
 
 
 def test_a_tables_acceptance_ranks_if_a_table_is_given(workload_table):

@@ -4,91 +4,81 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.runtime.decision import Terms
-from evict_profile.runtime.history import Past
+from evict_profile.runtime.history import History
 
 
 def steady(past, steps, accepted, claimed):
     """A past of equal steps of one request at 100 us."""
     for _ in range(steps):
-        past.observe(1, accepted, claimed, 100.0, None)
+        past.add(1, accepted, claimed, 100.0, None)
     return past
 
 
 def test_without_a_past_there_is_only_this_step():
     """The terms are those of the plain ratio."""
-    assert Past().terms(4) == Terms()
+    terms = History(True).terms(4)
+    assert (terms.trust, terms.tokens, terms.us) == (1.0, 0.0, 0.0)
 
 
 @given(st.floats(0.0, 8.0), st.integers(1, 64))
 def test_steady_steps_weigh_as_their_memory(claimed, batch):
     """A half-life of two steps remembers about 2.4 past ones, in tokens and time."""
-    terms = steady(Past(), 400, claimed, claimed).terms(batch)
+    terms = steady(History(True), 400, claimed, claimed).terms(batch)
     assert terms.tokens == pytest.approx(2.414 * (1.0 + claimed) * batch, rel=1e-3)
     assert terms.us == pytest.approx(2.414 * 100.0, rel=1e-3)
 
 
 def test_a_batch_is_remembered_in_the_measure_of_the_next():
     """Tokens of 64 requests are those of one, 64 times."""
-    many, one = Past(), Past()
+    many, one = History(True), History(True)
     for _ in range(10):
-        many.observe(64, 128.0, 128.0, 100.0, None)
-        one.observe(1, 2.0, 2.0, 100.0, None)
+        many.add(64, 128.0, 128.0, 100.0, None)
+        one.add(1, 2.0, 2.0, 100.0, None)
     assert many.terms(1).tokens == pytest.approx(one.terms(1).tokens)
-
-
-def test_long_steps_weigh_by_their_length():
-    """Sums are remembered, not quotients, as in renewal reward."""
-    past = Past(memory_half_life_steps=100.0)
-    for _ in range(2000):
-        past.observe(1, 5.0, 5.0, 300.0, None)
-        past.observe(1, 0.0, 0.0, 100.0, None)
-    terms = past.terms(1)
-    assert terms.tokens / terms.us == pytest.approx(7.0 / 400.0, rel=0.01)
 
 
 @given(st.floats(0.2, 1.5))
 def test_trust_tends_to_accepted_over_claimed(share):
     """Whatever the drafter's bias."""
-    past = steady(Past(), 1000, 3.0 * share, 3.0)
+    past = steady(History(True), 1000, 3.0 * share, 3.0)
     assert past.trust == pytest.approx(share, abs=0.02)
 
 
 def test_trust_returns_when_nothing_is_claimed():
     """Steps that verify roots alone teach nothing, and doubt fades."""
-    past = steady(Past(), 500, 0.0, 3.0)
+    past = steady(History(True), 500, 0.0, 3.0)
     assert past.trust < 0.05
     assert steady(past, 500, 0.0, 0.0).trust > 0.5
 
 
 def test_time_beyond_the_price_belongs_to_the_next_step_too():
     """It is learnt from the clock, and kept where the clock is silent."""
-    past = Past()
+    past = History(True)
     for _ in range(100):
-        past.observe(1, 1.0, 1.0, 100.0, 150.0)
-    past.observe(1, 1.0, 1.0, 100.0, None)
-    assert past.unpriced_us == pytest.approx(50.0)
+        past.add(1, 1.0, 1.0, 100.0, 150.0)
+    past.add(1, 1.0, 1.0, 100.0, None)
+    assert past.overhead_us == pytest.approx(50.0)
     assert past.terms(1).us == pytest.approx(2.414 * 150.0 + 50.0, rel=1e-3)
 
 
 def test_one_slow_step_is_no_rule():
     """The first call compiles and allocates; a median forgets it after two others."""
-    past = Past()
+    past = History(True)
     for step_us in (1e7, 150.0, 150.0):
-        past.observe(1, 1.0, 1.0, 100.0, step_us)
-    assert past.unpriced_us == pytest.approx(50.0)
+        past.add(1, 1.0, 1.0, 100.0, step_us)
+    assert past.overhead_us == pytest.approx(50.0)
 
 
 def test_what_is_known_of_drafting_holds_until_the_clock_says_more():
     """And not beside it."""
-    past = Past(unpriced_us=70.0)
+    past = History(True, 70.0)
     assert past.terms(1).us == 70.0
-    past.observe(1, 1.0, 1.0, 100.0, 130.0)
-    assert past.unpriced_us == 30.0
+    past.add(1, 1.0, 1.0, 100.0, 130.0)
+    assert past.overhead_us == 30.0
 
 
 def test_a_step_faster_than_its_price_is_not_negative_time():
     """Costs stay above zero."""
-    past = Past()
-    past.observe(1, 1.0, 1.0, 100.0, 20.0)
-    assert past.unpriced_us == 0.0
+    past = History(True)
+    past.add(1, 1.0, 1.0, 100.0, 20.0)
+    assert past.overhead_us == 0.0

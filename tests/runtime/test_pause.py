@@ -15,7 +15,7 @@ from evict_profile.runtime import (
     Drafting,
     Truncator,
 )
-from evict_profile.runtime.history import MAX_PAUSE_STEPS, Pause
+from evict_profile.runtime.history import MAX_BACKOFF_STEPS, DraftBackoff
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 PLAIN_US = 100.0
@@ -25,7 +25,7 @@ SURE, HOPELESS = np.ones((1, 1, 4)), np.full((1, 1, 4), 1e-6)
 def steps(pause, tokens_each, us):
     """Whether each step skips, when drafting always promises so much for its time."""
     while True:
-        skipped = pause.skips(PLAIN_US)
+        skipped = pause.should_skip(PLAIN_US)
         if skipped:
             pause.observe(1.0, PLAIN_US, drafted=False)
         else:
@@ -35,7 +35,7 @@ def steps(pause, tokens_each, us):
 
 def test_the_first_step_drafts():
     """Nothing is known yet."""
-    assert not Pause().skips(PLAIN_US)
+    assert not DraftBackoff().should_skip(PLAIN_US)
 
 
 @given(st.floats(1.001, 10.0))
@@ -43,36 +43,36 @@ def test_what_pays_never_pauses(gain):
     """However little more than plain decoding it brings."""
     tokens_each = 2.0
     us = tokens_each * PLAIN_US / gain
-    assert not any(islice(steps(Pause(), tokens_each, us), 200))
+    assert not any(islice(steps(DraftBackoff(), tokens_each, us), 200))
 
 
 def test_what_loses_pauses_for_longer_and_longer():
     """After 1, 2, 4, .. and at last every 32 skipped steps it is looked at again."""
-    skips = list(islice(steps(Pause(), 1.5, 2.0 * PLAIN_US), 200))
+    skips = list(islice(steps(DraftBackoff(), 1.5, 2.0 * PLAIN_US), 200))
     lengths = [len(run) for run in "".join("-d"[not s] for s in skips).split("d")]
     assert lengths[:8] == [0, 1, 2, 4, 8, 16, 32, 32]
-    assert max(lengths) == MAX_PAUSE_STEPS
+    assert max(lengths) == MAX_BACKOFF_STEPS
 
 
 def test_one_good_look_after_a_long_pause_ends_it():
     """What was known has faded, and pauses start short again."""
-    pause = Pause()
+    pause = DraftBackoff()
     for _ in islice(steps(pause, 1.0, 2.0 * PLAIN_US), 200):
         pass
-    while pause.skips(PLAIN_US):
+    while pause.should_skip(PLAIN_US):
         pause.observe(1.0, PLAIN_US, drafted=False)
     pause.observe(3.0, 2.0 * PLAIN_US, drafted=True)
-    assert not pause.skips(PLAIN_US)
-    assert pause.patience == 1
+    assert not pause.should_skip(PLAIN_US)
+    assert pause.backoff_steps == 1
 
 
 def test_one_bad_step_among_good_ones_does_not_pause():
     """Half of what is known fades in eight steps, and not in one."""
-    pause = Pause()
+    pause = DraftBackoff()
     for _ in range(50):
         pause.observe(3.0, 2.0 * PLAIN_US, drafted=True)
     pause.observe(1.0, 2.0 * PLAIN_US, drafted=True)
-    assert not pause.skips(PLAIN_US)
+    assert not pause.should_skip(PLAIN_US)
 
 
 @pytest.fixture
@@ -121,5 +121,5 @@ def test_a_truncator_drafts_again_when_text_turns_easy(truncator):
         drafts(truncator, HOPELESS)
     asked = [drafts(truncator, SURE) for _ in range(80)]
     first = asked.index(True)
-    assert first <= MAX_PAUSE_STEPS
+    assert first <= MAX_BACKOFF_STEPS
     assert all(asked[first:])

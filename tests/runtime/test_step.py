@@ -1,6 +1,7 @@
 """A step scores each node once, and decides as if it had scored all of them anew."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,16 +19,16 @@ from evict_profile.runtime import (
     CostTable,
     Truncator,
 )
-from evict_profile.runtime.calibration import Scoring
-from evict_profile.runtime.decision import ALLOCATIONS, Rule, Terms, reachable_costs
-from evict_profile.runtime.prices import NOTHING_BESIDE, Costs
-from evict_profile.runtime.step import Basis, DecodingStep
+from evict_profile.runtime.decision import ALLOCATIONS, Terms
+from evict_profile.runtime.prices import Costs, Overhead
+from evict_profile.runtime.truncator import DecodingStep
 from tests.factories import ACCEPTANCE
 from tests.runtime.forests import (
     CALIBRATIONS,
     LINKS,
     SHARES,
     TERMS,
+    Rule,
     Tree,
     best_total,
     costs,
@@ -43,20 +44,20 @@ Level = tuple[np.ndarray, np.ndarray | None]
 
 
 class Given(NamedTuple):
-    """Prices and a past that a test has chosen, in place of a table's."""
+    """Prices and a history that a test has chosen, in place of a table's."""
 
     us: np.ndarray
     terms_given: Terms
     clock: tuple[float, ...] = (0.0,)
 
     def at(self, batch, nodes, context):
-        return Costs(self.us, (), context)
+        return Costs(self.us, ())
 
     def clock_us(self, batch):
         return np.array(self.clock)
 
-    def beside(self, batch, levels):
-        return NOTHING_BESIDE
+    def overhead(self, batch, levels):
+        return Overhead()
 
     @property
     def includes(self):
@@ -66,16 +67,16 @@ class Given(NamedTuple):
         return self.terms_given
 
 
-def begin(
-    given,
-    batch=1,
-    rule=Rule(),  # noqa: B008
-    calibration=None,
-    nodes=None,
-):
-    own: Any = given
-    basis = Basis(rule, own, Scoring(calibration, None), own, None)
-    return DecodingStep(basis, batch, 64.0, nodes)
+def begin(given, batch=1, allocation="batch", calibration=None, nodes=None):
+    truncator = SimpleNamespace(
+        _allocation=allocation,
+        _prices=given,
+        _history=given,
+        _calibration=calibration,
+        _depth=None,
+        _table=None,
+    )
+    return DecodingStep(truncator, batch, 64.0, nodes)
 
 
 @st.composite
@@ -142,8 +143,9 @@ def test_a_plan_is_the_best_of_all_closed_sets(
     rule = Rule("ratio", allocation)
     total, claimed = best_total(worth, cost_us, rule, terms)
     nodes = len(forest[0].parents)
-    sizes = reachable_costs(np.array(cost_us, float), batch, nodes, rule, None)
-    step = begin(Given(sizes, terms), batch, rule, calibration)
+    sizes = rule.costs(cost_us, batch, nodes)
+    ratio = replace(terms, rate=np.nan)
+    step = begin(Given(sizes, ratio), batch, allocation, calibration)
     for level in drafted:
         step.extend(*level)
     plan = step.plan()
@@ -178,8 +180,9 @@ def test_of_more_nodes_than_a_request_can_verify_its_best_compete(
     for total, claimed in sums.items():
         benefit = batch + Fraction(terms.trust) * claimed
         scores[total] = score(benefit, cost_us[batch + total], Rule(), terms)
-    sizes = reachable_costs(np.array(cost_us, float), batch, most, Rule(), None)
-    step = begin(Given(sizes, terms), batch, calibration=calibration, nodes=most)
+    ratio = replace(terms, rate=np.nan)
+    given = Given(Rule().costs(cost_us, batch, most), ratio)
+    step = begin(given, batch, calibration=calibration, nodes=most)
     for level in drafted:
         step.extend(*level)
     plan = step.plan()

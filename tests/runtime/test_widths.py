@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime import decision_cpu, decision_gpu, select_widths
-from evict_profile.runtime.decision import Rule, Terms, reachable_costs
+from evict_profile.runtime import select_widths
+from evict_profile.runtime.decision import Terms
 from tests.runtime.forests import (
     RULES,
     TERMS,
+    Rule,
     best_total,
     claimed_by,
     costs,
@@ -35,15 +36,14 @@ def test_equal_to_brute_force(forest, rule, terms, ladder, data):
     """The total is the smallest optimum; what is kept is closed and worth as much."""
     cost_us = data.draw(costs(forest))
     path_prob = padded(forest)
-    price = np.array(cost_us, dtype=np.float64)
     try:
         total, worth = best_total(forest, cost_us, rule, terms, ladder)
     except ValueError:
         with pytest.raises(PlanError, match="at the least"):
-            reachable_costs(price, *path_prob.shape, rule, ladder)
+            rule.costs(cost_us, *path_prob.shape, ladder)
         return
-    sizes = reachable_costs(price, *path_prob.shape, rule, ladder)
-    keep, _, k, claimed = decision_cpu.decide(path_prob.numpy(), sizes, rule, terms)
+    sizes = rule.costs(cost_us, *path_prob.shape, ladder)
+    keep, _, k, claimed = rule.decide(path_prob, sizes, terms)
     assert len(forest) + k * rule.pools(len(forest)) == total
     assert len(forest) + keep.sum() == total
     assert claimed_by(forest, keep) == worth == Fraction(claimed)
@@ -70,30 +70,6 @@ def test_select_widths_is_that_optimum(forest, rule, rate, ladder, data):
     assert int(widths.sum()) == total
 
 
-@settings(max_examples=50, deadline=None)
-@given(forests(), RULES, TERMS, st.data())
-def test_tensor_operations_decide_as_numpy_does(forest, rule, terms, data):
-    """The path that a CUDA graph captures keeps the same nodes for the same worth."""
-    path_prob = padded(forest)
-    price = np.array(data.draw(costs(forest)), dtype=np.float64)
-    sizes = reachable_costs(price, *path_prob.shape, rule, None)
-    keep, _, k, claimed = decision_cpu.decide(path_prob.numpy(), sizes, rule, terms)
-    there = on_device_decision(path_prob, sizes, rule, terms)
-    assert torch.equal(there.keep, torch.from_numpy(keep))
-    assert torch.equal(there.widths, 1 + there.keep.sum(dim=1))
-    assert float(there.claimed) == claimed
-    assert float(there.step_cost_us) == sizes[k]
-    assert int(there.tokens) == len(forest) + k * rule.pools(len(forest))
-    assert not there.refused
-
-
-def on_device_decision(path_prob, sizes, rule, terms):
-    """The tensor operations' decision, on the CPU."""
-    terms_there = decision_gpu.on_its_device(terms, path_prob.device)
-    price = torch.as_tensor(sizes)
-    return decision_gpu.decide(path_prob, price, rule, terms_there)
-
-
 @given(st.permutations(range(12)), st.integers(0, 2**16))
 def test_the_order_of_nodes_does_not_matter(order, seed):
     """Without ties, permuted nodes give the same widths."""
@@ -111,8 +87,7 @@ def test_a_chain_of_ones_keeps_parents_first(allocation):
     cost_us = np.full(2 * 1025 + 1, 100.0)
     cost_us[601:] = 1e6
     rule = Rule("ratio", allocation)
-    sizes = reachable_costs(cost_us, 2, 1024, rule, None)
-    keep, _, _, _ = decision_cpu.decide(path_prob.numpy(), sizes, rule, Terms())
+    keep, *_ = rule.decide(path_prob, rule.costs(cost_us, 2, 1024), Terms())
     assert keep.sum() == 598
     for row in keep:
         assert not np.any(np.diff(row.astype(int)) > 0)
@@ -121,32 +96,22 @@ def test_a_chain_of_ones_keeps_parents_first(allocation):
 @pytest.mark.parametrize("allocation", ["batch", "uniform"])
 @pytest.mark.parametrize("objective", ["ratio", "rate"])
 def test_a_batch_of_256_trees_of_1024_nodes(objective, allocation):
-    """The largest batch: both paths agree, and no width beats the chosen one."""
     generator = torch.Generator().manual_seed(3)
     path_prob = torch.rand(256, 1024, generator=generator, dtype=torch.float64) ** 8
     tokens = np.arange(256 * 1025 + 1)
     cost_us = 4000.0 + 3.0 * np.minimum(tokens, 20_000) + 0.5 * tokens
     rule, terms = Rule(objective, allocation), Terms(rate=0.1)
-    sizes = reachable_costs(cost_us, 256, 1024, rule, None)
-    keep, _, k, claimed = decision_cpu.decide(path_prob.numpy(), sizes, rule, terms)
-    there = on_device_decision(path_prob, sizes, rule, terms)
-    assert abs(int(there.keep.sum()) - int(keep.sum())) <= 256
-    assert float(there.claimed) == pytest.approx(claimed, rel=1e-9)
+    sizes = rule.costs(cost_us, 256, 1024)
+    keep, _, k, claimed = rule.decide(path_prob, sizes, terms)
     assert 0 < k < len(sizes) - 1
     np.testing.assert_allclose(claimed, path_prob.numpy()[keep].sum())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1, float("inf")])
 def test_what_is_no_probability_is_refused(bad):
-    """On the CPU with a sentence; in tensor operations with a flag, keeping all."""
     path_prob = torch.tensor([[0.5, bad, 0.1], [0.2, 0.2, 0.0]])
     with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
         select_widths(path_prob, np.arange(1.0, 10.0))
-    sizes = torch.arange(2.0, 9.0, dtype=torch.float64)
-    made = on_device_decision(path_prob, sizes, Rule(), Terms())
-    assert bool(made.refused)
-    assert made.widths.tolist() == [4, 4]
-    assert float(made.step_cost_us) == 8.0
 
 
 def test_no_nodes_verify_the_roots():

@@ -24,7 +24,7 @@ from evict_profile.integrations.sglang.ladder import fixed_ladder, ladder_of
 from evict_profile.integrations.sglang.metrics import DriftWatch, Metrics, VerifyTimer
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted, HostTrees, cut
-from evict_profile.runtime.conditional import ConditionalScorer
+from evict_profile.runtime.scoring import ConditionalScorer
 
 if TYPE_CHECKING:
     from evict_profile.integrations.sglang.observer import Observer

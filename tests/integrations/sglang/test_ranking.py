@@ -12,7 +12,7 @@ from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted, cut
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, Plan, Truncator
-from evict_profile.runtime.conditional import ConditionalScorer
+from evict_profile.runtime.scoring import ConditionalScorer
 from tests.integrations.sglang.drafter import drafting
 from tests.integrations.sglang.server import STEPS, WIDTH, Batch, start
 

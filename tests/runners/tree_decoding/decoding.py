@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 
 from evict_profile.replay.policies import Fixed
-from evict_profile.runtime.calibration import Scoring
-from evict_profile.runtime.levels import GrowingTrees
+from evict_profile.runtime.scoring import GrowingTrees
 from examples.small_world.target import Target
 from runners.tree_decoding.accept import make_sampler
 from runners.tree_decoding.checkpoint import Checkpoint, load_stack
@@ -105,7 +104,7 @@ class Erratic:
         self.rng = np.random.default_rng(seed)
 
     def begin(self, batch, context, nodes):
-        self.trees = GrowingTrees(batch, Scoring(None, None))
+        self.trees = GrowingTrees(batch)
         self.extend, self.nodes = self.trees.grow, nodes
         return self
 

@@ -1,0 +1,310 @@
+"""Scores of nodes: how likely each is accepted, by path probability or by its parent.
+
+A drafter's path probabilities rank nodes well and price them badly. A curve that never
+falls keeps the ranking and mends the benefit. Conditional acceptance ranks better: a
+drafter's best guess is right in another share than its third, at the same probability
+given the parent. So each rank has a curve, and a node's score is the product of their
+values along its path. A factor is 1 at most, and in floating point such a product never
+rises either. So the best nodes are closed under ancestors, whatever the curves.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec import Struct
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from evict_profile.errors import PlanError
+from evict_profile.runtime import decision
+from evict_profile.runtime.scan_numpy import LARGEST_PROBABILITY, TINY
+from evict_profile.stats import Floats, Ints
+from evict_profile.table import Acceptance, ConditionalAcceptance
+from evict_profile.table.workload import check_curve, check_per_rank
+
+Row = tuple[float, ...]
+INITIAL_NODES = 128
+"""Nodes of a tree that are laid out at first; larger trees are given more."""
+
+
+class ConditionalScorer:
+    """Scores nodes by curves of conditional acceptance.
+
+    Attributes:
+        curves: float64 [1 + 2 ranks, scores]: the scores, then acceptance there by
+            rank, the last of which serves all beyond it, then the slopes to the next.
+    """
+
+    def __init__(self, measured: ConditionalAcceptance) -> None:
+        x, y = np.array(measured.scores), np.array(measured.acceptances)
+        slopes = np.diff(y) / np.diff(x)
+        self.curves: Floats = np.vstack((x, y, np.pad(slopes, ((0, 0), (0, 1)))))
+
+    def on_cpu(self, path_prob: NDArray[Any], parent: NDArray[Any]) -> Floats:
+        """Acceptance of each node, float64 [B, N].
+
+        Args:
+            path_prob: floats [B, N], parents before children wherever the two tie.
+            parent: whole numbers [B, N], each node's parent in its row, -1 for the
+                root, anything for padding.
+
+        Raises:
+            PlanError: a probability is NaN or outside [0, 1], or a node that is no
+                padding has a parent outside its row.
+        """
+        shown = np.ascontiguousarray(path_prob, np.float64)
+        require_probabilities(shown)
+        scores, above = np.empty(shown.shape), np.ascontiguousarray(parent, np.int64)
+        shape = (*shown.shape, len(self.curves) // 2)
+        score_by_parent = decision.kernels.score_by_parent
+        if not score_by_parent(shown, above, self.curves, scores, *shape):
+            raise PlanError(
+                f"parent holds a node outside 0..{parent.shape[1] - 1}; give the index "
+                "of each node's parent in its row, and -1 under the root"
+            )
+        return scores
+
+    def on_device(
+        self, device: torch.device, levels: int
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """The same in tensor operations of fixed shapes, for trees of so many levels.
+
+        Deeper nodes score 0, and a parent outside its row is taken for its last node:
+        neither can be refused without a sync.
+        """
+        curves = torch.from_numpy(self.curves).to(device)
+        knots, ranks = curves[0], len(curves) // 2
+
+        def scores_of(path_prob: Tensor, parent: Tensor) -> Tensor:
+            nodes = path_prob.shape[1]
+            above = torch.where(parent < 0, nodes, parent.clamp(max=nodes - 1)).long()
+            own = path_prob.double()
+            share = own / _with_root(own).gather(1, above).clamp(min=TINY)
+            share = share.clamp(max=1.0).contiguous()
+            row = 1 + _ranks_on_device(path_prob, above).clamp(max=ranks - 1)
+            part = torch.searchsorted(knots, share, right=True) - 1
+            rise = curves[ranks + row, part] * (share - knots[part])
+            factor = (curves[row, part] + rise).clamp(max=1.0)
+            scores = torch.zeros_like(own)
+            for _ in range(levels):
+                scores = factor * _with_root(scores).gather(1, above)
+            return scores
+
+        return scores_of
+
+
+def _ranks_on_device(path_prob: Tensor, above: Tensor) -> Tensor:
+    best = torch.argsort(path_prob, dim=1, descending=True, stable=True)
+    family, again = torch.sort(above.gather(1, best), dim=1, stable=True)
+    order = best.gather(1, again)
+    place = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    begins = torch.ones_like(family, dtype=torch.bool)
+    begins[:, 1:] = family[:, 1:] != family[:, :-1]
+    first = torch.where(begins, place, 0).cummax(dim=1).values
+    return torch.empty_like(order).scatter_(1, order, place - first)
+
+
+def _with_root(values: Tensor) -> Tensor:
+    """The root's 1 behind each row: [B, N + 1]."""
+    return torch.nn.functional.pad(values, (0, 1), value=1.0)
+
+
+IDENTITY = ConditionalScorer(ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0),))).curves
+"""A drafter whose probabilities are taken as they are."""
+
+
+class Calibration(Struct, frozen=True, dict=True):
+    """Acceptance at some scores, linear between them.
+
+    Attributes:
+        scores: path probabilities, increasing from 0 to 1.
+        acceptances: share accepted at each, non-decreasing, 0 at score 0, so that
+            padding earns nothing.
+        per_rank: mean probability that a node's child of rank r is accepted where
+            the node is; what `DecodingStep.deeper` expects of a level not yet drafted.
+        conditional: acceptance given the parent, which takes the place of the curve
+            wherever the parents of nodes are known; None where not measured.
+
+    Raises:
+        PlanError: scores, acceptances or probabilities that are not so.
+    """
+
+    scores: Row
+    acceptances: Row
+    per_rank: Row = ()
+    conditional: ConditionalAcceptance | None = None
+
+    @classmethod
+    def of(cls, measured: Acceptance) -> "Calibration":
+        """The calibration that a table holds."""
+        return cls(
+            measured.scores,
+            measured.acceptances[0],
+            measured.per_rank,
+            measured.conditional,
+        )
+
+    @classmethod
+    def by(cls, conditional: ConditionalAcceptance | None) -> "Calibration | None":
+        """Conditional acceptance alone; None of it is no calibration."""
+        if conditional is None:
+            return None
+        return cls((0.0, 1.0), (0.0, 1.0), conditional=conditional)
+
+    def __post_init__(self) -> None:
+        try:
+            check_curve("calibration", self.scores, self.acceptances)
+            check_per_rank("per_rank", self.per_rank)
+        except ValueError as error:
+            raise PlanError(str(error)) from error
+        given = self.conditional
+        if given is not None and not isinstance(given, ConditionalAcceptance):
+            raise PlanError(
+                f"conditional {given!r} is none; give ConditionalAcceptance"
+            )
+
+    @cached_property
+    def by_parent(self) -> ConditionalScorer | None:
+        """What scores nodes by their parents; None where that was not measured."""
+        return ConditionalScorer(self.conditional) if self.conditional else None
+
+    @cached_property
+    def rank_chances(self) -> Floats:
+        """`per_rank`, float64 [ranks]."""
+        return np.array(self.per_rank)
+
+    def on_cpu(
+        self, path_prob: NDArray[Any], parent: NDArray[Any] | None = None
+    ) -> Floats:
+        """Acceptance of each node, float64, shaped as given; by parents if known."""
+        if self.by_parent and parent is not None:
+            return self.by_parent.on_cpu(path_prob, parent)
+        require_probabilities(path_prob)
+        return self.along_path(path_prob)
+
+    def along_path(self, path_prob: NDArray[Any]) -> Floats:
+        """Acceptance at path probabilities, by the curve."""
+        found: Floats = np.interp(path_prob, *self._knots)
+        return found
+
+    @cached_property
+    def _knots(self) -> tuple[Floats, Floats]:
+        return np.array(self.scores), np.array(self.acceptances)
+
+
+class GrowingTrees:
+    """The trees of a batch, roots left out, scored level by level as they are drafted.
+
+    Attributes:
+        levels: drafted so far.
+        nodes: of each request, padding among them; level by level, families in the
+            order in which they came, siblings by rank.
+    """
+
+    def __init__(self, batch: int, calibration: Calibration | None = None) -> None:
+        """Trees that are roots alone; None takes the drafter at its word."""
+        self.levels = self.nodes = self._last_level = 0
+        self._batch, self._along_path = batch, None
+        self._curves = IDENTITY
+        if calibration and calibration.by_parent:
+            self._curves = calibration.by_parent.curves
+        elif calibration:
+            self._along_path = calibration.along_path
+        # The product of chances along each node's path, and last its score.
+        count = 2 if self._along_path else 1
+        self._trees = [np.empty((batch, INITIAL_NODES)) for _ in range(count)]
+
+    def grow(self, prob: ArrayLike, parent: ArrayLike | None) -> None:
+        """Add a level; see `DecodingStep.extend`."""
+        shares = self._shares_of(prob)
+        families, children = shares.shape[1:]
+        is_root = not self.levels and parent is None and families == 1
+        places = None if is_root else self._places_of(parent, families)
+        begin, end = self.nodes, self.nodes + families * children
+        if end > self._trees[0].shape[1]:
+            self._trees = [_widened(trees, end) for trees in self._trees]
+        trees, curves = self._trees[0], self._curves
+        wrong = decision.kernels.score_level(
+            trees, self._last_level, begin, shares, places, curves,
+            *trees.shape, families, children, len(curves) // 2,
+        )  # fmt: skip
+        if wrong == "parent":
+            raise self._no_parents(np.asarray(parent), families)
+        if wrong:
+            raise decision.no_probability("prob")
+        if self._along_path:
+            self._trees[1][:, begin:end] = self._along_path(trees[:, begin:end])
+        self._last_level, self.nodes = begin, end
+        self.levels += 1
+
+    @property
+    def worth(self) -> Floats:
+        """Acceptance of each node, float64 [B, nodes]."""
+        return self._trees[-1][:, : self.nodes]
+
+    @property
+    def last_level(self) -> Floats:
+        """`worth` of the last level alone."""
+        return self._trees[-1][:, self._last_level : self.nodes]
+
+    def with_expected_level(self, per_rank: Floats) -> Floats:
+        """`worth` without and with the level that may follow, [2, B, places].
+
+        The best nodes of the last level, as many as there are ranks (as EAGLE-2 and -3
+        draft), are expected to have children of their score times `per_rank`.
+        """
+        trees, ranks = self._trees[-1], len(per_rank)
+        begin, end = self._last_level, self.nodes
+        parents = min(end - begin, ranks)
+        expected = np.empty((2, self._batch, end + parents * ranks))
+        decision.kernels.expect_level(
+            trees, begin, end, per_rank, expected, *trees.shape, parents, ranks
+        )
+        return expected
+
+    def _shares_of(self, prob: ArrayLike) -> Floats:
+        try:
+            found = np.asarray(prob)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise PlanError(f"prob cannot be read on the host: {error}") from error
+        if found.ndim != 3 or len(found) != self._batch or found.dtype.kind != "f":
+            raise PlanError(
+                f"prob is {found.dtype} {list(found.shape)}; give floats "
+                f"[{self._batch}, parents, children], each given its parent"
+            )
+        return np.ascontiguousarray(found, np.float64)
+
+    def _places_of(self, parent: ArrayLike | None, families: int) -> Ints:
+        found = np.asarray(parent)
+        places = found.shape == (self._batch, families) and found.dtype.kind in "iu"
+        if not (self.levels and places):
+            raise self._no_parents(found, families)
+        return np.ascontiguousarray(found, np.int64)
+
+    def _no_parents(self, found: NDArray[Any], families: int) -> PlanError:
+        return PlanError(
+            f"parent is {found.dtype} {list(found.shape)} for "
+            f"{[self._batch, families]} families; give the place of each family's "
+            "parent in the level before, and None at the first level, whose one family "
+            "is the root's"
+        )
+
+
+def _widened(trees: Floats, nodes: int) -> Floats:
+    """The same with room for twice so many nodes."""
+    wider = np.empty((len(trees), 2 * nodes))
+    wider[:, : trees.shape[1]] = trees
+    return wider
+
+
+def require_probabilities(path_prob: NDArray[Any]) -> None:
+    """Refuse NaN and values outside [0, 1]."""
+    if path_prob.size:
+        # The index of the largest, which NaN is, costs a third of the largest.
+        largest = path_prob.item(path_prob.argmax())
+        smallest = path_prob.item(path_prob.argmin())
+        if not (largest <= LARGEST_PROBABILITY and smallest >= 0.0):
+            raise decision.no_probability("path_prob")
