@@ -184,6 +184,8 @@ def test_a_killed_sweep_and_a_killed_command_are_continued(tmp_path):
     assert "1 pairs: 1 published" in said, said
     after = parts_of(tmp_path)
     assert before.items() <= between.items() <= after.items()
+    first, last = ({p for p in each if "1-of-2" in str(p)} for each in (between, after))
+    assert first < last, "the sweep went on without its fleet"
     line = (tmp_path / "fleet/commands.txt").read_text().splitlines()[0]
     words = shlex.split(line)[:-1]
     words[:2] = ["env", "PYTHONPATH=" + str(Path(__file__).parents[2])]

@@ -25,13 +25,13 @@ def small_grid():
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """A good kernel, a slow one, a type without products, and another sharding."""
+    """A good kernel, a slow one, a type without products, and other shardings."""
     root = write_wheel(tmp_path_factory.mktemp("mixed") / "wheel")
     slow = [
         row | {"kernel_source": "slow", "us": 9.0 * row["us"]} for row in moe_rows()
     ]
     odd = moe_rows(moe_dtype="fp8", kernel_source="odd", moe_tp_size=1)
-    cut = moe_rows(moe_tp_size=2)
+    cut = moe_rows(moe_tp_size=2) + moe_rows(moe_ep_size=2)
     write_rows(root, "moe", moe_rows() + slow + odd + cut)
     write_rows(root, "attention", attention_rows())
     return root
@@ -40,10 +40,10 @@ def mixed(tmp_path_factory):
 def test_a_model_is_priced_on_as_few_gpus_as_hold_it(mixed):
     chosen = list(newest_pairs(open_source(mixed)))
     assert {model.name for model, _ in chosen} == {"qwen3-30b-a3b"}
-    assert {(pair.kernel, pair.tp) for _, pair in chosen} == {
-        ("fused_moe", 1),
-        ("slow", 1),
-        ("odd", 1),
+    assert {(pair.kernel, pair.tp, pair.ep) for _, pair in chosen} == {
+        ("fused_moe", 1, 1),
+        ("slow", 1, 1),
+        ("odd", 1, 1),
     }
 
 
