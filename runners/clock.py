@@ -20,7 +20,7 @@ import torch.nn.functional as F  # noqa: N812
 from runners.session import Clock, Reading, Run
 
 if TYPE_CHECKING:
-    from runners.torch_moe.shape import Noise
+    from runners.torch_moe.shape import RandomWeights
 
 COPY_BYTES = {"cpu": 1 << 28, "cuda": 1 << 30}
 COPIES = 9
@@ -129,7 +129,7 @@ class CudaClock:
         return Reading(start.elapsed_time(end) * 1e3, wall_us() - wall, math.nan)
 
 
-def pick_clock(device: torch.device, noise: "Noise") -> Clock:
+def pick_clock(device: torch.device, noise: "RandomWeights") -> Clock:
     """The clock of weights that are streamed from memory."""
     if device.type == "cuda":
         return CudaClock(device)
@@ -137,7 +137,7 @@ def pick_clock(device: torch.device, noise: "Noise") -> Clock:
     return ReferenceClock(name, cpu_now, weight_stream(noise))
 
 
-def weight_stream(noise: "Noise") -> Run:
+def weight_stream(noise: "RandomWeights") -> Run:
     """A reference that reads twice the last-level cache of weights through a product.
 
     So it leaves every sample a cold cache as well.

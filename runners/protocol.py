@@ -87,7 +87,7 @@ def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:
     Whatever else prints in this process goes to stderr: a library's banner on
     stdout would otherwise break the protocol.
     """
-    _die_with_parent()
+    die_with_parent()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for line in sys.stdin:
@@ -98,7 +98,7 @@ def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:
         answers.flush()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """End with the toolkit, whatever ended it: else a request goes on for nobody."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

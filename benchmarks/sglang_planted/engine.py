@@ -7,11 +7,9 @@ runner `sglang_verify` measures with, so that a table of it prices this very eng
 only what a server needs besides is added.
 """
 
-import ctypes
 import hashlib
 import json
 import random
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from runners.protocol import PR_SET_PDEATHSIG
+from runners.protocol import die_with_parent
 
 WARM_UP_TOKENS = 64
 """Enough for every kernel to be compiled, and for the plug-in to say how it does."""
@@ -61,8 +59,7 @@ def main(arguments: Sequence[str]) -> None:
     """Start the engine, decode, and write what came of it."""
     import sglang
 
-    if sys.platform == "linux":  # an engine that nobody waits for would keep its GPU
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()  # an engine that nobody waits for would keep its GPU
     plan, result = map(Path, arguments)
     start = Start(**json.loads(plan.read_text(encoding="utf-8")))
     asked, begun = prompts(start), time.monotonic()

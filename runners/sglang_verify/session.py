@@ -35,7 +35,7 @@ from runners.sglang_verify.verification import (
     chains,
     random_trees,
 )
-from runners.torch_moe.shape import Noise
+from runners.torch_moe.shape import RandomWeights
 from runners.trees import force_unions, row_counts, unions
 
 
@@ -52,7 +52,7 @@ class Session(MeasureSession):
         prepare_process(self.device)
         check_layers(model, options["layers"])
         self.model = model
-        noise = Noise(self.device, torch.bfloat16, options["seed"])
+        noise = RandomWeights(self.device, torch.bfloat16, options["seed"])
         self.clock = pick_clock(self.device, noise)
         self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
         self.router = RouteBuffers()

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from runners.torch_moe.shape import Noise, StackShape
+from runners.torch_moe.shape import RandomWeights, StackShape
 
 Angles = tuple[Tensor, Tensor]
 ROTARY_BASE = 10_000.0
@@ -88,7 +88,7 @@ class Cache:
     """
 
     def __init__(
-        self, sizes: list[tuple[int, int]], slots: tuple[int, int], noise: Noise
+        self, sizes: list[tuple[int, int]], slots: tuple[int, int], noise: RandomWeights
     ):
         batch, room = slots
         self.tensors = [noise.weight(batch, h, room, d) for h, d in sizes]
@@ -112,7 +112,11 @@ class Attention:
     """Grouped-query attention."""
 
     def __init__(
-        self, shape: StackShape, slots: tuple[int, int], window: int, noise: Noise
+        self,
+        shape: StackShape,
+        slots: tuple[int, int],
+        window: int,
+        noise: RandomWeights,
     ):
         a, hidden = shape.attention, shape.hidden
         self.spec, self.window = a, window
@@ -131,7 +135,7 @@ class Attention:
             q, k = F.rms_norm(q, q.shape[-1:]), F.rms_norm(k, k.shape[-1:])
         q, k = rotate(q, meta.angles), rotate(k, meta.angles)
         keys, values = self.cache.extend(meta, self.window, k, v)
-        out = attend(q, keys, values, meta)
+        out = attend(q, keys, values, mask_of(keys, meta), meta.width)
         return F.linear(out, self.out)
 
     def inputs(self, meta: AttnMetadata) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,7 +157,11 @@ class LatentAttention(Attention):
     """
 
     def __init__(
-        self, shape: StackShape, slots: tuple[int, int], window: int, noise: Noise
+        self,
+        shape: StackShape,
+        slots: tuple[int, int],
+        window: int,
+        noise: RandomWeights,
     ):
         a, hidden = shape.attention, shape.hidden
         self.spec, self.window = a, window
@@ -181,7 +189,7 @@ class LatentAttention(Attention):
         (keys,) = self.cache.extend(meta, self.window, fresh)
         values = keys[..., : a.kv_lora_rank]
         scale = (a.head_dim + a.qk_rope_dim) ** -0.5
-        mixed = attend(q, keys, values, meta, scale)
+        mixed = attend(q, keys, values, mask_of(keys, meta), meta.width, scale)
         mixed = mixed.view(len(x), a.num_heads, -1)
         values_out = torch.einsum("thc,hcd->thd", mixed, self.absorb_value)
         return F.linear(values_out.flatten(1), self.out)
@@ -195,26 +203,27 @@ def attend(
     q: Tensor,
     keys: Tensor,
     values: Tensor,
-    meta: AttnMetadata,
+    mask: Tensor,
+    width: int,
     scale: float | None = None,
 ) -> Tensor:
-    """Masked attention of q [T, heads, dim] over cached keys and values: [T, -1].
+    """Masked attention of q [batch * width, heads, dim] over cached keys and values.
 
     Query heads that share a key head are folded into the rows of one attention, so
     that the cache is read once, by whichever fused kernel the device has.
     """
-    query, mask = fold(q, keys.shape[1], meta), mask_of(keys, meta)
+    query = fold(q, keys.shape[1], width)
     out = F.scaled_dot_product_attention(
         query, keys, values, attn_mask=mask, scale=scale
     )
-    split = out.unflatten(2, (-1, meta.width))
+    split = out.unflatten(2, (-1, width))
     return split.permute(0, 3, 1, 2, 4).reshape(len(q), -1)
 
 
 def kernel_of(attention: Attention, meta: AttnMetadata) -> str:
     """The kernel that scaled_dot_product_attention picks."""
     q, keys, values = attention.inputs(meta)
-    query = fold(q, keys.shape[1], meta)
+    query = fold(q, keys.shape[1], meta.width)
     choice = torch._fused_sdp_choice(query, keys, values, mask_of(keys, meta))
     return KERNELS.get(choice, str(choice))
 
@@ -224,14 +233,14 @@ def mask_of(keys: Tensor, meta: AttnMetadata) -> Tensor:
     return meta.mask[:, -keys.shape[2] :]
 
 
-def fold(q: Tensor, key_heads: int, meta: AttnMetadata) -> Tensor:
+def fold(q: Tensor, key_heads: int, width: int) -> Tensor:
     """[T, heads, dim] -> [batch, key_heads, group * width, dim]."""
-    grouped = q.view(meta.batch, meta.width, key_heads, -1, q.shape[-1])
+    grouped = q.view(-1, width, key_heads, -1, q.shape[-1])
     return grouped.permute(0, 2, 3, 1, 4).flatten(2, 3)
 
 
 def make_attention(
-    shape: StackShape, index: int, slots: tuple[int, int], noise: Noise
+    shape: StackShape, index: int, slots: tuple[int, int], noise: RandomWeights
 ) -> Attention:
     """The attention of layer `index`, windowed where the model says so."""
     a = shape.attention

@@ -11,13 +11,13 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from runners.torch_moe.attention import Attention, AttnMetadata
-from runners.torch_moe.shape import Noise, StackShape
+from runners.torch_moe.shape import RandomWeights, StackShape
 
 
 class Mlp:
     """A gated MLP: down(silu(gate x) * up x)."""
 
-    def __init__(self, hidden: int, width: int, noise: Noise) -> None:
+    def __init__(self, hidden: int, width: int, noise: RandomWeights) -> None:
         self.gate_up = noise.weight(2 * width, hidden)
         self.down = noise.weight(hidden, width)
 
@@ -29,7 +29,7 @@ class Mlp:
 class Experts:
     """Routed experts, run in one grouped matrix product each for gate-up and down."""
 
-    def __init__(self, shape: StackShape, noise: Noise) -> None:
+    def __init__(self, shape: StackShape, noise: RandomWeights) -> None:
         count, hidden, width = (
             shape.moe.num_experts,
             shape.hidden,
@@ -60,7 +60,7 @@ class Router:
     (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
     """
 
-    def __init__(self, shape: StackShape, noise: Noise) -> None:
+    def __init__(self, shape: StackShape, noise: RandomWeights) -> None:
         self.moe = shape.moe
         self.weight = noise.weight(shape.moe.num_experts, shape.hidden)
 
@@ -88,7 +88,9 @@ class Router:
 class MoeLayer:
     """Attention, then router, experts and shared expert, with residuals."""
 
-    def __init__(self, shape: StackShape, attention: Attention, noise: Noise) -> None:
+    def __init__(
+        self, shape: StackShape, attention: Attention, noise: RandomWeights
+    ) -> None:
         self.attention = attention
         self.router = Router(shape, noise)
         self.experts = Experts(shape, noise)
@@ -115,7 +117,9 @@ class MoeLayer:
 class DenseLayer:
     """Attention, then one MLP, with residuals: the first layers of some models."""
 
-    def __init__(self, shape: StackShape, attention: Attention, noise: Noise) -> None:
+    def __init__(
+        self, shape: StackShape, attention: Attention, noise: RandomWeights
+    ) -> None:
         self.attention = attention
         self.mlp = Mlp(shape.hidden, shape.dense_width, noise)
 

@@ -19,7 +19,7 @@ from runners.protocol import Message, Refusal
 from runners.session import Forward, MeasureSession
 from runners.torch_moe.attention import kernel_of, make_metadata
 from runners.torch_moe.program import CellRequest, Program
-from runners.torch_moe.shape import Noise, read_shape
+from runners.torch_moe.shape import RandomWeights, read_shape
 from runners.torch_moe.stack import Stack, fitting_layers
 
 CPU_LAYERS = 2
@@ -40,7 +40,7 @@ class Session(MeasureSession):
         slots = (options["max_batch"], options["max_context"] + options["max_width"])
         self.layers = pick_layers(model, options["layers"], slots, self.device)
         self.shape = read_shape(model, self.layers)
-        noise = Noise(self.device, self.shape.dtype, options["seed"])
+        noise = RandomWeights(self.device, self.shape.dtype, options["seed"])
         self.places: list[list[int]] = options["places"]
         self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
         self.bytes_per_expert = self.shape.expert_bytes

@@ -43,7 +43,7 @@ def read_shape(model: dict[str, Any], layers: int) -> StackShape:
     )
 
 
-class Noise:
+class RandomWeights:
     """Random weights at the speed of memory: one block of noise, copied around.
 
     The block's length is prime, so that no two experts get the same window of it.
@@ -68,7 +68,7 @@ class Noise:
         return out.mul_(1.0 / math.sqrt(sizes[-1]))
 
 
-class Blank(Noise):
+class MetaWeights(RandomWeights):
     """Weights without values, to be overwritten or only counted.
 
     Attributes:

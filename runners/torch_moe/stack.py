@@ -12,7 +12,7 @@ from torch import Tensor
 from runners.protocol import Refusal
 from runners.torch_moe.attention import AttnMetadata, make_attention
 from runners.torch_moe.model import DenseLayer, MoeLayer
-from runners.torch_moe.shape import Blank, Noise, StackShape
+from runners.torch_moe.shape import MetaWeights, RandomWeights, StackShape
 
 HEADROOM = 0.9
 """Share of the free memory that may be taken: activations need some as well."""
@@ -24,7 +24,9 @@ META = torch.device("meta")
 class Stack:
     """A model's MoE layers, and the rest: embedding, dense layers, norm, head."""
 
-    def __init__(self, shape: StackShape, slots: tuple[int, int], noise: Noise) -> None:
+    def __init__(
+        self, shape: StackShape, slots: tuple[int, int], noise: RandomWeights
+    ) -> None:
         layers = range(shape.dense_layers, shape.dense_layers + shape.moe_layers)
         self.shape = shape
         self.dense = [
@@ -56,14 +58,14 @@ class Stack:
 
 def layer_bytes(shape: StackShape, slots: tuple[int, int]) -> int:
     """Memory of one MoE layer with its KV cache."""
-    blank = Blank(META, shape.dtype)
+    blank = MetaWeights(META, shape.dtype)
     MoeLayer(shape, make_attention(shape, 0, slots, blank), blank)
     return blank.bytes
 
 
 def non_moe_bytes(shape: StackShape, slots: tuple[int, int]) -> int:
     """Memory of embedding, head and dense layers with their KV caches."""
-    blank = Blank(META, shape.dtype)
+    blank = MetaWeights(META, shape.dtype)
     Stack(replace(shape, moe_layers=0), slots, blank)
     return blank.bytes
 

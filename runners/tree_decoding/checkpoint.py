@@ -19,7 +19,7 @@ from torch import Tensor
 from evict_profile.config.model import AttentionSpec, MoeSpec
 from runners.device import describe
 from runners.protocol import Message, Refusal
-from runners.torch_moe.shape import Blank, StackShape
+from runners.torch_moe.shape import MetaWeights, StackShape
 from runners.torch_moe.stack import Stack
 from runners.tree_decoding.drafter import Drafter, TargetShape
 
@@ -102,7 +102,7 @@ def load_stack(
     slots: tuple[int, int] = (1, 1),
 ) -> Stack:
     """The target in the layers of runners/torch_moe, for (requests, room)."""
-    stack = Stack(stack_shape(shape), slots, Blank(device, torch.float32))
+    stack = Stack(stack_shape(shape), slots, MetaWeights(device, torch.float32))
     into = {"embedding": stack.embedding, "head": stack.head}
     for index, layer in enumerate(stack.moe):
         own = {

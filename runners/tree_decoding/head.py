@@ -14,7 +14,7 @@ from torch import Tensor
 
 from evict_profile.stats import Bools, Ints
 from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.layout import CacheSlot, KVCache, attend, make_layout
+from runners.tree_decoding.layout import CacheSlot, KVCache, attend_ragged, make_layout
 from runners.tree_decoding.tree import Floats32, Trees, TreeShape
 
 
@@ -39,7 +39,7 @@ class DraftHead:
         x, q, k, v = self.drafter.project(embedded[None], feature[None], angles)
         q, k, v = (t[0].transpose(0, 1) for t in (q, k, v))
         self.cache.write(0, layout, k, v)
-        mixed = attend(q, *self.cache.read(0, layout), layout)
+        mixed = attend_ragged(q, *self.cache.read(0, layout), layout)
         return self.drafter.finish(x[0], mixed)
 
     def catch_up(

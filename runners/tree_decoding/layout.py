@@ -11,11 +11,10 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from evict_profile.stats import Bools, Ints
-from runners.torch_moe.attention import Angles, rotary
+from runners.torch_moe.attention import Angles, attend, rotary
 
 
 @dataclass(frozen=True)
@@ -149,20 +148,11 @@ class KVCache:
         self.rows.index_copy_(3, torch.from_numpy(target).to(device), moved)
 
 
-def attend(q: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
-    """Masked attention of q [T, heads, dim] over [B, key heads, reach, dim]: [T, -1].
-
-    Query heads that share a key head are folded into the rows of one attention, so
-    that the cache is read once.
-    """
-    batch, width = layout.batch, layout.width
-    heads, dim = q.shape[1:]
-    group = heads // keys.shape[1]
-    if layout.pads is not None:
-        q = q.new_zeros(batch * width, heads, dim).index_copy_(0, layout.pads, q)
-    split = q.view(batch, width, keys.shape[1], group, dim).permute(0, 2, 3, 1, 4)
-    mask = layout.mask_for(group)
-    out = F.scaled_dot_product_attention(split.flatten(2, 3), keys, values, mask)
-    out = out.unflatten(2, (group, width)).permute(0, 3, 1, 2, 4)
-    out = out.reshape(batch * width, heads * dim)
-    return out if layout.pads is None else out.index_select(0, layout.pads)
+def attend_ragged(q: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
+    """Masked attention of q [T, heads, dim] over keys of different reach: [T, -1]."""
+    pads, mask = layout.pads, layout.mask_for(q.shape[1] // keys.shape[1])
+    if pads is None:
+        return attend(q, keys, values, mask, layout.width)
+    padded = q.new_zeros(layout.batch * layout.width, *q.shape[1:])
+    padded.index_copy_(0, pads, q)
+    return attend(padded, keys, values, mask, layout.width).index_select(0, pads)

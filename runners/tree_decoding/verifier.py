@@ -15,7 +15,13 @@ from runners.torch_moe.attention import Attention, rotate
 from runners.torch_moe.model import Experts, MoeLayer
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.drafter import feature_layers, norm
-from runners.tree_decoding.layout import CacheSlot, KVCache, Layout, attend, make_layout
+from runners.tree_decoding.layout import (
+    CacheSlot,
+    KVCache,
+    Layout,
+    attend_ragged,
+    make_layout,
+)
 
 Routing = Callable[[int, MoeLayer, Tensor], tuple[Tensor, Tensor]]
 """Experts and weights, [T, k] each, of the tokens x [T, D] of a layer."""
@@ -98,7 +104,7 @@ class Verifier:
         # One rotation for both: at this size it is calls that cost.
         q, k = rotate(qk, layout.angles).split([shape.heads, shape.key_heads], dim=1)
         self.cache.write(index, layout, k, v)
-        out = attend(q, *self.cache.read(index, layout), layout)
+        out = attend_ragged(q, *self.cache.read(index, layout), layout)
         return F.linear(out, attention.out)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from evict_profile.config import AttentionSpec, MoeSpec
 from evict_profile.records import to_mapping
-from runners.torch_moe.shape import Noise, read_shape
+from runners.torch_moe.shape import RandomWeights, read_shape
 
 GQA = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=8, qk_norm=True)
 LATENT = {"q_lora_rank": 12, "kv_lora_rank": 16, "qk_rope_dim": 4}
@@ -17,7 +17,7 @@ SIZES |= {"dense_layers": 0, "dense_width": 0}
 MOE = MoeSpec(num_experts=8, top_k=2, expert_width=16)
 
 
-class SmallNoise(Noise):
+class SmallWeights(RandomWeights):
     """Less of it than the runner makes."""
 
     LENGTH = 10_007
@@ -25,7 +25,7 @@ class SmallNoise(Noise):
 
 @pytest.fixture
 def noise():
-    return SmallNoise(torch.device("cpu"), torch.float32, seed=3)
+    return SmallWeights(torch.device("cpu"), torch.float32, seed=3)
 
 
 @pytest.fixture(scope="session")
