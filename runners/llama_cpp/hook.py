@@ -1,13 +1,9 @@
 """Reading a model's routes, and overwriting them: the union is forced on any GGUF.
 
-llama.cpp calls back before and after each node of its graph. The tensor
-`ffn_moe_topk-LAYER` holds the experts of every token, in all of its architectures: what
-is written into it before the graph goes on is what runs. The scores of the experts are
-gathered behind it, so tokens weigh the experts that they are given by what their router
-says of these.
-
-A node that is wanted splits the graph there. Which nodes those are is learnt once for
-each shape of a decode; asking all for their names would cost 0.1 ms a layer.
+llama.cpp calls back before and after each node of its graph. In all its architectures
+the tensor `ffn_moe_topk-LAYER` holds the experts of every token: what is written there
+runs, weighed by the router's own scores. A wanted node splits the graph there.
+Which nodes those are is read once a shape: all names would cost 0.1 ms a layer.
 """
 
 from collections.abc import Callable, Sequence

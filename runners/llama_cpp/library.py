@@ -1,11 +1,9 @@
 """llama.cpp's C library by ctypes: found, loaded, and its parameters laid out.
 
-A price holds for the build that was measured, so the library is the user's own. Its two
-structs of parameters are passed by value and grow by a field every few weeks; a struct
-of last week's layout sets other fields than it names, silently. So a block larger than
-either is passed, and where the fields lie is read off the library's own defaults: each
-is found by a pattern of values that occurs once, and a library in whose defaults it
-does not is refused. The self-test (check.py) then proves what was set.
+Its two structs of parameters are passed by value and grow every few weeks; with another
+layout, other fields would be set silently. So a larger block is passed, and each field
+is found by a pattern that occurs once in the library's own defaults; a library without
+it is refused. The self-test (check.py) then proves what was set.
 """
 
 import ctypes

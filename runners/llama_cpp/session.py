@@ -1,13 +1,9 @@
 """One open GGUF in llama.cpp: what it is, and the decodes of its cells.
 
 Forced cells run in a context whose routes are written, natural ones in a plain one;
-what the writing costs is measured at open, in reference decodes, and taken off.
-Sequence 0 of either holds a long text; those of the requests are copies of it, cut to
-the context that a cell asks for.
-
-llama.cpp builds its graph anew where a decode has another shape than the last one, as
-a server's drafts have and its plain decoding has not. So the tokens that come before
-those of the cell are decoded first, in its shape; a new graph is measured at open.
+what the writing costs is measured at open and taken off. llama.cpp builds a new graph
+for a decode of another shape than the last one, so the tokens that come before those of
+the cell are decoded first, in its shape. What a new graph costs is measured at open.
 """
 
 from pathlib import Path

@@ -1,10 +1,8 @@
 """The text that a sweep decodes, in stretches that activate as many experts as most do.
 
-Naturally routed cells price the unions of a text, and its stretches differ: nine tokens
-of a small model's replies woke 20 experts a layer with a standard deviation of 4, so
-that ten of them, drawn at random, told their mean to 13 % (95 %). So each token's
-experts are read once at open, and of many stretches the one is decoded whose union is
-nearest their mean.
+Stretches of a text differ: nine tokens of a small model's replies activated 20 experts
+a layer with a standard deviation of 4. So each token's experts are read once at open,
+and of many stretches the one is decoded whose union is nearest their mean.
 """
 
 import argparse

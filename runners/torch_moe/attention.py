@@ -235,7 +235,7 @@ def mask_of(keys: Tensor, meta: AttnMetadata) -> Tensor:
 
 def fold(q: Tensor, key_heads: int, width: int) -> Tensor:
     """[T, heads, dim] -> [batch, key_heads, group * width, dim]."""
-    grouped = q.view(-1, width, key_heads, -1, q.shape[-1])
+    grouped = q.unflatten(1, (key_heads, -1)).unflatten(0, (-1, width))
     return grouped.permute(0, 2, 3, 1, 4).flatten(2, 3)
 
 

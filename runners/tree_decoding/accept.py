@@ -1,10 +1,9 @@
 """What the target accepts of a tree: the path that its own tokens take.
 
-The target's token after each node is drawn from the target alone; drafts are kept while
-they equal it ("target-only" acceptance). The noise that draws a token belongs to its
-position in the reply and not to the step, so that a sampled reply is the same text
-however many nodes were verified: Gumbel's trick, argmax(logits / T + noise), is a draw
-from softmax(logits / T).
+Drafts are kept while they equal the target's own token ("target-only" acceptance). The
+noise that draws a token belongs to its position in the reply, so that a sampled reply
+is the same text however many nodes were verified: Gumbel's trick, argmax(logits / T +
+noise), is a draw from softmax(logits / T).
 """
 
 from collections.abc import Callable, Sequence

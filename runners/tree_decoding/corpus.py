@@ -1,11 +1,8 @@
 """Real text that every machine with Python has: the standard library itself.
 
-Each source file gives two documents: its code without comments and docstrings, and
-its prose, which is those comments and docstrings. pydoc's topics, the language
-reference as `help()` shows it, are prose too, one document a topic.
-
-Whether a document is held out follows from a hash of its file's name, so that a file
-that was held out once stays so on another version of Python, in both documents.
+Each source file gives two documents: its code without comments and docstrings, and its
+prose, which is those; pydoc's topics are prose too. Whether a document is held out
+follows from a hash of its file's name, on any version of Python.
 """
 
 import ast

@@ -1,14 +1,9 @@
 """The draft head, as EAGLE-3 has it (Li et al., arXiv 2503.01840).
 
-It reads three residual streams of the target, projected to one feature of the hidden
-size, and has one decoder layer with a dense MLP. Its row for position t joins the
-feature of position t with the embedding of the token after it, and predicts the token
-after that one. The target's embedding and head serve it as well. Unlike the paper's,
-its residual stream starts from both and not from the feature alone: the token would
-otherwise have to pass through attention, which took far longer to learn.
-
-While drafting there are no features of drafted tokens, so its own output stands in
-for them. Training meets the same: see examples/small_world/drafting.py.
+Its row for position t joins the target's feature of position t with the embedding of
+the token after it, and predicts the token after that one. Unlike the paper's, its
+residual stream starts from both: else the token has to pass through attention, which
+took far longer to learn. Drafted tokens have no features; its own output stands in.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,8 @@
 """Tree-speculative decoding of a batch: draft, cut, verify, accept, commit.
 
-The engine is the server of the small model. It asks a policy how deep to draft and
-which nodes to verify, and knows nothing of prices. A batch slot holds one request; all
-requests draft and verify together, each with a tree and a context of its own.
-
-A request's `ids` are its prompt and reply so far. The last of them is the root of the
-next tree: it is known, and not yet in the target's cache.
+A policy says how deep to draft and which nodes to verify. All requests draft and verify
+together, one a slot, each with a tree and a context of its own. The last of a request's
+`ids` is the root of the next tree: it is not yet in the target's cache.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,10 +1,8 @@
-"""The engine's prices: forwards of forced unions, timed as the engine runs them.
+"""Cells of a sweep, timed through the engine's own code.
 
-What verification costs here is decided in the engine's own code: how it lays out ragged
-trees, pads attention, calls experts. So the cells of a sweep are timed through it, over
-the trained weights and real text, in a cache as warm as decoding leaves it (the whole
-model fits in the last level). Each sample stands between two runs of one small fixed
-forward, which tells how fast the machine is just then.
+What verification costs here is how the engine lays out ragged trees, pads attention and
+calls experts, in a cache as warm as decoding leaves it. So cells are its forwards, over
+the trained weights and real text.
 """
 
 from statistics import median
