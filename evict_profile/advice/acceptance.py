@@ -1,10 +1,8 @@
 """How many tokens a step commits by what it drafts, in the forms that people have it.
 
-A chain that drafts K tokens commits those the target accepts and one of its own; what
-was accepted of a longer chain also says what a shorter one would have committed, since
-a chain is accepted as a prefix. Published lengths and a rate tell no more than a mean.
-A trace and a server's metrics are of requests, so they give an interval as well, and a
-trace of trees tells of trees: chains alone never do.
+A chain that drafts K tokens commits those the target accepts and one of its own. It is
+accepted as a prefix, so a longer chain also says what a shorter one would commit. A
+trace and a server's metrics are of requests, so they alone give an interval.
 """
 
 import json
@@ -51,7 +49,7 @@ class AcceptedLengths:
 
     Attributes:
         kind: chains, or trees that are cut to their best nodes.
-        source: where the numbers come from, as pages name it.
+        source: where the numbers come from.
         width: int64 [ways], tokens a request verifies, its root included; 1 first.
         levels: int64 [ways], levels drafted; 0 first.
         committed: float64 [ways], mean tokens a step, the target's own included.
@@ -103,6 +101,14 @@ def file_of(text: str) -> tuple[Path, str]:
     return Path(name).expanduser(), curve
 
 
+def _numbers(text: str) -> list[float]:
+    """Numbers between commas; none where one of them is no number."""
+    try:
+        return [float(each) for each in text.split(",")]
+    except ValueError:
+        return []
+
+
 def _of_numbers(text: str, numbers: list[float]) -> AcceptedLengths:
     """One rate, lengths or shares by position."""
     least, most = min(numbers), max(numbers)
@@ -110,8 +116,7 @@ def _of_numbers(text: str, numbers: list[float]) -> AcceptedLengths:
         return of_rate(most)
     if least >= 1.0 and most > 1.0:
         return of_lengths(dict(enumerate(numbers, 1)), "lengths as given")
-    falls = np.diff(numbers, prepend=1.0, append=0.0) <= 0.0
-    if least < 1.0 and falls.all():
+    if least < 1.0 and (np.diff(numbers, prepend=1.0, append=0.0) <= 0.0).all():
         lengths = (1.0 + np.cumsum(numbers)).tolist()
         return of_lengths(dict(enumerate(lengths, 1)), "shares by position as given")
     raise ConfigError(
@@ -135,30 +140,19 @@ def of_lengths(lengths: Mapping[int, float], source: str) -> AcceptedLengths:
     )
 
 
-def _numbers(text: str) -> list[float]:
-    """Numbers between commas; none where one of them is no number."""
-    try:
-        return [float(each) for each in text.split(",")]
-    except ValueError:
-        return []
-
-
 def of_rate(rate: float) -> AcceptedLengths:
     """From the chance that the first draft is accepted.
 
-    The chance of a rejection grows by 9 % a position: the k-th draft, given those
-    before it, is accepted with 1 - (1 - rate) 1.09^(k - 1), and never below 0. That is
-    the median of 55 groups of EAGLE-3 runs at K = 3, 5, 7 (quartiles 1.06 to 1.13;
-    benchmarks/served/data/specbundle.csv), and all 14 curves of InferenceX fall as well
-    (1.07 to 1.6; benchmarks/served/data/inferencex-golden-al.csv). A constant rate
-    gives 3 % too much at K = 5 and 5 % at K = 7.
+    The k-th draft, given those before it, is accepted with 1 - (1 - rate) 1.09^(k - 1),
+    and never below 0. 1.09 is the median of 55 groups of EAGLE-3 runs at K = 3, 5, 7
+    (quartiles 1.06 to 1.13; benchmarks/served/data/specbundle.csv); all 14 curves of
+    InferenceX fall as well (1.07 to 1.6; inferencex-golden-al.csv beside it). A
+    constant rate gives 3 % too much at K = 5 and 5 % at K = 7.
     """
     rejected = (1.0 - rate) * REJECTION_GROWTH ** np.arange(LONGEST)
     lengths = 1.0 + np.cumsum(np.cumprod(np.maximum(1.0 - rejected, 0.0)))
-    said = (
-        f"the first draft is accepted at {rate:g}, and rejection grows by 9 % a draft"
-    )
-    return of_lengths(dict(enumerate(lengths.tolist(), 1)), said)
+    source = f"the first draft is accepted at {rate:g}, and rejection grows by 9 % a"
+    return of_lengths(dict(enumerate(lengths.tolist(), 1)), f"{source} draft")
 
 
 def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:
@@ -168,9 +162,9 @@ def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:
         curve: such as "dsv4-pro/thinking_on"; needed where the file holds several.
     """
     content = read_mapping(path)
-    told = content.pop("served", {})
-    served = dict(_curves(told)).get("", {})
-    if told and not served:
+    stated = content.pop("served", {})
+    served = dict(_curves(stated)).get("", {})
+    if stated and not served:
         raise ConfigError(
             f"{path}: served must map draft lengths to speed-ups; mend it"
         )
@@ -212,11 +206,11 @@ def of_metrics(path: Path) -> AcceptedLengths:
     A step that drafted fewer than K tokens says nothing of K. What `summary` gives
     is enough where every step drafted alike.
     """
-    stated = (
-        parse(RequestMetrics, each, str(path), extra_keys=True)
-        for each in _metrics(_documents(path))
-    )
-    requests = [steps for each in stated if (steps := each.steps)]
+    requests = [
+        steps
+        for found in _metrics(_documents(path))
+        if (steps := parse(RequestMetrics, found, str(path), extra_keys=True).steps)
+    ]
     if not requests:
         raise ConfigError(
             f"{path}: no metrics.speculative_decoding in it state what each step "
@@ -231,25 +225,22 @@ def of_metrics(path: Path) -> AcceptedLengths:
 
 def _prefix_sums(drafted: Ints, accepted: Ints, drafts: int) -> tuple[float, float]:
     """Committed tokens and steps of one request, had it drafted so many."""
-    tells = drafted >= drafts
-    return float((1 + np.minimum(accepted[tells], drafts)).sum()), float(tells.sum())
+    known = drafted >= drafts
+    return float((1 + np.minimum(accepted[known], drafts)).sum()), float(known.sum())
 
 
 def _documents(path: Path) -> Any:
     """A JSON document, or a list of one a line."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        try:
+            return json.loads(text)
+        except ValueError:
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be read: {reason}; give the responses as saved"
+            f"{path}: cannot be read: {error.strerror}; give the responses as saved"
         ) from error
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        lines = [line for line in text.splitlines() if line.strip()]
-    try:
-        return [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path}: is neither JSON nor a JSON a line; give the responses as saved"
@@ -260,8 +251,8 @@ def _metrics(content: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(content, dict) and "acceptance_histogram" in content:
         yield content
     elif isinstance(content, dict | list):
-        for each in content.values() if isinstance(content, dict) else content:
-            yield from _metrics(each)
+        for inner in content.values() if isinstance(content, dict) else content:
+            yield from _metrics(inner)
 
 
 class RequestMetrics(Struct, frozen=True):
@@ -309,18 +300,13 @@ def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:
     deepest, most = int(nodes.depth.max()), int(trace.size.max())
     levels = range(1, deepest + 1)
     widths = [width - 1 for width in TREE_WIDTHS if width <= most] + [most]
-    chain = np.where(best_children(nodes), nodes.depth - 1, deepest)
-    depths = [deepest] * len(widths)
-    best = f"best children in {path.name}"
+    place = np.where(best_children(nodes), nodes.depth - 1, deepest)
+    chains = _decoded(trace, place, levels)
+    trees = _decoded(trace, nodes.place, widths)
+    best, cut = f"best children in {path.name}", f"trees of {path.name}"
     return (
-        _of_sums("chain", best, levels, levels, _decoded(trace, chain, levels)),
-        _of_sums(
-            "tree",
-            f"trees of {path.name}",
-            widths,
-            depths,
-            _decoded(trace, nodes.place, widths),
-        ),
+        _of_sums("chain", best, levels, levels, chains),
+        _of_sums("tree", cut, widths, [deepest] * len(widths), trees),
     )
 
 
@@ -370,15 +356,15 @@ def _of_sums(
     """From committed tokens and steps by unit and way, float64 [units, ways, 2]."""
     bootstrap = Bootstrap(len(sums))
     tokens, steps = (bootstrap.sums(sums[..., part]) for part in (0, 1))
-    told = steps[:, 0] > 0.0
-    ratios = tokens[told] / np.maximum(steps[told], 1e-9)
+    known = steps[:, 0] > 0.0
+    ratios = tokens[known] / np.maximum(steps[known], 1e-9)
     found = [bootstrap.estimate(row) for row in ratios]
     reach = [(e.high - e.low) / 2.0 / e.value for e in found]
     return AcceptedLengths(
         kind,
         source,
-        1 + np.array([0, *np.array(drafts)[told]]),
-        np.array([0, *np.array(levels)[told]]),
-        np.array([1.0, *(each.value for each in found)]),
+        1 + np.array([0, *np.array(drafts)[known]]),
+        np.array([0, *np.array(levels)[known]]),
+        np.array([1.0, *(e.value for e in found)]),
         np.array([0.0, *reach]),
     )

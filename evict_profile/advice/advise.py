@@ -1,17 +1,10 @@
 """The best way to draft at each batch, and what it is worth over plain decoding.
 
-A step of B requests commits B times the mean committed tokens and takes the price of
-what it verifies plus drafting, so that speed over plain decoding is
-
-    committed(way) * step(plain) / step(way),
-
-and step(way) / step(plain) is the accepted length at which the way breaks even. Steps
-are those of the served table (`CostTable.as_served`).
-
-The interval adds, in quadrature of relative errors, the acceptance's own and that of
-the ratio: where overheads are known, the error of what a step takes beyond plain
-decoding; else the intervals of both prices, as if they erred apart, which is the
-cautious way. Drafting alone has no interval.
+Speed over plain decoding is committed(way) step(plain) / step(way), of served steps
+(`CostTable.as_served`). The interval adds relative errors in quadrature: of acceptance,
+and of the ratio of steps. Where overheads are known, that is the error of what a step
+takes beyond plain decoding; else both steps' errors, as if independent. Drafting alone
+has no interval.
 """
 
 import math
@@ -44,13 +37,11 @@ class Way:
     """One way to draft at one batch.
 
     Attributes:
-        name: how it is called.
         levels: levels drafted; the draft length K of a chain.
         width: tokens a request verifies.
         committed: tokens a step and request.
         ratio: of its step to plain decoding's: the accepted length that breaks even.
-        speed: over plain decoding.
-        served: the same as somebody served it, where that is told.
+        speed: over plain decoding; `served` as somebody measured it.
     """
 
     name: str
@@ -138,21 +129,19 @@ class Advisor:
         return BatchAdvice(batch, found)
 
     def _way(self, batch: int, price: Price, way: int) -> Way:
-        width, levels = int(self.lengths.width[way]), int(self.lengths.levels[way])
-        clock = self.drafting.at(batch)
+        lengths, clock = self.lengths, self.drafting.at(batch)
+        width, levels = int(lengths.width[way]), int(lengths.levels[way])
         plain_us, step_us = (
             float(price.step_cost_us[batch * n]) + clock.overhead_us(drafted)
             for n, drafted in ((1, 0), (width, levels))
         )
-        committed, ratio = float(self.lengths.committed[way]), step_us / plain_us
+        committed, ratio = float(lengths.committed[way]), step_us / plain_us
         speed = committed / ratio
-        reach = math.hypot(
-            self.lengths.reach[way], self._ratio_reach(price, batch, width, ratio)
-        )
+        reach = self._ratio_reach(price, batch, width, ratio)
+        reach = math.hypot(lengths.reach[way], reach)
         interval = Estimate(speed, speed * math.exp(-reach), speed * math.exp(reach))
-        served = self.lengths.served.get(levels)
-        name = self.lengths.name(way)
-        return Way(name, levels, width, committed, ratio, interval, served)
+        served = lengths.served.get(levels)
+        return Way(lengths.name(way), levels, width, committed, ratio, interval, served)
 
     def _ratio_reach(self, price: Price, batch: int, width: int, ratio: float) -> float:
         """Half of the 95 % interval of a step over plain decoding's, in logs."""
@@ -160,11 +149,9 @@ class Advisor:
             return 0.0
         if overheads := self.table.served_overheads:
             return TWO_SIDED * float(overheads.ratio_sd(ratio))
-        halves = (
-            (price.high_us[t] - price.low_us[t]) / 2.0 / price.step_cost_us[t]
-            for t in (batch, batch * width)
-        )
-        return math.hypot(*halves)
+        low, us, high = price.low_us, price.step_cost_us, price.high_us
+        at = (batch, batch * width)
+        return math.hypot(*((high[t] - low[t]) / 2.0 / us[t] for t in at))
 
 
 class Range(NamedTuple):
@@ -185,10 +172,9 @@ class Plan:
 
     Attributes:
         traffic: share of plain decoding's time that is spent at each batch.
-        drafts: the best single draft length; 0 is plain decoding.
-        gain: speed over plain decoding of all the traffic, with that.
+        drafts: the best single draft length, 0 for none; `gain` is its speed over
+            plain decoding of all the traffic.
         schedule: the draft length by batch, from 1 to the largest that is priced.
-        schedule_gain: speed over plain decoding, with that.
     """
 
     traffic: Mapping[int, float]
@@ -267,23 +253,21 @@ def schedule(advisor: Advisor, longest: int | None = None) -> tuple[Range, ...]:
         same = chosen[-1] if chosen else best
         stays = same in lengths and speeds[best] <= CHANGE * speeds[same]
         chosen.append(same if stays else best)
-    found, last = list[Range](), 0
-    for length, run in groupby([chosen[0]] * (smallest - 1) + chosen):
-        first, last = last + 1, last + len(list(run))
-        found.append(Range(first, last, length))
-    return tuple(found)
+    every = enumerate([chosen[0]] * (smallest - 1) + chosen, 1)
+    runs = (list(run) for _, run in groupby(every, key=lambda pair: pair[1]))
+    return tuple(Range(run[0][0], run[-1][0], run[0][1]) for run in runs)
 
 
 def traffic_of(text: str) -> dict[int, float]:
     """Shares of plain decoding's time by batch, from "1:.5,8:.3,64:.2"."""
+    pairs = [each.split(":") for each in text.split(",")]
     try:
-        pairs = [each.split(":") for each in text.split(",")]
         found = {int(batch): float(share) for batch, share in pairs}
     except ValueError:
         found = {}
     total = sum(found.values())
-    shares = [share for share in found.values() if 0.0 < share < math.inf]
-    if not found or min(found) < 1 or len(shares) < len(text.split(",")):
+    proper = all(0.0 < share < math.inf for share in found.values())
+    if len(found) < len(pairs) or min(found) < 1 or not proper:
         raise ConfigError(
             f"--traffic {text}: give each batch once with its share of the time that "
             "plain decoding spends there, as in 1:.5,8:.3,64:.2"

@@ -1,12 +1,5 @@
 """What drafting adds to a step: measured, given, or assumed, and said so.
 
-llama.cpp's draft model, where it is a GGUF of its own, has a table of its own. A step
-decodes n drafts one by one, and after verification all n + 1 tokens in one forward:
-n D(1) + D(n + 1). Both follow a forward of another width, so each builds a graph.
-Either table tells times at the speed that its machine had most. Beside neighbours a
-small model has other speeds than a large one, and which was the more frequent differs
-from run to run: what is added up is the draft's average over the target's.
-
 An assumed level of drafting costs as much as one of the target's own MoE layers and its
 head, on one token a request. That is what a multi-token-prediction head runs; the head
 of EAGLE-3 runs a dense layer and a smaller vocabulary, and should cost less.
@@ -76,7 +69,13 @@ def _of_level(table: CostTable, level_ms: float) -> Drafting:
 def _of_model(
     target: CostTable, draft: CostTable, batch: int, context: float
 ) -> DraftClock:
-    """n D(1) + D(n + 1) by n, and two graphs."""
+    """n D(1) + D(n + 1) by n, and two graphs.
+
+    llama.cpp decodes n drafts one by one, and after verification all n + 1 tokens in
+    one forward; both follow a forward of another width, so each builds a graph. A
+    table has the times at its machine's most frequent speed, which beside neighbours
+    differs by model and run: what counts is the draft's average over the target's.
+    """
     forward_us = draft.price(batch, context).step_cost_us
     levels = np.arange(1, (len(forward_us) - 1) // batch)
     us = levels * forward_us[batch] + forward_us[batch * (levels + 1)]
@@ -92,13 +91,10 @@ def assumed_drafting(
     table: CostTable, batches: Sequence[int], context: float
 ) -> Drafting:
     """The assumed times of drafting at batches; nothing else beside verification."""
-    levels = np.arange(LEVELS + 1.0)
-    clocks = (
-        DraftClock(
-            b, tuple((levels * _own_layer_us(table, b, context)).tolist()), 0.0, 0.0
-        )
-        for b in batches
-    )
+    levels, clocks = np.arange(LEVELS + 1.0), []
+    for batch in batches:
+        draft_us = (levels * _own_layer_us(table, batch, context)).tolist()
+        clocks.append(DraftClock(batch, tuple(draft_us), 0.0, 0.0))
     return Drafting(ASSUMED, table.key.engine, tuple(clocks))
 
 

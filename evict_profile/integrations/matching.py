@@ -1,8 +1,7 @@
 """The table of a running server, or the reason why there is none.
 
 Costs move between kernels and between releases of an engine, so a table of anything
-else is a wrong one. What runs is what a server was seen to run, not what it was asked
-for. It cannot know what a table calls its model, which is compared by its shape.
+else is a wrong one. A model is compared by its shape, since its name is the table's.
 """
 
 import logging
@@ -25,11 +24,9 @@ kernels or graphs of it, and is at best of a version nearby."""
 def installed_version(
     engine: str, packages: Sequence[str], supported: Sequence[str], how: str = ""
 ) -> str:
-    """The version of an engine in this environment.
+    """The version of an engine in this environment, if it was tried.
 
-    The plug-ins reach into names that engines change without notice, so a version that
-    was not read and tried is refused: a server that decodes as if nothing were
-    installed is better than one with half a hook.
+    The plug-ins reach into names that engines change without notice.
     """
     for package in packages:
         try:
@@ -52,15 +49,13 @@ def load_matching_table(
     allow: str,
     fix: str,
 ) -> CostTable:
-    """The table, if it prices this very server.
+    """The table, if it is of this very server; its caveats are logged.
 
     Args:
-        observed: the fields of the key that the server tells.
+        observed: the fields of the key that the server runs.
         shape: of its model, by the names of `shape_of`.
         allow: "composed" takes a table that nobody measured.
         fix: how to come by the right one.
-
-    What it must assume of this server is logged, and its prices carry it.
     """
     table = CostTable.load(path)
     for what, priced in shape_of(table).items():
