@@ -24,9 +24,6 @@ FORMER_NON_MOE = "ends"
 OK = "ok"
 """Status of a sample that was timed; any other status comes with a reason."""
 
-ODD_REFERENCE = 0.05
-"""In logs. Smaller changes of a reference are its noise, and may be the machine's."""
-
 
 @dataclass(frozen=True, order=True)
 class Cell:
@@ -133,47 +130,13 @@ def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
     Work and reference slow down together, so their ratio does not; scaled by the
     usual reference it is a time again: `clock / reference * usual_reference_us`.
     A clock without reference is taken as it is.
-
-    From one opening of the runner to another the reference may change without the
-    work: one of seven openings of a sweep took 37 % longer for it, and 5 % longer for
-    its forwards. Where that sets an opening further from the others than sessions of
-    one machine may lie, it is taken at a usual reference of its own.
     """
-    return _with_latency(frame)[0]
-
-
-def odd_references(frame: pd.DataFrame) -> dict[str, float]:
-    """By session, how much longer the reference took where it alone changed; see
-    `with_latency`."""
-    return {name: scale - 1.0 for name, scale in _with_latency(frame)[1].items()}
-
-
-def _with_latency(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, float]]:
     timed = frame[frame["status"] == OK].copy()
     clock_us, usual_us = timed["clock_us"], usual_reference_us(timed)
     if usual_us is None:
-        return timed.assign(latency_us=clock_us), {}
-    latency_us = clock_us * (usual_us / timed["reference_us"]).fillna(1.0)
-    scale = _of_odd_references(timed, latency_us, usual_us)
-    latency_us *= timed["session"].map(scale).fillna(1.0)
-    return timed.assign(latency_us=latency_us), scale
-
-
-def _of_odd_references(
-    timed: pd.DataFrame, latency_us: pd.Series, usual_us: float
-) -> dict[str, float]:
-    """What brings openings whose reference alone changed back to the others."""
-    cells = [timed[name] for name in CELL_FIELDS]
-    log_us = np.log(latency_us)
-    off = log_us - log_us.groupby(cells).transform("median")
-    apart = off.groupby(timed["session"]).median()
-    scales = {}
-    for session, reference_us in timed.groupby("session")["reference_us"]:
-        scale = (usual_reference_us(reference_us.to_frame()) or usual_us) / usual_us
-        nearer = abs(apart[session]) - abs(apart[session] + np.log(scale))
-        if nearer > ODD_REFERENCE:
-            scales[str(session)] = scale
-    return scales
+        return timed.assign(latency_us=clock_us)
+    scale = (usual_us / timed["reference_us"]).fillna(1.0)
+    return timed.assign(latency_us=clock_us * scale)
 
 
 def usual_reference_us(timed: pd.DataFrame) -> float | None:

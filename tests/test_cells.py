@@ -16,7 +16,6 @@ from evict_profile.cells import (
     arrays_of,
     cell_of,
     cells_of,
-    odd_references,
     to_frame,
     with_latency,
 )
@@ -84,31 +83,6 @@ def opened(*speeds):
         for number, (slow, odd) in enumerate(speeds)
         for cell, clock_us in ((CELL, 10.0), (wide, 20.0), (CELL, 10.0))
     )
-
-
-@pytest.mark.parametrize("odd", [0.3, 0.7, 1.0, 1.4, 2.0])
-def test_a_reference_that_an_opening_alone_changed_moves_no_price(odd):
-    """The forwards took as long as before."""
-    latency = with_latency(opened((1.0, 1.0), (1.0, odd)))["latency_us"]
-    assert latency.tolist() == pytest.approx([10.0, 20.0, 10.0] * 2)
-
-
-@pytest.mark.parametrize("slow", [0.5, 1.1, 3.0])
-def test_a_machine_that_slows_down_between_openings_is_told_by_its_reference(slow):
-    """Forwards and reference change together, though another's reference is odd."""
-    usual = (1.0, 1.0)
-    frame = opened(usual, (slow, slow), (1.0, 1.4), usual, usual)
-    latency = with_latency(frame)["latency_us"].to_numpy().reshape(5, 3)
-    assert latency == pytest.approx(np.tile(latency[0], (5, 1)))
-    assert odd_references(frame) == {"#2": pytest.approx(0.4)}
-
-
-def test_a_small_change_of_a_reference_counts():
-    """Nobody can tell it from a machine that changed by as much."""
-    frame = opened((1.0, 1.0), (1.0, 1.0), (1.0, 1.02))
-    latency = with_latency(frame)["latency_us"]
-    assert not odd_references(frame)
-    assert latency.iloc[-1] == pytest.approx(latency.iloc[0] / 1.02)
 
 
 @given(st.lists(positive, min_size=1, max_size=9))

@@ -9,6 +9,10 @@ are, and true errors beside the printed ones. Then the same of what one more exp
 token or request costs: sweeps whose interval holds it, and half-widths in % of it, as
 stated in the median and as 95 % of the sweeps would have needed. With --gates, run by
 run the share that gates refuse, of machines that changed and of healthy ones.
+
+Exit code 1 where all worlds were judged and a promise is missed: `LEAST_INSIDE` of the
+truths at the levels, half-widths of at most `MOST_TOO_WIDE` times what is needed in the
+median world, few healthy machines refused, most changed ones.
 """
 
 import argparse
@@ -30,9 +34,12 @@ from evict_profile.errors import ConfigError
 from evict_profile.progress import progress_bar
 from evict_profile.records import to_mapping
 
+LEAST_INSIDE, MOST_TOO_WIDE = 0.94, 2.0
+MOST_HEALTHY, LEAST_CHANGED = 0.02, 0.85
+
 
 @command
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> int:
     """Judge all worlds, or those whose names hold a word."""
     parser = argparse.ArgumentParser(prog="known_truths", description=__doc__)
     parser.add_argument("--sweeps", type=count, default=12, help="sweeps of each world")
@@ -55,9 +62,33 @@ def main(arguments: Sequence[str]) -> None:
             shown.show(f"judged {row['world']}", len(rows), len(jobs) - len(rows))
             if answer:
                 answer.keep(rows)
-    (show_gates if asked.gates else show)(pd.DataFrame(rows))
+    judged = pd.DataFrame(rows)
+    (show_gates if asked.gates else show)(judged)
     if answer:
         answer.write(rows)
+    missed = misses_of_gates(judged) if asked.gates else misses(judged)
+    print("\n".join(f"missed: {each}" for each in missed))
+    return int(bool(missed) and len(worlds) == len(known))
+
+
+def misses(judged: pd.DataFrame) -> list[str]:
+    """Promises of intervals that are not met."""
+    inside = float(judged["stairs"].mean())
+    wide = float((judged["half_width"] / judged["needed"]).median())
+    return [
+        *([f"{inside:.1%} of truths are inside"] if inside < LEAST_INSIDE else []),
+        *([f"half-widths are {wide:.1f} times those needed"] * (wide > MOST_TOO_WIDE)),
+    ]
+
+
+def misses_of_gates(judged: pd.DataFrame) -> list[str]:
+    """Promises of gates that are not met."""
+    refused = judged[list(GATES)].any(axis=1).groupby(judged["bad"]).mean()
+    healthy, changed = float(refused.get(False, 0.0)), float(refused.get(True, 1.0))
+    return [
+        *([f"{healthy:.1%} of healthy refused"] if healthy > MOST_HEALTHY else []),
+        *([f"{changed:.1%} of changed refused"] if changed < LEAST_CHANGED else []),
+    ]
 
 
 def _judged(job: tuple[World | Run, int]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Runs that gates must refuse, and runs of healthy machines that they must not.
 
-Judged are the gates that need samples alone: copies, drift, interleaving, A/A floor.
+Judged are the gates that need samples alone: copies, drift, A/A floor.
 They are drawn round by round in the sweep's order, without the engine.
 """
 
@@ -15,15 +15,15 @@ from benchmarks.known_truths.sweeps import SWEEP, KnownRunner, demo_grid
 from benchmarks.known_truths.worlds import Disturbance, Machine, in_class
 from evict_profile.cells import Sample, to_frame
 from evict_profile.errors import StoreError
-from evict_profile.fit.drift import drift_of, levels_apart
-from evict_profile.fit.gates import aa_gate, drift_gate, interleaving_gate
+from evict_profile.fit.gates import aa_gate, drift_gate
+from evict_profile.fit.latency import drift_of
 from evict_profile.fit.provenance import aa_floor
 from evict_profile.io import make_folder
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.plan import round_order
 from evict_profile.sweep.store import Store, history
 
-GATES = ("copies", "drift", "interleaving", "A/A floor")
+GATES = ("copies", "drift", "A/A floor")
 ROUNDS = SWEEP.stop.min_samples
 
 Parts = Callable[[Grid], list[Grid]]
@@ -78,9 +78,6 @@ def _slower(machine: Disturbance, by: float) -> Disturbance:
     return replace(machine, slow=(by, 0.0, 2.0))
 
 
-MIDDLE = (0.2, 1 / 3, 2 / 3)
-"""By how much, and when: the middle third."""
-
 NOISES = {
     "1 %": Disturbance(),
     "3 %": Disturbance(0.03),
@@ -111,7 +108,6 @@ def _changed(name: str, noise: Disturbance) -> tuple[Run, ...]:
         Run(f"{name}: drift of 5 %", replace(noise, drift=0.05), True),
         Run(f"{name}: drift of 7 %", replace(noise, drift=0.07), True),
         Run(f"{name}: step of 5 %", replace(noise, slow=(0.05, 0.5, 2.0)), True),
-        Run(f"{name}: middle third 20 % slower", replace(noise, slow=MIDDLE), True),
         Run(
             f"{name}: second shard 10 % slower",
             noise,
@@ -157,7 +153,6 @@ def refusals(run: Run, seed: int) -> list[str]:
             return ["copies"]
     gates = (
         drift_gate(drift_of(frame)),
-        interleaving_gate(levels_apart(frame, demo_grid().anchor)),
         aa_gate(aa_floor(history(frame)), SWEEP.stop.relative_half_width),
     )
     return [gate.name for gate in gates if not gate.passed]

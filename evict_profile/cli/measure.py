@@ -114,11 +114,8 @@ def _measure(ctx: Context, asked: options.SweepOptions, shard: str = "1/1") -> "
             f"--lib is for the runner {LLAMA_CPP}, and the sweep '{spec.name}' runs "
             f"{spec.runner}; leave it out, or give --sweep llama"
         )
-    from evict_profile.cells import odd_references
     from evict_profile.sweep.engine import Limits, run_sweep
-    from evict_profile.sweep.plan import precision_of
-    from evict_profile.sweep.store import Store, history
-    from evict_profile.table import odd_references_in_words
+    from evict_profile.sweep.store import Store
 
     names = ("layers", "device", "dtype")
     given = {name: value for name in names if (value := getattr(asked, name))}
@@ -130,9 +127,4 @@ def _measure(ctx: Context, asked: options.SweepOptions, shard: str = "1/1") -> "
     finished = run_sweep(spec, shape, store, limits, console, asked.python)
     end = "finished" if finished else "stopped; the same command continues it"
     say(console, f"sweep {end}: {store.folder}")
-    frame = store.frame()
-    if precision := precision_of(history(frame), spec.stop):
-        say(console, f"stop rule: {precision}")
-    if odd := odd_references_in_words(odd_references(frame)):
-        say(console, f"openings: {odd}")
     return store

@@ -22,24 +22,21 @@ from evict_profile.cells import (
     with_latency,
 )
 from evict_profile.config import ModelSpec
-from evict_profile.cost_model import Features, ForwardCost, features_at
+from evict_profile.cost_model import ForwardCost, features_at
 from evict_profile.errors import StoreError, TableError
 from evict_profile.fit.baselines import FITTERS, HeldOutPredictions, held_out
-from evict_profile.fit.drift import Drift, drift_of
-from evict_profile.fit.estimable import marginal_costs
-from evict_profile.fit.hinge import (
-    FIT_SPLIT,
-    STANDARD_ERRORS_95,
-    bootstrap,
-    fit_cost,
+from evict_profile.fit.hinge import FIT_SPLIT, STANDARD_ERRORS_95, bootstrap, fit_cost
+from evict_profile.fit.intervals import (
+    UnseenCells,
     interval,
+    marginal_costs,
+    misfit_of,
 )
+from evict_profile.fit.latency import Drift, drift_of, without_slow_blocks
 from evict_profile.fit.points import Points, features_of, split_points
 from evict_profile.fit.provenance import openings_of, provenance_of, scaling_reach
-from evict_profile.fit.unseen import Misses, UnseenCells, own_misses
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.speed import calm
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import (
     Composition,
@@ -75,7 +72,7 @@ class Fitted:
     @cached_property
     def latencies(self) -> dict[Cell, list[float]]:
         """Latencies of each cell, but for times when the machine was not itself."""
-        return history(calm(self.frame), self.frame)
+        return history(without_slow_blocks(self.frame), self.frame)
 
     @cached_property
     def left_out(self) -> float:
@@ -157,9 +154,9 @@ class Fitted:
 
     @cached_property
     def marginal(self) -> tuple[MarginalCost, ...]:
-        """What one more of something costs, as far as the cells tell."""
-        unseen, reach = self.validation, self.shared_reach
-        return marginal_costs(self.cost, self.points, unseen, reach)
+        """What one more of something costs a forward of the whole model."""
+        cells = self.layer_points.cells
+        return marginal_costs(self.cost, self.replicates, cells, self.misfit)
 
     def priced(
         self, tokens: Floats, union: Floats, context: ArrayLike, batch: ArrayLike
@@ -169,18 +166,13 @@ class Fitted:
         places = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in given))
         price_us = self.cost.price(*places)
         others = [other.price(*places) for other in self.replicates]
-        misfit = self.misfit(features_at(self.cost.shape, *places))
-        return price_us, *interval(price_us, others, misfit)
+        return price_us, *interval(price_us, others, self.misfit)
 
-    def misfit(self, features: Features) -> Floats:
-        """Relative error that noise and doubt do not explain, float64 [places].
-
-        Over all cells that nothing was fitted to, or near a place if it is larger.
-        """
-        unseen, every = self._misses
-        beyond = np.maximum(every.shown_near(features), unseen.beyond_noise())
-        shared = self.shared_reach / STANDARD_ERRORS_95
-        return np.sqrt(np.maximum(beyond, 0.0) + shared**2)
+    @cached_property
+    def misfit(self) -> float:
+        """Relative standard error that noise does not explain, of every price."""
+        unseen = misfit_of(self.cost, (self.validation, self.natural))
+        return float(np.hypot(unseen, self.shared_reach / STANDARD_ERRORS_95))
 
     @cached_property
     def shared_reach(self) -> float:
@@ -202,15 +194,6 @@ class Fitted:
             return 0.0
         return openings_of(self.frame, made.clock).half_width
 
-    @cached_property
-    def _misses(self) -> tuple[Misses, Misses]:
-        """Of the cells that nothing was fitted to, and of all; none is disturbed."""
-        natural = self.natural.misses(self.cost, self.replicates)
-        between = self.validation.misses(self.cost, self.replicates)
-        unseen, own = between.and_those(natural), self.layer_points.calm
-        features = features_of(self.cost.shape, own.cells)
-        return unseen, unseen.and_those(own_misses(self.cost, own, features))
-
     def _observed_union(self, natural: Points) -> Floats:
         """Mean observed union of each cell, float64 [cells]."""
         by_cell = with_latency(self.frame).groupby(list(CELL_FIELDS))
@@ -230,7 +213,7 @@ def fit_run(store: Store) -> Fitted:
     _check_cells(store.folder, header, history(frame))
     ladder = tuple(header.opened["ladder"])
     grid = make_grid(header.sweep, header.model)
-    points, _ = split_points(history(calm(frame), frame), grid, ladder)
+    points, _ = split_points(history(without_slow_blocks(frame), frame), grid, ladder)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
     provenance = provenance_of(header, frame, len(points))
     return Fitted(header.model, ladder, provenance, frame, cost, store.clocks())

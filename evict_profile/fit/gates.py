@@ -1,15 +1,13 @@
 """May this measurement become a table? Each gate says what, where, and the mend."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
-from evict_profile.cells import CELL_FIELDS, OK, Cell, odd_references
+from evict_profile.cells import CELL_FIELDS, OK, Cell
 from evict_profile.cost_model import ForwardCost
-from evict_profile.fit.drift import Drift, levels_apart
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import FIT_SPLIT
+from evict_profile.fit.latency import Drift
 from evict_profile.fit.points import Points
 from evict_profile.physics import SLOPE_RANGE
 from evict_profile.stats import ErrorSummary
@@ -18,7 +16,6 @@ from evict_profile.table import (
     Gate,
     Provenance,
     measured,
-    odd_references_in_words,
 )
 
 MAX_MEDIAN_ERROR = 0.05
@@ -41,7 +38,6 @@ INFEASIBLE = "infeasible"
 def judge(fitted: Fitted) -> tuple[Gate, ...]:
     """Every gate, passed or not."""
     made, sweep = measured(fitted.provenance), fitted.provenance.sweep
-    odd = odd_references_in_words(odd_references(fitted.frame))
     between = fitted.validation.error(fitted.cost)
     return (
         union_gate(fitted),
@@ -49,8 +45,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
         *([scaling_gate(made)] if made.scaling_test else []),
         *([error_gate("validation", between)] if between else []),
         error_gate("held-out error", fitted.held_out["hinge"].error),
-        drift_gate(fitted.drift, fitted.left_out, odd),
-        interleaving_gate(levels_apart(fitted.frame, fitted.anchor)),
+        drift_gate(fitted.drift, fitted.left_out),
         aa_gate(made.aa_floor, sweep.stop.relative_half_width, made.clock != DATASHEET),
         coverage_gate(fitted.frame, fitted.points, sweep.whole),
     )
@@ -128,7 +123,7 @@ def error_gate(name: str, error: ErrorSummary) -> Gate:
     )
 
 
-def drift_gate(drift: Drift, left_out: float = 0.0, odd: str = "") -> Gate:
+def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     """Cells cost the same all along, and openings of the runner nearly so.
 
     What could be noise fails nothing; what no cell compares does. Openings that each
@@ -137,35 +132,22 @@ def drift_gate(drift: Drift, left_out: float = 0.0, odd: str = "") -> Gate:
     Args:
         left_out: share of the samples that no fit is made of, for what the machine
             did meanwhile.
-        odd: which openings have a median reference of their own.
     """
     without = f"; {left_out:.0%} of the samples are of times of another speed, left out"
     changes = (drift.trend, drift.stretches, drift.sessions)
     limits = (MAX_DRIFT, MAX_STRETCH, MAX_DRIFT)
     found = [(c, limit) for c, limit in zip(changes, limits, strict=True) if c]
     still = all(c.known and not (c.certain and abs(c.size) > m) for c, m in found)
-    apart = f"; openings leave {drift.reach:.1%} to every price"
+    apart = f"; openings leave {drift.half_width:.1%} to every price"
     return _gate(
         "drift",
-        still and drift.reach <= MAX_DRIFT,
+        still and drift.half_width <= MAX_DRIFT,
         "; ".join(str(c) for c, _ in found)
-        + apart * (drift.reach > MAX_DRIFT)
-        + without * (left_out > 0.0)
-        + f"; {odd}" * bool(odd),
+        + apart * (drift.half_width > MAX_DRIFT)
+        + without * (left_out > 0.0),
         f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, and "
         f"{MAX_STRETCH:.0%} between stretches: the machine changed under the sweep; "
         "quiet it and sweep anew, every shard under the same conditions",
-    )
-
-
-def interleaving_gate(apart: Sequence[str]) -> Gate:
-    """Batches and contexts were measured beside each other."""
-    return _gate(
-        "interleaving",
-        not apart,
-        f"{', '.join(apart) or 'no batch or context'} measured apart from all others",
-        "what the machine did meanwhile looks like what they cost: sweep anew, all "
-        "of the grid in one sweep",
     )
 
 

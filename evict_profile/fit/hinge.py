@@ -256,19 +256,3 @@ def leverage(cost: HingeCost, features: Features, error: Floats) -> Floats:
     basis, _ = np.linalg.qr(active / scale[:, None])
     share: Floats = np.minimum((basis**2).sum(axis=1), MAX_LEVERAGE)
     return share
-
-
-def interval(
-    price: Floats, replicates: Sequence[Floats], misfit: float | Floats = 0.0
-) -> tuple[Floats, Floats]:
-    """The 95 % interval of prices, each [cells].
-
-    Args:
-        price: by the fit, in any unit.
-        replicates: by its bootstrap replicates.
-        misfit: relative error that the replicates do not show, of each or of all; see
-            `fit.unseen`.
-    """
-    error = np.hypot(np.std(np.stack(replicates), axis=0), misfit * price)
-    half = STANDARD_ERRORS_95 * error
-    return np.maximum(price - half, MIN_SHARE * price), price + half

@@ -10,13 +10,11 @@ from evict_profile import __version__
 from evict_profile.cells import (
     OK,
     Cell,
-    odd_references,
     usual_reference_us,
     with_latency,
 )
-from evict_profile.fit.drift import drift_of
+from evict_profile.fit.latency import drift_of
 from evict_profile.stats import Floats
-from evict_profile.sweep.plan import precision_of
 from evict_profile.sweep.store import Header, history
 from evict_profile.table import DATASHEET, Openings, Provenance
 
@@ -46,7 +44,6 @@ def provenance_of(header: Header, frame: pd.DataFrame, cells: int) -> Provenance
         drift=drift_of(frame).trend.size,
         evict_profile=__version__,
         dtype_reason=header.opened.get("dtype_reason", ""),
-        precision=precision_of(history(frame), header.sweep.stop),
         openings=openings_of(frame, header.fingerprint["clock"]),
         new_graph_us=new_graph and round(new_graph * (reference_us or 0.0), 1),
         mean_reference_us=reference_us and float(timed["reference_us"].mean()),
@@ -68,8 +65,8 @@ def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
 def openings_of(frame: pd.DataFrame, clock: str) -> Openings:
     """How many openings of the runner a sweep had, and what they leave to prices."""
     count = with_latency(frame)["session"].nunique()
-    reach = 0.0 if clock == DATASHEET else drift_of(frame).reach
-    return Openings(count, reach, odd_references(frame))
+    reach = 0.0 if clock == DATASHEET else drift_of(frame).half_width
+    return Openings(count, reach)
 
 
 def scaling_reach(test: Mapping[str, float] | None, scale: float) -> float:

@@ -15,7 +15,7 @@ from evict_profile.cells import CELL_FIELDS, Cell, with_latency
 from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
 from evict_profile.fit.baselines import HeldOutPredictions
 from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.hinge import interval
+from evict_profile.fit.intervals import interval
 from evict_profile.report.numbers import Unit, counted, unit_for
 from evict_profile.stats import Estimate, Floats, median_interval
 from evict_profile.table import CostTable

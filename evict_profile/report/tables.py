@@ -174,7 +174,6 @@ def _origin_facts(table: CostTable) -> dict[str, str]:
         }
     one_day = made.clock != DATASHEET and made.started[:10] == made.finished[:10]
     told = {
-        "stop rule": made.precision,
         "openings": made.openings,
         "days": ONE_DAY if one_day else "",
     }

@@ -7,6 +7,7 @@ composed steps were off served ones (docs/explanation/public-prices.md).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ import pandas as pd
 
 from evict_profile import __version__
 from evict_profile.config import SweepSpec
-from evict_profile.cost_model import Features
 from evict_profile.errors import GateError
 from evict_profile.fit.export import make_table, save_next
 from evict_profile.fit.fitted import Fitted
@@ -27,7 +27,6 @@ from evict_profile.sources.composer import Composer, DecodeTime, cells_of, dips
 from evict_profile.sources.gates import expert_gates, part_gates
 from evict_profile.sources.pairs import L2_MB
 from evict_profile.sources.parts import UNPRICED
-from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import history
 from evict_profile.table import (
@@ -52,12 +51,12 @@ NOT_SET = "none was told (--decode-us), so C(n)/C(1) at batch 1 is an upper end"
 class ComposedFit(Fitted):
     """A fit of composed cells; its misfit is the error of composing, not of fitting."""
 
-    def misfit(self, features: Features) -> Floats:
-        """Relative error that neither noise nor the fit's doubt explain, [places]."""
+    @cached_property
+    def misfit(self) -> float:
+        """Relative standard error of a step; of growth where a fixed time is set."""
         assert isinstance(self.provenance, Composition)
-        told = self.provenance.fixed_us > 0.0
         error = self.provenance.error
-        return np.full(len(features["one"]), error.growth if told else error.step)
+        return error.growth if self.provenance.fixed_us > 0.0 else error.step
 
 
 def compose(

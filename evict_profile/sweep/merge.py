@@ -20,7 +20,7 @@ from evict_profile.cells import CELL_FIELDS, Cell, with_latency
 from evict_profile.errors import GateError, StoreError
 from evict_profile.records import differences
 from evict_profile.stats import median_of_draws
-from evict_profile.sweep.change import BETWEEN
+from evict_profile.sweep.change import SESSIONS_SD
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Store, other_plan
 
@@ -140,4 +140,4 @@ def _level(rows: pd.DataFrame) -> _Level:
     log_us = np.log(rows["latency_us"].to_numpy())
     _, error = median_of_draws(log_us, len(log_us))
     openings = rows["session"].nunique()
-    return _Level(float(np.median(log_us)), error**2 + BETWEEN**2 / openings)
+    return _Level(float(np.median(log_us)), error**2 + SESSIONS_SD**2 / openings)

@@ -19,7 +19,6 @@ from evict_profile.cells import Cell, arrays_of
 from evict_profile.config import StopSpec
 from evict_profile.sweep.grid import AXES, Grid
 from evict_profile.sweep.medians import half_widths
-from evict_profile.table import Precision
 
 History = Mapping[Cell, Sequence[float]]
 """Latencies of each measured cell, in order; an empty list for one that failed."""
@@ -116,20 +115,3 @@ def samples_needed(count: int, half_width: float, rule: StopSpec) -> int:
         return 0
     ratio = min(half_width / rule.relative_half_width, rule.max_samples)
     return max(1, min(rule.max_samples, round(count * ratio**2)) - count)
-
-
-def precision_of(history: History, rule: StopSpec) -> Precision | None:
-    """What the stop rule delivered; None where no cell has as many samples as asked."""
-    widths = half_widths(history)
-    enough = [len(history[cell]) >= rule.min_samples for cell in widths]
-    if not any(enough):
-        return None
-    narrow = [width <= rule.relative_half_width for width in widths.values()]
-    median, p90 = np.percentile(list(widths.values()), [50, 90])
-    return Precision(
-        asked=rule.relative_half_width,
-        cells=len(widths),
-        reached=float(np.mean(np.logical_and(enough, narrow))),
-        median=float(median),
-        p90=float(p90),
-    )

@@ -43,7 +43,6 @@ from evict_profile.sweep.engine import judged
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import OpenRunner
-from evict_profile.sweep.speed import Timed
 from evict_profile.sweep.store import failed_cells
 from evict_profile.table import CostTable, measured
 
@@ -125,8 +124,7 @@ def levels_at(timed: pd.DataFrame, chosen: Sequence[Cell]) -> Levels:
     Args:
         timed: samples with their `latency_us` and `session`.
     """
-    _, opening = np.unique(timed["session"], return_inverse=True)
-    levels = levels_of(Timed.of(timed, opening))
+    levels = levels_of(timed)
     place = {cell: i for i, cell in enumerate(sorted(set(cells_of(timed))))}
     return levels._replace(of_cell=levels.of_cell[[place[c] for c in chosen]])
 

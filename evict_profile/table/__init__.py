@@ -21,10 +21,8 @@ from evict_profile.table.provenance import (
     CompositionError,
     Openings,
     Origin,
-    Precision,
     Provenance,
     measured,
-    odd_references_in_words,
 )
 from evict_profile.table.search import (
     SEARCH_PATH,
@@ -74,7 +72,6 @@ __all__ = [
     "Openings",
     "Origin",
     "Outside",
-    "Precision",
     "Price",
     "Provenance",
     "Reuse",
@@ -86,7 +83,6 @@ __all__ = [
     "find_table",
     "measured",
     "model_named",
-    "odd_references_in_words",
     "of_device",
     "search_path",
     "slug",

@@ -128,9 +128,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         del content["path"], content["caveats"]
         if isinstance(self.provenance, Provenance):
             del content["provenance"]["origin"]
-            for name in ("precision", "openings"):
-                if getattr(self.provenance, name) is None:
-                    del content["provenance"][name]
+            if self.provenance.openings is None:
+                del content["provenance"]["openings"]
         for name in ("reuse", "overheads"):
             if not getattr(self, name):
                 del content[name]
@@ -351,11 +350,15 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
 
 def _with_origin(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Documents of measured tables do not name their origin; some name a plan."""
+    """Documents of measured tables do not name their origin; older ones say more."""
     made = document.get("provenance")
     if not isinstance(made, dict):
         return dict(document)
     made = {"origin": "measured", **made}
+    made.pop("precision", None)
+    if isinstance(made.get("openings"), dict):
+        made["openings"] = {**made["openings"]}
+        made["openings"].pop("odd_references", None)
     if isinstance(made.get("sweep"), dict):
         unread = ("plan", "adaptive")
         made["sweep"] = {k: v for k, v in made["sweep"].items() if k not in unread}

@@ -1,6 +1,5 @@
 """Where a table's numbers come from: a sweep, or public measurements of its parts."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -14,56 +13,18 @@ DATASHEET = "datasheet"
 """The clock of prices that were computed from what a device promises."""
 
 
-class Precision(Struct, frozen=True):
-    """How well the sweep knows the medians that it was to measure.
-
-    Attributes:
-        asked: relative half-width of a median's 95 % interval at which a cell is done.
-        cells: how many were measured.
-        reached: share of them that are as precise as asked.
-        median, p90: half-widths over the cells. Cells share one spread, so those with
-            as many samples differ only where they were disturbed.
-    """
-
-    asked: NotNegative
-    cells: int
-    reached: NotNegative
-    median: NotNegative
-    p90: NotNegative
-
-    def __str__(self) -> str:
-        known = (
-            f"the median of a cell is known to {self.median:.1%} (half of its 95 % "
-            "interval, by the spread that cells share), and a cell was done at "
-            f"{self.asked:.1%}"
-        )
-        rest = (
-            " or with the most samples allowed; prices rest on all cells together, and "
-            "have intervals of their own"
-        )
-        return known + rest * (self.median > self.asked)
-
-
 class Openings(Struct, frozen=True, omit_defaults=True):
     """Openings of the runner, which differ as a whole for reasons no sample shows.
 
     Attributes:
         half_width: relative, of the 95 % interval that this leaves to every price, and
             that prices' intervals hold. Assumed where there was one.
-        odd_references: by session, how much longer the reference took where it alone
-            changed; none where it never did, and in older tables.
     """
 
     count: int
     half_width: NotNegative
-    odd_references: dict[str, Finite] = {}
 
     def __str__(self) -> str:
-        odd = odd_references_in_words(self.odd_references)
-        return f"{self._words}; {odd}" if odd else self._words
-
-    @property
-    def _words(self) -> str:
         if self.count == 1:
             return (
                 "the runner was opened once; openings differ as a whole, which is "
@@ -74,17 +35,6 @@ class Openings(Struct, frozen=True, omit_defaults=True):
             f"the runner was opened {self.count} times; by what sets openings apart, "
             f"every price is uncertain by {self.half_width:.1%}"
         )
-
-
-def odd_references_in_words(odd_references: Mapping[str, float]) -> str:
-    """Which openings have a median reference of their own; empty where none has."""
-    if not odd_references:
-        return ""
-    where = ", ".join(f"{name} ({off:+.0%})" for name, off in odd_references.items())
-    return (
-        f"the reference alone changed in session {where}, where latencies go by a "
-        "median reference of its own"
-    )
 
 
 class Origin(Struct, frozen=True, tag_field="origin"):
@@ -122,7 +72,6 @@ class Provenance(Origin, frozen=True, tag="measured"):
         drift: relative change of latency from the beginning of the run to its end, as
             a straight line; in older tables, of the last third against the first.
         dtype_reason: why the sweep ran in its dtype, where the runner chose.
-        precision: what the stop rule delivered; None in older tables.
         openings: what prices owe to openings of the runner; None in older tables, whose
             intervals hold nothing of it where the runner was opened once.
         new_graph_us: what a forward takes beyond its price if the last one had another
@@ -143,7 +92,6 @@ class Provenance(Origin, frozen=True, tag="measured"):
     aa_floor: NotNegative
     drift: Finite
     dtype_reason: str = ""
-    precision: Precision | None = None
     openings: Openings | None = None
     new_graph_us: NotNegative | None = None
     mean_reference_us: NotNegative | None = None

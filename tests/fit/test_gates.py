@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from evict_profile.fit import gates
-from evict_profile.fit.drift import Change, Drift
-from evict_profile.fit.provenance import openings_of
+from evict_profile.fit.latency import Change, Drift
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import measured
@@ -22,7 +21,6 @@ def test_a_good_run_passes_every_gate(fitted):
         "roofline slope",
         "held-out error",
         "drift",
-        "interleaving",
         "A/A floor",
         "coverage",
     ]
@@ -93,31 +91,6 @@ def test_layers_that_scale_badly_make_no_table(fitted, error, passed):
     assert gate.passed == passed
     assert f"missed by {error:+.1%}" in gate.message
     assert ("measure more layers" in gate.message) != passed
-
-
-def test_an_odd_reference_is_told(fitted):
-    """By the gate of drift, and for `show` by the openings; else nothing is said."""
-    opening = fitted.frame["round"] % 3
-    usual_us = np.where(opening == 1, 140.0, 100.0)
-    told = fitted.frame.assign(session=opening.map("1/1 #{}".format))
-    told = told.assign(reference_us=usual_us)
-    words = "the reference alone changed in session 1/1 #1 (+40%)"
-    drift = next(
-        g for g in gates.judge(replace(fitted, frame=told)) if g.name == "drift"
-    )
-    assert drift.passed
-    assert words in drift.message
-    assert words in str(openings_of(told, "cpu"))
-    assert "reference" not in gates.drift_gate(fitted.drift).message
-    assert "reference" not in str(openings_of(fitted.frame, "cpu"))
-
-
-def test_a_level_measured_apart_fails():
-    """By name."""
-    gate = gates.interleaving_gate(["batch 4"])
-    assert not gate.passed
-    assert gate.message.startswith("batch 4 measured apart from all others")
-    assert gates.interleaving_gate([]).passed
 
 
 def test_samples_that_repeat_each_other_fail():

@@ -13,10 +13,10 @@ from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
 from evict_profile.fit.hinge import (
     choose_terms,
     fit_hinges,
-    interval,
     leverage,
     refinements,
 )
+from evict_profile.fit.intervals import interval
 from evict_profile.fit.points import Observations, features_of, points_of
 from tests.factories import EXPERT_US, LAYERS, MODEL, known_us, part_us
 

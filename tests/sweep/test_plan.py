@@ -7,19 +7,16 @@ from hypothesis import strategies as st
 
 from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
-from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.medians import NORMAL_95, medians_of
 from evict_profile.sweep.plan import (
     GridPlan,
-    precision_of,
     round_order,
     sample_seed,
     samples_left,
     samples_needed,
     spread_cells,
 )
-from evict_profile.table import Precision
 
 AXES = GridSpec(width=(1, 2, 4, 8), union=4, context=(64, 128), batch=(1, 2))
 GRID = make_grid(SweepSpec(name="given", grid=AXES), load_model("tiny"))
@@ -150,22 +147,3 @@ def test_the_intervals_of_cells_that_stopped_hold_their_medians():
         truths += inside[counts < STOP.max_samples].tolist()
     assert len(truths) > 100
     assert 0.91 < np.mean(truths) < 0.99
-
-
-def test_precision_says_what_was_delivered():
-    """One cell of many is far from what was asked; nothing is said of a beginning."""
-    history, cells = drawn(0.01, 6), len(GRID.cells)
-    history[GRID.cells[0]][:3] = [200.0] * 3
-    said = precision_of(history, STOP)
-    assert (said.asked, said.cells) == (0.02, cells)
-    assert said.reached == pytest.approx(1.0 - 1.0 / cells)
-    assert 0.007 < said.median == said.p90 < 0.02
-    assert precision_of({**drawn(0.01, 5), GRID.cells[0]: []}, STOP) is None
-
-
-def test_precision_states_the_one_half_width():
-    """Cells share a spread, so no share of them is told."""
-    wide = Precision(asked=0.03, cells=144, reached=0.0, median=0.048, p90=0.048)
-    assert str(wide).startswith("the median of a cell is known to 4.8% (half of its 95")
-    assert "done at 3.0% or with the most samples allowed; prices rest" in str(wide)
-    assert str(replace(wide, median=0.02)).endswith("a cell was done at 3.0%")

@@ -1,11 +1,20 @@
-"""A machine that changes under a sweep is told by how much, when and where."""
+"""One fit of cells and times: slow blocks, drift, sessions."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from evict_profile.cells import CELL_FIELDS
-from evict_profile.fit.drift import Change, drift_of, in_time, levels_apart
-from evict_profile.fit.provenance import openings_of
+from evict_profile.cells import CELL_FIELDS, Cell, Sample, cells_of, to_frame
+from evict_profile.fit.latency import (
+    IN_A_ROW,
+    Change,
+    Timed,
+    drift_of,
+    in_time,
+    two_way,
+    without_slow_blocks,
+)
 
 
 @pytest.fixture
@@ -41,13 +50,12 @@ def test_a_trend_of_five_percent_is_five_percent(still, place):
     assert drift.trend.certain
 
 
-def test_a_slow_middle_third_is_a_stretch(still, place):
-    """It has no trend."""
+def test_a_middle_third_of_another_speed_is_no_drift(still, place):
+    """No fit is made of its samples."""
     middle = (place > 1 / 3) & (place < 2 / 3)
     drift = drift_of(slowed(still, 1.0 + 0.2 * middle))
     assert abs(drift.trend.size) < 0.01
-    assert drift.stretches and abs(drift.stretches.size) > 0.15
-    assert "of it" in drift.stretches.between
+    assert drift.stretches and abs(drift.stretches.size) < 0.02
 
 
 def test_a_step_is_told(still, place):
@@ -116,7 +124,7 @@ def test_openings_that_all_cells_were_in_set_none_apart(still):
     assert not drift.trend.certain
     assert drift.trend.error > 0.03
     variance = (0.00236**2 + 5.0 * apart.var(ddof=1)) / 6.0
-    assert drift.reach == pytest.approx(2.447 * (variance / 6.0) ** 0.5, rel=0.1)
+    assert drift.half_width == pytest.approx(2.447 * (variance / 6.0) ** 0.5, rel=0.1)
     steady = drift_of(in_six_openings(still, np.linspace(-0.03, 0.03, 6)))
     assert steady.trend.certain
     assert steady.trend.size == pytest.approx(0.07, abs=0.01)
@@ -136,16 +144,96 @@ def test_what_may_be_noise_is_called_no_change():
     assert sure == "+2.5% +- 1.0% over the run"
 
 
-def test_prices_carry_what_the_gate_judges(still):
-    """Also where a slow opening is of another speed, and left out of the fit."""
-    log_us = 0.2 * (np.arange(6) // 2 == 1)
-    frame = in_six_openings(still, log_us)
-    assert openings_of(frame, "cpu").half_width == drift_of(frame).reach > 0.05
+CELLS = [
+    Cell("layers", n, u, 64, 1, "balanced") for n in (1, 2, 4, 8) for u in range(2, 14)
+]
+ROUNDS = 6
 
 
-def test_a_batch_of_another_day_is_apart(still, fitted):
-    """Beside the anchor alone; interleaved, no level is."""
-    assert levels_apart(still, fitted.anchor) == []
-    later = still["at_unix"] + 1e5 * (still["batch"] == 2)
-    apart = levels_apart(still.assign(at_unix=later), fitted.anchor)
-    assert apart == ["batch 1", "batch 2"]
+def measured(slower, noise, seed=0):
+    """Rounds over all cells in random order, each sample so much slower."""
+    rng = np.random.default_rng(seed)
+    samples = []
+    for number in range(ROUNDS):
+        for order, place in enumerate(rng.permutation(len(CELLS))):
+            cell, at = CELLS[place], len(samples)
+            us = (100.0 + 40.0 * cell.union) * slower[at]
+            us *= 1.0 + noise * rng.standard_normal()
+            samples.append(
+                Sample(
+                    cell,
+                    number,
+                    order,
+                    seed=at,
+                    clock_us=us,
+                    at_unix=1e9 + at,
+                    wall_us=us,
+                )
+            )
+    return to_frame(samples)
+
+
+TOTAL = ROUNDS * len(CELLS)
+STILL = np.ones(TOTAL)
+
+
+def test_times_at_half_speed_are_left_out():
+    """All but what is at the edges of such times, and next to nothing else."""
+    half = np.arange(TOTAL) % 120 >= 90
+    kept = without_slow_blocks(measured(1.0 + half, noise=0.02))
+    left_out = np.setdiff1d(np.arange(TOTAL), kept["seed"])
+    assert half[left_out].mean() > 0.9
+    assert np.isin(np.flatnonzero(half), left_out).mean() > 0.9
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.01, 0.08]))
+def test_a_machine_that_holds_still_loses_no_sample(seed, noise):
+    assert len(without_slow_blocks(measured(STILL, noise, seed))) == TOTAL
+
+
+def test_a_slow_drift_is_no_other_speed():
+    """It is for a gate to refuse."""
+    assert (
+        len(without_slow_blocks(measured(1.0 + 0.1 * np.arange(TOTAL) / TOTAL, 0.01)))
+        == TOTAL
+    )
+
+
+def test_what_is_slower_most_of_the_time_is_the_usual_speed():
+    """Of two speeds, the rarer one is left out."""
+    quick = np.arange(TOTAL) % 120 >= 90
+    kept = without_slow_blocks(measured(np.where(quick, 1.0, 2.0), noise=0.01))
+    assert quick[kept["seed"].to_numpy()].mean() < 0.05
+
+
+def test_single_samples_tell_nothing_of_their_neighbours():
+    """Those of composed cells."""
+    frame = measured(1.0 + (np.arange(TOTAL) < 24), 0.0).head(len(CELLS))
+    assert len(without_slow_blocks(frame)) == len(CELLS)
+
+
+def test_samples_that_failed_stay():
+    frame = measured(STILL, 0.01)
+    frame.loc[3, "status"] = "failed"
+    assert cells_of(without_slow_blocks(frame)) == cells_of(frame)
+
+
+def test_cells_and_blocks_are_taken_apart():
+    """Without noise exactly; the first block adds nothing."""
+    cell, block = np.tile(np.arange(9), 4), np.repeat(np.arange(4), 9)
+    log_us = np.linspace(1.0, 3.0, 9)[cell] + np.array([0.0, 0.4, 0.1, 0.1])[block]
+    found = two_way(Timed(cell, block, log_us))
+    assert found.level == pytest.approx(np.linspace(1.0, 3.0, 9), abs=1e-6)
+    assert found.effect == pytest.approx([0.0, 0.4, 0.1, 0.1], abs=1e-6)
+
+
+def test_what_noise_makes_of_a_block_is_as_stated():
+    """The spread of what blocks add, where they add nothing."""
+    noise = 0.03 * np.random.default_rng(1).standard_normal(400 * IN_A_ROW)
+    cell = np.random.default_rng(2).permutation(np.arange(400 * IN_A_ROW) % 40)
+    block = np.arange(400 * IN_A_ROW) // IN_A_ROW
+    found = two_way(Timed(cell, block, noise))
+    # A block less the first has the noise of both.
+    stated = np.diag(found.covariance)[1:].mean() / 2.0
+    assert found.effect.var() == pytest.approx(stated, rel=0.3)

@@ -1,0 +1,154 @@
+"""Intervals: misfit at cells that nothing was fitted to, and slopes of the price."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.cells import Cell
+from evict_profile.cost_model import EXPERT_ROWS, ForwardCost, HingeCost, Term
+from evict_profile.fit.export import make_table
+from evict_profile.fit.fitted import fit_run
+from evict_profile.fit.gates import judge
+from evict_profile.fit.hinge import FREE
+from evict_profile.fit.intervals import UnseenCells, marginal_costs, misfit_of
+from evict_profile.fit.points import Points, split_points
+from evict_profile.records import replace
+from evict_profile.sweep.grid import make_grid
+from tests.factories import EXPERT_US, HEAD_US, MODEL, SWEEP, TOKEN_US, write_run
+
+KNOWN_US = {
+    "expert in each layer": 4 * EXPERT_US,
+    "token on experts of its own": 4 * (TOKEN_US + 4 * EXPERT_US) + HEAD_US,
+    "token on activated experts": 4 * TOKEN_US + HEAD_US,
+    "token of context": 4 * 0.05,
+    "request": 4 * 0.05 * 64,
+}
+"""Of the four layers of the tiny model, at context 64 and batch 1."""
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A run that costs between the levels what the levels say."""
+    return fit_run(write_run(tmp_path_factory.mktemp("sound"), between=0.0))
+
+
+@pytest.fixture(scope="module")
+def bent(tmp_path_factory):
+    """A run that costs a tenth more between the levels."""
+    return fit_run(write_run(tmp_path_factory.mktemp("bent"), between=0.1))
+
+
+def test_nothing_is_fitted_to_validation_cells(sound, bent):
+    """What they cost leaves the fit as it is."""
+    assert len(sound.validation.points) == 16
+    assert not set(sound.validation.points.cells) & set(sound.points.cells)
+    for one, other in zip(sound.cost.layers.terms, bent.cost.layers.terms, strict=True):
+        assert one == other
+    fits = (each.cost.layers.us_per_unit for each in (sound, bent))
+    np.testing.assert_allclose(*fits, rtol=0.05, atol=5.0)
+
+
+def test_a_sound_fit_misses_them_by_noise(sound):
+    error = sound.validation.error(sound.cost)
+    assert error is not None
+    assert error.cells == 16
+    assert error.p90 < 0.01
+    assert _own_misfit(sound) < 0.003
+
+
+def test_a_fit_that_is_wrong_between_its_levels_says_so(bent):
+    """By a tenth there, however many cells lie at the levels and show nothing."""
+    table = make_table(bent)
+    assert table.fit.validation is not None
+    assert table.fit.validation.median == pytest.approx(0.1 / 1.1, rel=0.1)
+    assert 0.04 < _own_misfit(bent) < 0.1
+
+
+def test_intervals_are_as_wide_as_what_it_misses(sound, bent):
+    """Two standard errors of the misfit on either side, where noise is small."""
+    for fitted in (sound, bent):
+        place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
+        price_us, low_us, high_us = fitted.priced(*place)
+        least = 2.0 * fitted.misfit
+        half = (high_us - low_us) / 2.0 / price_us
+        assert least - 1e-9 <= half <= least + 0.02
+
+
+@given(st.floats(0.0, 0.3), st.integers(1, 30))
+def test_a_misfit_is_what_noise_does_not_explain(off, cells):
+    """Root mean square; noise alone leaves none."""
+    cost = HingeCost((Term("one"),), np.array([100.0]))
+    cell = Cell("layers", 1, 4, 64, 1, "balanced")
+    latency_us = np.full(cells, 100.0 * (1.0 + off))
+    points = Points((cell,) * cells, latency_us, np.full(cells, 0.1))
+    unseen = UnseenCells(points, {"one": np.ones(cells)})
+    found = misfit_of(ForwardCost(MODEL.price_shape, cost, FREE, 1.0), (unseen,))
+    assert found == pytest.approx(max(off**2 - 0.1**2, 0.0) ** 0.5, abs=1e-9)
+
+
+def test_a_fit_that_errs_between_its_levels_is_less_sure_of_its_slopes(sound, bent):
+    for narrow, wide in zip(sound.marginal, bent.marginal, strict=True):
+        assert np.ptp(wide.us_interval) > 1.05 * np.ptp(narrow.us_interval)
+
+
+def test_a_fit_that_is_far_off_between_its_levels_is_no_table(tmp_path):
+    """Though it meets the cells of its grid."""
+    fitted = fit_run(write_run(tmp_path / "run", between=0.3))
+    failed = [gate.name for gate in judge(fitted) if not gate.passed]
+    assert failed == ["validation"]
+
+
+def test_a_run_without_them_claims_nothing(tmp_path):
+    fitted = fit_run(write_run(tmp_path / "run"))
+    assert not len(fitted.validation.points)
+    assert make_table(fitted).fit.validation is None
+    assert "validation" not in make_table(fitted).document["fit"]
+
+
+def _own_misfit(fitted):
+    """Without what openings leave."""
+    return (fitted.misfit**2 - (fitted.openings_reach / 2.0) ** 2) ** 0.5
+
+
+def test_cells_between_the_levels_stand_at_the_width_that_ran():
+    """Where captured graphs pad them, at the next captured width."""
+    spec = replace(SWEEP, grid=replace(SWEEP.grid, validation=4))
+    grid = make_grid(spec, MODEL)
+    latencies = dict.fromkeys(grid.measured, [100.0] * 6)
+    ladder = sorted({c.width for c in grid.cells})
+    fitted, validates = split_points(latencies, grid, ladder)
+    assert len(fitted) == len(grid.cells) + 4
+    assert len(validates) == 4
+    assert {c.width for c in (*fitted.cells, *validates.cells)} == set(ladder)
+
+
+def test_an_older_run_is_validated_by_all_its_cells_off_the_levels():
+    grid = make_grid(SWEEP, MODEL)
+    off = make_grid(replace(SWEEP, grid=replace(SWEEP.grid, validation=4)), MODEL)
+    assert set(grid.validating({*off.measured})) == {*off.between, *off.validation}
+
+
+def test_slopes_hold_the_known_costs(fitted):
+    found = {each.name: each for each in fitted.marginal}
+    assert found.keys() == KNOWN_US.keys()
+    for name, known_us in KNOWN_US.items():
+        low, high = found[name].us_interval
+        assert low <= known_us <= high
+    low, high = found["expert in each layer"].us_interval
+    assert 0.0 < high - low < 0.1 * 4 * EXPERT_US
+
+
+@given(st.floats(-20.0, 20.0))
+def test_slopes_do_not_depend_on_which_terms_hold_a_cost(fitted, moved_us):
+    """Along k tokens = union + expert rows, coefficients move and prices do not."""
+    part, top_k = fitted.cost.layers, MODEL.moe.top_k
+    shares = {"tokens": top_k, "union": -1.0, EXPERT_ROWS: -1.0}
+    along = np.array([shares.get(term.feature, 0.0) for term in part.terms])
+    layers = replace(part, us_per_unit=part.us_per_unit + moved_us * along)
+    costs = (fitted.cost, replace(fitted.cost, layers=layers))
+    cells = fitted.layer_points.cells
+    for before, after in zip(
+        *(marginal_costs(c, [c], cells, 0.0) for c in costs), strict=True
+    ):
+        assert after.us == pytest.approx(before.us, rel=1e-9)
