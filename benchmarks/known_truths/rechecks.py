@@ -31,13 +31,11 @@ from benchmarks.known_truths.worlds import (
 )
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.progress import progress_bar
-from evict_profile.records import to_mapping
 from evict_profile.stats import Floats
-from evict_profile.sweep.change import PooledChange, change_between
+from evict_profile.sweep.change import PooledChange, change_between, levels_of
 from evict_profile.sweep.recheck import (
     RECHECK_CELLS,
     RECHECK_OPENINGS,
-    levels_at,
     recheckable,
 )
 
@@ -118,21 +116,19 @@ def samples(
     Args:
         warm_up: samples that an opening runs first, and does not record.
     """
-    latency_us = np.empty((rounds, len(measured)))
+    rows = []
     for number in range(rounds):
         machine = machines[number % len(machines)]
         ran = warm_up + number // len(machines) * len(measured)
         order = np.random.default_rng(number).permutation(len(measured))
-        for late, place in enumerate(order):
-            cell = measured[place]
+        for late, cell in enumerate(measured[place] for place in order):
             warm = 1.0 - np.exp(-(ran + late) / WARM_IN_SAMPLES)
             clock, reference = machine.sample_us(cell, float(cell.union), warm)
             paired = 1.0 if np.isnan(reference) else 2e4 / reference
-            latency_us[number, place] = clock * paired
-    cell_columns = pd.DataFrame(map(to_mapping, measured))
-    whole = pd.concat([cell_columns] * rounds, ignore_index=True)
-    session = np.repeat(np.arange(rounds) % len(machines), len(measured))
-    return whole.assign(session=session, latency_us=latency_us.ravel())
+            session = number % len(machines)
+            latency_us = clock * paired
+            rows.append({**vars(cell), "session": session, "latency_us": latency_us})
+    return pd.DataFrame(rows)
 
 
 def changes(job: Job) -> Iterator[tuple[str, PooledChange]]:
@@ -145,7 +141,7 @@ def changes(job: Job) -> Iterator[tuple[str, PooledChange]]:
     then = samples(known, machines[: job.openings], ROUNDS)
     warm_up = (ROUNDS / job.openings * len(known) - len(chosen)) / 2.0
     now = samples(chosen, machines[job.openings :], RECHECK_OPENINGS, warm_up)
-    before, same = levels_at(then, chosen), levels_at(now, chosen)
+    before, same = levels_of(then, chosen), levels_of(now, chosen)
     for name, changed in CHANGES.items():
         # A factor on all samples of a cell moves its level, and nothing else.
         after = same._replace(of_cell=same.of_cell + np.log(changed.ratio(chosen)))

@@ -78,6 +78,9 @@ def _slower(machine: Disturbance, by: float) -> Disturbance:
     return replace(machine, slow=(by, 0.0, 2.0))
 
 
+MIDDLE = (0.2, 1 / 3, 2 / 3)
+"""By how much, and when: the middle third."""
+
 NOISES = {
     "1 %": Disturbance(),
     "3 %": Disturbance(0.03),
@@ -108,6 +111,7 @@ def _changed(name: str, noise: Disturbance) -> tuple[Run, ...]:
         Run(f"{name}: drift of 5 %", replace(noise, drift=0.05), True),
         Run(f"{name}: drift of 7 %", replace(noise, drift=0.07), True),
         Run(f"{name}: step of 5 %", replace(noise, slow=(0.05, 0.5, 2.0)), True),
+        Run(f"{name}: middle third 20 % slower", replace(noise, slow=MIDDLE), True),
         Run(
             f"{name}: second shard 10 % slower",
             noise,

@@ -7,7 +7,7 @@ from evict_profile.cells import CELL_FIELDS, OK, Cell
 from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import FIT_SPLIT
-from evict_profile.fit.latency import Drift
+from evict_profile.fit.latency import KNOWN, Drift
 from evict_profile.fit.points import Points
 from evict_profile.physics import SLOPE_RANGE
 from evict_profile.stats import ErrorSummary
@@ -133,18 +133,21 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
         left_out: share of the samples that no fit is made of, for what the machine
             did meanwhile.
     """
-    without = f"; {left_out:.0%} of the samples are of times of another speed, left out"
     changes = (drift.trend, drift.stretches, drift.sessions)
     limits = (MAX_DRIFT, MAX_STRETCH, MAX_DRIFT)
     found = [(c, limit) for c, limit in zip(changes, limits, strict=True) if c]
-    still = all(c.known and not (c.certain and abs(c.size) > m) for c, m in found)
-    apart = f"; openings leave {drift.half_width:.1%} to every price"
+    says = [str(change) for change, _ in found]
+    changed = any(c.certain and abs(c.size) > limit for c, limit in found)
+    if unknown := bool(drift.sessions and drift.sessions.error > KNOWN):
+        says.append("which is not known well enough to compare their cells")
+    if apart := drift.half_width > MAX_DRIFT:
+        says.append(f"openings leave {drift.half_width:.1%} to every price")
+    if left_out:
+        says.append(f"{left_out:.0%} of the samples, of another speed, are left out")
     return _gate(
         "drift",
-        still and drift.half_width <= MAX_DRIFT,
-        "; ".join(str(c) for c, _ in found)
-        + apart * (drift.half_width > MAX_DRIFT)
-        + without * (left_out > 0.0),
+        not (changed or unknown or apart),
+        "; ".join(says),
         f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, and "
         f"{MAX_STRETCH:.0%} between stretches: the machine changed under the sweep; "
         "quiet it and sweep anew, every shard under the same conditions",

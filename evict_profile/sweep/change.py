@@ -8,14 +8,15 @@ the mean it is an error by Student's t, with 1 % taken for how much they differ 
 few were seen.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import theilslopes
 
-from evict_profile.fit.latency import MAD_TO_SIGMA, Timed, two_way
+from evict_profile.cells import Cell, cells_of
+from evict_profile.fit.latency import MAD_TO_SIGMA, slow_blocks, two_way
 from evict_profile.stats import Floats, student
 
 Agreement = Literal["same", "drifted", "unclear"]
@@ -35,7 +36,7 @@ MEDIAN_ERROR, THEIL_ERROR = 1.2533, 1.05
 
 
 class Levels(NamedTuple):
-    """Log latencies of cells, float64 [cells], and of sessions about them."""
+    """Log latencies of cells [cells], NaN without one, and of sessions about them."""
 
     of_cell: Floats
     of_session: Floats
@@ -107,16 +108,19 @@ class PooledChange:
         return "same" if self.within <= SAME_WITHIN else "unclear"
 
 
-def levels_of(timed: pd.DataFrame) -> Levels:
-    """Levels of the cells, in their order, and of the sessions.
+def levels_of(timed: pd.DataFrame, chosen: Sequence[Cell]) -> Levels:
+    """Levels of the chosen among all cells, by the samples of the usual speed.
 
     Args:
-        timed: samples with their `latency_us` and `session`.
+        timed: samples with their `latency_us` and `session`, in the order measured.
     """
+    timed = timed[~slow_blocks(timed)]
     _, session = np.unique(timed["session"], return_inverse=True)
-    fitted = two_way(Timed.of(timed, session))
-    mean = float(fitted.effect[session].mean())
-    return Levels(fitted.level + mean, fitted.effect - mean)
+    fitted = two_way(timed, session)
+    mean = float(fitted.effect.mean())
+    level = dict(zip(sorted(set(cells_of(timed))), fitted.level + mean, strict=True))
+    of_cell = np.array([level.get(cell, np.nan) for cell in chosen])
+    return Levels(of_cell, fitted.effect - mean)
 
 
 def change_between(before: Levels, now: Levels, union_share: Floats) -> PooledChange:
@@ -125,8 +129,12 @@ def change_between(before: Levels, now: Levels, union_share: Floats) -> PooledCh
     Args:
         union_share: of each cell's cost, what follows U, float64 [cells].
     """
-    ratio, where = now.of_cell - before.of_cell, union_share - union_share.mean()
-    has_slope = np.ptp(union_share) >= MIN_SHARE_RANGE
+    from scipy.stats import theilslopes
+
+    ratio = now.of_cell - before.of_cell
+    known = np.isfinite(ratio)
+    ratio, where = ratio[known], union_share[known] - union_share[known].mean()
+    has_slope = np.ptp(where) >= MIN_SHARE_RANGE
     slope = float(theilslopes(ratio, where).slope) if has_slope else 0.0
     mean = float(np.median(ratio - slope * where))
     rest = ratio - slope * where - mean

@@ -34,7 +34,6 @@ from evict_profile.records import differences, replace
 from evict_profile.runner import RunnerCrash
 from evict_profile.stats import Floats
 from evict_profile.sweep.change import (
-    Levels,
     PooledChange,
     change_between,
     levels_of,
@@ -93,7 +92,7 @@ def recheck_cells(
     except RunnerCrash as crash:
         raise RunnerError(crash.words) from crash
     now = _at_reference(now, chosen, measured(table.provenance).reference_us)
-    before, after = levels_at(then, chosen), levels_at(now, chosen)
+    before, after = levels_of(then, chosen), levels_of(now, chosen)
     return Recheck(
         tuple(chosen),
         np.exp(before.of_cell),
@@ -116,17 +115,6 @@ def check_same_machine(table: CostTable, session: OpenRunner) -> None:
             f"measure this machine with: evict-profile profile --model "
             f"{table.model.name}"
         )
-
-
-def levels_at(timed: pd.DataFrame, chosen: Sequence[Cell]) -> Levels:
-    """Levels of the chosen among all cells, which tell how openings differ.
-
-    Args:
-        timed: samples with their `latency_us` and `session`.
-    """
-    levels = levels_of(timed)
-    place = {cell: i for i, cell in enumerate(sorted(set(cells_of(timed))))}
-    return levels._replace(of_cell=levels.of_cell[[place[c] for c in chosen]])
 
 
 def recheckable(grid: Grid, known: Collection[Cell]) -> list[Cell]:

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evict_profile.cells import Cell
 from evict_profile.sweep.change import change_between, levels_of
 
 SHARE = np.linspace(0.2, 0.9, 30)
 """Of each cell's cost, what follows U."""
 
 ROUNDS = 6
+CELLS = [Cell("layers", 1 + i, 4, 64, 1, "balanced") for i in range(30)]
 
 
 def samples(cell, session, log_us):
@@ -40,7 +42,7 @@ class Machine:
         opening = np.arange(ROUNDS) % openings
         log_us += self.between * rng.standard_normal(openings)[opening][:, None]
         cell, opening = np.tile(np.arange(30), ROUNDS), np.repeat(opening, 30)
-        return levels_of(samples(cell, opening, log_us.ravel()))
+        return levels_of(samples(cell, opening, log_us.ravel()), CELLS)
 
     def change(self, seed, log_ratio=0.0, openings=6):
         """Since a table of so many openings."""
@@ -120,9 +122,26 @@ def test_levels_without_noise_are_exact():
     """Four rounds of the first session, two of the second, which is 3 % slower."""
     cell, session = np.tile([0, 1, 2], 6), np.repeat([0, 0, 0, 0, 1, 1], 3)
     log_us = np.array([1.0, 2.0, 3.0])[cell] + 0.03 * session
-    found = levels_of(samples(cell, session, log_us))
-    assert found.of_cell == pytest.approx([1.01, 2.01, 3.01], abs=1e-6)
-    assert found.of_session == pytest.approx([-0.01, 0.02], abs=1e-6)
+    found = levels_of(samples(cell, session, log_us), CELLS[:4])
+    assert found.of_cell == pytest.approx([1.015, 2.015, 3.015, np.nan], nan_ok=True)
+    assert found.of_session == pytest.approx([-0.015, 0.015])
+
+
+def test_cells_of_which_a_side_has_no_level_do_not_count():
+    before, now = (Machine().levels(seed) for seed in (0, 1))
+    rest = np.append(np.nan, now.of_cell[1:])
+    found = change_between(before, now._replace(of_cell=rest), SHARE)
+    assert found.within == pytest.approx(change_between(before, now, SHARE).within, 0.1)
+
+
+def test_one_session_of_another_speed_does_not_count():
+    """Its reference may have changed alone."""
+    cell, session = np.tile(np.arange(30), ROUNDS), np.repeat(np.arange(ROUNDS), 30)
+    rng = np.random.default_rng(0)
+    log_us = 7.0 + 0.01 * rng.standard_normal(len(cell)) + 0.3 * (session == 2)
+    found = levels_of(samples(cell, session, log_us), CELLS)
+    assert len(found.of_session) == ROUNDS - 1
+    assert np.abs(found.of_cell - 7.0).max() < 0.03
 
 
 @settings(max_examples=20)

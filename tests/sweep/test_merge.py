@@ -13,7 +13,7 @@ from evict_profile.cells import Sample, to_frame
 from evict_profile.config import GridSpec, SweepSpec, load_model
 from evict_profile.errors import GateError, StoreError
 from evict_profile.records import replace
-from evict_profile.sweep.change import BETWEEN
+from evict_profile.sweep.change import SESSIONS_SD
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.merge import check_equal, differences_between, merge
 from evict_profile.sweep.store import Store, history
@@ -30,7 +30,7 @@ OTHER_DEVICE = {"device": "stone", "layers": 2}
 
 def shard(name, rng, slower=0.0, noise=0.02, openings=2, reference=False):
     """A store of anchor samples; each opening is off by about a percent."""
-    level = 1.0 + BETWEEN * rng.standard_normal(openings)
+    level = 1.0 + SESSIONS_SD * rng.standard_normal(openings)
     samples = []
     for number in range(ROUNDS):
         opening = number * openings // ROUNDS

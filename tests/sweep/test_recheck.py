@@ -12,11 +12,11 @@ from evict_profile.cells import Cell, cells_of
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.records import replace
 from evict_profile.sweep import recheck
+from evict_profile.sweep.change import levels_of
 from evict_profile.sweep.recheck import (
     RECHECK_CELLS,
     RECHECK_OPENINGS,
     Recheck,
-    levels_at,
     recheck_cells,
     timed_before,
     union_shares,
@@ -155,6 +155,12 @@ def test_a_runner_that_runs_other_work_is_no_comparison(recheck_with):
         recheck_with(KnownRunner(more_experts=1))
 
 
+def test_a_reference_that_alone_moved_in_one_session_does_not_count(recheck_with):
+    """As in the samples behind a table; the other sessions hold the machine's speed."""
+    found = recheck_with(KnownRunner(odd=1.4), reference_us=REFERENCE_US)
+    assert found.change.verdict == "same"
+
+
 def test_shares_of_u_are_those_of_the_cost(fitted, saved_table):
     """What an expert costs is known here."""
     cells = [Cell("layers", 4, union, 64, 1, "balanced") for union in (4, 8, 16)]
@@ -168,8 +174,8 @@ def test_each_session_is_an_opening(fitted):
     one = timed_before(fitted.frame)
     cells = sorted(set(cells_of(one)))
     assert all(cell.union > 0 for cell in cells)
-    assert levels_at(one, cells).of_session.tolist() == [0.0]
+    assert levels_of(one, cells).of_session.tolist() == [0.0]
     two = one.assign(session=np.where(one["round"] % 2, "1/1 #1", "1/1 #2"))
-    few = levels_at(two, cells[:3])
+    few = levels_of(two, cells[:3])
     assert len(few.of_session) == 2
-    assert few.of_cell == pytest.approx(levels_at(two, cells).of_cell[:3])
+    assert few.of_cell == pytest.approx(levels_of(two, cells).of_cell[:3])
