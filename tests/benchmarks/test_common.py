@@ -25,8 +25,6 @@ from runners.protocol import Refusal
 ROOT = Path(__file__).resolve().parents[2]
 Refused = Callable[[Sequence[str]], None]
 MISTAKES = [
-    "benchmarks/sglang_decision.py --table OUT --batch 1 --out OUT",
-    "benchmarks/sglang_kernels.py --out .",
     "benchmarks/sglang_serving.py --model tiny --sweep tiny --table no --out OUT",
     "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",
     "benchmarks/public_prices.py --from nowhere",

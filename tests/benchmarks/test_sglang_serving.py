@@ -95,11 +95,11 @@ def test_a_plug_in_that_went_off_is_noticed():
 
 def test_what_the_plug_in_says_is_read(caplog):
     metrics = Metrics()
-    plan = SimpleNamespace(step_cost_us=200.0, includes=("verify",))
-    choice = WidthChoice(4, plan, 1, 100.0, decision_us=90.0)
+    plan = SimpleNamespace(step_cost_us=200.0, includes=("verify",), keep=[0], tokens=4)
+    choice = WidthChoice(plan, decision_us=90.0)
     with caplog.at_level(logging.INFO):
         metrics.add(StepOutcome(choice, committed=2, step_us=300.0))
-        metrics.log()
+        metrics.log(plan.includes)
     found = told(ANNOUNCED + caplog.messages[-1])
     assert found["width_mib"] == {2: 130, 8: 0} and found["widths_built_s"] == 4.5
     assert found["decision_us"] == [90] and "mean width 4.00" in found["said"]

@@ -49,14 +49,12 @@ class BudgetHook:
         budget: experts of a layer that a verification may activate.
         node_weights: how much each token counts of the verification within the budget
             that runs or is being captured; None while there is none.
-        refused: why a router was last left alone in a verification; None if none was.
     """
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.node_weights: Tensor | None = None
-        self.refused: str | None = None
-        self._keeps = False
+        self._keeps = self._warned = False
         self._weights = torch.ones(0)
 
     def allocate(self, tokens: int, device: torch.device | str) -> None:
@@ -66,8 +64,7 @@ class BudgetHook:
     def weigh(self, path_prob: Tensor) -> None:
         """Set the weights of the next verification's tokens.
 
-        Args:
-            path_prob: [B, M] of the nodes that each request verifies behind its root.
+        `path_prob` [B, M] is of the nodes that each request verifies behind its root.
         """
         requests, nodes = path_prob.shape
         rows = self._weights[: requests * (nodes + 1)].view(requests, nodes + 1)
@@ -116,28 +113,30 @@ class BudgetHook:
         config, (tokens, num_experts) = topk_config, router_logits.shape
         if (
             self.node_weights is not None
-            and self._understands(config, tokens, kwargs)
+            and self._applies(tokens, kwargs)
             and not holds_all(tokens, config.top_k, self.budget, num_experts)
         ):
             routing = self._routing(config.scoring_func)
             config = dataclasses.replace(config, custom_routing_function=routing)
         return original(hidden_states, router_logits, config, **kwargs)
 
-    def _understands(self, config: Any, rows: int, kwargs: dict[str, Any]) -> bool:
+    def _applies(self, rows: int, kwargs: dict[str, Any]) -> bool:
         """Whether a budget can be kept in this call; the first refusal is logged."""
         assert self.node_weights is not None
         more = sorted(k for k, v in kwargs.items() if v is not None and k != "layer_id")
-        reason, tokens = refusal(config), len(self.node_weights)
-        if more:
-            reason = f"its router is given {', '.join(more)}"
-        elif rows != tokens:
-            reason = f"its router has {rows} rows for {tokens} tokens"
-        if reason and not self.refused:
+        if not more and rows == len(self.node_weights):
+            return True
+        if not self._warned:
             logger.warning(
-                "evict-profile: expert budget of %d not kept: %s", self.budget, reason
+                "evict-profile: expert budget of %d not kept: a router has %d rows for "
+                "%d tokens, and is also given: %s",
+                self.budget,
+                rows,
+                len(self.node_weights),
+                ", ".join(more) or "nothing",
             )
-            self.refused = reason
-        return reason is None
+        self._warned = True
+        return False
 
     def _routing(self, scoring: Any) -> Callable[..., tuple[Tensor, Tensor]]:
         """The routing function of a verification, as SGLang calls one."""

@@ -19,18 +19,18 @@ ROUTER_TARGET = "sglang.srt.layers.moe.topk.select_experts"
 class Scores:
     """The path probabilities of the last draft, float32 [B, N - 1].
 
-    SGLang throws them away once the tree is chosen. Nothing is kept before `allocate`.
+    SGLang throws them away once the tree is chosen. A draft that is larger than the
+    buffer passes through, as all do before `allocate`.
     """
 
     def __init__(self) -> None:
-        self._buffer: Tensor | None = None
+        self._buffer = torch.empty(0, 0)
 
     def allocate(
         self, requests: int, draft_tokens: int, device: torch.device | str
     ) -> None:
         """Make room for the largest batch; before the draft graphs are captured."""
-        shape = (requests, draft_tokens - 1)
-        self._buffer = torch.zeros(shape, dtype=torch.float32, device=device)
+        self._buffer = torch.zeros(requests, draft_tokens - 1, device=device)
 
     def keep(
         self,
@@ -42,32 +42,22 @@ class Scores:
     ) -> Any:
         """The hook around `organize_draft_results`."""
         chosen = original(score_list, token_list, parents_list, draft_tokens)
-        index = chosen[1]
-        if self._holds(index):
+        index, (rows, nodes) = chosen[1], self._buffer.shape
+        if len(index) <= rows and index.shape[1] == nodes:
             scores = torch.cat(list(score_list), dim=1).flatten(1)
-            assert self._buffer is not None
             self._buffer[: len(index)].copy_(scores.gather(1, index))
         return chosen
 
     def last(self, requests: int) -> Tensor:
         """Scores of the last draft: a view that the next draft overwrites."""
-        assert self._buffer is not None
         return self._buffer[:requests]
-
-    def _holds(self, index: Tensor) -> bool:
-        buffer = self._buffer
-        return (
-            buffer is not None
-            and len(index) <= len(buffer)
-            and index.shape[1] == buffer.shape[1]
-        )
 
 
 class RouteBuffers:
     """Buffers of routes, int32 [tokens, k] for each MoE layer, and their hook.
 
     All MoE backends that go through `select_experts` read the expert ids it returns, so
-    overwriting them in place forces an exact union, and copying them out tells what
+    overwriting them in place forces an exact union, and copying them out records what
     ran.
 
     Attributes:
@@ -84,10 +74,11 @@ class RouteBuffers:
         self, layers: list[int], tokens: int, top_k: int, device: torch.device | str
     ) -> None:
         """Make the buffers; before any graph is captured."""
-        like: dict[str, Any] = {"dtype": torch.int32, "device": device}
-        for layer in layers:
-            self.recorded[layer] = torch.zeros((tokens, top_k), **like)
-            self.forced[layer] = torch.zeros((tokens, top_k), **like)
+        for buffers in (self.recorded, self.forced):
+            for layer in layers:
+                buffers[layer] = torch.zeros(
+                    (tokens, top_k), dtype=torch.int32, device=device
+                )
 
     def select(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The hook around `select_experts`; weights of forced routes are all alike."""

@@ -1,9 +1,5 @@
 """How many tokens each request of a batch verifies: the runtime, fed by SGLang.
 
-The decision takes one copy from the device: the scores of this step, and what the last
-one accepted. It is made on the host, because the width says which captured graph is
-launched. Where a step may draft nothing, that is decided first, with a copy of its own.
-
 A step's time is the time from its copy to the next step's. Each copy waits for the
 device, so exactly one step lies between two of them, however far the host runs ahead;
 where a prefill came between, the time is not counted.
@@ -13,13 +9,11 @@ import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from evict_profile.integrations.sglang.tree import HostTrees
 from evict_profile.records import replace
@@ -31,21 +25,25 @@ class WidthChoice:
     """The width of one step.
 
     Attributes:
-        width: tokens that each request verifies.
         plan: the runtime's plan, at that width.
-        requests: in the batch.
-        context: tokens in a request's cache that it was priced at.
         decision_us: host time that it took, the wait for the draft left out.
-        verify_us: the table's price of its verification alone; None where the table
+        verify_us: the table's cost of its verification alone; None where the table
             measured no such batch, which a graph may pad, or no such context.
     """
 
-    width: int
     plan: Plan
-    requests: int
-    context: float
     decision_us: float
     verify_us: float | None = None
+
+    @property
+    def requests(self) -> int:
+        """Requests in the batch."""
+        return len(self.plan.keep)
+
+    @property
+    def width(self) -> int:
+        """Tokens that each request verifies."""
+        return int(self.plan.tokens) // self.requests
 
 
 @dataclass(frozen=True)
@@ -75,27 +73,25 @@ class Chooser:
             allocation="uniform",
             ladder=ladder,
         )
-        self._by_depth = table.drafting is not None
-        self._by_parent = bool(table.acceptance and table.acceptance.conditional)
-        continues = table.acceptance is not None and table.acceptance.per_rank
-        self.can_pause = bool(table.drafting and continues and 1 in ladder)
-        self._least, self._most = table.fit.domain["context"]
+        acceptance, drafting = table.acceptance, table.drafting
+        self._by_parent = bool(acceptance and acceptance.conditional)
+        per_rank = bool(acceptance and acceptance.per_rank)
+        self.can_pause = bool(drafting and per_rank and 1 in ladder)
         verifies_alone = table.includes == ("verify",)
         self._measured = {s.batch for s in table.staircases if verifies_alone}
-        self._beside_us = lru_cache(None)(self._us_beside_verification)
         self._last: WidthChoice | None = None
-        self._learnt_us, self._unbroken = 0.0, False
+        self._since_us: float | None = None
 
     def choose(self, trees: HostTrees, context: float) -> WidthChoice:
         """Choose the width for trees, and the nodes to verify."""
         begun_us = _now_us()
         requests, nodes = trees.path_prob.shape
-        depth = trees.depth() if self._by_depth else None
+        depth = trees.depth() if self._table.drafting else None
         parent = trees.parent() if self._by_parent else None
         step = self._truncator.begin(requests, self._inside(context), nodes)
         plan = step.plan_drafted(trees.path_prob, depth, parent)
         levels = 0 if depth is None else int(depth.max())
-        captured = self._to_bucket(plan, trees.path_prob)
+        captured = self._at_captured_width(plan, trees.path_prob)
         return self._chosen(captured, context, levels, begun_us)
 
     def pause(self, requests: int, context: float) -> WidthChoice | None:
@@ -117,60 +113,45 @@ class Chooser:
         Args:
             accepted: int [B], tokens that each of its requests committed.
         """
-        last, self._last = self._last, None
-        if last is None and self._unbroken:
+        (last, self._last), since_us = (self._last, None), self._since_us
+        if last is None and since_us is not None:
             return None  # learnt already, when the pause was decided
-        now_us = _now_us()
-        step_us = now_us - self._learnt_us if self._unbroken else None
-        self._learnt_us, self._unbroken = now_us, True
+        self._since_us = now_us = _now_us()
         if last is None:
             return None
+        step_us = None if since_us is None else now_us - since_us
         outcome = StepOutcome(last, int(accepted.sum()), step_us)
         clock_us = None if last.plan.whole_step else step_us
         self._truncator.observe(last.plan, outcome.committed, clock_us)
         return outcome
 
     def prices(self, requests: int) -> bool:
-        """Whether the table prices this batch size."""
+        """Whether the table has the cost of this batch size."""
         least, most = self._table.fit.domain["batch"]
         return least <= requests <= most
 
     def skip(self) -> None:
         """Learn nothing from this step, whose width was not decided here."""
-        self._last, self._unbroken = None, False
+        self._last = self._since_us = None
 
     def interrupt(self) -> None:
         """Count the time up to now for no step: a prefill ran."""
-        self._unbroken = False
+        self._since_us = None
 
     def _chosen(
         self, plan: Plan, context: float, levels: int, begun_us: float
     ) -> WidthChoice:
-        requests = plan.keep.shape[0]
-        self._last = WidthChoice(
-            width=int(plan.tokens) // requests,
-            plan=plan,
-            requests=requests,
-            context=self._inside(context),
-            decision_us=_now_us() - begun_us,
-            verify_us=self._verify_us(plan, requests, context, levels),
-        )
+        verify_us = None
+        requests, inside = len(plan.keep), context == self._inside(context)
+        if inside and requests in self._measured:
+            verify_us = float(plan.step_cost_us)
+            if plan.whole_step and self._table.drafting:
+                clock = self._table.drafting.at(requests)
+                verify_us -= clock.overhead_us(levels)
+        self._last = WidthChoice(plan, _now_us() - begun_us, verify_us)
         return self._last
 
-    def _verify_us(
-        self, plan: Plan, requests: int, context: float, levels: int
-    ) -> float | None:
-        """The price of a plan's verification alone, where the table measured it."""
-        if requests not in self._measured or context != self._inside(context):
-            return None
-        beside_us = self._beside_us(requests, levels) if plan.whole_step else 0.0
-        return float(plan.step_cost_us) - beside_us
-
-    def _us_beside_verification(self, requests: int, levels: int) -> float:
-        drafting = self._table.drafting
-        return drafting.at(requests).overhead_us(levels) if drafting else 0.0
-
-    def _to_bucket(self, plan: Plan, path_prob: NDArray[Any]) -> Plan:
+    def _at_captured_width(self, plan: Plan, path_prob: NDArray[Any]) -> Plan:
         """The plan at the next captured width, which the decision may stop short of
         where the last nodes are worth nothing; then the most probable of those."""
         requests = len(path_prob)
@@ -191,7 +172,8 @@ class Chooser:
 
     def _inside(self, context: float) -> float:
         """The nearest context that was measured."""
-        return min(max(context, self._least), self._most)
+        least, most = self._table.fit.domain["context"]
+        return min(max(context, least), most)
 
 
 def _always_extending(table: CostTable) -> CostTable:
@@ -206,28 +188,3 @@ def _always_extending(table: CostTable) -> CostTable:
 
 def _now_us() -> float:
     return time.perf_counter_ns() / 1e3
-
-
-class Host:
-    """Pinned buffers, one for each size, and one wait for all copies of a step."""
-
-    def __init__(self) -> None:
-        self._pinned: dict[tuple[torch.Size, torch.dtype, int], Tensor] = {}
-
-    def fetch(self, *tensors: Tensor) -> tuple[NDArray[Any], ...]:
-        """The tensors on the host, valid until the next fetch; waits for the device."""
-        if any(tensor.is_cuda for tensor in tensors):
-            tensors = tuple(
-                self._copy(place, tensor) if tensor.is_cuda else tensor
-                for place, tensor in enumerate(tensors)
-            )
-            torch.cuda.current_stream().synchronize()
-        return tuple(tensor.numpy() for tensor in tensors)
-
-    def _copy(self, place: int, tensor: Tensor) -> Tensor:
-        key = (tensor.shape, tensor.dtype, place)
-        if key not in self._pinned:
-            self._pinned[key] = torch.empty(
-                tensor.shape, dtype=tensor.dtype, pin_memory=True
-            )
-        return self._pinned[key].copy_(tensor, non_blocking=True)

@@ -1,10 +1,10 @@
-"""Captured graphs of other verify widths than the one that SGLang started with.
+"""The widths that a server verifies: one attention backend and one set of graphs each.
 
 A captured decode graph has one width, and an attention backend may have it built in
-(fa3 sizes its metadata by it). So each width of the ladder has a backend and graphs of
-its own, built the way SGLang's adaptive speculation builds them per step count, and
-swapped in by assignment. Verifying m tokens with those of N would run in eager mode,
-and with fa3 be wrong.
+(fa3 sizes its metadata by it). So each width has a backend and graphs of its own, built
+the way SGLang's adaptive speculation builds them per step count, and swapped in by
+assignment. Verifying m tokens with those of N would run in eager mode, and with fa3 be
+wrong.
 """
 
 import time
@@ -15,7 +15,39 @@ from typing import Any
 
 import torch
 
+from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.compat import assigned, overridden
+from evict_profile.runtime import CostTable
+
+DEFAULT_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""For a table that was measured without captured graphs, which has no ladder."""
+
+
+def ladder_of(
+    table: CostTable, draft_tokens: int, asked: Collection[int] | None
+) -> tuple[int, ...]:
+    """Widths to choose from: asked for, or the table's; none above the whole tree."""
+    priced = table.axes.ladder or tuple(range(1, table.fit.domain["width"][1] + 1))
+    if unpriced := sorted(set(asked or ()) - set(priced)):
+        known = ", ".join(map(str, table.axes.ladder)) or f"1 to {priced[-1]}"
+        raise ConfigError(
+            f"EVICT_PROFILE_LADDER has width {unpriced[0]}, and {table.path} prices "
+            f"widths {known}; measure it, or leave it out"
+        )
+    if asked and max(asked) > draft_tokens:
+        raise ConfigError(
+            f"EVICT_PROFILE_LADDER has width {max(asked)}, and the server drafts "
+            f"{draft_tokens} tokens with the root; leave it out, or raise "
+            "--speculative-num-draft-tokens"
+        )
+    wanted = asked or {*(table.axes.ladder or DEFAULT_LADDER), draft_tokens}
+    widths = {width for width in wanted if width in priced and width <= draft_tokens}
+    if not widths:
+        raise ConfigError(
+            f"{table.path} prices no width up to the server's {draft_tokens} draft "
+            "tokens; measure smaller widths, or raise --speculative-num-draft-tokens"
+        )
+    return tuple(sorted(widths))
 
 
 @dataclass(frozen=True)
@@ -50,16 +82,18 @@ def build_state(model_runner: Any, width: int, num_steps: int) -> GraphState:
     Call it after the server's own graphs were captured, outside the drafter's contexts.
     """
     start, free = time.monotonic(), free_bytes(model_runner.device)
-    steps = spec_steps(width, num_steps)
-    with overridden(
-        model_runner.server_args,
-        speculative_num_steps=steps,
-        speculative_num_draft_tokens=width,
-    ):
+    own = model_runner.decode_cuda_graph_runner
+    options = {
+        "speculative_num_steps": spec_steps(width, num_steps),
+        "speculative_num_draft_tokens": width,
+    }
+    with overridden(model_runner.server_args, **options):
         # The flag stays on the model runner unless it is put back.
         with assigned(model_runner, init_new_workspace=True):
             backend = model_runner._get_attention_backend(init_new_workspace=True)
-        graphs = _capture(model_runner, backend, width, steps)
+        graphs = None
+        if own is not None:
+            graphs = type(own)(model_runner, attn_backend=backend, **options)
     taken = free - free_bytes(model_runner.device)
     return GraphState(width, backend, graphs, max(0, taken), time.monotonic() - start)
 
@@ -75,19 +109,6 @@ def swapped(model_runner: Any, state: GraphState) -> AbstractContextManager[None
         model_runner,
         attn_backend=state.attn_backend,
         decode_cuda_graph_runner=state.graph_runner,
-    )
-
-
-def _capture(model_runner: Any, backend: Any, width: int, steps: int) -> Any:
-    """Graphs of this width, where the server captured any of its own."""
-    own = model_runner.decode_cuda_graph_runner
-    if own is None:
-        return None
-    return type(own)(
-        model_runner,
-        attn_backend=backend,
-        speculative_num_steps=steps,
-        speculative_num_draft_tokens=width,
     )
 
 

@@ -3,17 +3,16 @@ its table still describes the machine.
 
 A line gives means over the steps since the last one: the first comes after a few steps,
 so that the plug-in is seen to work, then two a minute while there are steps. Predicted
-is the table's price of the parts of a step that it knows, observed the whole step. The
-time of verification must be its price: `StepWatch` compares the two step by step.
+is the table's cost of the parts of a step that it knows, observed the whole step.
 """
 
 import functools
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -27,23 +26,22 @@ FIRST_STEPS = 32
 LOG_EVERY_S = 30.0
 logger = logging.getLogger("evict_profile.sglang")
 
-
 GAUGES = {
     "width": "Tokens that a request verifies in a step, mean.",
     "tokens_per_request": "Tokens that a request commits in a step, mean.",
-    "predicted_us": "Price of a step in the cost table, mean, microseconds.",
+    "predicted_us": "Cost of a step in the cost table, mean, microseconds.",
     "observed_us": "Time of a step, mean, microseconds.",
     "decision_us": "Time of a step that deciding takes, mean, microseconds.",
-    "verify_ratio": "Time of a verification over its price, median.",
+    "verify_ratio": "Time of a verification over its cost, median.",
 }
 """What SGLang's own registry, its /metrics endpoint, shows as evict_profile:NAME."""
 
 
 class Metrics:
-    """Collects steps, and logs their means now and then.
+    """Sums up steps, and logs their means now and then.
 
     Attributes:
-        verify_ratio: the last steps' time of verification over its price, median.
+        verify_ratio: the last steps' time of verification over its cost, median.
     """
 
     def __init__(self, prometheus: bool = False) -> None:
@@ -59,53 +57,58 @@ class Metrics:
                 )
                 for name, text in GAUGES.items()
             }
-        self._steps: list[StepOutcome] = []
+        self._sums: Counter[str] = Counter()
         self._since_s, self._has_logged = 0.0, False
 
     def add(self, outcome: StepOutcome) -> None:
         """Add one step, and log the means if it is time."""
-        if not self._steps:
+        sums, choice = self._sums, outcome.choice
+        if not sums:
             self._since_s = time.monotonic()
-        self._steps.append(outcome)
-        first = not self._has_logged and len(self._steps) >= FIRST_STEPS
-        due = time.monotonic() - self._since_s >= LOG_EVERY_S
-        if (first or due) and any(step.step_us is not None for step in self._steps):
-            self.log()
-
-    def means(self) -> dict[str, float]:
-        """Means since the last line, by the names of the gauges; times over the steps
-        that have one, of which there must be some."""
-        choices = [step.choice for step in self._steps]
-        timed = [step for step in self._steps if step.step_us is not None]
-        return {
-            "verify_ratio": self.verify_ratio,
-            "width": fmean(choice.width for choice in choices),
-            "tokens_per_request": sum(step.committed for step in self._steps)
-            / sum(choice.requests for choice in choices),
-            "decision_us": fmean(choice.decision_us for choice in choices),
-            "observed_us": fmean(step.step_us or 0.0 for step in timed),
-            "predicted_us": fmean(
-                float(step.choice.plan.step_cost_us) for step in timed
-            ),
+        added: dict[str, Any] = {
+            "steps": 1,
+            "requests": choice.requests,
+            "committed": outcome.committed,
+            "width": choice.width,
+            "decision_us": choice.decision_us,
         }
+        if outcome.step_us is not None:
+            added["timed"] = 1
+            added["observed_us"] = outcome.step_us
+            added["predicted_us"] = float(choice.plan.step_cost_us)
+        sums.update(added)
+        first = not self._has_logged and sums["steps"] >= FIRST_STEPS
+        due = time.monotonic() - self._since_s >= LOG_EVERY_S
+        if (first or due) and sums["timed"]:
+            self.log(choice.plan.includes)
 
-    def log(self) -> None:
-        """Log the means since the last line, and begin anew."""
-        means = self.means()
+    def log(self, includes: tuple[str, ...]) -> None:
+        """Log the means since the last line, and begin anew; times over the steps that
+        have one, of which there must be some."""
+        sums = self._sums
+        means = {
+            "verify_ratio": self.verify_ratio,
+            "width": sums["width"] / sums["steps"],
+            "tokens_per_request": sums["committed"] / sums["requests"],
+            "decision_us": sums["decision_us"] / sums["steps"],
+            "observed_us": sums["observed_us"] / sums["timed"],
+            "predicted_us": sums["predicted_us"] / sums["timed"],
+        }
         for name, gauge in self._gauges.items():
             gauge.set(means[name])
         logger.info(
             "evict-profile: %d steps, mean width %.2f, %.2f tokens a request and step, "
             "%.0f us a step, predicted for %s %.0f us, decision %.0f us",
-            len(self._steps),
+            sums["steps"],
             means["width"],
             means["tokens_per_request"],
             means["observed_us"],
-            " + ".join(self._steps[-1].choice.plan.includes),
+            " + ".join(includes),
             means["predicted_us"],
             means["decision_us"],
         )
-        self._steps, self._has_logged = [], True
+        sums.clear()
+        self._has_logged = True
 
 
 class VerifyTimer:
@@ -156,23 +159,21 @@ class DriftWatch:
     """Says once when the table no longer describes the machine. It decides nothing.
 
     A full window of steps is needed, so that a start at other clocks is not taken for
-    drift. Where the table guesses how many experts a workload activates, its prices are
-    those of uniform routing, the most that there can be: only slower steps tell of
-    drift.
+    drift. Where the table guesses how many experts a workload activates, its costs are
+    those of uniform routing, the most that there can be: only slower steps are drift.
     """
 
     def __init__(self, table: CostTable) -> None:
-        """Watch the prices of a table."""
+        """Watch the costs of a table."""
         self._path, self._guesses = table.path, table.activation.is_guess
         self._watch, self._warned = StepWatch(table), False
 
-    def add(self, verify_us: float, price_us: float) -> float:
-        """Add a step: the time of its verification, and the table's price of it.
+    def add(self, verify_us: float, estimated_us: float) -> float:
+        """Add a step: the time of its verification, and the table's cost of it.
 
-        Returns:
-            The median of time over price of the last steps.
+        Returns the median of time over cost of the last steps.
         """
-        self._watch.observe(verify_us, price_us)
+        self._watch.observe(verify_us, estimated_us)
         seen = self._watch.report()
         drifted = seen.verdict == "drifted" and seen.steps >= WINDOW
         as_guessed = self._guesses and seen.ratio < seen.low

@@ -5,12 +5,16 @@ the ends of its stages, so that their times are their own: a server that is obse
 slower than one that is not, and its clocks are those of a server without overlap.
 """
 
+import os
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -23,49 +27,23 @@ from evict_profile.integrations.sglang.compat import (
     on_gpu,
     option,
 )
-from evict_profile.integrations.sglang.trace_writer import StageTimes, TraceWriter
+from evict_profile.integrations.sglang.metrics import VerifyTimer
+from evict_profile.integrations.sglang.modes import Mode
 from evict_profile.integrations.sglang.tree import Drafted
-from evict_profile.traces.schema import encode_routes
+from evict_profile.table import DraftClock
+from evict_profile.traces.schema import COLUMNS, Metadata, encode_routes, mark
 from evict_profile.traces.trace import About
 
 WORKLOAD = "served"
 KEPT_REPLIES = 1 << 16
 """More than any server has under way."""
 
-
-@dataclass
-class Stages:
-    """Ends of one step's stages, on the host's clock, in microseconds."""
-
-    begun: float
-    drafted: float = 0.0
-    verify_us: float = 0.0
-
-    def leave_out(self, us: float) -> None:
-        """Time that belongs to no stage of the server: the observer's own."""
-        self.begun += us
-        self.drafted += us
-
-    def times(self, ended: float, levels: int) -> StageTimes:
-        """Drafting, whose levels are one graph and so stand in the first; the
-        target's forward; and everything beside the two."""
-        draft_us = self.drafted - self.begun
-        return StageTimes(
-            draft_us=(draft_us, *[0.0] * (levels - 1)),
-            verify_us=self.verify_us,
-            fixed_us=ended - self.drafted - self.verify_us,
-        )
+STEPS_PER_PART = 256
+IDLE_S = 0.3
+KEPT_CLOCKS = 512
 
 
-@dataclass
-class ServedReply:
-    """One request: its number, and how many of its tokens are committed."""
-
-    number: int
-    position: int = 1
-
-
-class Observer:
+class Observer(Mode):
     """Records the steps of one worker into a folder."""
 
     def __init__(self, worker: Any, folder: Path, router: RouteBuffers) -> None:
@@ -73,90 +51,102 @@ class Observer:
         self._runner = worker.target_worker.model_runner
         self._about = self._described()
         self.writer = TraceWriter(folder, self._about)
-        self._runner.forward = self._timed(self._runner.forward)
-        self._replies: dict[str, ServedReply] = {}
-        self._seen = self._batch = 0
+        self._timer = VerifyTimer(self._runner)
+        # By request: its number, and how many of its tokens are committed.
+        self._replies: dict[str, tuple[int, int]] = {}
+        self._seen = 0
         self._rows: list[dict[str, Any]] = []
-        self._stages: Stages | None = None
-        self._drafted: Drafted
+        self._begun_us = self._drafted_us = self._verify_us = 0.0
+        self._drafted: Drafted | None = None
 
-    def begin(self) -> None:
-        self._stages = Stages(self._now_us())
+    def begin(self, prefill: bool) -> None:
+        self._drafted = None
+        if not prefill:
+            self._begun_us = self._now_us()
 
-    def end(self) -> None:
-        assert self._stages
-        times = self._stages.times(self._now_us(), self._about.depth)
-        self.writer.add(self._rows, self._batch, times)
-        self._rows, self._stages = [], None
-
-    def stop(self) -> None:
-        """Record no more, and wait for the device no more."""
-        self._stages = None
-
-    def drafted(self, drafted: Drafted) -> None:
-        """Take the whole trees of this step."""
-        assert self._stages
-        self._stages.drafted = self._now_us()
+    def choose(self, batch: Any, drafted: Drafted) -> Drafted:
+        self._drafted_us = now_us = self._now_us()
         self._drafted = drafted.each(Tensor.cpu)
-        self._stages.leave_out(self._now_us() - self._stages.drafted)
+        self._leave_out(now_us)
+        return drafted
+
+    def verifying(self) -> AbstractContextManager[None]:
+        return self._timer.verifying()
 
     def verified(self, batch: Any, result: Any) -> None:
-        """Take what was accepted of them."""
-        assert self._stages
-        verified_us = self._now_us()
+        if self._drafted is None:
+            return
+        now_us = self._now_us()
+        self._verify_us = self._timer.take_us() or 0.0
         width = self._drafted.width
         committed = result.next_token_ids.view(-1, width).tolist()
         lengths = result.accept_lens.tolist()
-        self._batch = len(lengths)
-        routes = self.router.routes(self._batch * width).transpose(0, 1).numpy()
+        routes = self.router.routes(len(lengths) * width).transpose(0, 1).numpy()
         for index, request in enumerate(batch.reqs):
+            number, position = self._reply(request)
             if self._is_whole(index):
                 own = routes[index * width : (index + 1) * width]
-                row = self._row(index, request, committed[index][: lengths[index]])
-                row["routes"] = encode_routes(own, self._about.experts)
-                self._rows.append(row)
-            self._reply(request).position += lengths[index]
-        self._stages.leave_out(self._now_us() - verified_us)
+                said = committed[index][: lengths[index]]
+                self._rows.append(
+                    self._tree(index, said)
+                    | {
+                        "workload": WORKLOAD,
+                        "prompt": number,
+                        "seed": 0,
+                        "temperature": _temperature(request),
+                        "position": position,
+                        "context": len(request.origin_input_ids) + position - 1,
+                        "routes": encode_routes(own, self._about.experts),
+                    }
+                )
+            self._replies[request.rid] = number, position + lengths[index]
+        self._leave_out(now_us)
+
+    def end(self) -> None:
+        """Levels are drafted as one graph, whose time stands in the first."""
+        if self._drafted is None:
+            return
+        draft_us = self._drafted_us - self._begun_us
+        self.writer.add(
+            self._rows,
+            batch=len(self._drafted.index),
+            draft_us=draft_us,
+            verify_us=self._verify_us,
+            fixed_us=self._now_us() - self._drafted_us - self._verify_us,
+        )
+        self._rows = []
+
+    def _leave_out(self, since_us: float) -> None:
+        """Count the observer's own time for no stage."""
+        own_us = self._now_us() - since_us
+        self._begun_us += own_us
+        self._drafted_us += own_us
 
     def _is_whole(self, index: int) -> bool:
         """Whether all nodes hang on the root; a node that does not is not verified."""
+        assert self._drafted
         parent = self._drafted.parent[index]
         return bool((parent < torch.arange(len(parent))).all())
 
-    def _row(self, index: int, request: Any, committed: list[int]) -> dict[str, Any]:
-        tree, reply = self._drafted, self._reply(request)
+    def _tree(self, index: int, committed: list[int]) -> dict[str, Any]:
+        assert self._drafted
+        tree = self._drafted
         parent, tokens = tree.parent[index].tolist(), tree.tokens[index].tolist()
         return {
-            "workload": WORKLOAD,
-            "prompt": reply.number,
-            "seed": 0,
-            "temperature": _temperature(request),
-            "position": reply.position,
-            "context": len(request.origin_input_ids) + reply.position - 1,
             "parent": parent,
             "token": tokens,
             "path_prob": tree.path_prob[index].tolist(),
             "accepted": accepted_nodes(parent, tokens, committed),
         }
 
-    def _reply(self, request: Any) -> ServedReply:
+    def _reply(self, request: Any) -> tuple[int, int]:
+        """A request's number and position; a prefill has committed its first token."""
         if request.rid not in self._replies:
-            self._replies[request.rid] = ServedReply(self._seen)
+            self._replies[request.rid] = self._seen, 1
             self._seen += 1
             if len(self._replies) > KEPT_REPLIES:
                 self._replies.pop(next(iter(self._replies)))
         return self._replies[request.rid]
-
-    def _timed(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            if not self._stages:  # a prefill, for which nothing need wait
-                return forward(*args, **kwargs)
-            begun_us = self._now_us()
-            out = forward(*args, **kwargs)
-            self._stages.verify_us += self._now_us() - begun_us
-            return out
-
-        return timed
 
     def _described(self) -> About:
         worker, runner = self.worker, self._runner
@@ -178,6 +168,88 @@ class Observer:
         if on_gpu(self._runner):
             torch.cuda.synchronize()
         return time.perf_counter_ns() / 1e3
+
+
+class TraceWriter:
+    """Writes steps when enough are there, or when the server has nothing to do.
+
+    SGLang ends its processes by SIGKILL, so there is no last moment to write in: what
+    is lost then is the last second. Each part is a whole trace, and the folder of the
+    parts is read as one.
+    """
+
+    def __init__(self, folder: Path, about: About) -> None:
+        # Once now: the first write takes seconds beside a scheduler that spins idly.
+        pq.write_table(COLUMNS.empty_table(), pa.BufferOutputStream())
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._about = folder, about
+        # In a container every server has the same process id.
+        self._server = f"{int(time.time())}.{os.getpid()}"
+        self._rows: list[dict[str, Any]] = []
+        self._times: dict[int, list[tuple[float, float]]] = {}
+        self._steps = self._parts = 0
+        self._stepped_s = 0.0
+        self._failed: Exception | None = None
+        self._lock = threading.Lock()
+        threading.Thread(target=self._flush_when_idle, daemon=True).start()
+
+    def add(
+        self,
+        rows: list[dict[str, Any]],
+        batch: int,
+        draft_us: float,
+        verify_us: float,
+        fixed_us: float,
+    ) -> None:
+        """Add a step of `batch` requests; raises what writing in an idle moment did."""
+        if self._failed:
+            raise self._failed
+        stages = {
+            "draft_us": (draft_us, *[0.0] * (self._about.depth - 1)),
+            "verify_us": verify_us,
+            "fixed_us": fixed_us,
+        }
+        with self._lock:
+            kept = self._times.setdefault(batch, [])
+            kept.append((draft_us, fixed_us))
+            del kept[:-KEPT_CLOCKS]
+            self._rows += [row | stages for row in rows]
+            self._stepped_s = time.monotonic()
+            self._steps += 1
+            if self._steps % STEPS_PER_PART == 0:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what was recorded since the last part."""
+        if not self._rows:
+            return
+        clocks = tuple(self._clock(batch) for batch in sorted(self._times))
+        table = pa.Table.from_pylist(self._rows, schema=COLUMNS)
+        path = self._folder / f"{self._server}-{self._parts:06}.parquet"
+        unfinished = path.with_suffix(".unfinished")
+        pq.write_table(mark(table, Metadata(self._about, clocks)), unfinished)
+        unfinished.replace(path)
+        self._rows, self._parts = [], self._parts + 1
+
+    def _flush_when_idle(self) -> None:
+        while self._failed is None:
+            time.sleep(IDLE_S)
+            with self._lock:
+                if time.monotonic() - self._stepped_s > IDLE_S:
+                    try:
+                        self.flush()
+                    except Exception as error:
+                        self._failed = error  # the next step raises it
+
+    def _clock(self, batch: int) -> DraftClock:
+        """Medians over whole steps at a batch size.
+
+        All levels are drafted as one graph, so that any depth takes the time of all; a
+        step that drafts nothing extends the drafter's cache as well.
+        """
+        draft_us, fixed_us = map(median, zip(*self._times[batch], strict=True))
+        levels = (0.0, *[draft_us] * self._about.depth)
+        return DraftClock(batch, levels, fixed_us, fixed_us)
 
 
 def accepted_nodes(

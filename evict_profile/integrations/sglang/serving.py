@@ -6,34 +6,31 @@ the plug-in.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from evict_profile.errors import ConfigError, EvictProfileError
-from evict_profile.integrations.sglang import compat, decision, graphs
+from evict_profile.errors import EvictProfileError
+from evict_profile.integrations.sglang import compat, graphs
 from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.buffers import RouteBuffers, Scores
 from evict_profile.integrations.sglang.graphs import GraphState
-from evict_profile.integrations.sglang.ladder import fixed_ladder, ladder_of
-from evict_profile.integrations.sglang.metrics import DriftWatch, Metrics, VerifyTimer
+from evict_profile.integrations.sglang.metrics import Metrics
+from evict_profile.integrations.sglang.modes import ByTable, FixedWidth, Mode
 from evict_profile.integrations.sglang.settings import Settings
-from evict_profile.integrations.sglang.tree import Drafted, HostTrees, cut
-from evict_profile.runtime.scoring import ConditionalScorer
-
-if TYPE_CHECKING:
-    from evict_profile.integrations.sglang.observer import Observer
+from evict_profile.integrations.sglang.tree import Drafted
 
 logger = logging.getLogger("evict_profile.sglang")
 
 
 class Serving:
     """The plug-in's state in a process, and of the one worker that is made there.
+
+    At the start the worker calls `begin`, `allocate`, `prepare` and `ready`; in each
+    forward `step` around all, then `pauses`, `choose`, `weigh`, `verified`, with
+    `graphs` around what prepares and runs a verification.
 
     Attributes:
         follows: whether it takes part in decoding at all; once false, for good.
@@ -49,18 +46,8 @@ class Serving:
         self.follows = False
         self.worker: Any = None
         self.width = self.full_width = 0
-        self._kept: NDArray[np.bool_] | None = None
-        self._host = decision.Host()
-        self._accepted = torch.zeros(0, dtype=torch.int32)
+        self._mode = Mode()
         self._states: dict[int, GraphState] = {}
-        self._ladder: tuple[int, ...] = ()
-        self._unpriced = False
-        self._observer: Observer | None = None
-        self._chooser: decision.Chooser | None = None
-        self._worth_of: Callable[[Tensor, Tensor], Tensor] | None = None
-        self._metrics: Metrics
-        self._timer: VerifyTimer
-        self._drift: DriftWatch
 
     def begin(self, worker: Any) -> None:
         """Follow a worker whose target is loaded."""
@@ -89,102 +76,65 @@ class Serving:
 
     def prepare(self) -> None:
         """Check the server; before the draft graphs are captured."""
-        if not self.follows:
-            return
         with self._closed_on_doubt():
-            compat.check_server(self.worker)
-            if self.settings.mode == "observe":
-                self._observe()
-            else:
-                self._cut_by_table()
+            if self.follows:
+                compat.check_server(self.worker)
+                self._mode = self._asked_mode()
 
-    def _observe(self) -> None:
-        # Traces need pyarrow, which servers that only cut need not have.
-        from evict_profile.integrations.sglang.observer import Observer
+    def _asked_mode(self) -> Mode:
+        asked, worker = self.settings, self.worker
+        if asked.mode == "observe":
+            # Traces need pyarrow, which servers that only cut need not have.
+            from evict_profile.integrations.sglang.observer import Observer
 
-        compat.check_routes(self.runner)
-        assert self.settings.traces
-        self._observer = Observer(self.worker, self.settings.traces, self.router)
-
-    def _cut_by_table(self) -> None:
-        asked = self.settings
+            compat.check_routes(self.runner)
+            assert asked.traces
+            return Observer(worker, asked.traces, self.router)
         assert asked.table
-        table = compat.load_matching_table(asked.table, asked.allow, self.worker)
+        table = compat.load_matching_table(asked.table, asked.allow, worker)
         if self.budget:
             table = table.within_budget(self.budget.budget)
         if asked.width:
-            self._ladder = fixed_ladder(table, asked.width, self.full_width)
-        else:
-            self._ladder = ladder_of(table, self.full_width, asked.ladder)
-            self._chooser = decision.Chooser(table, self._ladder)
-        if table.acceptance and (curves := table.acceptance.conditional):
-            self._worth_of = ConditionalScorer(curves).on_device(
-                self.runner.device, self.worker.speculative_num_steps
-            )
+            return FixedWidth(table, asked.width, worker)
         prometheus = compat.option(self.runner.server_args, "enable_metrics")
-        self._metrics = Metrics(bool(prometheus))
-        self._timer, self._drift = VerifyTimer(self.runner), DriftWatch(table)
+        return ByTable(table, asked.ladder, worker, Metrics(bool(prometheus)))
 
     def ready(self) -> None:
         """Build each width's graphs; after the server's own were captured."""
-        if not self.follows:
-            return
         with self._closed_on_doubt():
+            if not self.follows:
+                return
             if self.budget:
                 self.budget.follow(self.runner)
             with self._within_budget():
-                self._states = {width: self._state_of(width) for width in self._ladder}
+                ladder = self._mode.ladder
+                self._states = {width: self._state_of(width) for width in ladder}
             logger.info("%s", self._announcement())
 
     @contextmanager
     def step(self, batch: Any) -> Iterator[None]:
         """Around one forward of the worker: a prefill, or a step of decoding."""
-        self.width, self._kept = self.full_width, None
+        self.width = self.full_width
         prefill = batch.forward_mode.is_extend() or batch.is_extend_in_batch
-        if self._chooser and prefill:
-            self._chooser.interrupt()
-        observer = self._observer if self.follows and not prefill else None
-        if observer:
-            observer.begin()
+        with self._closed_on_doubt():
+            self._mode.begin(prefill)
         yield
-        if observer and self.follows:
-            with self._closed_on_doubt():
-                observer.end()
+        with self._closed_on_doubt():
+            self._mode.end()
 
     def pauses(self, batch: Any) -> bool:
         """Whether this step drafts nothing and verifies the root alone."""
-        chooser = self._chooser
-        if not chooser or not chooser.can_pause or not self._decides(chooser, batch):
-            return False
         with self._closed_on_doubt():
-            (lengths,) = self._learn(chooser, batch)
-            choice = chooser.pause(len(lengths), _mean(lengths))
-            self.width = choice.width if choice else self.full_width
+            if self._mode.pauses(batch):
+                self.width = 1
         return self.width == 1
 
-    def choose(self, batch: Any, drafted: Drafted) -> int:
-        """The width of this step; the whole tree where none can be decided."""
+    def choose(self, batch: Any, drafted: Drafted) -> Drafted:
+        """The trees of this step at its width; whole ones where none is decided."""
         with self._closed_on_doubt():
-            if self._observer:
-                self._observer.drafted(drafted)
-            fixed = self.settings.width
-            if fixed and self.follows and batch.forward_mode.is_decode():
-                self.width = fixed
-            if self._chooser and self._decides(self._chooser, batch):
-                self._choose(self._chooser, batch, drafted)
-        return self.width
-
-    def cut(self, drafted: Drafted) -> Drafted:
-        """The trees of this step at its width: the nodes that the decision kept, or
-        where the width is fixed the best, ranked on the device."""
-        with self._closed_on_doubt():
-            if self.width == drafted.width:
-                return drafted
-            if self._kept is not None:
-                return drafted.kept(self._kept)
-            worth_of = self._worth_of
-            worth = worth_of(drafted.path_prob, drafted.parent) if worth_of else None
-            return cut(drafted, self.width, worth)
+            kept = self._mode.choose(batch, drafted)
+            self.width = kept.width
+            return kept
         return drafted
 
     def weigh(self, path_prob: Tensor) -> None:
@@ -196,13 +146,17 @@ class Serving:
     @contextmanager
     def graphs(self) -> Iterator[None]:
         """Verify with the graphs of this step's width while the context lasts."""
-        state = self._states.get(self.width) if self.follows else None
-        if state is None:
+        with ExitStack() as stack:
+            if state := self._states.get(self.width):
+                stack.enter_context(graphs.swapped(self.runner, state))
+                stack.enter_context(self._within_budget())
+            stack.enter_context(self._mode.verifying())
             yield
-            return
-        swapped = graphs.swapped(self.runner, state)
-        with swapped, self._within_budget(), self._timer.verifying():
-            yield
+
+    def verified(self, batch: Any, result: Any) -> None:
+        """Keep what the step committed."""
+        with self._closed_on_doubt():
+            self._mode.verified(batch, result)
 
     def _within_budget(self) -> AbstractContextManager[None]:
         return self.budget.kept() if self.budget else nullcontext()
@@ -210,33 +164,20 @@ class Serving:
     def _state_of(self, width: int) -> GraphState:
         """Graphs of its own, but for the whole tree, which the server has graphs for;
         and for that, too, where the server's were captured without the budget."""
-        own = graphs.own_state(self.runner, self.full_width)
         if width == self.full_width and not self.budget:
-            return own
-        state = graphs.build_state(
-            self.runner, width, self.worker.speculative_num_steps
-        )
-        if own.graph_runner and not state.graph_runner:
-            raise ConfigError(f"no graph was captured for width {width}")
-        return state
-
-    def verified(self, batch: Any, result: Any) -> None:
-        """Keep what the step committed; it is read with the next step's scores."""
-        self._accepted = result.accept_lens
-        if self._observer and self.follows:
-            with self._closed_on_doubt():
-                self._observer.verified(batch, result)
+            return graphs.own_state(self.runner, width)
+        steps = self.worker.speculative_num_steps
+        return graphs.build_state(self.runner, width, steps)
 
     @contextmanager
     def _closed_on_doubt(self) -> Iterator[None]:
-        """Stop following, and say why, if the block raises anything."""
+        """Verify whole trees from now on, and say why, if the block raises anything."""
         try:
             yield
         except Exception as error:
             self.follows, self.width = False, self.full_width
+            self._mode, self._states = Mode(), {}
             self.router.recording = False
-            if self._observer:
-                self._observer.stop()
             detail = None if isinstance(error, EvictProfileError) else error
             logger.warning(
                 "evict-profile: off, whole trees are verified: %s",
@@ -244,54 +185,8 @@ class Serving:
                 exc_info=detail,
             )
 
-    def _decides(self, chooser: decision.Chooser, batch: Any) -> bool:
-        """Whether this step's width is decided. A batch without a price is verified
-        whole; the first is logged."""
-        if not self.follows or not batch.forward_mode.is_decode():
-            return False
-        requests = len(batch.seq_lens)
-        if chooser.prices(requests):
-            return True
-        chooser.skip()
-        if not self._unpriced:
-            logger.warning(
-                "evict-profile: batches of %d are not in the table; their trees "
-                "are verified whole",
-                requests,
-            )
-        self._unpriced = True
-        return False
-
-    def _choose(self, chooser: decision.Chooser, batch: Any, drafted: Drafted) -> None:
-        nodes = (drafted.path_prob, drafted.index, drafted.parent_list)
-        lengths, scores, index, parents = self._learn(chooser, batch, *nodes)
-        trees = HostTrees(scores, index, parents, drafted.topk)
-        choice = chooser.choose(trees, _mean(lengths))
-        self.width, self._kept = choice.width, choice.plan.keep.numpy()
-
-    def _learn(
-        self, chooser: decision.Chooser, batch: Any, *more: Tensor
-    ) -> tuple[NDArray[Any], ...]:
-        """Copy lengths and more to the host, all at once, and learn from the last step.
-
-        With overlapped scheduling SGLang knows lengths on the device alone.
-        """
-        lengths = batch.seq_lens if batch.seq_lens_cpu is None else batch.seq_lens_cpu
-        accepted, *rest = self._host.fetch(self._accepted, lengths, *more)
-        verify_us = self._timer.take_us()
-        if outcome := chooser.learn(accepted):
-            priced_us = outcome.choice.verify_us
-            if verify_us is not None and priced_us is not None:
-                self._metrics.verify_ratio = self._drift.add(verify_us, priced_us)
-            self._metrics.add(outcome)
-        return tuple(rest)
-
     def _announcement(self) -> str:
-        if self._observer:
+        if self.settings.mode == "observe":
             return f"evict-profile: observing into {self.settings.traces}"
         built = graphs.described(self._states.values(), self.runner.device)
         return f"evict-profile: on, table {self.settings.table}; {built}"
-
-
-def _mean(lengths: NDArray[Any]) -> float:
-    return float(lengths.sum()) / len(lengths)

@@ -1,20 +1,21 @@
 """What the environment asks the plug-in to do. SGLang has no flags for plug-ins."""
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal
+
+import msgspec
 
 from evict_profile.errors import ConfigError
 from evict_profile.table import SEARCH_PATH
 
 PREFIX = "EVICT_PROFILE_"
-Mode = Literal["off", "observe", "on"]
+Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, rename="upper"):
     """The plug-in's settings; `table` is the variable EVICT_PROFILE_TABLE, and so on.
 
     Attributes:
@@ -24,68 +25,62 @@ class Settings:
         traces: the folder that traces are written to.
         expert_budget: experts that one layer may run in one verification (MoE-Spec);
             None for all.
-        ladder: widths to capture graphs for, ascending; None takes the table's own.
+        ladder: widths to capture graphs for; None takes the table's own.
         allow: "composed" takes a table that nobody measured.
         width: tokens that every request verifies, ranked by the table's conditional
             acceptance; None decides step by step.
     """
 
-    mode: Mode = "off"
+    mode: Literal["off", "observe", "on"] = "off"
     table: Path | None = None
     traces: Path | None = None
-    expert_budget: int | None = None
-    ladder: tuple[int, ...] | None = None
-    allow: str = ""
-    width: int | None = None
+    expert_budget: Count | None = None
+    ladder: frozenset[Count] | None = None
+    allow: Literal["", "composed"] = ""
+    width: Count | None = None
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
-    return lambda text: words[words.index(text)]
-
-
-def _count(text: str) -> int:
-    if (count := int(text)) < 1:
-        raise ValueError
-    return count
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    return tuple(sorted({_count(width) for width in text.split(",")}))
-
-
-VARIABLES: Mapping[str, tuple[Callable[[str], Any], str]] = {
-    "table": (Path, ""),
-    "mode": (_one_of(*get_args(Mode)), "say one of off, observe, on"),
-    "traces": (Path, ""),
-    "expert_budget": (_count, "give a whole number of at least 1"),
-    "ladder": (_widths, "give widths of at least 1, as in 2,4,8,16"),
-    "allow": (_one_of("composed"), "say composed, or unset it"),
-    "width": (_count, "give a whole number of at least 1"),
+FIXES = {
+    "MODE": "say one of off, observe, on",
+    "EXPERT_BUDGET": "give a whole number of at least 1",
+    "LADDER": "give widths of at least 1, as in 2,4,8,16",
+    "ALLOW": "say composed, or unset it",
+    "WIDTH": "give a whole number of at least 1",
 }
-"""The parser of each field's variable, and the fix where it refuses."""
+VARIABLES = Settings.__struct_encode_fields__
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the environment; an empty variable counts as unset."""
-    if environment.get(PREFIX + "MODE") == "off":
+    given = {
+        name.removeprefix(PREFIX): text
+        for name, text in environment.items()
+        if name.startswith(PREFIX) and name != SEARCH_PATH
+    }
+    if given.get("MODE") == "off":
         return Settings()
-    fields = {PREFIX + field.upper(): field for field in VARIABLES}
-    values: dict[str, Any] = {}
-    for name, text in environment.items():
-        if name == SEARCH_PATH:
-            continue
-        if name.startswith(PREFIX) and name not in fields:
-            # A misspelled variable would otherwise ask for nothing.
-            raise ConfigError(f"{name} is unknown; known are {', '.join(fields)}")
-        if name in fields and text:
-            read, hint = VARIABLES[fields[name]]
-            try:
-                values[fields[name]] = read(text)
-            except ValueError:
-                raise ConfigError(f"{name}={text}: {hint}") from None
-    settings = Settings(**{"mode": "on" if "table" in values else "off", **values})
+    if unknown := sorted(given.keys() - set(VARIABLES)):
+        # A misspelled variable would otherwise ask for nothing.
+        known = ", ".join(PREFIX + name for name in VARIABLES)
+        raise ConfigError(f"{PREFIX}{unknown[0]} is unknown; known are {known}")
+    settings = _parsed({name: text for name, text in given.items() if text})
     _check_consistent(settings)
     return settings
+
+
+def _parsed(given: dict[str, str]) -> Settings:
+    values: dict[str, object] = {"MODE": "on" if "TABLE" in given else "off", **given}
+    if "LADDER" in given:
+        values["LADDER"] = [width.strip() for width in given["LADDER"].split(",")]
+    try:
+        return msgspec.convert(
+            values, Settings, strict=False, dec_hook=lambda kind, text: kind(text)
+        )
+    except msgspec.ValidationError as error:
+        found = re.search(r"\$\.(\w+)", str(error))
+        assert found, error
+        name = found[1]
+        raise ConfigError(f"{PREFIX}{name}={given[name]}: {FIXES[name]}") from None
 
 
 def _check_consistent(settings: Settings) -> None:
@@ -111,6 +106,6 @@ def _check_consistent(settings: Settings) -> None:
         f"{''.join(asked[:1])} needs a cost table; set EVICT_PROFILE_TABLE to its "
         "path": asked and settings.table is None,
     }
-    for why, holds in wrong.items():
-        if holds:
+    for why, is_wrong in wrong.items():
+        if is_wrong:
             raise ConfigError(why)

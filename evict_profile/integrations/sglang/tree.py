@@ -2,7 +2,7 @@
 
 A node is a flat index into all that was drafted: `topk` nodes on the first level, then
 `topk` x `topk` a level, so that a parent has the smaller index. `parent_list` says, for
-each group of `topk` siblings, which flat index they hang on.
+each group of `topk` siblings, the flat index of their parent, -1 for the root.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Ints = NDArray[np.int64]
+
+
+def parents(index: Any, parent_list: Any, topk: int, library: Any) -> Any:
+    """int64 [B, M], place of each node's parent in its row, -1 under the root.
+
+    A node whose parent was not chosen has its own place: nothing reaches it. SGLang
+    chooses such a node, and ignores it, where it ties its parent. `library` is numpy or
+    torch, whichever the arguments are of.
+    """
+    (batch, nodes), groups = index.shape, parent_list.shape[1]
+    if not groups:
+        return library.full_like(index, -1)
+    row = library.arange(batch, device=index.device)[:, None]
+    own = library.arange(nodes, device=index.device)
+    # By flat index, the place of each chosen node; behind them, as -1, the root.
+    place = library.full((batch, groups * topk + 1), nodes, device=index.device)
+    place[row, index] = own
+    place[:, -1] = -1
+    found = place[row, parent_list[row, index // topk]]
+    return library.where(found < nodes, found, own)
 
 
 class HostTrees(Struct, frozen=True):
@@ -35,18 +55,9 @@ class HostTrees(Struct, frozen=True):
         return (self.index - self.topk) // self.topk**2 + 2
 
     def parent(self) -> Ints:
-        """int64 [B, M]; see `Drafted.parent`, of which these are the numbers."""
-        (batch, nodes), groups = self.index.shape, self.parent_list.shape[1]
-        if not groups:
-            return np.full_like(self.index, -1)
-        request, own = np.arange(batch)[:, None], np.arange(nodes)
-        # By flat index, the place of each chosen node; behind them, as -1, the root.
-        place = np.full((batch, groups * self.topk + 1), nodes)
-        place[request, self.index] = own
-        place[:, -1] = -1
-        above = self.parent_list[request, self.index // self.topk]
-        found = place[request, above]
-        return np.where(found < nodes, found, own)
+        """int64 [B, M]; see `parents`."""
+        found: Ints = parents(self.index, self.parent_list, self.topk, np)
+        return found
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,12 @@ class Drafted:
     def width(self) -> int:
         """Tokens that one request verifies with this tree, its root included."""
         return self.index.shape[1] + 1
+
+    @cached_property
+    def parent(self) -> Tensor:
+        """int64 [B, M]; see `parents`."""
+        found: Tensor = parents(self.index, self.parent_list, self.topk, torch)
+        return found
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Drafted":
         """The batch with all its tensors changed alike."""
@@ -97,39 +114,21 @@ class Drafted:
             path_prob=self.path_prob.gather(1, places),
         )
 
-    @cached_property
-    def parent(self) -> Tensor:
-        """int64 [B, M], place of each node's parent in its row, -1 under the root.
 
-        A node whose parent was not chosen has its own place: nothing reaches it. SGLang
-        chooses such a node, and ignores it, where it ties its parent.
-        """
-        group = self.index // self.topk
-        if not self.parent_list.shape[1]:
-            return torch.full_like(self.index, -1)
-        above = self.parent_list.gather(1, group).contiguous()
-        own = torch.arange(self.index.shape[1], device=self.index.device)
-        place = torch.searchsorted(self.index, above).clamp(max=len(own) - 1)
-        chosen = self.index.gather(1, place) == above
-        return torch.where(group == 0, -1, torch.where(chosen, place, own))
-
-
-def cut(drafted: Drafted, width: int, worth: Tensor | None = None) -> Drafted:
+def cut(drafted: Drafted, width: int, scores: Tensor | None = None) -> Drafted:
     """The best nodes of each tree, so that each request verifies `width` tokens.
 
-    The best by `worth` [B, M], of equals the more probable; without it by probability.
+    The best by `scores` [B, M], of equals the more probable; without them by
+    probability. Nodes stay in order of flat indices, as SGLang's tree kernel wants.
 
     The sort is stable, since a child whose probability is 1.0 ties its parent: in order
     of flat indices the parent then comes first, which `torch.topk` does not promise. So
     what is kept is closed under ancestors, if the tree was.
-
-    Returns:
-        The trees, in order of flat indices again, as SGLang's tree kernel wants them.
     """
-    if not 2 <= width <= drafted.width:
-        raise ValueError(f"width {width} is not within 2..{drafted.width}")
+    if not 1 <= width <= drafted.width:
+        raise ValueError(f"width {width} is not within 1..{drafted.width}")
     best = torch.sort(drafted.path_prob, dim=1, descending=True, stable=True).indices
-    if worth is not None:
-        ranked = torch.sort(worth.gather(1, best), dim=1, descending=True, stable=True)
+    if scores is not None:
+        ranked = torch.sort(scores.gather(1, best), dim=1, descending=True, stable=True)
         best = best.gather(1, ranked.indices)
     return drafted.at(torch.sort(best[:, : width - 1], dim=1).values)

@@ -111,9 +111,9 @@ def build_verify_input(
         return original(batch, draft_input, *rest, **kwargs)
     scores = serving.scores.last(len(index))
     drafted = Drafted(parent_list, index, tokens, scores, kwargs["topk"])
-    if serving.choose(batch, drafted) == 1:
+    kept = serving.choose(batch, drafted)
+    if kept.width == 1:
         return serving.worker._build_trivial_verify_input(batch)
-    kept = serving.cut(drafted)
     with serving.graphs():
         serving.weigh(kept.path_prob)
         kwargs["num_draft_tokens"] = kept.width

@@ -15,7 +15,7 @@ from evict_profile.fit.export import (
     make_table,
     with_workload,
 )
-from evict_profile.integrations.sglang import compat, trace_writer
+from evict_profile.integrations.sglang import compat, observer
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING
 from tests.integrations.sglang.server import Context, HookRegistry, Worker, modules
@@ -28,9 +28,9 @@ class Idle:
         self.targets: list[Callable[[], None]] = []
         self.time = SimpleNamespace(**{**vars(time), "sleep": self._sleep})
         self._woken = False
-        monkeypatch.setattr(trace_writer, "time", self.time)
+        monkeypatch.setattr(observer, "time", self.time)
         threads = SimpleNamespace(**{**vars(threading), "Thread": self._thread})
-        monkeypatch.setattr(trace_writer, "threading", threads)
+        monkeypatch.setattr(observer, "threading", threads)
 
     def now(self, later_s=0.0):
         at = time.monotonic() + later_s

@@ -1,15 +1,18 @@
-"""Graphs are built for their width, swapped in, and everything is put back."""
+"""Widths to choose from; graphs are built for them, swapped in, and put back."""
 
 import pytest
 import torch
 
+from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.graphs import (
     GraphState,
     build_state,
+    ladder_of,
     own_state,
     spec_steps,
     swapped,
 )
+from evict_profile.records import replace
 from tests.integrations.sglang.server import STEPS, WIDTH, Graphs, ModelRunner
 
 
@@ -74,3 +77,46 @@ def test_graphs_are_swapped_out_when_the_block_raises(runner):
     state = GraphState(4, "other", None)
     with pytest.raises(KeyboardInterrupt), swapped(runner, state):
         raise KeyboardInterrupt
+
+
+LADDER = (1, 2, 4, 8, 16)
+
+
+def with_ladder(table, *ladder):
+    """The table, as if it was measured at captured widths."""
+    return replace(table, axes=replace(table.axes, ladder=ladder))
+
+
+@pytest.mark.parametrize(
+    ("captured", "draft_tokens", "asked", "ladder"),
+    [
+        (LADDER, 9, None, (1, 2, 4, 8)),
+        (LADDER, 16, None, LADDER),
+        # Without captured widths the default as far as it is priced, and the server's
+        # own width, which needs no graphs.
+        ((), 64, None, (1, 2, 3, 4, 6, 8, 12, 16)),
+        ((), 11, None, (1, 2, 3, 4, 6, 8, 11)),
+        ((), 9, (3, 5), (3, 5)),
+    ],
+)
+def test_a_ladder_is_what_is_asked_for_or_priced(
+    plain_table, captured, draft_tokens, asked, ladder
+):
+    table = with_ladder(plain_table, *captured)
+    assert ladder_of(table, draft_tokens, asked) == ladder
+
+
+@pytest.mark.parametrize(
+    ("captured", "draft_tokens", "asked", "says"),
+    [
+        ((), 4, (2, 8), "has width 8, and the server drafts 4"),
+        ((), 64, (2, 17), "EVICT_PROFILE_LADDER has width 17"),
+        (LADDER, 16, (2, 3), "width 3, and .*prices widths 1, 2, 4, 8, 16"),
+        ((16, 32), 9, None, "no width up to the server's 9 draft tokens"),
+    ],
+)
+def test_widths_that_cannot_be_are_refused(
+    plain_table, captured, draft_tokens, asked, says
+):
+    with pytest.raises(ConfigError, match=says):
+        ladder_of(with_ladder(plain_table, *captured), draft_tokens, asked)

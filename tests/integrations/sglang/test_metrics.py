@@ -40,24 +40,25 @@ def made(clock):
 
 
 def outcome(width=4, requests=2, committed=5, step_us=300.0, predicted_us=200.0):
-    plan = SimpleNamespace(step_cost_us=predicted_us, includes=("verify", "draft"))
-    choice = WidthChoice(width, plan, requests, 100.0, 10.0)
-    return StepOutcome(choice, committed, step_us)
+    plan = SimpleNamespace(
+        step_cost_us=predicted_us,
+        includes=("verify", "draft"),
+        keep=requests * [0],
+        tokens=width * requests,
+    )
+    return StepOutcome(WidthChoice(plan, 10.0), committed, step_us)
 
 
-def test_means_are_over_steps_and_requests(made):
-    made.add(outcome(width=4, requests=2, committed=5))
+def test_means_are_over_steps_and_requests_and_times_over_steps_that_have_one(
+    made, log
+):
+    made.add(outcome(width=4, requests=2, committed=5, step_us=None, predicted_us=9e9))
     made.add(outcome(width=1, requests=1, committed=1))
-    found = made.means()
-    assert (found["width"], found["tokens_per_request"]) == (2.5, 2.0)
-    assert found["decision_us"] == 10.0
-
-
-def test_times_are_over_the_steps_that_have_one(made):
-    made.add(outcome(step_us=None, predicted_us=9e9))
-    made.add(outcome(step_us=300.0, predicted_us=200.0))
-    found = made.means()
-    assert (found["observed_us"], found["predicted_us"]) == (300.0, 200.0)
+    made.log(("verify",))
+    assert log.messages == [
+        "evict-profile: 2 steps, mean width 2.50, 2.00 tokens a request and step, "
+        "300 us a step, predicted for verify 200 us, decision 10 us"
+    ]
 
 
 def test_the_first_line_comes_after_the_first_steps(made, log):
@@ -116,7 +117,7 @@ def test_gauges_show_what_the_log_says(clock, monkeypatch):
     made = Metrics(prometheus=True)
     made.verify_ratio = 1.5
     made.add(outcome())
-    made.log()
+    made.log(("verify",))
     assert gauges == {
         "evict_profile:width": 4.0,
         "evict_profile:tokens_per_request": 2.5,

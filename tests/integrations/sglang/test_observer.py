@@ -13,11 +13,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.integrations.sglang import trace_writer
+from evict_profile.integrations.sglang import observer
 from evict_profile.integrations.sglang.buffers import Scores
-from evict_profile.integrations.sglang.observer import Observer, accepted_nodes
+from evict_profile.integrations.sglang.metrics import VerifyTimer
+from evict_profile.integrations.sglang.observer import (
+    Observer,
+    TraceWriter,
+    accepted_nodes,
+)
 from evict_profile.integrations.sglang.settings import Settings
-from evict_profile.integrations.sglang.trace_writer import TraceWriter
 from evict_profile.traces import Trace, load_traces
 from tests.integrations.sglang.drafter import drafting, on_host
 from tests.integrations.sglang.server import (
@@ -34,7 +38,6 @@ from tests.integrations.sglang.server import (
 )
 from tests.traces.steps import replies_of
 
-Patch = pytest.MonkeyPatch
 DRAFT_US, FORWARD_US, REST_US = 100.0, 1000.0, 10.0
 
 
@@ -50,7 +53,7 @@ def serve(folder, **changes):
 
 
 def flush(worker):
-    worker.evict_profile._observer.writer.flush()
+    worker.evict_profile._mode.writer.flush()
 
 
 def recorded(worker, folder):
@@ -109,9 +112,11 @@ class Session:
 @pytest.fixture
 def session(seen, monkeypatch):
     trees: list[Any] = []
-    keep, last = Observer.drafted, Scores.last
+    keep, last = Observer.choose, Scores.last
     monkeypatch.setattr(
-        Observer, "drafted", lambda self, tree: (trees.append(tree), keep(self, tree))
+        Observer,
+        "choose",
+        lambda self, batch, tree: trees.append(tree) or keep(self, batch, tree),
     )
     monkeypatch.setattr(Scores, "last", lambda self, size: last(self, size).clone())
     worker, batch = serve(seen), Batch(2)
@@ -187,6 +192,7 @@ def clock(monkeypatch):
     stages = {"draft": DRAFT_US, "forward": FORWARD_US, "rest": REST_US}
     now = SimpleNamespace(us=0.0, slower=1.0)
     monkeypatch.setattr(Observer, "_now_us", lambda self: now.us)
+    monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now.us)
 
     def tick(self, stage):
         now.us += stages[stage] * now.slower
@@ -198,13 +204,13 @@ def clock(monkeypatch):
 def test_a_steps_time_is_split_by_stages(seen, clock, monkeypatch):
     """The levels are one graph, whose time stands in the first; the observer's own work
     counts for no stage."""
-    row = Observer._row
+    tree = Observer._tree
 
     def slow(self, *args):
         clock.us += 1e6
-        return row(self, *args)
+        return tree(self, *args)
 
-    monkeypatch.setattr(Observer, "_row", slow)
+    monkeypatch.setattr(Observer, "_tree", slow)
     worker = serve(seen)
     decode(worker, Batch(2), 3)
     flush(worker)
@@ -237,7 +243,7 @@ def parts(folder):
 
 
 def test_parts_are_written_when_enough_is_there(seen, monkeypatch):
-    monkeypatch.setattr(trace_writer, "STEPS_PER_PART", 3)
+    monkeypatch.setattr(observer, "STEPS_PER_PART", 3)
     worker = serve(seen)
     _, committed = decode(worker, Batch(2), 7)
     assert [len(pq.read_table(part)) for part in parts(seen)] == [6, 6]
@@ -254,7 +260,7 @@ def test_parts_are_written_once_when_the_server_is_idle(seen, idle):
     idle.now()
     assert not parts(seen)
     for _ in range(2):
-        idle.now(later_s=2 * trace_writer.IDLE_S)
+        idle.now(later_s=2 * observer.IDLE_S)
     assert len(load_traces(seen)) == 4
     assert len(parts(seen)) == 1
 
@@ -268,7 +274,7 @@ def test_writing_that_fails_is_told_by_the_next_step(seen, idle, monkeypatch, ca
         raise OSError("the disk is full")
 
     monkeypatch.setattr(TraceWriter, "flush", full)
-    idle.now(later_s=2 * trace_writer.IDLE_S)
+    idle.now(later_s=2 * observer.IDLE_S)
     decode(worker, Batch(2), 2)
     assert not worker.evict_profile.follows
     assert caplog.text.count("whole trees are verified: the disk is full") == 1
@@ -277,7 +283,7 @@ def test_writing_that_fails_is_told_by_the_next_step(seen, idle, monkeypatch, ca
 def test_servers_write_beside_each_other(seen, monkeypatch):
     """Also one that has the same process id as the one before, as in a container."""
     for started_s in (1e9, 2e9):
-        monkeypatch.setattr(trace_writer.time, "time", lambda at=started_s: at)
+        monkeypatch.setattr(observer.time, "time", lambda at=started_s: at)
         worker = serve(seen)
         decode(worker, Batch(2), 2)
         flush(worker)
@@ -290,21 +296,22 @@ def test_servers_write_beside_each_other(seen, monkeypatch):
 def test_a_tree_that_is_not_whole_is_left_out(seen, monkeypatch):
     """SGLang ignores a node whose parent it did not choose, so that nothing is known
     of it; its reply goes on."""
-    keep = Observer.drafted
+    keep = Observer.choose
 
-    def torn(self, tree):
-        keep(self, tree)
+    def torn(self, batch, tree):
+        keep(self, batch, tree)
         if self.worker.log.count("draft") != 2:
-            return
+            return tree
         # The last of all children: others are more probable than its parent.
         index = tree.index.clone()
         index[0, -1] = TOPK + 2 * TOPK**2 - 1
         parent = int(tree.parent_list[0, int(index[0, -1]) // TOPK])
         index[0] = torch.where(index[0] == parent, parent - 1, index[0])
         self._drafted = replace(self._drafted, index=index)
+        return tree
 
     worker = serve(seen)
-    monkeypatch.setattr(Observer, "drafted", torn)
+    monkeypatch.setattr(Observer, "choose", torn)
     _, committed = decode(worker, Batch(2), 3)
     torn_reply, whole = replies_of(recorded(worker, seen))
     positions = [1, 1 + sum(tokens[0] for tokens in committed[:2])]
@@ -314,7 +321,7 @@ def test_a_tree_that_is_not_whole_is_left_out(seen, monkeypatch):
 
 def test_a_step_that_ends_waits_for_a_part_that_is_being_written(seen):
     worker = serve(seen)
-    lock = worker.evict_profile._observer.writer._lock
+    lock = worker.evict_profile._mode.writer._lock
     with ThreadPoolExecutor() as pool:
         with lock:
             ended = pool.submit(decode, worker, Batch(2), 1)

@@ -26,7 +26,6 @@ HOOKED = [
 ]
 ROUTER = "sglang.srt.layers.moe.topk.select_experts"
 OFF = "evict-profile: off, nothing was changed: "
-Patch = pytest.MonkeyPatch
 LOADED = """
 import sys
 import torch, numpy.random
@@ -41,7 +40,7 @@ print(*(set(sys.modules) - before))
 def environment(monkeypatch):
     """An environment that asks for nothing."""
     for name in VARIABLES:
-        monkeypatch.delenv(f"EVICT_PROFILE_{name.upper()}", raising=False)
+        monkeypatch.delenv(f"EVICT_PROFILE_{name}", raising=False)
     return monkeypatch
 
 

@@ -1,35 +1,28 @@
 """A server that is followed cuts; on any doubt it decodes as without the plug-in."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from evict_profile.errors import TableError
-from evict_profile.integrations.sglang import compat, graphs, serving
-from evict_profile.integrations.sglang.decision import Chooser, StepOutcome
+from evict_profile.integrations.sglang import compat, serving
+from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.metrics import Metrics, VerifyTimer
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.records import replace
 from evict_profile.runtime import DecodingStep
 from evict_profile.runtime.staleness import WINDOW
 from tests.integrations.sglang.server import (
-    STEPS,
     WIDTH,
     Batch,
-    Context,
-    Graphs,
     ModelRunner,
     start,
 )
 
 ON = Settings("on", table=Path("t.json"))
-Patch = pytest.MonkeyPatch
-Log = pytest.LogCaptureFixture
 
 
 @pytest.fixture
@@ -41,7 +34,7 @@ def log(caplog):
 @pytest.fixture
 def outcomes(monkeypatch):
     """What is told to the metrics."""
-    heard: list[StepOutcome] = []
+    heard = []
     monkeypatch.setattr(Metrics, "add", lambda self, outcome: heard.append(outcome))
     return heard
 
@@ -92,21 +85,28 @@ def test_outcomes_are_of_the_step_before_each_with_its_width(outcomes):
     assert [outcome.committed for outcome in outcomes] == committed[:-1]
     assert [outcome.choice.width for outcome in outcomes] == widths[:-1]
     assert {outcome.choice.requests for outcome in outcomes} == {2}
-    assert outcomes[0].choice.context == 85.0
     assert all(outcome.step_us for outcome in outcomes)
 
 
 @pytest.mark.usefixtures("priced", "sglang")
-def test_a_prefill_between_makes_a_steps_time_unknown(outcomes):
+def test_a_prefill_between_makes_a_steps_time_unknown(outcomes, monkeypatch):
     """Contexts are read from the device where the host has none, as with overlapped
     scheduling."""
-    worker = start(ON)
+    worker, contexts = start(ON), []
+    choose = Chooser.choose
+    monkeypatch.setattr(
+        Chooser,
+        "choose",
+        lambda self, trees, context: (
+            contexts.append(context) or choose(self, trees, context)
+        ),
+    )
     for mode in ("decode", "decode", "extend", "decode", "decode"):
         batch = Batch(2, mode)
         batch.seq_lens_cpu = None
         worker.forward_batch_generation(batch)
     assert [bool(outcome.step_us) for outcome in outcomes] == [True, False, True]
-    assert outcomes[0].choice.context == 85.0
+    assert contexts == [85.0] * 4
 
 
 @pytest.mark.usefixtures("priced", "sglang")
@@ -154,15 +154,6 @@ def no_memory(patch, context):
     return {}
 
 
-def no_graph(patch, context):
-    """The server has graphs, and no width got any."""
-    runner = ModelRunner()
-    own = Graphs(runner, runner.attn_backend, STEPS, WIDTH)
-    runner.decode_cuda_graph_runner = own
-    patch.setattr(graphs, "_capture", lambda *args: None)
-    return {"runner": runner}
-
-
 def unpriced_ladder(patch, context):
     return {"settings": replace(ON, ladder=(64,))}
 
@@ -172,8 +163,7 @@ def file_in_the_way(patch, context):
     return {}
 
 
-Doubt = Callable[[Patch, Context], dict[str, Any]]
-DOUBTS_OF_BOTH: list[tuple[Doubt, str]] = [
+DOUBTS_OF_BOTH = [
     (two_ranks, "tp_size is 2"),
     (dense_model, "no routed experts"),
 ]
@@ -186,7 +176,6 @@ DOUBTS_OF_BOTH: list[tuple[Doubt, str]] = [
         *DOUBTS_OF_BOTH,
         (wrong_table, "prices another engine"),
         (no_memory, "out of memory"),
-        (no_graph, "no graph was captured for width 1"),
         (unpriced_ladder, "EVICT_PROFILE_LADDER has width 64"),
     ],
 )
@@ -212,7 +201,7 @@ def test_a_decision_that_fails_closes_it(monkeypatch, log, stage):
     """Mid-way, with what failed in the log; the step itself verifies all."""
     worker = start(ON)
     worker.forward_batch_generation(Batch(2))
-    worker.evict_profile._chooser.can_pause = stage == "pause"
+    worker.evict_profile._mode._chooser.can_pause = stage == "pause"
     monkeypatch.setattr(Chooser, stage, raises(ValueError("a wrong turn")))
     worker.log.clear()
     worker.forward_batch_generation(Batch(2))
@@ -242,7 +231,7 @@ def test_a_batch_that_is_not_priced_is_verified_whole(log):
     assert "Traceback" not in log.text
 
 
-@pytest.mark.parametrize("stage", ["drafted", "verified", "end"])
+@pytest.mark.parametrize("stage", ["begin", "choose", "verified", "end"])
 def test_an_observer_that_fails_closes_it(sglang, monkeypatch, log, tmp_path, stage):
     """The step goes on: nobody is to wait for a trace."""
     worker = start(Settings("observe", traces=tmp_path))
@@ -272,7 +261,7 @@ def test_verifications_are_held_against_their_price(
         batch.seq_lens_cpu = batch.seq_lens = batch.seq_lens * 0 + 128
         worker.forward_batch_generation(batch)
     assert log.text.count("no longer describes this machine") == drifts
-    assert worker.evict_profile._metrics.verify_ratio == pytest.approx(slower)
+    assert worker.evict_profile._mode._metrics.verify_ratio == pytest.approx(slower)
     assert worker.evict_profile.follows
 
 

@@ -18,17 +18,17 @@ OBSERVE = {"EVICT_PROFILE_MODE": "observe", "EVICT_PROFILE_TRACES": "seen"}
 @pytest.mark.parametrize(
     ("environment", "settings"),
     [
-        ({}, Settings("off")),
-        ({f"EVICT_PROFILE_{name.upper()}": "" for name in VARIABLES}, Settings("off")),
-        (TABLE, Settings("on", table=Path("t.json"))),
-        (OBSERVE, Settings("observe", traces=Path("seen"))),
+        ({}, Settings(mode="off")),
+        ({f"EVICT_PROFILE_{name}": "" for name in VARIABLES}, Settings(mode="off")),
+        (TABLE, Settings(mode="on", table=Path("t.json"))),
+        (OBSERVE, Settings(mode="observe", traces=Path("seen"))),
         (
             {**TABLE, "EVICT_PROFILE_EXPERT_BUDGET": "24"},
-            Settings("on", table=Path("t.json"), expert_budget=24),
+            Settings(mode="on", table=Path("t.json"), expert_budget=24),
         ),
         (
             {**TABLE, "EVICT_PROFILE_WIDTH": "8"},
-            Settings("on", table=Path("t.json"), width=8),
+            Settings(mode="on", table=Path("t.json"), width=8),
         ),
     ],
 )
@@ -37,9 +37,9 @@ def test_what_is_asked_for_is_read(environment, settings):
 
 
 @pytest.mark.parametrize("said", ["8,2,4", "2, 4, 8", "2,4,8,8"])
-def test_a_ladder_is_sorted_widths(said):
+def test_a_ladder_is_a_set_of_widths(said):
     found = from_environment({**TABLE, "EVICT_PROFILE_LADDER": said})
-    assert found.ladder == (2, 4, 8)
+    assert found.ladder == {2, 4, 8}
 
 
 def test_off_wins_over_all_else():

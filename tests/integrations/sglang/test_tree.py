@@ -80,10 +80,10 @@ def test_the_full_width_cuts_nothing(made):
     assert torch.equal(cut(drafted, drafted.width).index, drafted.index)
 
 
-@pytest.mark.parametrize("width", [-1, 0, 1, 9])
+@pytest.mark.parametrize("width", [-1, 0, 9])
 def test_other_widths_are_refused(width):
     drafted = drafting(0, 1, 3, 2).drafted(8)
-    with pytest.raises(ValueError, match=rf"width {width} is not within 2\.\.8"):
+    with pytest.raises(ValueError, match=rf"width {width} is not within 1\.\.8"):
         cut(drafted, width)
 
 

@@ -10,6 +10,7 @@ import torch
 from evict_profile.integrations.sglang.graphs import own_state
 from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.integrations.sglang.tree import cut
 from evict_profile.integrations.sglang.worker import truncating
 from tests.integrations.sglang.server import (
     HIDDEN,
@@ -39,7 +40,7 @@ def made(sglang, priced, monkeypatch):
     def choose(batch, drafted):
         script.chosen.append(drafted)
         serving.width = script.width
-        return serving.width
+        return cut(drafted, script.width)
 
     def pauses(batch):
         if script.pausing:

@@ -1,43 +1,45 @@
-"""A cut keeps the nodes that its width was priced or fixed for."""
+"""Trees are cut to the nodes that their width was decided or fixed for."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
-from evict_profile.integrations.sglang import compat
+from evict_profile.errors import ConfigError
+from evict_profile.integrations.sglang import compat, modes
 from evict_profile.integrations.sglang.decision import Chooser
-from evict_profile.integrations.sglang.serving import Serving
+from evict_profile.integrations.sglang.modes import Mode
 from evict_profile.integrations.sglang.settings import Settings
-from evict_profile.integrations.sglang.tree import Drafted, cut
+from evict_profile.integrations.sglang.tree import cut
 from evict_profile.records import replace
-from evict_profile.runtime import Calibration, Plan, Truncator
+from evict_profile.runtime import Calibration, Truncator
 from evict_profile.runtime.scoring import ConditionalScorer
 from tests.integrations.sglang.drafter import drafting
 from tests.integrations.sglang.server import STEPS, WIDTH, Batch, start
 
 ON = Settings("on", table=Path("t.json"))
-LADDER = tuple(range(2, WIDTH + 1))
-Patch = pytest.MonkeyPatch
-Cuts = list[tuple[Drafted, Drafted]]
+LADDER = tuple(range(1, WIDTH + 1))
 
 
 @pytest.fixture
 def cuts(monkeypatch):
     """Each tree that is cut, and what is left of it."""
-    made: Cuts = []
-    original = Serving.cut
+    made = []
+    for mode in Mode.__subclasses__():
+        monkeypatch.setattr(mode, "choose", watched(mode.choose, made))
+    return made
 
-    def kept(serving, drafted):
+
+def watched(choose, made):
+    def chosen(self, batch, drafted):
         # The next draft overwrites these scores.
         now = replace(drafted, path_prob=drafted.path_prob.clone())
-        left = original(serving, drafted)
+        left = choose(self, batch, drafted)
         if left.width < now.width:
             made.append((now, left))
         return left
 
-    monkeypatch.setattr(Serving, "cut", kept)
-    return made
+    return chosen
 
 
 def keeps(drafted, kept, plan):
@@ -57,7 +59,7 @@ def test_decided_cuts_keep_what_the_plan_keeps(
     as a device would rank them."""
     table = full_table if conditional else replace(full_table, acceptance=None)
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: table)
-    plans: list[Plan] = []
+    plans = []
     choose = Chooser.choose
 
     def chosen(self, *given):
@@ -72,7 +74,7 @@ def test_decided_cuts_keep_what_the_plan_keeps(
     for _ in range(12):
         server.forward_batch_generation(Batch(2))
     assert server.evict_profile.follows
-    cut_plans = [plan for plan in plans if 1 < int(plan.widths[0]) < WIDTH]
+    cut_plans = [plan for plan in plans if int(plan.widths[0]) < WIDTH]
     assert len(cut_plans) == len(cuts) > 0
     for plan, (drafted, kept) in zip(cut_plans, cuts, strict=True):
         assert keeps(drafted, kept, plan)
@@ -86,13 +88,13 @@ def test_fixed_cuts_keep_what_the_runtime_keeps(full_table, cuts, monkeypatch, w
     """One state of graphs, whatever the batch, and nothing is fetched."""
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
     server = start(replace(ON, width=width))
-    monkeypatch.setattr(server.evict_profile._host, "fetch", None)
+    monkeypatch.setattr(modes, "fetch", None)
     for requests in (1, 2, 3):
         server.forward_batch_generation(Batch(requests))
     assert server.evict_profile.follows
     assert list(server.evict_profile._states) == [width]
     assert [step[1] for step in server.log if step[0] == "verify"] == 3 * [width]
-    assert len(cuts) == (3 if 1 < width < WIDTH else 0)
+    assert len(cuts) == (3 if width < WIDTH else 0)
     truncator = Truncator(
         drafts="topk",
         acceptance="target-only",
@@ -114,3 +116,25 @@ def test_worth_comes_before_probability():
     best = drafted.path_prob[0].argsort(descending=True, stable=True).tolist()
     second = next(node for node in best if node != 1)
     assert kept == sorted(drafted.index[0][[1, second]].tolist())
+
+
+@pytest.mark.parametrize(
+    ("width", "lacks", "says"),
+    [
+        (17, False, "the server drafts 9 tokens"),
+        (4, True, "has none; measure it with evict-profile calibrate"),
+    ],
+)
+def test_what_cannot_be_fixed_is_refused(full_table, worker, width, lacks, says):
+    table = full_table
+    if lacks:
+        table = replace(table, acceptance=replace(table.acceptance, conditional=None))
+    with pytest.raises(ConfigError, match=says):
+        modes.FixedWidth(table, width, worker)
+
+
+def test_what_lies_on_the_host_is_not_copied():
+    tensors = (torch.zeros(2, 3), torch.zeros(4, dtype=torch.int32))
+    found = modes.fetch({}, *tensors)
+    for array, tensor in zip(found, tensors, strict=True):
+        assert array.ctypes.data == tensor.data_ptr()

@@ -1,0 +1,191 @@
+"""What is done with the draft trees of each decoding step: three ways, and none."""
+
+import logging
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from evict_profile.errors import ConfigError
+from evict_profile.integrations.sglang.decision import Chooser
+from evict_profile.integrations.sglang.graphs import ladder_of
+from evict_profile.integrations.sglang.metrics import DriftWatch, Metrics, VerifyTimer
+from evict_profile.integrations.sglang.tree import Drafted, HostTrees, cut
+from evict_profile.runtime import CostTable
+from evict_profile.runtime.scoring import ConditionalScorer
+
+logger = logging.getLogger("evict_profile.sglang")
+
+
+class Mode:
+    """Verifies whole trees, as the server does without the plug-in.
+
+    A step calls `begin`; where it decodes, `pauses`, `choose` unless it pauses,
+    `verified`; and `end`. Another mode overrides what it needs.
+
+    Attributes:
+        ladder: the widths that may be verified; none where the server's own graphs do.
+    """
+
+    ladder: tuple[int, ...] = ()
+
+    def begin(self, prefill: bool) -> None:
+        """A forward of the worker begins."""
+
+    def pauses(self, batch: Any) -> bool:
+        """Whether this step drafts nothing and verifies roots alone."""
+        return False
+
+    def choose(self, batch: Any, drafted: Drafted) -> Drafted:
+        """The trees to verify, of those that were drafted."""
+        return drafted
+
+    def verifying(self) -> AbstractContextManager[None]:
+        """Around the forward that verifies, and all that is prepared for it."""
+        return nullcontext()
+
+    def verified(self, batch: Any, result: Any) -> None:
+        """Trees were verified, and this was accepted."""
+
+    def end(self) -> None:
+        """The forward has ended; not called where it raised."""
+
+
+class FixedWidth(Mode):
+    """Verifies the best nodes by conditional acceptance, as many in every step.
+
+    They are ranked on the device; no cost is read and nothing is copied to the host.
+    """
+
+    def __init__(self, table: CostTable, width: int, worker: Any) -> None:
+        acceptance, most = table.acceptance, worker.speculative_num_draft_tokens
+        if acceptance is None or acceptance.conditional is None:
+            raise ConfigError(
+                "EVICT_PROFILE_WIDTH ranks by conditional acceptance, and "
+                f"{table.path} has none; measure it with evict-profile calibrate, or "
+                "set the width by --speculative-num-draft-tokens alone"
+            )
+        if width > most:
+            raise ConfigError(
+                f"EVICT_PROFILE_WIDTH={width}, and the server drafts {most} tokens "
+                "with the root; give fewer, or raise --speculative-num-draft-tokens"
+            )
+        self.ladder, self._width = (width,), width
+        self._scores_of = ConditionalScorer(acceptance.conditional).on_device(
+            worker.target_worker.model_runner.device, worker.speculative_num_steps
+        )
+
+    def choose(self, batch: Any, drafted: Drafted) -> Drafted:
+        if self._width == drafted.width or not batch.forward_mode.is_decode():
+            return drafted
+        scores = self._scores_of(drafted.path_prob, drafted.parent)
+        return cut(drafted, self._width, scores)
+
+
+class ByTable(Mode):
+    """Verifies the width that pays by a cost table, decided step by step.
+
+    The decision takes one copy from the device: the scores of this step, and what the
+    last one accepted. It is made on the host, because the width says which captured
+    graph is launched. Whether a step drafts nothing is decided first, with a copy of
+    its own.
+    """
+
+    def __init__(
+        self,
+        table: CostTable,
+        widths: frozenset[int] | None,
+        worker: Any,
+        metrics: Metrics,
+    ) -> None:
+        self.ladder = ladder_of(table, worker.speculative_num_draft_tokens, widths)
+        self._chooser = Chooser(table, self.ladder)
+        self._metrics, self._drift = metrics, DriftWatch(table)
+        self._timer = VerifyTimer(worker.target_worker.model_runner)
+        self._accepted = torch.zeros(0, dtype=torch.int32)
+        self._pinned: dict[Any, Tensor] = {}
+        self._warned = False
+
+    def begin(self, prefill: bool) -> None:
+        if prefill:
+            self._chooser.interrupt()
+
+    def pauses(self, batch: Any) -> bool:
+        if not self._chooser.can_pause or not self._decides(batch):
+            return False
+        (lengths,) = self._learn(batch)
+        return self._chooser.pause(len(lengths), _mean(lengths)) is not None
+
+    def choose(self, batch: Any, drafted: Drafted) -> Drafted:
+        if not self._decides(batch):
+            return drafted
+        nodes = (drafted.path_prob, drafted.index, drafted.parent_list)
+        lengths, path_prob, index, parent_list = self._learn(batch, *nodes)
+        trees = HostTrees(path_prob, index, parent_list, drafted.topk)
+        choice = self._chooser.choose(trees, _mean(lengths))
+        if choice.width == drafted.width:
+            return drafted
+        return drafted.kept(choice.plan.keep.numpy())
+
+    def verifying(self) -> AbstractContextManager[None]:
+        return self._timer.verifying()
+
+    def verified(self, batch: Any, result: Any) -> None:
+        self._accepted = result.accept_lens  # read with the next step's scores
+
+    def _decides(self, batch: Any) -> bool:
+        """Whether this step's width is decided. A batch without a cost is verified
+        whole; the first is logged."""
+        requests = len(batch.seq_lens)
+        if not batch.forward_mode.is_decode():
+            return False
+        if self._chooser.prices(requests):
+            return True
+        self._chooser.skip()
+        if not self._warned:
+            logger.warning(
+                "evict-profile: batches of %d are not in the table; their trees "
+                "are verified whole",
+                requests,
+            )
+        self._warned = True
+        return False
+
+    def _learn(self, batch: Any, *more: Tensor) -> list[NDArray[Any]]:
+        """Copy lengths and more to the host, all at once, and learn from the last step.
+
+        With overlapped scheduling SGLang knows lengths on the device alone.
+        """
+        lengths = batch.seq_lens if batch.seq_lens_cpu is None else batch.seq_lens_cpu
+        accepted, *rest = fetch(self._pinned, self._accepted, lengths, *more)
+        verify_us = self._timer.take_us()
+        if outcome := self._chooser.learn(accepted):
+            estimated_us = outcome.choice.verify_us
+            if verify_us is not None and estimated_us is not None:
+                self._metrics.verify_ratio = self._drift.add(verify_us, estimated_us)
+            self._metrics.add(outcome)
+        return rest
+
+
+def fetch(pinned: dict[Any, Tensor], *tensors: Tensor) -> list[NDArray[Any]]:
+    """Tensors on the host, valid until the next fetch; one wait for all copies.
+
+    `pinned` keeps the buffers, one for each size and place.
+    """
+    found = []
+    for place, tensor in enumerate(tensors):
+        if tensor.is_cuda:
+            key = (tensor.shape, tensor.dtype, place)
+            if key not in pinned:
+                pinned[key] = torch.empty_like(tensor, device="cpu", pin_memory=True)
+            tensor = pinned[key].copy_(tensor, non_blocking=True)
+        found.append(tensor)
+    if any(tensor.is_cuda for tensor in tensors):
+        torch.cuda.current_stream().synchronize()
+    return [tensor.numpy() for tensor in found]
+
+
+def _mean(lengths: NDArray[Any]) -> float:
+    return float(lengths.sum()) / len(lengths)
