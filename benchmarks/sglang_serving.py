@@ -12,19 +12,15 @@ largest width. A mode whose result is in the folder is not run again.
 
 Writes serving.json (so-far.json while a mode is missing): tokens/s, medians over
 repeats with their range, ratios to plain decoding and to whole trees repeat by repeat,
-what the plug-in said of itself, and whether all modes said the planted text. Times mean
-what the device means: on a CPU the kernels are stubs, and only that everything works is
-seen.
+and what the plug-in logged. Exits with 1 where a mode failed or decoded another text,
+or where the chosen widths are slower than `SLOWEST` times plain decoding or whole
+trees. Times mean what the device means: on a CPU the kernels are stubs.
 """
 
 import argparse
-import contextlib
 import json
 import math
-import os
 import re
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -35,7 +31,8 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.common import amount, command, count
-from benchmarks.sglang_planted.engine import Start, digest, texts_of
+from benchmarks.sglang_planted.engine import Start, digest
+from benchmarks.sglang_planted.process import environment_with, run_apart
 from benchmarks.sglang_planted.world import PlantedWorld
 from evict_profile.config import load_model, load_sweep
 from evict_profile.io import check_folder, make_folder, write_json
@@ -43,13 +40,13 @@ from evict_profile.records import to_mapping
 from evict_profile.table import CostTable
 from runners.sglang_verify.models import draft_folder, model_folder
 
-ROOT = Path(__file__).resolve().parent.parent
 PLAIN, PLAIN_AGAIN, WHOLE, OURS = "plain", "plain again", "whole tree", "ours"
 PLUGINS = {
     "evict_profile": "evict_profile.integrations.sglang.plugin:register",
     "planted_world": "benchmarks.sglang_planted.plugin:register",
 }
 START_LIMIT_S = 300.0
+SLOWEST = 0.95
 
 
 class Failed(Exception):
@@ -121,11 +118,21 @@ def main(arguments: Sequence[str]) -> int:
         "start": to_mapping(whole),
         "failed": failed,
         **summary(results, texts(whole, world)),
-        "plug_in": {m.name: told(m.log(out)) for m in wanted if was_on(m.log(out))},
+        "plug_in": {m.name: logged(m.log(out)) for m in wanted if was_on(m.log(out))},
     }
     write_json(found, out / ("so-far.json" if failed else "serving.json"))
     print(json.dumps({key: found[key] for key in ("device", "ratios", "said_text")}))
-    return 1 if failed or not found["said_text"] else 0
+    return 1 if failed or not found["said_text"] or is_slow(found["ratios"]) else 0
+
+
+def is_slow(ratios: Mapping[str, Mapping[str, Mapping[str, float]]]) -> bool:
+    """Whether chosen widths lose to plain decoding or to whole trees."""
+    return any(
+        found["median"] < SLOWEST
+        for name, batches in ratios.items()
+        if name.startswith(f"{OURS} / ")
+        for found in batches.values()
+    )
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -186,51 +193,17 @@ def run_mode(
     start = to_mapping(whole) | {"speculative": mode.speculative}
     task.write_text(json.dumps(start), encoding="utf-8")
     words = [asked.python, "-m", "benchmarks.sglang_planted.engine"]
-    environment = surroundings(out) | world.as_variable()
+    environment = environment_with(out, PLUGINS) | world.as_variable()
     environment |= mode.environment(asked.table.resolve())
-    run_apart([*words, str(task), str(partial)], environment, log)
+    run_apart([*words, str(task), str(partial)], environment, log, START_LIMIT_S)
     if not partial.exists():
         raise Failed(f"no result; see {log}")
     if mode.ladder != () and not was_on(text := mode.log(out)):
-        raise Failed(said_off(text) or f"the plug-in was not loaded; see {log}")
+        raise Failed(reason_off(text) or f"the plug-in was not loaded; see {log}")
     partial.rename(result)
 
 
-def surroundings(out: Path) -> dict[str, str]:
-    """The environment of an engine: both plug-ins, and nothing decided for them."""
-    entry = out / "plugins" / "sglang_serving-1.dist-info"
-    entry.mkdir(parents=True, exist_ok=True)
-    (entry / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: sglang-serving\nVersion: 1\n"
-    )
-    lines = [f"{name} = {where}" for name, where in PLUGINS.items()]
-    (entry / "entry_points.txt").write_text("\n".join(["[sglang.srt.plugins]", *lines]))
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("EVICT_PROFILE_")}
-    path = (str(entry.parent), str(ROOT), kept.get("PYTHONPATH", ""))
-    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
-
-
-def run_apart(words: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-    """Run a command in a group of processes of its own, and leave none of it behind."""
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            words,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            env=dict(environment),
-            start_new_session=True,
-        )
-        try:
-            process.wait(START_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            stream.write(f"\nended after {START_LIMIT_S:.0f} s\n")
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def said_off(log: str) -> str | None:
+def reason_off(log: str) -> str | None:
     """Why the plug-in did not take part, as it said."""
     found = re.search(r"evict-profile: (off.*)", log)
     return found[1] if found else None
@@ -238,11 +211,11 @@ def said_off(log: str) -> str | None:
 
 def was_on(log: str) -> bool:
     """Whether the plug-in took part to the end."""
-    return "evict-profile: on" in log and said_off(log) is None
+    return "evict-profile: on" in log and reason_off(log) is None
 
 
-def told(log: str) -> dict[str, Any]:
-    """What the plug-in said of itself: memory of each width, and its last means."""
+def logged(log: str) -> dict[str, Any]:
+    """What the plug-in logged: memory of each width, and its last means."""
     built = re.search(r"that each took: ([^;]*); built in ([\d.]+) s", log)
     lines = re.findall(r"evict-profile: (\d+ steps, mean width .*)", log)
     widths = re.findall(r"(\d+): (\d+) MiB", built[1]) if built else []
@@ -260,7 +233,7 @@ def texts(start: Start, world: PlantedWorld) -> dict[tuple[int, int], str]:
         (repeat, batch): digest(
             [
                 world.behind(text, start.context, start.tokens)
-                for text in texts_of(start, repeat, batch)
+                for text in start.texts_of(repeat, batch)
             ]
         )
         for repeat in range(start.repeats)

@@ -21,10 +21,10 @@ from typing import Any
 from runners.protocol import die_with_parent
 
 WARM_UP_TOKENS = 64
-"""Enough for every kernel to be compiled, and for the plug-in to say how it does."""
+"""Enough to compile every kernel, and for the plug-in to log its first means."""
 
-TOLD_AFTER_S = 31.0
-"""The plug-in says again how it does after so long, at its next step."""
+LOGS_EVERY_S = 31.0
+"""The plug-in logs its means again after so long, at its next step."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,10 @@ class Start:
     attention: str = ""
     seed: int = 0
 
+    def texts_of(self, repeat: int, batch: int) -> list[int]:
+        """The texts that a batch decodes: each repeat takes the next ones."""
+        return [(repeat * batch + i) % max(self.batches) for i in range(batch)]
+
 
 def main(arguments: Sequence[str]) -> None:
     """Start the engine, decode, and write what came of it."""
@@ -74,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
             for batch in start.batches
         ]
         if start.speculative:
-            time.sleep(max(0.0, TOLD_AFTER_S - (time.monotonic() - begun)))
+            time.sleep(max(0.0, LOGS_EVERY_S - (time.monotonic() - begun)))
             warm_up(engine, start, asked)
     finally:
         engine.shutdown()
@@ -130,21 +134,16 @@ def prompts(start: Start) -> list[list[int]]:
 
 def warm_up(engine: Any, start: Start, asked: list[list[int]]) -> None:
     """Cache all prompts, and run each batch once."""
-    for batch in start.batches:
+    for batch in (*start.batches, len(asked)):
         generate(engine, asked[:batch], WARM_UP_TOKENS)
-    generate(engine, asked, WARM_UP_TOKENS)
 
 
 def decode(
     engine: Any, start: Start, known: list[list[int]], repeat: int, batch: int
 ) -> dict[str, Any]:
-    """Decode a batch; each repeat takes the next prompts, the same for all engines.
-
-    Returns:
-        Its time and tokens; `steps`, verifications summed over the requests, 0 without
-        drafting; `said`, a digest of all tokens, which no way of decoding may change.
-    """
-    asked = [known[text] for text in texts_of(start, repeat, batch)]
+    """Time and tokens of a batch; `steps`, verifications over its requests, 0 without
+    drafting; `said`, a digest of all tokens, which no way of decoding may change."""
+    asked = [known[text] for text in start.texts_of(repeat, batch)]
     begun = time.perf_counter()
     answers = generate(engine, asked, start.tokens)
     seconds = time.perf_counter() - begun
@@ -162,11 +161,6 @@ def decode(
 def digest(said: list[list[int]]) -> str:
     """A batch's tokens in a few characters."""
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:12]
-
-
-def texts_of(start: Start, repeat: int, batch: int) -> list[int]:
-    """The texts that a batch decodes."""
-    return [(repeat * batch + i) % max(start.batches) for i in range(batch)]
 
 
 def generate(engine: Any, asked: list[list[int]], tokens: int) -> list[dict[str, Any]]:

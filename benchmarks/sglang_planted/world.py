@@ -12,8 +12,7 @@ text, whoever drafts, whatever is verified. So three things are true by construc
 - All ways of decoding say the same tokens, so that a mistake in what was verified or
   cached shows, on any device.
 
-Only tensors here; `plugin` puts them into SGLang. Nothing waits for the device. `draft`
-chooses trees without an engine, for what needs trees alone.
+Only tensors here; `plugin` puts them into SGLang. Nothing waits for the device.
 """
 
 import json
@@ -25,7 +24,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.records import to_mapping
 
 VARIABLE = "PLANTED_WORLD"
@@ -204,50 +202,3 @@ class Stage:
         value = self.place[:requests, level, None] * 7919 + each * 104729
         tokens = value % self.world.kinds * (CLASSES + 1) + CLASSES
         return tokens.view(requests, parents, self.world.topk)
-
-
-def draft(stage: Stage, requests: int, width: int) -> Drafted:
-    """Trees of `width` tokens, roots included, chosen as EAGLE chooses them."""
-    topk = stage.world.topk
-    scores, tokens, parents = [], [], []
-    for level in range(stage.steps):
-        likely, guessed = stage.guesses(level, requests)
-        if level == 0:
-            frontier = path_prob = likely
-            hangs_on = torch.arange(-1, topk, device=likely.device).expand(requests, -1)
-            stage.keep(hangs_on[:, 1:])
-        else:
-            path = frontier[:, :, None] * likely.view(requests, topk, topk)
-            path_prob = path.flatten(1)
-            frontier, kept = path_prob.topk(topk)
-            hangs_on = kept + topk + (level - 1) * topk**2
-            stage.keep(kept)
-        scores.append(path_prob)
-        tokens.append(guessed.view(requests, -1))
-        parents.append(hangs_on)
-    score, token = torch.cat(scores, 1), torch.cat(tokens, 1)
-    index = score.topk(width - 1).indices.sort().values
-    parent_list = torch.cat([parents[0][:, :0], *parents[:-1]], 1)
-    chosen = token.gather(1, index), score.gather(1, index)
-    return Drafted(parent_list, index, *chosen, topk)
-
-
-def accepted(drafted: Drafted, said: Tensor) -> list[int]:
-    """How many drafted tokens each request accepts, walked in plain Python.
-
-    Args:
-        said: int [requests, width], what the target says at each node, roots first.
-    """
-    lengths = []
-    for parent, token, says in zip(
-        drafted.parent.tolist(), drafted.tokens.tolist(), said.tolist(), strict=True
-    ):
-        node, length = -1, 0
-        while children := [
-            child
-            for child, above in enumerate(parent)
-            if above == node and token[child] == says[node + 1]
-        ]:
-            node, length = children[0], length + 1
-        lengths.append(length)
-    return lengths

@@ -2,16 +2,15 @@
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 
 from benchmarks.sglang_planted.engine import Start, prompts
+from benchmarks.sglang_planted.process import environment_with, run_apart
 from benchmarks.sglang_planted.world import PlantedWorld
-from benchmarks.sglang_serving import surroundings, texts
+from benchmarks.sglang_serving import PLUGINS, texts
 from evict_profile.records import to_mapping
 from tests.sglang.engine import MODELS
 
@@ -47,14 +46,10 @@ def test_an_engine_says_the_text(tmp_path, speculative):
     )
     plan, result = tmp_path / "plan.json", tmp_path / "result.json"
     plan.write_text(json.dumps(to_mapping(start)))
-    command = [sys.executable, "-m", "benchmarks.sglang_planted.engine"]
-    environment = surroundings(tmp_path) | world.as_variable()
-    subprocess.run(
-        [*command, str(plan), str(result)],
-        env={**os.environ, **environment},
-        check=True,
-        timeout=300,
-    )
+    words = [sys.executable, "-m", "benchmarks.sglang_planted.engine"]
+    environment = environment_with(tmp_path, PLUGINS) | world.as_variable()
+    environment.pop("TRITON_INTERPRET", None)
+    run_apart([*words, str(plan), str(result)], environment, tmp_path / "log", 300.0)
     runs = json.loads(result.read_text())["runs"]
     expected = texts(start, world)
     assert {(r["repeat"], r["batch"]): r["said"] for r in runs} == expected

@@ -6,37 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.sglang_planted.plugin import Planted
 from benchmarks.sglang_planted.world import (
     CLASSES,
     PlantedWorld,
     Stage,
-    accepted,
-    draft,
 )
-from evict_profile.integrations.sglang.tree import cut
 
 WORLD = PlantedWorld(vocabulary=4096, topk=4, texts=16, positions=4096)
-STEPS, WIDTH, REQUESTS = 4, 24, 3
-places = st.lists(st.integers(0, 5000), min_size=REQUESTS, max_size=REQUESTS)
+STEPS, REQUESTS = 4, 3
 
 
 STAGE = Stage(WORLD, REQUESTS, STEPS, "cpu")
-
-
-def drafted_at(lengths):
-    """Whole trees of the first texts, with so many tokens cached."""
-    STAGE.set_scene(torch.arange(REQUESTS), torch.tensor(lengths))
-    return draft(STAGE, REQUESTS, WIDTH)
-
-
-def said_to(kept):
-    """Tokens that each request accepts of a tree."""
-    roots = torch.zeros_like(kept.tokens[:, :1])
-    return accepted(kept, STAGE.says(torch.cat([roots, kept.tokens], 1)))
 
 
 @pytest.mark.parametrize("guess", range(WORLD.topk))
@@ -61,48 +43,29 @@ def test_difficulty_comes_in_bursts():
     assert near > 0.6 and abs(far) < 0.1
 
 
-@given(places)
-def test_trees_are_whole_and_their_scores_fall(lengths):
-    drafted = drafted_at(lengths)
-    inner = drafted.parent >= 0
-    above = drafted.path_prob.gather(1, drafted.parent.clamp(min=0))
-    assert (drafted.parent < torch.arange(WIDTH - 1)).all()
-    assert (above[inner] > drafted.path_prob[inner]).all()
+def test_only_below_the_text_a_guess_is_right_and_the_target_says_it():
+    STAGE.set_scene(torch.arange(REQUESTS), torch.tensor([7, 90, 4000]))
+    drafted = [torch.zeros(REQUESTS, 1, dtype=torch.long)]
+    for level in range(STEPS):
+        _, tokens = STAGE.guesses(level, REQUESTS)
+        families = tokens.view(REQUESTS, -1, WORLD.topk)
+        on_text = families == STAGE.token[:, level, None, None]
+        assert (on_text.sum((1, 2)) <= 1).all()
+        assert (families[~on_text] % (CLASSES + 1) == CLASSES).all()
+        chosen = torch.arange(WORLD.topk).expand(REQUESTS, -1)
+        if level:
+            chosen = on_text.flatten(1).long().argsort(descending=True)[:, : WORLD.topk]
+        STAGE.keep(chosen)
+        drafted.append(STAGE.token[:, level, None])
+    said = STAGE.says(torch.cat(drafted, 1))
+    assert torch.equal(said, STAGE.token)
 
 
-@given(places, st.integers(2, WIDTH))
-def test_a_cut_tree_accepts_what_the_whole_one_does(lengths, width):
-    whole = drafted_at(lengths)
-    kept = cut(whole, width)
-    longest, found = said_to(whole), said_to(kept)
-    for row in range(REQUESTS):
-        path = whole.tokens[row][torch.isin(whole.tokens[row], STAGE.token[row])]
-        reached = torch.isin(path, kept.tokens[row]).sum()
-        assert longest[row] == len(path)
-        assert found[row] == reached
-
-
-@given(st.lists(st.integers(1, WIDTH), min_size=1, max_size=20))
-def test_every_way_of_decoding_says_the_text(widths):
-    said: list[int] = []
-    length = 50
-    for width in widths:
-        whole = drafted_at([length, 0, 0])
-        count = said_to(cut(whole, width))[0] if width > 1 else 0
-        said += STAGE.token[0, : count + 1].tolist()
-        length += count + 1
-    texts, positions = torch.zeros(len(said), dtype=torch.long), torch.arange(len(said))
-    assert said == STAGE.goes_on(texts, 50 + positions).tolist()
-    assert said == WORLD.behind(0, 51, len(said))
-
-
-@given(places)
-def test_wrong_guesses_are_nobodys_token(lengths):
-    drafted = drafted_at(lengths)
-    on_text = torch.isin(drafted.tokens, STAGE.token)
-    assert (drafted.tokens[~on_text] % (CLASSES + 1) == CLASSES).all()
-    assert (WORLD.tokens % (CLASSES + 1) < CLASSES).all()
-    assert (WORLD.tokens < WORLD.vocabulary).all()
+def test_plain_decoding_says_the_same_text():
+    STAGE.set_scene(torch.arange(REQUESTS), torch.tensor([7, 90, 4000]))
+    texts, positions = torch.zeros(STEPS, dtype=torch.long), 7 + torch.arange(STEPS)
+    assert STAGE.goes_on(texts, positions).tolist() == STAGE.token[0, :STEPS].tolist()
+    assert WORLD.behind(0, 8, STEPS) == STAGE.token[0, :STEPS].tolist()
 
 
 def test_too_many_levels_are_refused():

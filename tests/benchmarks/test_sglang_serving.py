@@ -1,6 +1,5 @@
 """The modes that are compared, what they are told, what is made of their results."""
 
-import importlib
 import json
 import logging
 from pathlib import Path
@@ -13,13 +12,13 @@ from benchmarks.sglang_serving import (
     OURS,
     PLAIN,
     PLAIN_AGAIN,
-    PLUGINS,
     WHOLE,
+    is_slow,
+    logged,
     main,
     modes,
-    said_off,
+    reason_off,
     summary,
-    told,
     was_on,
 )
 from evict_profile.integrations.sglang.decision import StepOutcome, WidthChoice
@@ -61,17 +60,19 @@ def test_what_the_plug_in_is_told(name, expected):
     assert mode.environment(Path("t")) == expected
 
 
-@pytest.mark.parametrize("where", PLUGINS.values())
-def test_entry_points_exist(where):
-    module, name = where.split(":")
-    assert callable(getattr(importlib.import_module(module), name))
-
-
 def test_ratios_are_taken_repeat_by_repeat():
     results = {PLAIN: result(4.0), WHOLE: result(2.0), OURS: result(1.0)}
     ratios = summary(results, TEXTS)["ratios"]
     assert set(ratios) == {"whole tree / plain", "ours / plain", "ours / whole tree"}
     assert ratios["ours / plain"]["batch 1"] == {"median": 4, "low": 4, "high": 4}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slow"), [(1.0, False), (1.04, False), (1.1, True)]
+)
+def test_chosen_widths_that_lose_are_noticed(seconds, slow):
+    results = {PLAIN: result(2.0), WHOLE: result(1.0), OURS: result(seconds)}
+    assert is_slow(summary(results, TEXTS)["ratios"]) is slow
 
 
 def test_speeds_and_steps():
@@ -90,7 +91,7 @@ def test_other_tokens_are_noticed():
 def test_a_plug_in_that_went_off_is_noticed():
     off = "evict-profile: off, whole trees are verified: too many requests"
     assert was_on(ANNOUNCED) and not was_on("") and not was_on(ANNOUNCED + off)
-    assert said_off(off) == "off, whole trees are verified: too many requests"
+    assert reason_off(off) == "off, whole trees are verified: too many requests"
 
 
 def test_what_the_plug_in_says_is_read(caplog):
@@ -100,7 +101,7 @@ def test_what_the_plug_in_says_is_read(caplog):
     with caplog.at_level(logging.INFO):
         metrics.add(StepOutcome(choice, committed=2, step_us=300.0))
         metrics.log(plan.includes)
-    found = told(ANNOUNCED + caplog.messages[-1])
+    found = logged(ANNOUNCED + caplog.messages[-1])
     assert found["width_mib"] == {2: 130, 8: 0} and found["widths_built_s"] == 4.5
     assert found["decision_us"] == [90] and "mean width 4.00" in found["said"]
 
@@ -110,7 +111,7 @@ def test_results_in_the_folder_are_not_made_again(
 ):
     ran: list[str] = []
 
-    def run_apart(words, environment, log):
+    def run_apart(words, environment, log, limit_s):
         ran.append(log.stem)
         drafts = json.loads(Path(words[-2]).read_text())["speculative"]
         Path(words[-1]).write_text(json.dumps(result(1.0, steps=50 * drafts)))

@@ -1,24 +1,20 @@
-"""`sglang.Engine` on a CPU: a tiny Qwen3-MoE, plain or with an EAGLE-3 drafter.
-
-Weights are dummies and there is no tokenizer: prompts and replies are token ids, and
-what is said means nothing. It is enough to see that the plug-in loads, and that it
-changes nothing of what is said. Needs the environment of `make .venv-sglang/ready`.
+"""The tests' engine: a tiny Qwen3-MoE, plain or with an EAGLE-3 drafter.
 
     python -m tests.sglang.engine JOB.json
 
-answers the batches that a file asks, in a process of its own: SGLang installs signal
-handlers, and when its scheduler dies it kills the process that started it, which must
-not be that of the tests.
+answers the batches of a file, in a process of its own: SGLang installs signal handlers,
+and when its scheduler dies it kills the process that started it, which must not be that
+of the tests.
 """
 
 import json
-import os
 import sys
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from examples.sglang.demo import eagle3, start_engine
+
 MODELS = Path(__file__).parent / "models"
-GREEDY = {"temperature": 0, "max_new_tokens": 16, "ignore_eos": True}
 
 
 @dataclass(frozen=True)
@@ -30,51 +26,13 @@ class Tree:
     num_draft_tokens: int
 
 
-def server_arguments(tree=None):
-    """The arguments of SGLang's server: plain decoding, or drafting such trees.
-
-    float32, because the same tokens must come out whatever the width of a forward: in
-    bfloat16 a sum's order can decide between two tokens.
-    """
-    plain = {
-        "model_path": str(MODELS / "target"),
-        "load_format": "dummy",
-        "dtype": "float32",
-        "device": "cpu",
-        "attention_backend": "intel_amx",
-        "sampling_backend": "pytorch",
-        "skip_tokenizer_init": True,
-        "disable_cuda_graph": True,
-        "disable_overlap_schedule": True,
-        "max_total_tokens": 4096,
-        "mem_fraction_static": 0.2,
-        "log_level": "warning",
-    }
-    if tree is None:
-        return plain
-    return plain | {
-        "speculative_algorithm": "EAGLE3",
-        "speculative_draft_model_path": str(MODELS / "draft"),
-        "speculative_num_steps": tree.num_steps,
-        "speculative_eagle_topk": tree.topk,
-        "speculative_num_draft_tokens": tree.num_draft_tokens,
-    }
-
-
-def start_engine(tree=None, **changes):
-    """A running engine; its caller shuts it down. `changes` are server arguments."""
-    import sglang
-
-    # Layers this small are slower on several threads, and many times so on busy cores.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    return sglang.Engine(**server_arguments(tree) | changes)
-
-
 def answer(path):
     """Write the replies beside the job."""
     job = json.loads(path.read_text())
-    tree = Tree(**job["tree"]) if job["tree"] else None
-    engine = start_engine(tree, log_level="info", max_running_requests=8)
+    options = {"log_level": "info", "max_running_requests": 8}
+    if job["tree"]:
+        options |= eagle3(MODELS / "draft", *astuple(Tree(**job["tree"])))
+    engine = start_engine(MODELS / "target", **options)
     said = []
     for batch in job["batches"]:
         asked = [

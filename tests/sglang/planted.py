@@ -125,6 +125,7 @@ class Planted:
     def force_widths(self):
         """Go through all widths, one a step, where the plug-in decides on one."""
         from evict_profile.integrations.sglang.serving import Serving
+        from evict_profile.integrations.sglang.tree import cut
 
         decide = Serving.choose
 
@@ -133,7 +134,7 @@ class Planted:
                 return decide(serving, batch, drafted)
             self.steps += 1
             serving.width = 1 + self.steps % drafted.width
-            return serving.width
+            return cut(drafted, serving.width)
 
         Serving.choose = forced  # type: ignore[method-assign]
 

@@ -1,15 +1,13 @@
 """Runs the tiny engine with the project's plug-in and the tests' own."""
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.sglang_planted.process import environment_with, run_apart
 from evict_profile.config import load_model
 from evict_profile.fit.export import make_table
 from evict_profile.integrations.sglang.compat import device_name, installed
@@ -19,8 +17,7 @@ from tests.factories import ACCEPTANCE
 from tests.sglang.engine import MODELS
 from tests.sglang.planted import SCRIPT, Script
 
-ROOT = Path(__file__).parents[2]
-PLUGIN = "planted = tests.sglang.planted:register"
+PLUGINS = {"planted": "tests.sglang.planted:register"}
 LONGEST_S = 400.0
 
 
@@ -35,29 +32,16 @@ class Request:
 
 def replies(folder, tree, batches, environment):
     """What an engine says to each batch; its log is shown if it fails."""
-    _install_planted(folder)
-    job, log = folder / "job.json", folder / "engine.log"
+    job, log, said = (folder / name for name in ("job.json", "engine.log", "said.json"))
     asked = [[to_mapping(request) for request in batch] for batch in batches]
     job.write_text(json.dumps({"tree": tree and to_mapping(tree), "batches": asked}))
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name != "TRITON_INTERPRET" and not name.startswith("EVICT_PROFILE_")
-    }
-    found = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
-    with log.open("w") as output:
-        ended = subprocess.run(
-            [sys.executable, "-m", "tests.sglang.engine", str(job)],
-            env={**inherited, **found, **environment},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            timeout=LONGEST_S,
-        )
-    said = folder / "said.json"
-    if ended.returncode or not said.exists():
-        pytest.fail(f"the engine ended with {ended.returncode}:\n{_end(log)}")
-    answers: list[list[list[int]]] = json.loads(said.read_text())
-    return answers
+    inherited = environment_with(folder, PLUGINS)
+    inherited.pop("TRITON_INTERPRET", None)
+    words = [sys.executable, "-m", "tests.sglang.engine", str(job)]
+    run_apart(words, inherited | environment, log, LONGEST_S)
+    if not said.exists():
+        pytest.fail(f"the engine did not answer:\n{_end(log)}")
+    return json.loads(said.read_text())
 
 
 @dataclass(frozen=True)
@@ -100,16 +84,6 @@ def cut_replies(folder, fitted, tree, batches, sequences, decided=(), **variable
         list(map(json.loads, log.read_text().splitlines())) for log in (steps, routed)
     ]
     return CutRun(said, *lines)
-
-
-def _install_planted(folder):
-    """Let SGLang find the tests' plug-in as it finds installed ones."""
-    found = folder / "planted-0.dist-info"
-    found.mkdir()
-    (found / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: planted\nVersion: 0\n"
-    )
-    (found / "entry_points.txt").write_text(f"[sglang.srt.plugins]\n{PLUGIN}\n")
 
 
 def _end(log):
