@@ -5,6 +5,7 @@ out again here, node by node.
 """
 
 import importlib
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -14,33 +15,61 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.integrations.sglang.tree import cut
-from tests.sglang.drafting import Shape, cut_trees, drafted, parents
+from tests.integrations.sglang.drafter import drafting, organized, trees
 
 FULL_MASK, QLEN_ONLY = 0, 1
 few = settings(max_examples=25)
 
 
-@pytest.fixture(scope="module")
-def trees():
-    """SGLang's kernels for draft trees."""
-    return importlib.import_module("sglang.kernels.ops.speculative.spec_tree")
+@dataclass(frozen=True)
+class Cut:
+    """A batch of cut trees; the drafted steps stay the stride of a list of parents."""
+
+    tree: Any
+    steps: int
+
+    @property
+    def requests(self):
+        return len(self.tree.index)
+
+    @property
+    def width(self):
+        return self.tree.width
+
+    @property
+    def levels(self):
+        return min(self.steps, self.width - 1)
+
+    @property
+    def lengths(self):
+        """Some length of each request's prefix."""
+        return torch.arange(self.requests) * 3 + 5
+
+    def parents(self, row):
+        """The parent of each node; node 0 is the root, -1 is none."""
+        return [-1, *(1 + self.tree.parent[row]).tolist()]
+
+
+@st.composite
+def cut_trees(draw):
+    drafts, whole = draw(trees())
+    width = draw(st.integers(2, min(whole.width, 12)))
+    return Cut(cut(whole, width), drafts.steps)
 
 
 @pytest.fixture(scope="module")
-def stubs():
-    """The stubs of SGLang's compiled kernels."""
-    return importlib.import_module("sgl_kernel")
+def kernels():
+    """SGLang's kernels for draft trees, and the stubs of the compiled ones."""
+    return (
+        importlib.import_module("sglang.kernels.ops.speculative.spec_tree"),
+        importlib.import_module("sgl_kernel"),
+    )
 
 
-def lengths(shape):
-    """Some length of each request's prefix."""
-    return torch.arange(shape.requests) * 3 + 5
-
-
-def blank(shape, mask_mode):
+def blank(made, mask_mode):
     """The results that a tree is written into, as SGLang makes them."""
-    b, n = shape.requests, shape.width
-    prefix = int(lengths(shape).sum()) * n if mask_mode == FULL_MASK else 0
+    b, n = made.requests, made.width
+    prefix = int(made.lengths.sum()) * n if mask_mode == FULL_MASK else 0
     return {
         "mask": torch.full((prefix + b * n * n,), True),
         "positions": torch.zeros(b * n, dtype=torch.int64),
@@ -50,33 +79,13 @@ def blank(shape, mask_mode):
     }
 
 
-def built(trees, shape, tree, mask_mode):
-    """A batch's trees, by SGLang's Triton kernel."""
-    results, seen = blank(shape, mask_mode), lengths(shape)
-    trees.sgl_build_tree_kernel_efficient_triton[(shape.requests,)](
-        tree.parent_list,
-        tree.index,
-        seen,
-        torch.cumsum(seen, dim=0) - seen,
-        *results.values(),
-        topk=shape.topk,
-        depth=shape.steps,
-        draft_token_num=shape.width,
-        tree_mask_mode=mask_mode,
-        batch_size=shape.requests,
-        parent_list_stride=tree.parent_list.stride(0),
-        selected_index_stride=tree.index.stride(0),
-    )
-    return results
-
-
-def expected(shape, tree, mask_mode):
+def expected(made, mask_mode):
     """The same, node by node."""
-    results, at = blank(shape, mask_mode), 0
-    b, n = shape.requests, shape.width
+    results, at = blank(made, mask_mode), 0
+    b, n = made.requests, made.width
     results["index"] = torch.arange(b * n).view(b, n)
-    for row, prefix in enumerate(lengths(shape).tolist()):
-        above = parents(tree, row)
+    for row, prefix in enumerate(made.lengths.tolist()):
+        above = made.parents(row)
         for node in range(n):
             path = ancestors(above, node)
             results["positions"][row * n + node] = prefix + len(path) - 1
@@ -105,66 +114,64 @@ def equal(one, other):
 @pytest.mark.parametrize("mask_mode", [FULL_MASK, QLEN_ONLY])
 @few
 @given(cut_trees())
-def test_triton_builds_cut_trees(trees, mask_mode, given_tree):
-    shape, tree = given_tree
-    assert equal(built(trees, shape, tree, mask_mode), expected(shape, tree, mask_mode))
-
-
-@few
-@given(cut_trees())
-def test_stub_builds_cut_trees(stubs, given_tree):
-    shape, tree = given_tree
-    results = blank(shape, QLEN_ONLY)
-    stubs.build_tree_kernel_efficient_cpu(
+def test_cut_trees_are_built(kernels, mask_mode, made):
+    triton, stubs = kernels
+    tree, lengths, wanted = made.tree, made.lengths, expected(made, mask_mode)
+    results = blank(made, mask_mode)
+    triton.sgl_build_tree_kernel_efficient_triton[(made.requests,)](
         tree.parent_list,
         tree.index,
-        lengths(shape),
+        lengths,
+        torch.cumsum(lengths, dim=0) - lengths,
         *results.values(),
-        shape.topk,
-        shape.steps,
-        shape.width,
-        QLEN_ONLY,
+        topk=tree.topk,
+        depth=made.steps,
+        draft_token_num=made.width,
+        tree_mask_mode=mask_mode,
+        batch_size=made.requests,
+        parent_list_stride=tree.parent_list.stride(0),
+        selected_index_stride=tree.index.stride(0),
     )
-    assert equal(results, expected(shape, tree, QLEN_ONLY))
+    assert equal(results, wanted)
+    if mask_mode == QLEN_ONLY:
+        results = blank(made, mask_mode)
+        stubs.build_tree_kernel_efficient_cpu(
+            tree.parent_list,
+            tree.index,
+            lengths,
+            *results.values(),
+            tree.topk,
+            made.steps,
+            made.width,
+            QLEN_ONLY,
+        )
+        assert equal(results, wanted)
 
 
-@few
-@given(st.integers(0, 2**20), st.integers(2, 11))
-def test_cut_keeps_parents_that_tie(seed, width):
-    """With probabilities of 1.0, a child is as probable as its parent.
-
-    All that was drafted is the whole tree here: SGLang's own choice of nodes, which a
-    cut starts from, is by `torch.topk` and may leave such a parent out.
-    """
-    shape = Shape(requests=2, topk=2, steps=3, width=11)
-    tree = cut(drafted(shape, seed, certain=True), width)
-    assert all(len(parents(tree, row)) == width for row in range(shape.requests))
-
-
-def said(shape, tree, results, seed):
+def said(made, seed):
     """Drafted tokens with their root, and what the target says: few tokens, so that
     they often agree."""
     dice = torch.Generator().manual_seed(seed)
-    roots = torch.zeros(shape.requests, 1, dtype=torch.int64)
-    target = torch.randint(0, 3, (shape.requests, shape.width), generator=dice)
-    return torch.cat([roots, tree.tokens % 3], dim=1), target
+    roots = torch.zeros(made.requests, 1, dtype=torch.int64)
+    target = torch.randint(0, 3, (made.requests, made.width), generator=dice)
+    return torch.cat([roots, made.tree.tokens % 3], dim=1), target
 
 
-def unverified(shape):
+def unverified(made):
     """The results of a verification, as SGLang makes them."""
-    b = shape.requests
+    b = made.requests
     return {
-        "predicts": torch.zeros(b * shape.width, dtype=torch.int32),
-        "accept_index": torch.full((b, shape.levels + 1), -1, dtype=torch.int32),
+        "predicts": torch.zeros(b * made.width, dtype=torch.int32),
+        "accept_index": torch.full((b, made.levels + 1), -1, dtype=torch.int32),
         "accept_token_num": torch.zeros(b, dtype=torch.int32),
     }
 
 
-def accepted(shape, tree, tokens, target):
+def accepted(made, tokens, target):
     """The path that the target's own tokens take, request by request."""
-    results, n = unverified(shape), shape.width
-    for row in range(shape.requests):
-        above, path = parents(tree, row), [0]
+    results, n = unverified(made), made.width
+    for row in range(made.requests):
+        above, path = made.parents(row), [0]
         while True:
             wanted = target[row, path[-1]]
             below = [node for node in range(n) if above[node] == path[-1]]
@@ -179,39 +186,56 @@ def accepted(shape, tree, tokens, target):
     return results
 
 
-@pytest.mark.parametrize("by", ["triton", "stub"])
 @few
 @given(cut_trees(), st.integers(0, 2**20))
-def test_verifies_cut_trees_greedily(trees, stubs, by, given_tree, seed):
-    shape, tree = given_tree
-    links = expected(shape, tree, QLEN_ONLY)
-    tokens, target = said(shape, tree, links, seed)
-    results = unverified(shape)
-    rest: tuple[Any, ...] = (
-        *results.values(),
-        tokens,
-        links["index"],
-        links["child"],
-        links["sibling"],
+def test_cut_trees_are_verified_greedily(kernels, made, seed):
+    triton, stubs = kernels
+    links = expected(made, QLEN_ONLY)
+    tokens, target = said(made, seed)
+    by_triton, by_stub = unverified(made), unverified(made)
+    rest = (tokens, links["index"], links["child"], links["sibling"], target)
+    triton.verify_tree_greedy_kernel_triton[(made.requests,)](
+        *by_triton.values(),
+        *rest,
+        batch_size=made.requests,
+        num_speculative_tokens=made.levels + 1,
+        num_draft_tokens=made.width,
     )
-    if by == "triton":
-        trees.verify_tree_greedy_kernel_triton[(shape.requests,)](
-            *rest,
-            target,
-            batch_size=shape.requests,
-            num_speculative_tokens=shape.levels + 1,
-            num_draft_tokens=shape.width,
-        )
-    else:
-        stubs.verify_tree_greedy_cpu(*rest, target)
-    assert equal(results, accepted(shape, tree, tokens, target))
+    stubs.verify_tree_greedy_cpu(*by_stub.values(), *rest)
+    wanted = accepted(made, tokens, target)
+    assert equal(by_triton, wanted) and equal(by_stub, wanted)
 
 
-def test_every_accept_length_is_tried(trees):
+def test_every_accept_length_is_tried():
     """The greedy test's targets agree with drafts often enough to mean something."""
-    shape, seen = Shape(requests=3, topk=3, steps=3, width=10), set()
+    seen = set()
     for seed in range(40):
-        tree = drafted(shape, seed, certain=False)
-        tokens, target = said(shape, tree, {}, seed)
-        seen |= set(accepted(shape, tree, tokens, target)["accept_token_num"].tolist())
+        made = Cut(drafting(seed, 3, 3, 3).drafted(10), 3)
+        seen |= set(accepted(made, *said(made, seed))["accept_token_num"].tolist())
     assert seen == {0, 1, 2, 3}
+
+
+def test_trees_of_these_tests_are_drafted_as_sglang_drafts():
+    """From the same chances and tokens SGLang's own functions make the same lists."""
+    from sglang.srt.speculative.eagle_utils import organize_draft_results
+    from sglang.srt.speculative.spec_utils import select_top_k_tokens
+
+    batch, topk, steps = 2, 3, 3
+    dice = torch.Generator().manual_seed(1)
+    lists, scores = ([], [], []), None
+    hidden, rows = torch.zeros(batch, 1), batch
+    for step in range(steps):
+        chances = torch.rand(rows, topk, generator=dice).sort(descending=True)[0]
+        tokens = torch.randint(0, 9, (rows, topk), generator=dice)
+        _, hidden, scores, level = select_top_k_tokens(
+            step, chances, tokens, hidden, scores, topk
+        )
+        for found, each in zip(lists, level, strict=True):
+            found.append(each)
+        rows = batch * topk
+    ours = organized(*lists, 10)
+    theirs = organize_draft_results(*lists, 10)
+    assert all(torch.equal(*pair) for pair in zip(ours, theirs, strict=True))
+    shapes = [[each.shape for each in found] for found in lists]
+    made = drafting(0, batch, topk, steps).lists()
+    assert [[each.shape for each in found] for found in made] == shapes

@@ -9,6 +9,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import math
+import pkgutil
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ ROWS = torch.tensor([3, 0, 2])
 START, END = torch.tensor([4, 0, 7]), torch.tensor([6, 5, 8])
 POOL = torch.randperm(4 * 40, generator=torch.Generator().manual_seed(1)).view(4, 40)
 POOL_LEN = POOL.shape[1]
+TOKENS, ACCEPTED = torch.arange(12), torch.tensor([1, 4, 2])
 OLD_TRITON = importlib.util.find_spec(
     "triton"
 ) is not None and importlib.metadata.version("triton").startswith("3.6.")
@@ -34,41 +36,46 @@ def stubs():
 
 
 @needs_loops
-def test_reads_the_slots_of_pieces(stubs):
-    size = int((END - START).sum())
+@pytest.mark.parametrize(
+    ("name", "kernel", "size", "ours_takes", "theirs_takes"),
+    [
+        (
+            "assign_extend_cache_locs_cpu",
+            f"{CACHE_LOCS}.assign_extend_cache_locs",
+            int((END - START).sum()),
+            lambda out: (ROWS, POOL, START, END, out, POOL_LEN),
+            lambda out: (ROWS, POOL, START, END, out, POOL_LEN, 4),
+        ),
+        (
+            "assign_draft_cache_locs_contiguous_cpu",
+            f"{CACHE_LOCS}.assign_draft_cache_locs_contiguous",
+            3 * 3 * 2,
+            lambda out: (ROWS, POOL, START, out, POOL_LEN, 3, 2),
+            lambda out: (ROWS, POOL, START, out, POOL_LEN, 3, 2),
+        ),
+        (
+            "fill_bonus_tokens_cpu",
+            f"{EAGLE}.fill_bonus_tokens",
+            3,
+            lambda out: (TOKENS, ACCEPTED, out, 4),
+            lambda out: (TOKENS, ACCEPTED, out, 4),
+        ),
+    ],
+)
+def test_does_what_sglangs_kernel_does(
+    stubs, name, kernel, size, ours_takes, theirs_takes
+):
     ours, theirs = torch.zeros(2, size, dtype=torch.int64)
-    kernel = importlib.import_module(CACHE_LOCS).assign_extend_cache_locs
-    kernel[(3,)](ROWS, POOL, START, END, theirs, POOL_LEN, 4)
-    stubs.assign_extend_cache_locs_cpu(ROWS, POOL, START, END, ours, POOL_LEN)
-    assert torch.equal(ours, theirs)
-
-
-@needs_loops
-def test_reads_the_slots_that_drafting_writes(stubs):
-    topk, steps = 3, 2
-    ours, theirs = torch.zeros(2, 3 * topk * steps, dtype=torch.int64)
-    kernel = importlib.import_module(CACHE_LOCS).assign_draft_cache_locs_contiguous
-    kernel[(3,)](ROWS, POOL, START, theirs, POOL_LEN, topk, steps)
-    stubs.assign_draft_cache_locs_contiguous_cpu(
-        ROWS, POOL, START, ours, POOL_LEN, topk, steps
-    )
-    assert torch.equal(ours, theirs)
-
-
-def test_takes_the_last_accepted_token(stubs):
-    tokens, lengths = torch.arange(12, dtype=torch.int32), torch.tensor([1, 4, 2])
-    ours, theirs = torch.zeros(2, 3, dtype=torch.int32)
-    importlib.import_module(EAGLE).fill_bonus_tokens[(3,)](tokens, lengths, theirs, 4)
-    stubs.fill_bonus_tokens_cpu(tokens, lengths, ours, 4)
-    assert torch.equal(ours, theirs)
+    pkgutil.resolve_name(kernel)[(3,)](*theirs_takes(theirs))
+    getattr(stubs, name)(*ours_takes(ours))
+    assert ours.any() and torch.equal(ours, theirs)
 
 
 def test_gathers_the_slots_of_accepted_nodes(stubs):
     accepted, slots = torch.tensor([[0, 2, -1], [4, -1, -1]]), torch.arange(8) * 10
     ours, theirs = torch.zeros(2, 6, dtype=torch.int64)
-    importlib.import_module(EAGLE).fill_accept_out_cache_loc[(6,)](
-        accepted, slots, theirs, 8
-    )
+    kernel = pkgutil.resolve_name(f"{EAGLE}.fill_accept_out_cache_loc")
+    kernel[(6,)](accepted, slots, theirs, 8)
     stubs.fill_accept_out_cache_loc_cpu(accepted, slots, ours)
     assert torch.equal(ours, theirs)
 
