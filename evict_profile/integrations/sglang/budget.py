@@ -1,18 +1,11 @@
 """Expert budgets inside SGLang: verifications activate at most B experts of each layer.
 
-SGLang lets a model bring its own routing function. During a verification of the target
-the hook hands its router one that keeps to the budget, and leaves all else that
-`select_experts` does, such as recording what was routed, to SGLang.
+SGLang lets a model bring its own routing function: during a verification the hook
+gives the router one that keeps to the budget. The plug-in's graphs alone have it, so
+that a server that stops cutting trees decodes as if the plug-in were not there.
 
-The budget is in the plug-in's graphs alone: kept while they are captured, and while
-they verify. The server's own graphs are captured without it, so that a server that
-stops cutting trees decodes as if the plug-in were not there.
-
-Experts are ranked by the router's probabilities of the tokens that would run them. A
-token counts as the square root of its path probability, a root in full
-(docs/research/budgets.md compares it with other weights). Captured graphs read these
-weights from a buffer. Where the budget has room for all experts that the tokens could
-run, SGLang's own router is left to them.
+A token counts as the square root of its path probability, a root in full
+(docs/research/budgets.md compares weights); captured graphs read them from a buffer.
 """
 
 import dataclasses
@@ -124,19 +117,16 @@ class BudgetHook:
         """Whether a budget can be kept in this call; the first refusal is logged."""
         assert self.node_weights is not None
         more = sorted(k for k, v in kwargs.items() if v is not None and k != "layer_id")
-        if not more and rows == len(self.node_weights):
-            return True
-        if not self._warned:
+        if rows != (tokens := len(self.node_weights)):
+            more.append(f"{rows} rows for {tokens} tokens")
+        if more and not self._warned:
             logger.warning(
-                "evict-profile: expert budget of %d not kept: a router has %d rows for "
-                "%d tokens, and is also given: %s",
+                "evict-profile: expert budget of %d not kept: a router is given %s",
                 self.budget,
-                rows,
-                len(self.node_weights),
-                ", ".join(more) or "nothing",
+                ", ".join(more),
             )
-        self._warned = True
-        return False
+            self._warned = True
+        return not more
 
     def _routing(self, scoring: Any) -> Callable[..., tuple[Tensor, Tensor]]:
         """The routing function of a verification, as SGLang calls one."""

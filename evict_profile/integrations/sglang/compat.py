@@ -1,14 +1,14 @@
 """What the plug-in reads of SGLang, and what must be true before trees are cut.
 
-The facts that a cost table is keyed by are those observed, and not what was asked for:
-SGLang resolves "auto" by device, model and what is installed, and falls back.
+A cost table is keyed by what was observed, and not by what was asked for: SGLang
+resolves "auto" by device, model and what is installed, and falls back.
 """
 
 import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ SUPPORTED = ("0.5.16", *ON_CPU)
 """0.5.16 is for CUDA machines with torch 2.11; its EAGLE path cannot run on a CPU."""
 
 ATTENTION = ("FlashAttentionBackend", "FlashInferAttnBackend", "TritonAttnBackend")
-ATTENTION_ON_CPU = "IntelAMXAttnBackend"
+ATTENTION_ON_CPU = ("IntelAMXAttnBackend",)
 """Attention backends that verify trees: all but the last on a GPU."""
 
 BYPASSING = (
@@ -168,9 +168,7 @@ def on_gpu(model_runner: Any) -> bool:
 
 def device_name(model_runner: Any) -> str:
     """The GPU, or the CPU's model, by name."""
-    if on_gpu(model_runner):
-        return torch.cuda.get_device_name()
-    return cpu_name()
+    return torch.cuda.get_device_name() if on_gpu(model_runner) else cpu_name()
 
 
 def check_hooks(needed: Iterable[str]) -> None:
@@ -187,26 +185,23 @@ def check_hooks(needed: Iterable[str]) -> None:
 def check_server(worker: Any) -> None:
     """Refuse a server whose trees cannot be cut, or have not been tried."""
     runner = worker.target_worker.model_runner
-    if worker.topk < 2:
-        raise ConfigError(
-            "with --speculative-eagle-topk 1 SGLang keeps no scores to cut by; use 2 "
-            "or more"
-        )
-    if worker.plan_stream is not None:
-        raise ConfigError(
-            "SGLANG_ENABLE_OVERLAP_PLAN_STREAM is set, and trees were not cut with it "
-            "yet; unset it"
-        )
     _check_options(runner.server_args)
     name = type(runner.attn_backend).__name__
-    known = ATTENTION if on_gpu(runner) else (ATTENTION_ON_CPU,)
-    if name not in known:
-        raise ConfigError(
-            f"trees were not cut with {name} yet; use --attention-backend fa3, "
-            "flashinfer or triton"
+    wrong = {
+        "with --speculative-eagle-topk 1 SGLang keeps no scores to cut by; use 2 or "
+        "more": worker.topk < 2,
+        "SGLANG_ENABLE_OVERLAP_PLAN_STREAM is set, and trees were not cut with it yet; "
+        "unset it": worker.plan_stream is not None,
+        f"trees were not cut with {name} yet; use --attention-backend fa3, flashinfer "
+        "or triton": name not in (ATTENTION if on_gpu(runner) else ATTENTION_ON_CPU),
+        "the model has no routed experts; unset EVICT_PROFILE_TABLE": next(
+            experts(runner.model), None
         )
-    if next(experts(runner.model), None) is None:
-        raise ConfigError("the model has no routed experts; unset EVICT_PROFILE_TABLE")
+        is None,
+    }
+    for why, is_wrong in wrong.items():
+        if is_wrong:
+            raise ConfigError(why)
 
 
 def _check_options(server_args: Any) -> None:
@@ -214,13 +209,10 @@ def _check_options(server_args: Any) -> None:
         if os.environ.get(name, "").lower() not in ("", "0", "-1", "false"):
             raise ConfigError(f"{name} is set: {why}; unset it")
     for name, (wanted, why) in OPTIONS.items():
-        try:
-            value = option(server_args, name)
-        except (AttributeError, ValueError, KeyError):
-            continue  # this version does not have it
-        if value not in (None, wanted):
-            fix = f"use {wanted}" if wanted else "turn it off"
-            raise ConfigError(f"{name} is {value}: {why}; {fix}")
+        with suppress(AttributeError, ValueError, KeyError):  # not in this version
+            if (value := option(server_args, name)) not in (None, wanted):
+                fix = f"use {wanted}" if wanted else "turn it off"
+                raise ConfigError(f"{name} is {value}: {why}; {fix}")
 
 
 def check_routes(runner: Any) -> None:
@@ -234,10 +226,7 @@ def check_routes(runner: Any) -> None:
 
 
 def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
-    """The table of a served step, if it prices this very engine.
-
-    See `matching.load_matching_table` and `CostTable.as_served`.
-    """
+    """The table of a served step, if it is of this very engine."""
     runner = worker.target_worker.model_runner
     config, layer = runner.model_config, next(experts(runner.model))
     shape = {

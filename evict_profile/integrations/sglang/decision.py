@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from evict_profile.integrations.sglang.tree import HostTrees
+from evict_profile.integrations.sglang.tree import Ints, depths, parents
 from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Plan, Truncator
 
@@ -82,16 +82,23 @@ class Chooser:
         self._last: WidthChoice | None = None
         self._since_us: float | None = None
 
-    def choose(self, trees: HostTrees, context: float) -> WidthChoice:
-        """Choose the width for trees, and the nodes to verify."""
+    def choose(
+        self,
+        path_prob: NDArray[Any],
+        index: Ints,
+        parent_list: Ints,
+        topk: int,
+        context: float,
+    ) -> WidthChoice:
+        """Choose the width for trees, and the nodes to verify; see `Drafted`."""
         begun_us = _now_us()
-        requests, nodes = trees.path_prob.shape
-        depth = trees.depth() if self._table.drafting else None
-        parent = trees.parent() if self._by_parent else None
+        requests, nodes = path_prob.shape
+        depth = depths(index, topk) if self._table.drafting else None
+        parent = parents(index, parent_list, topk, np) if self._by_parent else None
         step = self._truncator.begin(requests, self._inside(context), nodes)
-        plan = step.plan_drafted(trees.path_prob, depth, parent)
+        plan = step.plan_drafted(path_prob, depth, parent)
         levels = 0 if depth is None else int(depth.max())
-        captured = self._at_captured_width(plan, trees.path_prob)
+        captured = self._at_captured_width(plan, path_prob)
         return self._chosen(captured, context, levels, begun_us)
 
     def pause(self, requests: int, context: float) -> WidthChoice | None:

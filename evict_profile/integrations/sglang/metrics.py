@@ -37,6 +37,13 @@ GAUGES = {
 """What SGLang's own registry, its /metrics endpoint, shows as evict_profile:NAME."""
 
 
+LINE = (
+    "evict-profile: %(steps)d steps, mean width %(width).2f, %(tokens_per_request).2f "
+    "tokens a request and step, %(observed_us).0f us a step, predicted for "
+    "%(includes)s %(predicted_us).0f us, decision %(decision_us).0f us"
+)
+
+
 class Metrics:
     """Sums up steps, and logs their means now and then.
 
@@ -97,15 +104,7 @@ class Metrics:
         for name, gauge in self._gauges.items():
             gauge.set(means[name])
         logger.info(
-            "evict-profile: %d steps, mean width %.2f, %.2f tokens a request and step, "
-            "%.0f us a step, predicted for %s %.0f us, decision %.0f us",
-            sums["steps"],
-            means["width"],
-            means["tokens_per_request"],
-            means["observed_us"],
-            " + ".join(includes),
-            means["predicted_us"],
-            means["decision_us"],
+            LINE, {**means, "steps": sums["steps"], "includes": " + ".join(includes)}
         )
         sums.clear()
         self._has_logged = True

@@ -12,7 +12,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.graphs import ladder_of
 from evict_profile.integrations.sglang.metrics import DriftWatch, Metrics, VerifyTimer
-from evict_profile.integrations.sglang.tree import Drafted, HostTrees, cut
+from evict_profile.integrations.sglang.tree import Drafted, cut
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.scoring import ConditionalScorer
 
@@ -123,8 +123,9 @@ class ByTable(Mode):
             return drafted
         nodes = (drafted.path_prob, drafted.index, drafted.parent_list)
         lengths, path_prob, index, parent_list = self._learn(batch, *nodes)
-        trees = HostTrees(path_prob, index, parent_list, drafted.topk)
-        choice = self._chooser.choose(trees, _mean(lengths))
+        choice = self._chooser.choose(
+            path_prob, index, parent_list, drafted.topk, _mean(lengths)
+        )
         if choice.width == drafted.width:
             return drafted
         return drafted.kept(choice.plan.keep.numpy())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from hypothesis import strategies as st
 
-from evict_profile.integrations.sglang.tree import Drafted, HostTrees
+from evict_profile.integrations.sglang.tree import Drafted
 
 SHARES = (1.0, 1.0, 0.75, 0.5, 0.25, 0.125, 0.0)
 """Exact in floating point, so that every tie is a real one."""
@@ -85,12 +85,8 @@ class DraftLists:
 
 def on_host(drafted):
     """What a width is decided by, of trees that lie on the host."""
-    return HostTrees(
-        drafted.path_prob.numpy(),
-        drafted.index.numpy(),
-        drafted.parent_list.numpy(),
-        drafted.topk,
-    )
+    tensors = (drafted.path_prob, drafted.index, drafted.parent_list)
+    return *(tensor.numpy() for tensor in tensors), drafted.topk
 
 
 def organized(score_list, token_list, parents_list, draft_tokens):

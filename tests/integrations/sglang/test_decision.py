@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from evict_profile.errors import TableError
 from evict_profile.integrations.sglang import decision
 from evict_profile.integrations.sglang.decision import Chooser
-from evict_profile.integrations.sglang.tree import HostTrees
+from evict_profile.integrations.sglang.tree import depths
 from evict_profile.records import replace
 from evict_profile.runtime import DecodingStep, Truncator
 from tests.integrations.sglang.drafter import drafting, on_host
@@ -34,7 +34,7 @@ def trees(batch=2, seed=1, width=16):
 
 def depth_of(drafted):
     """The level of each node, as the runtime is told it."""
-    return torch.from_numpy(on_host(drafted).depth())
+    return depths(drafted.index, drafted.topk)
 
 
 def truncator(table):
@@ -59,7 +59,7 @@ def test_choices_are_the_runtimes(plain_table, seed, batch, context):
     """At the next width of the ladder, which the plan counts, else a step that commits
     all could not be learnt from."""
     drafted = trees(batch, seed)
-    made = Chooser(plain_table, LADDER).choose(on_host(drafted), context)
+    made = Chooser(plain_table, LADDER).choose(*on_host(drafted), context)
     plan = truncator(plain_table).plan(drafted.path_prob, context)
     assert made.width == min(width for width in LADDER if width >= plan.widths[0])
     assert made.plan.widths.tolist() == [made.width] * batch
@@ -74,7 +74,7 @@ def test_the_most_probable_of_the_rest_fill_a_captured_width(chooser):
     path_prob = np.zeros((2, 15), np.float32)
     path_prob[:, [0, 5]], path_prob[:, 9] = 1.0, 1e-20
     flat = np.tile(np.arange(15), (2, 1))
-    made = chooser.choose(HostTrees(path_prob, flat, flat[:, :0], 15), 100)
+    made = chooser.choose(path_prob, flat, flat[:, :0], 15, 100)
     assert (made.width, made.plan.tokens, made.plan.claimed) == (4, 8, 4.0)
     assert made.plan.widths.tolist() == [4, 4]
     assert made.plan.keep.nonzero()[:, 1].tolist() == 2 * [0, 5, 9]
@@ -83,7 +83,7 @@ def test_the_most_probable_of_the_rest_fill_a_captured_width(chooser):
 @given(st.integers(0, 10**6))
 def test_depths_and_parents_are_given_where_the_table_reads_them(full_table, seed):
     drafted = trees(1, seed)
-    made = Chooser(full_table, LADDER).choose(on_host(drafted), 100)
+    made = Chooser(full_table, LADDER).choose(*on_host(drafted), 100)
     plan = truncator(full_table).plan(
         drafted.path_prob, 100, depth=depth_of(drafted), parent=drafted.parent
     )
@@ -94,23 +94,23 @@ def test_depths_and_parents_are_given_where_the_table_reads_them(full_table, see
 
 @pytest.mark.parametrize(("served", "priced"), [(1, 64), (100, 100), (10**6, 256)])
 def test_contexts_outside_the_table_take_the_nearest(chooser, served, priced):
-    made = chooser.choose(on_host(trees()), served).plan
+    made = chooser.choose(*on_host(trees()), served).plan
     assert not made.caveats
     assert (
-        made.step_cost_us == chooser.choose(on_host(trees()), priced).plan.step_cost_us
+        made.step_cost_us == chooser.choose(*on_host(trees()), priced).plan.step_cost_us
     )
 
 
 def test_batches_outside_the_table_have_no_price(chooser):
     assert [chooser.prices(requests) for requests in (1, 2, 3)] == [True, True, False]
     with pytest.raises(TableError, match="batch 3 is outside"):
-        chooser.choose(on_host(trees(batch=3)), 100)
+        chooser.choose(*on_host(trees(batch=3)), 100)
 
 
 def test_a_step_takes_from_decision_to_decision(chooser, clock):
     outcomes, made = [], []
     for accepted in ([2, 1], [1, 1]):
-        made.append(chooser.choose(on_host(trees()), 100))
+        made.append(chooser.choose(*on_host(trees()), 100))
         outcomes.append(chooser.learn(np.array(accepted)))
     assert [each and each.choice for each in outcomes] == made
     assert [each and each.committed for each in outcomes] == [3, 2]
@@ -121,7 +121,7 @@ def test_a_step_takes_from_decision_to_decision(chooser, clock):
 def test_an_interrupted_step_has_no_time(chooser, clock):
     outcomes = []
     for step in range(4):
-        chooser.choose(on_host(trees()), 100)
+        chooser.choose(*on_host(trees()), 100)
         if step == 2:
             chooser.interrupt()
         outcomes.append(chooser.learn(np.array([1, 1])))
@@ -132,17 +132,17 @@ def test_an_interrupted_step_has_no_time(chooser, clock):
 def test_a_step_is_learnt_from_once(chooser, clock):
     """A step that was asked whether to pause, and did not, is asked for its width; its
     time goes on from the first question."""
-    chooser.choose(on_host(trees()), 100)
+    chooser.choose(*on_host(trees()), 100)
     first = chooser.learn(np.array([1, 1]))
     assert first and chooser.learn(np.array([1, 1])) is None
-    chooser.choose(on_host(trees()), 100)
+    chooser.choose(*on_host(trees()), 100)
     outcome = chooser.learn(np.array([1, 1]))
     assert outcome and outcome.step_us == 3.0
 
 
 def test_nothing_is_learnt_before_the_first_step_and_from_a_skipped_one(chooser):
     assert chooser.learn(np.empty(0, dtype=np.int64)) is None
-    chooser.choose(on_host(trees()), 100)
+    chooser.choose(*on_host(trees()), 100)
     chooser.skip()
     assert chooser.learn(np.array([2, 1])) is None
 
@@ -152,7 +152,7 @@ def test_what_is_learnt_is_what_the_runtime_learns(chooser, plain_table, clock):
     for seed in range(30):
         drafted = trees(1, seed)
         plan = alone.plan(drafted.path_prob, 100)
-        made = chooser.choose(on_host(drafted), 100)
+        made = chooser.choose(*on_host(drafted), 100)
         assert (made.plan.trust, made.plan.claimed) == (plan.trust, plan.claimed)
         committed = 1 + seed % int(plan.tokens)
         outcome = chooser.learn(np.array([committed]))
@@ -178,7 +178,7 @@ def test_a_pause_is_the_runtimes(full_table):
         if made:
             plan = step.plan()
         else:
-            chooser.choose(on_host(drafted), 100)
+            chooser.choose(*on_host(drafted), 100)
             depth, parent = depth_of(drafted), drafted.parent
             plan = alone.plan(drafted.path_prob, 100, depth=depth, parent=parent)
         chooser.learn(np.array([1]))
@@ -190,7 +190,7 @@ def test_a_pause_verifies_the_root(full_table):
     chooser = Chooser(full_table, LADDER)
     paused = None
     while paused is None:
-        chooser.choose(on_host(trees(2)), 100)
+        chooser.choose(*on_host(trees(2)), 100)
         chooser.learn(np.array([1, 1]))
         paused = chooser.pause(2, 10**6)
     assert (paused.width, paused.requests) == (1, 2)
@@ -204,7 +204,7 @@ def test_without_all_that_it_needs_nothing_pauses(full_table, lacks):
     table = full_table if lacks == "width" else replace(full_table, **{lacks: None})
     chooser = Chooser(table, ladder)
     for _ in range(50):
-        chooser.choose(on_host(trees(1)), 100)
+        chooser.choose(*on_host(trees(1)), 100)
         chooser.learn(np.array([1]))
         assert chooser.pause(1, 100) is None
 
@@ -216,7 +216,7 @@ def test_no_clock_is_read_where_the_table_prices_the_whole_step(
     monkeypatch.setattr(Truncator, "observe", lambda self, *words: heard.append(words))
     chooser = Chooser(full_table, LADDER)
     for _ in range(2):
-        chooser.choose(on_host(trees(1)), 100)
+        chooser.choose(*on_host(trees(1)), 100)
         outcome = chooser.learn(np.array([1]))
     assert outcome is not None and outcome.step_us == 3.0
     assert [(tokens, step_us) for _, tokens, step_us in heard] == 2 * [(1, None)]
@@ -227,7 +227,7 @@ def test_a_tree_without_some_parent_is_decided_all_the_same(full_table):
     tree = drafting(0, 1, 2, 3).chosen([[0, 1, 7, 8]])
     sure = replace(tree, path_prob=torch.ones(1, 4))
     assert sure.parent[0].tolist()[2:] == [2, 3]
-    plan = Chooser(full_table, LADDER).choose(on_host(sure), 100).plan
+    plan = Chooser(full_table, LADDER).choose(*on_host(sure), 100).plan
     assert plan.tokens >= 1 and plan.claimed <= 2.0
 
 
@@ -236,10 +236,10 @@ def test_a_choice_knows_the_price_of_its_verification(full_table, monkeypatch):
     context that was not measured."""
     chooser = Chooser(full_table, LADDER)
     cost_us = full_table.step_cost_us(2, 128)
-    made = chooser.choose(on_host(trees()), 128.0)
+    made = chooser.choose(*on_host(trees()), 128.0)
     assert made.plan.whole_step
     assert made.verify_us == pytest.approx(cost_us[2 * made.width])
-    assert chooser.choose(on_host(trees()), 1e6).verify_us is None
+    assert chooser.choose(*on_host(trees()), 1e6).verify_us is None
     monkeypatch.setattr(DecodingStep, "deeper", lambda step: False)
     paused = chooser.pause(2, 128.0)
     assert paused is not None

@@ -22,8 +22,9 @@ from evict_profile.integrations.sglang.observer import (
     accepted_nodes,
 )
 from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.integrations.sglang.tree import depths
 from evict_profile.traces import Trace, load_traces
-from tests.integrations.sglang.drafter import drafting, on_host
+from tests.integrations.sglang.drafter import drafting
 from tests.integrations.sglang.server import (
     EXPERTS,
     LAYERS,
@@ -141,7 +142,7 @@ def test_trees_are_whole(session):
         for tree, step in zip(session.trees, steps, strict=True):
             for name in ("parent", "path_prob"):
                 assert getattr(step, name).tolist() == getattr(tree, name)[row].tolist()
-            assert step.depth.tolist() == on_host(tree).depth()[row].tolist()
+            assert step.depth.tolist() == depths(tree.index, TOPK)[row].tolist()
 
 
 def test_routes_are_each_nodes_own(session):

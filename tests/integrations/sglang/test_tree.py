@@ -3,12 +3,13 @@
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.integrations.sglang.tree import cut
+from evict_profile.integrations.sglang.tree import cut, depths, parents
 from tests.integrations.sglang.drafter import drafting, on_host, trees
 
 TREES = trees()
@@ -21,7 +22,7 @@ def test_depth_is_the_level_that_drafted_the_node(made):
         [own[i].depth for i in row]
         for own, row in zip(plan.nodes, drafted.index.tolist(), strict=True)
     ]
-    assert on_host(drafted).depth().tolist() == expected
+    assert depths(drafted.index, drafted.topk).tolist() == expected
 
 
 @given(TREES)
@@ -42,7 +43,8 @@ def test_parents_on_the_host_are_those_on_the_device(made, seed):
     rows = [sorted(dice.sample(drafts, drafted.width - 1)) for _ in plan.nodes]
     any_nodes = plan.chosen(rows)
     for each in (drafted, any_nodes):
-        assert on_host(each).parent().tolist() == each.parent.tolist()
+        found = parents(*on_host(each)[1:], np)
+        assert found.tolist() == each.parent.tolist()
 
 
 @given(TREES, st.data())
