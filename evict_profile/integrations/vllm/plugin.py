@@ -1,11 +1,7 @@
 """How the curves reach vLLM: at start by an entry point, or later by a call.
 
-vLLM loads `vllm.general_plugins` in each of its processes before a worker is made. With
-`EVICT_PROFILE_TABLE` set, `register` sees to it that a worker, once it has captured its
-graphs and profiled itself, gets the table's curves in place of its own. Without, it
-does nothing and imports nothing of vLLM.
-
-`EvictProfileWorker` does the same on demand: name it as `worker_extension_cls` and call
+vLLM loads `vllm.general_plugins` in each of its processes before a worker is made.
+`EvictProfileWorker` does the same on demand, as `worker_extension_cls` and by
 `collective_rpc("use_evict_profile_table", args=(PATH,))`. The first rank of a tensor
 parallel group reads and decides for all, so that no rank waits for another.
 """
@@ -35,9 +31,8 @@ class EvictProfileWorker:
 
 
 def register() -> None:
-    """The entry point."""
-    path = os.environ.get(TABLE)
-    if not path:
+    """The entry point; without a table it imports nothing of vLLM."""
+    if not (path := os.environ.get(TABLE)):
         return
     from evict_profile.integrations.vllm.checks import installed
 
@@ -48,10 +43,9 @@ def register() -> None:
         return
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-    if not getattr(WorkerWrapperBase.init_device, "by_evict_profile", False):
-        WorkerWrapperBase.init_device = after_init(
-            WorkerWrapperBase.init_device, Path(path)
-        )
+    original = WorkerWrapperBase.init_device
+    if not getattr(original, "by_evict_profile", False):
+        WorkerWrapperBase.init_device = after_init(original, Path(path))
 
 
 def after_init(original: Callable[[Any], None], path: Path) -> Callable[[Any], None]:
@@ -76,15 +70,15 @@ def after_init(original: Callable[[Any], None], path: Path) -> Callable[[Any], N
 def use_table(model_runner: Any, path: Path) -> str:
     """Hand a table's curves on, or leave vLLM's own; says which, and logs it."""
     manager = getattr(model_runner, "adaptive_verification", None)
-    curves, told = _decide(model_runner, path)
+    curves, message = _decide(model_runner, path)
     if manager is not None:
         from vllm.distributed.parallel_state import get_tp_group
 
-        curves, told = get_tp_group().broadcast_object((curves, told), src=0)
+        curves, message = get_tp_group().broadcast_object((curves, message), src=0)
         if curves:
             manager.set_cost_curves(*curves)
-    logger.log(logging.INFO if curves else logging.WARNING, "%s", told)
-    return str(told)
+    logger.log(logging.INFO if curves else logging.WARNING, "%s", message)
+    return str(message)
 
 
 def _decide(model_runner: Any, path: Path) -> tuple[Any, str]:
