@@ -1,7 +1,7 @@
 """Exported files, what they must say, and how each engine looks them up.
 
-The look-ups are restated here in a line or two; tests/sglang, tests/vllm and
-tests/trtllm hold them to the engines' own.
+The look-ups are restated here in a line or two; tests/sglang and tests/vllm compare
+them with the engines' own.
 """
 
 from bisect import bisect_left, bisect_right

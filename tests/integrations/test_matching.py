@@ -39,15 +39,6 @@ def test_another_models_table_is_refused(saved_table):
         load(saved_table, shape=shape)
 
 
-@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"model": {"moe": {}}}'])
-def test_a_file_that_is_no_table_is_refused(tmp_path, content):
-    path = tmp_path / "table.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(TableError, match=r"table\.json: "):
-        load_matching_table(path, {}, {}, "", "")
-
-
 def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path):
     """It knows no kernels, and marks each of its prices."""
     unknown = dict.fromkeys(("attention_backend", "moe_backend"), "other")

@@ -32,14 +32,10 @@ def test_every_batch_drafts_what_was_chosen(table, tmp_path, name):
     assert any("batch 12" in note for note in written.made.notes)
 
 
-@pytest.mark.parametrize("name", ["vllm", "trtllm"])
-def test_one_length_is_no_schedule(table, tmp_path, name):
-    text = json.dumps(write_schedule(table, name, tmp_path / "s", 3).content)
-    assert "per_batch_size" not in text
-    assert "draft_len_schedule" not in text
-
-
-def test_one_length_needs_none_of_sglangs_adaptive_flags(table, tmp_path):
+def test_one_length_is_no_schedule(table, tmp_path):
+    for name in ("vllm", "trtllm"):
+        text = json.dumps(write_schedule(table, name, tmp_path / name, 3).content)
+        assert "per_batch_size" not in text and "draft_len_schedule" not in text
     command = write_schedule(table, "sglang", tmp_path / "s", 3).made.command
     assert "--speculative-num-steps 3 --speculative-num-draft-tokens 4" in command
     assert "adaptive" not in command

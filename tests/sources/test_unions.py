@@ -48,11 +48,7 @@ def test_even_layouts_activate_all_slots(experts, top_k):
     for tokens in (1, 2, 3, 8, 31, 100, 500):
         expected = min(experts, tokens * top_k)
         assert balanced_union(tokens, experts, top_k) == expected
-
-
-def test_uneven_layouts_lose_a_few():
-    assert balanced_union(32, 512, 10) == 316
-    assert balanced_union(16, 512, 22) == 347
+    assert balanced_union(32, 512, 10) == 316  # an uneven layout
 
 
 def test_grouped_routing_cannot_follow_the_sampler():
