@@ -7,16 +7,13 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError
 from evict_profile.runtime.budget import (
-    MODES,
     RANKINGS,
     among_top_k,
     check,
     expert_mass,
     holds_all,
-    kept_experts,
     probabilities_of,
     route,
-    route_within,
 )
 
 META = torch.device("meta")
@@ -25,18 +22,14 @@ PARTS = 64
 
 
 @st.composite
-def layers(draw, tight=False):
-    """Probabilities of one layer, how many of its experts run, a budget, weights.
-
-    A tight budget is below what the tokens could want.
-    """
-    experts = draw(st.integers(1 + tight, 9))
-    top_k = draw(st.integers(1, experts - tight))
-    budget = draw(st.integers(top_k, experts - tight))
+def layers(draw):
+    """Probabilities of one layer, how many of its experts run, a budget, weights."""
+    experts = draw(st.integers(1, 9))
+    top_k = draw(st.integers(1, experts))
+    budget = draw(st.integers(top_k, experts))
     part = st.integers(0, PARTS).map(lambda n: n / PARTS)
     row = st.lists(part, min_size=experts, max_size=experts)
-    fewest = budget // top_k + 1 if tight else 1
-    rows = draw(st.lists(row, min_size=fewest, max_size=9))
+    rows = draw(st.lists(row, min_size=1, max_size=9))
     weight = st.sampled_from([0.0, 0.25, 0.5, 1.0])
     weights = draw(st.none() | st.lists(weight, min_size=len(rows), max_size=len(rows)))
     return rows, top_k, budget, weights
@@ -79,20 +72,7 @@ def kept_by_loops(rows, top_k, budget, weights, ranking):
     return set(ranked(mass, experts)[:budget])
 
 
-def by_loops(rows, top_k, budget, weights, mode, ranking):
-    """The routes of each token as [(expert, probability)], of those it runs."""
-    experts = range(len(rows[0]))
-    kept = kept_by_loops(rows, top_k, budget, weights, ranking)
-    routes = []
-    for row in rows:
-        among = kept if mode == "substitution" else experts
-        run = [e for e in ranked(row, among)[:top_k] if e in kept]
-        routes.append([(e, row[e]) for e in run])
-    return routes
-
-
-def routed(layer, mode, ranking="mass", renormalise=False):
-    """What `route` makes of it."""
+def routed(layer, ranking="mass", renormalise=False):
     rows, top_k, budget, weights = layer
     node_weights = None if weights is None else torch.tensor(weights)
     return route(
@@ -100,7 +80,6 @@ def routed(layer, mode, ranking="mass", renormalise=False):
         top_k,
         budget,
         renormalise=renormalise,
-        mode=mode,
         node_weights=node_weights,
         ranking=ranking,
     )
@@ -111,57 +90,15 @@ rankings = pytest.mark.parametrize("ranking", RANKINGS)
 
 @rankings
 @given(layer=layers())
-def test_substitution_equals_plain_loops(layer, ranking):
+def test_equal_to_plain_loops(layer, ranking):
     """Ids and probabilities, ties included."""
-    weights, ids = routed(layer, "substitution", ranking)
-    for token, run in enumerate(by_loops(*layer, "substitution", ranking)):
-        assert ids[token].tolist() == [expert for expert, _ in run]
-        assert weights[token].tolist() == [p for _, p in run]
-
-
-@rankings
-@given(layer=layers())
-def test_truncation_equals_plain_loops(layer, ranking):
-    """What runs keeps its place among equals; the rest has weight 0."""
-    weights, ids = routed(layer, "truncation", ranking)
-    for token, run in enumerate(by_loops(*layer, "truncation", ranking)):
-        got = zip(ids[token].tolist(), weights[token].tolist(), strict=True)
-        assert [pair for pair in got if pair[1] > 0] == [p for p in run if p[1] > 0]
-
-
-@rankings
-@given(layer=layers())
-def test_truncation_wakes_nothing_for_a_weight_of_zero(layer, ranking):
-    """Unless fewer experts run in all than a token must name."""
-    run = {e for token in by_loops(*layer, "truncation", ranking) for e, _ in token}
-    named = set(routed(layer, "truncation", ranking).topk_ids.ravel().tolist())
-    assert run <= named
-    assert len(named) == max(len(run), layer[1])
-
-
-def test_a_lost_place_goes_to_an_expert_that_runs():
-    """Though another is kept, stands first, and gets as little from the token: 0."""
-    rows = torch.tensor([[0.4, 0.5, 0.0], [0.0, 0.0, 0.3], [0.4, 0.5, 0.0]])
-    routes = route(rows, 1, 2, renormalise=False, mode="truncation")
-    assert routes.topk_ids.tolist() == [[1], [1], [1]]
-    assert routes.topk_weights.tolist() == [[0.5], [0.0], [0.5]]
-
-
-@rankings
-@pytest.mark.parametrize("mode", MODES)
-@given(layer=layers())
-def test_a_token_names_no_expert_twice(layer, mode, ranking):
-    """SGLang's native kernel counts on it."""
-    for ids in routed(layer, mode, ranking).topk_ids:
-        assert ids.unique().numel() == layer[1]
-
-
-@rankings
-@pytest.mark.parametrize("mode", MODES)
-@given(layer=layers())
-def test_the_union_never_exceeds_the_budget(layer, mode, ranking):
-    """Weights of 0 and rows without a say included."""
-    assert routed(layer, mode, ranking).topk_ids.unique().numel() <= layer[2]
+    rows, top_k, *_ = layer
+    weights, ids = routed(layer, ranking)
+    kept = kept_by_loops(*layer, ranking)
+    for token, row in enumerate(rows):
+        run = ranked(row, kept)[:top_k]
+        assert ids[token].tolist() == run
+        assert weights[token].tolist() == [row[e] for e in run]
 
 
 def check_unchanged(routes, rows, top_k):
@@ -173,24 +110,22 @@ def check_unchanged(routes, rows, top_k):
 
 
 @rankings
-@pytest.mark.parametrize("mode", MODES)
 @given(layer=layers())
-def test_a_budget_of_all_experts_changes_nothing(layer, mode, ranking):
+def test_a_budget_of_all_experts_changes_nothing(layer, ranking):
     """All is then the natural top k."""
     rows, top_k, _, weights = layer
-    got = routed((rows, top_k, len(rows[0]), weights), mode, ranking)
+    got = routed((rows, top_k, len(rows[0]), weights), ranking)
     check_unchanged(got, rows, top_k)
 
 
 @rankings
-@pytest.mark.parametrize("mode", MODES)
 @given(layer=layers())
-def test_a_budget_for_all_that_tokens_could_want_changes_nothing(layer, mode, ranking):
+def test_a_budget_for_all_that_tokens_could_want_changes_nothing(layer, ranking):
     """Tokens x k: rows without a say included, and whatever is ranked first."""
     rows, top_k, _, weights = layer
     room = min(len(rows) * top_k, len(rows[0]))
     assert holds_all(len(rows), top_k, room, len(rows[0]))
-    check_unchanged(routed((rows, top_k, room, weights), mode, ranking), rows, top_k)
+    check_unchanged(routed((rows, top_k, room, weights), ranking), rows, top_k)
 
 
 @given(layers(), st.integers(0, 6))
@@ -204,9 +139,8 @@ def test_a_budget_holds_all_that_its_union_could_come_to(layer, spare):
         assert len(union(rows, top_k)) <= budget
 
 
-@pytest.mark.parametrize("mode", MODES)
 @given(layers(), st.integers(0, 2))
-def test_ranked_by_top_k_a_union_within_the_budget_changes_nothing(mode, layer, spare):
+def test_ranked_by_top_k_a_union_within_the_budget_changes_nothing(layer, spare):
     """Of the tokens that count; probabilities of 0 and padding rows included."""
     rows, top_k, _, weights = layer
     weights = weights or [1.0] * len(rows)
@@ -215,21 +149,20 @@ def test_ranked_by_top_k_a_union_within_the_budget_changes_nothing(mode, layer, 
     count = sum(w > 0.0 for w in weights)
     wanted = len(union(rows[:count], top_k))
     budget = min(max(wanted, top_k) + spare, len(rows[0]))
-    got = routed((rows, top_k, budget, weights), mode, "top-k")
+    got = routed((rows, top_k, budget, weights), "top-k")
     check_unchanged(got, rows[:count], top_k)
 
 
 def test_ranked_by_mass_an_expert_that_no_token_runs_outranks_one_that_is_run():
-    """Three tokens wake two experts; the sums are 1.1, 1.2 and .7."""
+    """Three tokens activate two experts; the sums are 1.1, 1.2 and .7."""
     row, other = [0.5, 0.4, 0.1], [0.1, 0.4, 0.5]
     rows = torch.tensor([row, row, other])
-    for mode in MODES:
-        natural, lossy = (
-            route(rows, 1, 2, renormalise=False, mode=mode, ranking=ranking)
-            for ranking in ("top-k", "mass")
-        )
-        assert natural.topk_ids.tolist() == [[0], [0], [2]]
-        assert lossy.topk_weights[2, 0] == (0.4 if mode == "substitution" else 0.0)
+    natural, lossy = (
+        route(rows, 1, 2, renormalise=False, ranking=ranking)
+        for ranking in ("top-k", "mass")
+    )
+    assert natural.topk_ids.tolist() == [[0], [0], [2]]
+    assert lossy.topk_weights[2, 0] == 0.4
 
 
 @given(layers())
@@ -242,35 +175,13 @@ def test_nothing_counts_but_a_token_s_own_experts(layer):
         assert found == [p if e in own else 0.0 for e, p in enumerate(row)]
 
 
-@pytest.mark.parametrize("mode", MODES)
 @given(layer=layers())
-def test_renormalised_weights_add_up_to_one(layer, mode):
+def test_renormalised_weights_add_up_to_one(layer):
     """Over what is run; a token that runs nothing keeps zeros."""
-    raw = routed(layer, mode).topk_weights
-    shares = routed(layer, mode, renormalise=True).topk_weights
+    raw = routed(layer).topk_weights
+    shares = routed(layer, renormalise=True).topk_weights
     sums = shares.sum(dim=1)
     torch.testing.assert_close(sums, (raw.sum(dim=1) > 0).float())
-
-
-@given(layers())
-def test_of_equal_mass_the_lower_index_is_kept(layer):
-    """In order of index, as plain loops rank."""
-    rows, _, budget, weights = layer
-    mass = mass_of(rows, weights)
-    kept = kept_experts(torch.tensor(mass), budget)
-    assert kept.tolist() == sorted(ranked(mass, range(len(mass)))[:budget])
-
-
-@pytest.mark.parametrize("mode", MODES)
-@given(layer=layers(tight=True))
-def test_routing_is_open_to_another_ranking(layer, mode):
-    """What is kept may come in any order; by mass it is what `route` does."""
-    rows, top_k, budget, weights = layer
-    kept = kept_experts(torch.tensor(mass_of(rows, weights)), budget).flip(0)
-    got = route_within(torch.tensor(rows), top_k, kept, renormalise=False, mode=mode)
-    expected = routed(layer, mode)
-    assert torch.equal(got.topk_ids, expected.topk_ids)
-    assert torch.equal(got.topk_weights, expected.topk_weights)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-20, 1e-42])
@@ -316,16 +227,14 @@ def test_a_broken_row_does_not_rank_for_the_others():
 
 @rankings
 @pytest.mark.parametrize("budget", [8, 16])
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("renormalise", [True, False])
-def test_the_host_reads_no_value(mode, renormalise, budget, ranking):
+def test_the_host_reads_no_value(renormalise, budget, ranking):
     """Tensors without data go through; reading one would raise."""
     routes = route(
         torch.zeros(5, 16, device=META),
         4,
         budget,
         renormalise=renormalise,
-        mode=mode,
         node_weights=torch.ones(5, device=META),
         ranking=ranking,
     )
@@ -359,12 +268,6 @@ def test_a_budget_out_of_range_is_refused(budget):
     """Fewer than a token runs, or more than there are."""
     with pytest.raises(ConfigError, match="choose one from 4 to 16"):
         check(4, budget, 16)
-
-
-def test_an_unknown_mode_is_refused():
-    """With those there are."""
-    with pytest.raises(ConfigError, match="'substitution', 'truncation'"):
-        check(4, 8, 16, "drop")
 
 
 def test_an_unknown_ranking_is_refused():
