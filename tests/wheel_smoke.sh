@@ -25,9 +25,10 @@ diff <(runners "$checkout/runners") <(runners "$shipped")
 run doctor
 decides='
 import numpy, torch
-from evict_profile.runtime import scan, select_widths
+from evict_profile.runtime import select_widths
+from evict_profile.runtime.decision import COMPILED
 path_prob = torch.tensor([[0.9, 0.5, 0.4], [0.8, 0.7, 0.1]])
-print(scan.COMPILED, select_widths(path_prob, 100 + 9.0 * numpy.arange(9)).tolist())'
+print(COMPILED, select_widths(path_prob, 100 + 9.0 * numpy.arange(9)).tolist())'
 compiled=$(PYTHONPATH="$work/site" "$python" -P -c "$decides")
 plain=$(PYTHONPATH="$work/plain" "$python" -P -c "$decides")
 test "$compiled" = "True [4, 3]" && test "$plain" = "False [4, 3]" ||
