@@ -67,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
     if answer:
         answer.write(rows)
     missed = misses_of_gates(judged) if asked.gates else misses(judged)
-    print("\n".join(f"missed: {each}" for each in missed))
+    for promise in missed:
+        print(f"missed: {promise}")
     return int(bool(missed) and len(worlds) == len(known))
 
 

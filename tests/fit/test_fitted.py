@@ -130,5 +130,5 @@ def test_times_of_another_speed_are_in_no_fit(fitted):
     medians = (each.points.latency_us for each in (disturbed, fitted))
     np.testing.assert_allclose(*medians, rtol=0.02)
     gate = drift_gate(disturbed.drift, left_out=disturbed.left_out)
-    told = f"{disturbed.left_out:.0%} of the samples are of times of another speed"
-    assert told in gate.message
+    share = f"{disturbed.left_out:.0%} of the samples, of another speed, are left out"
+    assert share in gate.message

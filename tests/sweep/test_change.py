@@ -136,8 +136,8 @@ def test_cells_of_which_a_side_has_no_level_do_not_count():
 
 def test_one_session_of_another_speed_does_not_count():
     """Its reference may have changed alone."""
-    cell, session = np.tile(np.arange(30), ROUNDS), np.repeat(np.arange(ROUNDS), 30)
-    rng = np.random.default_rng(0)
+    rng, session = np.random.default_rng(0), np.repeat(np.arange(ROUNDS), 30)
+    cell = np.concatenate([rng.permutation(30) for _ in range(ROUNDS)])
     log_us = 7.0 + 0.01 * rng.standard_normal(len(cell)) + 0.3 * (session == 2)
     found = levels_of(samples(cell, session, log_us), CELLS)
     assert len(found.of_session) == ROUNDS - 1
