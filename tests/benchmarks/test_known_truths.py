@@ -94,7 +94,7 @@ def test_gates_are_judged(capsys):
     asked = ["--gates", "--sweeps", "1", "--only", "1 %: first", "--jobs", "1"]
     assert main(asked) == 0
     *_, row = capsys.readouterr().out.splitlines()
-    assert row.split()[-3:] == ["100.0", "0.0", "100.0"]
+    assert row.split()[-4:] == ["100.0", "0.0", "0.0", "100.0"]
 
 
 def test_a_machine_is_slow_for_a_time():
