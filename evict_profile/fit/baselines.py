@@ -9,7 +9,6 @@ operations / rate), both rates fitted.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -19,9 +18,9 @@ from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import Term
 from evict_profile.fit.hinge import LAYER_TERMS, fit_points
-from evict_profile.fit.points import Points, features_of
+from evict_profile.fit.points import Points, Unseen, features_of
 from evict_profile.physics import layer_work
-from evict_profile.stats import ErrorSummary, Floats, folds, summarise_errors
+from evict_profile.stats import Floats, folds
 
 Predict = Callable[[Sequence[Cell]], Floats]
 Fitter = Callable[[ModelSpec, Points], Predict]
@@ -32,29 +31,14 @@ TOKEN_TERMS = (Term("one"), Term("tokens"), *CACHE_TERMS)
 AFFINE_TERMS = (Term("one"), Term("union"), Term("tokens"), *CACHE_TERMS)
 
 
-@dataclass(frozen=True)
-class HeldOutPredictions:
-    """Predictions of each cell by a fit that did not see it."""
-
-    points: Points
-    predicted_us: Floats
-
-    @property
-    def error(self) -> ErrorSummary:
-        """Summary of the relative errors."""
-        return summarise_errors(self.predicted_us, self.points.latency_us)
-
-
-def held_out(
-    fitter: Fitter, model: ModelSpec, points: Points, seed: int
-) -> HeldOutPredictions:
+def held_out(fitter: Fitter, model: ModelSpec, points: Points, seed: int) -> Unseen:
     """Ten-fold cross-validation over cells, folds drawn by the seed."""
     fold = folds(len(points), FOLDS, seed)
     predicted = np.empty(len(points))
     for number in np.unique(fold):
         predict = fitter(model, points.take(fold != number))
         predicted[fold == number] = predict(points.take(fold == number).cells)
-    return HeldOutPredictions(points, predicted)
+    return Unseen(points, predicted)
 
 
 def fit_terms(

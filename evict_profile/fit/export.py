@@ -201,9 +201,9 @@ def _fit(fitted: Fitted, domain: dict[str, tuple[int, int]]) -> Fit:
         layer_scale=cost.layer_scale,
         layers=_terms(cost.layers),
         non_moe=_terms(cost.non_moe),
-        held_out={name: h.error for name, h in fitted.held_out.items()},
-        natural=fitted.natural.error(cost),
-        validation=fitted.validation.error(cost),
+        held_out={name: h.error for name, h in fitted.held_out.items() if h.error},
+        natural=fitted.natural.error,
+        validation=fitted.validation.error,
         domain=domain,
         marginal=fitted.marginal,
     )

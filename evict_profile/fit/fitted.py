@@ -24,17 +24,12 @@ from evict_profile.cells import (
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import ForwardCost, features_at
 from evict_profile.errors import StoreError, TableError
-from evict_profile.fit.baselines import FITTERS, HeldOutPredictions, held_out
+from evict_profile.fit.baselines import FITTERS, held_out
 from evict_profile.fit.hinge import FIT_SPLIT, STANDARD_ERRORS_95, bootstrap, fit_cost
-from evict_profile.fit.intervals import (
-    UnseenCells,
-    interval,
-    marginal_costs,
-    misfit_of,
-)
+from evict_profile.fit.intervals import interval, marginal_costs, misfit_of
 from evict_profile.fit.latency import Drift, drift_of, without_slow_blocks
-from evict_profile.fit.points import Points, features_of, split_points
-from evict_profile.fit.provenance import openings_of, provenance_of, scaling_reach
+from evict_profile.fit.points import Points, Unseen, features_of, split_points
+from evict_profile.fit.provenance import provenance_of, scaling_half_width
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.store import Header, Store, history
@@ -110,7 +105,7 @@ class Fitted:
         return bootstrap(self.cost, self.points, self.provenance.sweep.seed)
 
     @cached_property
-    def held_out(self) -> dict[str, HeldOutPredictions]:
+    def held_out(self) -> dict[str, Unseen]:
         """Held-out predictions of the hinge fit and its baselines, on equal folds."""
         seed = self.provenance.sweep.seed
         return {
@@ -124,18 +119,20 @@ class Fitted:
         return self._grid.anchor
 
     @cached_property
-    def validation(self) -> UnseenCells:
+    def validation(self) -> Unseen:
         """Cells between the levels."""
         points = self._split[1].calm
-        return UnseenCells(points, features_of(self.cost.shape, points.cells))
+        features = features_of(self.cost.shape, points.cells)
+        return Unseen(points, self.cost.layers.latency_us(features))
 
     @cached_property
-    def natural(self) -> UnseenCells:
+    def natural(self) -> Unseen:
         """The naturally routed cells, at their mean observed union."""
         points = self.points.where("layers", "natural").calm
-        axes, union = arrays_of(points.cells), self._observed_union(points)
+        axes, union = arrays_of(points.cells), self.observed_union(points)
         places = (axes["tokens"], union, axes["context"], axes["batch"])
-        return UnseenCells(points, features_at(self.cost.shape, *places))
+        features = features_at(self.cost.shape, *places)
+        return Unseen(points, self.cost.layers.latency_us(features))
 
     @cached_property
     def natural_unions(self) -> dict[int, pd.Series]:
@@ -171,30 +168,20 @@ class Fitted:
     @cached_property
     def misfit(self) -> float:
         """Relative standard error that noise does not explain, of every price."""
-        unseen = misfit_of(self.cost, (self.validation, self.natural))
-        return float(np.hypot(unseen, self.shared_reach / STANDARD_ERRORS_95))
+        unseen = misfit_of(self.validation, self.natural)
+        return float(np.hypot(unseen, self.shared_half_width / STANDARD_ERRORS_95))
 
-    @cached_property
-    def shared_reach(self) -> float:
-        """Relative half-width that openings and scaled layers leave to all prices."""
+    @property
+    def shared_half_width(self) -> float:
+        """Relative, of 95 %: what sessions and scaled layers leave to all costs."""
         made = self.provenance
         if isinstance(made, Composition):
             return 0.0
-        scaling = scaling_reach(made.scaling_test, self.cost.layer_scale)
-        return float(np.hypot(self.openings_reach, scaling))
+        sessions = made.openings.half_width if made.openings else 0.0
+        scaling = scaling_half_width(made.scaling_test, self.cost.layer_scale)
+        return float(np.hypot(sessions, scaling))
 
-    @cached_property
-    def openings_reach(self) -> float:
-        """Relative half-width that openings of the runner leave to all prices.
-
-        Nothing where no clock was read.
-        """
-        made = self.provenance
-        if isinstance(made, Composition):
-            return 0.0
-        return openings_of(self.frame, made.clock).half_width
-
-    def _observed_union(self, natural: Points) -> Floats:
+    def observed_union(self, natural: Points) -> Floats:
         """Mean observed union of each cell, float64 [cells]."""
         by_cell = with_latency(self.frame).groupby(list(CELL_FIELDS))
         means = by_cell["observed_union"].mean()

@@ -38,13 +38,13 @@ INFEASIBLE = "infeasible"
 def judge(fitted: Fitted) -> tuple[Gate, ...]:
     """Every gate, passed or not."""
     made, sweep = measured(fitted.provenance), fitted.provenance.sweep
-    between = fitted.validation.error(fitted.cost)
+    between, held_out = fitted.validation, fitted.held_out["hinge"]
+    unseen = {"validation": between.error, "held-out error": held_out.error}
     return (
         union_gate(fitted),
         slope_gate(fitted),
         *([scaling_gate(made)] if made.scaling_test else []),
-        *([error_gate("validation", between)] if between else []),
-        error_gate("held-out error", fitted.held_out["hinge"].error),
+        *(error_gate(name, error) for name, error in unseen.items() if error),
         drift_gate(fitted.drift, fitted.left_out),
         aa_gate(made.aa_floor, sweep.stop.relative_half_width, made.clock != DATASHEET),
         coverage_gate(fitted.frame, fitted.points, sweep.whole),

@@ -10,46 +10,21 @@ between the levels, and naturally routed ones are priced at the union observed.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import asdict
 
 from evict_profile.cells import Cell
-from evict_profile.cost_model import Features, ForwardCost
+from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.hinge import MIN_SHARE, STANDARD_ERRORS_95
-from evict_profile.fit.points import Points
-from evict_profile.stats import ErrorSummary, Floats, summarise_errors
+from evict_profile.fit.points import Unseen
+from evict_profile.stats import Floats
 from evict_profile.table import MarginalCost, Slope
 
 
-@dataclass(frozen=True)
-class UnseenCells:
-    """Cells of the MoE layers that nothing was fitted to, where they really ran."""
-
-    points: Points
-    features: Features
-
-    def predicted_us(self, cost: ForwardCost) -> Floats:
-        """The measured layers' price of each, float64 [cells]."""
-        return cost.layers.latency_us(self.features)
-
-    def error(self, cost: ForwardCost) -> ErrorSummary | None:
-        """Summary of the relative errors; None without cells."""
-        if not len(self.points):
-            return None
-        return summarise_errors(self.predicted_us(cost), self.points.latency_us)
-
-    def excess_square(self, cost: ForwardCost) -> Floats:
-        """Square of each relative error less that of its noise, float64 [cells]."""
-        off = self.points.latency_us / self.predicted_us(cost) - 1.0
-        excess: Floats = off**2 - self.points.relative_error**2
-        return excess
-
-
-def misfit_of(cost: ForwardCost, unseen: Sequence[UnseenCells]) -> float:
+def misfit_of(*unseen: Unseen) -> float:
     """Relative error, root mean square, that the noise of medians does not explain."""
-    excess = np.concatenate([cells.excess_square(cost) for cells in unseen])
+    excess = np.concatenate([cells.excess_square for cells in unseen])
     return float(np.sqrt(max(excess.mean(), 0.0))) if len(excess) else 0.0
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.cost_model import Features, Shape, features_at
-from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.stats import Bools, ErrorSummary, Floats, Ints, summarise_errors
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.medians import MUCH_FURTHER, medians_of
 
@@ -61,6 +61,28 @@ class Points:
         if not len(self):
             return self
         return self.take(self.relative_error < MUCH_FURTHER * self.relative_error.min())
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Cells, and what a fit that did not see them predicts, float64 [cells]."""
+
+    points: Points
+    predicted_us: Floats
+
+    @property
+    def error(self) -> ErrorSummary | None:
+        """Summary of the relative errors; None without cells."""
+        if not len(self.points):
+            return None
+        return summarise_errors(self.predicted_us, self.points.latency_us)
+
+    @property
+    def excess_square(self) -> Floats:
+        """Square of each relative error less that of its noise, float64 [cells]."""
+        off = self.points.latency_us / self.predicted_us - 1.0
+        excess: Floats = off**2 - self.points.relative_error**2
+        return excess
 
 
 class Observations(NamedTuple):

@@ -24,6 +24,8 @@ def provenance_of(header: Header, frame: pd.DataFrame, cells: int) -> Provenance
     timed = with_latency(frame)
     skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
     reference_us, new_graph = usual_reference_us(timed), header.opened.get("new_graph")
+    drift, clock = drift_of(frame), header.fingerprint["clock"]
+    sessions = timed["session"].nunique()
     return Provenance(
         fingerprint=header.fingerprint,
         sweep=header.sweep,
@@ -38,13 +40,13 @@ def provenance_of(header: Header, frame: pd.DataFrame, cells: int) -> Provenance
         bandwidth_gbps=header.opened["bandwidth_gbps"],
         union_test=header.union_test,
         scaling_test=header.scaling_test,
-        clock=header.fingerprint["clock"],
+        clock=clock,
         reference_us=reference_us,
         aa_floor=aa_floor(history(frame)),
-        drift=drift_of(frame).trend.size,
+        drift=drift.trend.size,
         evict_profile=__version__,
         dtype_reason=header.opened.get("dtype_reason", ""),
-        openings=openings_of(frame, header.fingerprint["clock"]),
+        openings=Openings(sessions, 0.0 if clock == DATASHEET else drift.half_width),
         new_graph_us=new_graph and round(new_graph * (reference_us or 0.0), 1),
         mean_reference_us=reference_us and float(timed["reference_us"].mean()),
     )
@@ -62,14 +64,7 @@ def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
     return float(np.percentile(changes, 95)) if changes else 0.0
 
 
-def openings_of(frame: pd.DataFrame, clock: str) -> Openings:
-    """How many openings of the runner a sweep had, and what they leave to prices."""
-    count = with_latency(frame)["session"].nunique()
-    reach = 0.0 if clock == DATASHEET else drift_of(frame).half_width
-    return Openings(count, reach)
-
-
-def scaling_reach(test: Mapping[str, float] | None, scale: float) -> float:
+def scaling_half_width(test: Mapping[str, float] | None, scale: float) -> float:
     """Relative half-width, of 95 %, that layers scaled to all leave to every price.
 
     Where `n` layers take `a + b n`, the half of them that the test scales to all errs

@@ -28,8 +28,10 @@ def show_fit(console: Console, fitted: Fitted) -> None:
     errors = {name: held.error for name, held in fitted.held_out.items()}
     natural = "natural routing, priced at its observed union"
     unseen = {
-        "between the levels of the grid": fitted.validation.error(fitted.cost),
-        natural: fitted.natural.error(fitted.cost),
+        "between the levels of the grid": fitted.validation.error
+        if fitted.validation
+        else None,
+        natural: fitted.natural.error,
     }
     failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
     show(

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 
 from evict_profile.cells import CELL_FIELDS, Cell, with_latency
 from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
-from evict_profile.fit.baselines import HeldOutPredictions
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.intervals import interval
+from evict_profile.fit.points import Unseen
 from evict_profile.report.numbers import Unit, counted, unit_for
 from evict_profile.stats import Estimate, Floats, median_interval
 from evict_profile.table import CostTable
@@ -158,7 +158,7 @@ class View:
         return find_misses(self.fitted.held_out["hinge"])
 
 
-def find_misses(held_out: HeldOutPredictions) -> list[Miss]:
+def find_misses(held_out: Unseen) -> list[Miss]:
     """Every cell, the worst prediction first."""
     measured, predicted = held_out.points.latency_us, held_out.predicted_us
     columns = (measured, predicted, predicted / measured - 1.0)

@@ -160,10 +160,12 @@ def _natural(axes: Axes, view: View) -> None:
         return
     widths = [c.width for c in cells]
     _medians(axes, view, cells, SECOND)
-    price = natural.predicted_us(view.fitted.cost)[here]
+    price = natural.predicted_us[here]
     axes.plot(widths, price, "x", color=INK, markersize=6, markeredgewidth=1.1)
     look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 7.5}
-    for cell, union in zip(cells, natural.features["union"][here], strict=True):
+    for cell, union in zip(
+        cells, view.fitted.observed_union(natural.points)[here], strict=True
+    ):
         height = view.medians[cell].value
         note(axes, f"U={union:.0f}", cell.width, height, QUIET, (0, -12), **look)
 

@@ -110,9 +110,9 @@ def _check(gates: Sequence[Gate]) -> None:
 
 def fit_gates(fitted: Fitted) -> tuple[Gate, ...]:
     """Whether the fit prices composed cells that it did not see."""
-    between = fitted.validation.error(fitted.cost)
-    held_out = error_gate("held-out cells", fitted.held_out["hinge"].error)
-    return (*([error_gate("cells between", between)] if between else []), held_out)
+    between, held_out = fitted.validation, fitted.held_out["hinge"]
+    unseen = {"cells between": between.error, "held-out cells": held_out.error}
+    return tuple(error_gate(name, error) for name, error in unseen.items() if error)
 
 
 def _composition(

@@ -8,11 +8,12 @@ from evict_profile.errors import TableError
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.fit.gates import drift_gate, judge
-from evict_profile.fit.provenance import scaling_reach
+from evict_profile.fit.provenance import scaling_half_width
 from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
+from evict_profile.table import Openings
 from tests.factories import part_us
 
 
@@ -84,8 +85,10 @@ def test_openings_that_differ_leave_an_error_to_all_prices(fitted):
     )
     six = replace(fitted, frame=frame)
     variance = (0.00236**2 + 5.0 * apart.var(ddof=1)) / 6.0
-    assert six.openings_reach == pytest.approx(2.447 * (variance / 6.0) ** 0.5, rel=0.1)
-    assert six.misfit >= six.openings_reach / 2.0
+    half_width = six.drift.half_width
+    assert half_width == pytest.approx(2.447 * (variance / 6.0) ** 0.5, rel=0.1)
+    made = replace(fitted.provenance, openings=Openings(6, half_width))
+    assert replace(fitted, provenance=made).misfit >= half_width / 2.0
 
 
 def test_scaled_layers_leave_an_error_to_all_prices(fitted):
@@ -105,18 +108,16 @@ def test_scaled_layers_leave_an_error_to_all_prices(fitted):
 def test_layers_that_are_not_scaled_leave_none():
     """Whatever a test of fewer would have found; nor where none was run."""
     test = {"error_low": -0.08, "error_high": 0.01}
-    assert scaling_reach(test, 1.0) == scaling_reach(None, 24.0) == 0.0
+    assert scaling_half_width(test, 1.0) == scaling_half_width(None, 24.0) == 0.0
 
 
 def test_one_opening_is_taken_to_be_within_three_per_cent(fitted):
     """Of what openings come to; the table says so, and slopes hold it as well."""
-    assert fitted.openings_reach == pytest.approx(0.03, rel=0.01)
+    assert fitted.provenance.openings.half_width == pytest.approx(0.03, rel=0.01)
     table = make_table(fitted)
     assert "taken to leave 3.0% to every price" in str(table.provenance.openings)
     for slope in table.fit.marginal:
         assert np.ptp(slope.us_interval) >= 2.0 * 0.03 * slope.us
-    promised = replace(fitted.provenance, clock="datasheet")
-    assert replace(fitted, provenance=promised).openings_reach == 0.0
 
 
 def test_times_of_another_speed_are_in_no_fit(fitted):

@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.cells import Cell
-from evict_profile.cost_model import EXPERT_ROWS, ForwardCost, HingeCost, Term
+from evict_profile.cost_model import EXPERT_ROWS
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run
 from evict_profile.fit.gates import judge
-from evict_profile.fit.hinge import FREE
-from evict_profile.fit.intervals import UnseenCells, marginal_costs, misfit_of
-from evict_profile.fit.points import Points, split_points
+from evict_profile.fit.intervals import marginal_costs, misfit_of
+from evict_profile.fit.points import Points, Unseen, split_points
 from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
 from tests.factories import EXPERT_US, HEAD_US, MODEL, SWEEP, TOKEN_US, write_run
@@ -50,8 +49,7 @@ def test_nothing_is_fitted_to_validation_cells(sound, bent):
 
 
 def test_a_sound_fit_misses_them_by_noise(sound):
-    error = sound.validation.error(sound.cost)
-    assert error is not None
+    error = sound.validation.error
     assert error.cells == 16
     assert error.p90 < 0.01
     assert _own_misfit(sound) < 0.003
@@ -78,12 +76,10 @@ def test_intervals_are_as_wide_as_what_it_misses(sound, bent):
 @given(st.floats(0.0, 0.3), st.integers(1, 30))
 def test_a_misfit_is_what_noise_does_not_explain(off, cells):
     """Root mean square; noise alone leaves none."""
-    cost = HingeCost((Term("one"),), np.array([100.0]))
     cell = Cell("layers", 1, 4, 64, 1, "balanced")
     latency_us = np.full(cells, 100.0 * (1.0 + off))
     points = Points((cell,) * cells, latency_us, np.full(cells, 0.1))
-    unseen = UnseenCells(points, {"one": np.ones(cells)})
-    found = misfit_of(ForwardCost(MODEL.price_shape, cost, FREE, 1.0), (unseen,))
+    found = misfit_of(Unseen(points, np.full(cells, 100.0)))
     assert found == pytest.approx(max(off**2 - 0.1**2, 0.0) ** 0.5, abs=1e-7)
 
 
@@ -108,7 +104,7 @@ def test_a_run_without_them_claims_nothing(tmp_path):
 
 def _own_misfit(fitted):
     """Without what openings leave."""
-    return (fitted.misfit**2 - (fitted.openings_reach / 2.0) ** 2) ** 0.5
+    return (fitted.misfit**2 - (fitted.shared_half_width / 2.0) ** 2) ** 0.5
 
 
 def test_cells_between_the_levels_stand_at_the_width_that_ran():

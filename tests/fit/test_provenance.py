@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from evict_profile.fit.provenance import aa_floor, measured_minutes, provenance_of
+from evict_profile.records import replace
+from evict_profile.table import DATASHEET
 from tests.factories import write_run
 
 
@@ -34,6 +36,17 @@ def test_slow_samples_are_no_interruption():
     begun = np.arange(31) * 70.0
     at_unix = np.concatenate([begun, begun[1:] + begun[-1] + 3_600.0])
     assert measured_minutes(at_unix) == pytest.approx(69.0, abs=1.0)
+
+
+def test_a_datasheet_has_no_sessions_that_differ(tmp_path):
+    store = write_run(tmp_path)
+    header = store.header()
+    promised = replace(header, fingerprint={**header.fingerprint, "clock": DATASHEET})
+    half_widths = (
+        provenance_of(each, store.frame(), cells=1).openings.half_width
+        for each in (header, promised)
+    )
+    assert next(half_widths) > 0.0 == next(half_widths)
 
 
 def test_slow_times_count_on_average(tmp_path):

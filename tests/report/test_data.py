@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from evict_profile.cells import Cell
-from evict_profile.fit.baselines import HeldOutPredictions
-from evict_profile.fit.points import Points
+from evict_profile.fit.points import Points, Unseen
 from evict_profile.report.data import find_misses
 from evict_profile.report.numbers import unit_for
 
@@ -19,7 +18,7 @@ AT_8 = replace(AT_2, width=8)
 def test_misses_begin_with_the_worst_of_either_sign():
     latency = np.array([10.0, 10.0, 10.0])
     points = Points((AT_2, AT_4, AT_8), latency, latency)
-    found = find_misses(HeldOutPredictions(points, np.array([10.1, 8.0, 11.0])))
+    found = find_misses(Unseen(points, np.array([10.1, 8.0, 11.0])))
     assert [miss.cell for miss in found] == [AT_4, AT_8, AT_2]
     assert found[0].residual == pytest.approx(-0.2)
 

@@ -162,7 +162,7 @@ def test_there_is_nothing_to_measure_again(table, composed_path):
 def test_its_cells_lie_beside_it(composed_path):
     fitted, table = fitted_of_table(composed_path)
     assert len(fitted.frame) == table.provenance.samples
-    assert fitted.validation.error(fitted.cost) == table.fit.validation
+    assert fitted.validation.error == table.fit.validation
 
 
 @pytest.mark.parametrize(("times", "fixed"), [(1.1, 0.1), (1.0, 0.0), (0.9, 0.0)])
