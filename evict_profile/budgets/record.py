@@ -60,13 +60,10 @@ class BudgetedReply:
 class BudgetPlan(RecordingPlan):
     """What one budget recording asks for.
 
-    Attributes:
-        budgets: experts a layer may activate.
-        experts: of a layer, known once the world is open.
+    `experts` are those of a layer, known once the world is open.
     """
 
     schema = SCHEMA
-    page = "docs/how-to/budgets.md"
 
     batches: tuple[int, ...] = (1,)
     budgets: tuple[int, ...]
@@ -103,4 +100,4 @@ class BudgetPlan(RecordingPlan):
         """The steps of one reply."""
         ask = {"do": "budget", **asdict(reply), **RULES[reply.rule]}
         ask |= {"prompts": self.prompts, "tokens": self.tokens}
-        return rows_of(reply, engine.ask(ask).get("steps", []), COLUMNS, self.page)
+        return rows_of(reply, engine.ask(ask).get("steps", []), COLUMNS)

@@ -17,15 +17,15 @@ def trace(
     ctx: Context,
     world: Path = Argument(help="A small world: worlds/stdlib."),
     out: Path = Option(help="The folder of the recording."),
-    prompts: int = Option(24, help="Prompts of each workload."),
-    tokens: int = Option(64, help="Tokens of each reply."),
+    prompts: int = Option(24, min=1, help="Prompts of each workload."),
+    tokens: int = Option(64, min=1, help="Tokens of each reply."),
     workload: options.Workloads = None,
     temperature: list[float] = Option([0.0], help="Repeatable."),
-    seeds: int = Option(1, help="Replies a prompt, if it is > 0."),
-    batch: list[int] = Option([1, 4, 16], help="Times whole steps; repeatable."),
-    depth: int = Option(5, help="Levels of a draft tree."),
-    topk: int = Option(8, help="Nodes expanded a level."),
-    nodes: int = Option(60, help="Nodes verified at most."),
+    seeds: int = Option(1, min=1, help="Replies a prompt, if it is > 0."),
+    batch: list[int] = Option([1, 4, 16], min=1, help="Times whole steps; repeatable."),
+    depth: int = Option(5, min=1, help="Levels of a draft tree."),
+    topk: int = Option(8, min=1, help="Nodes expanded a level."),
+    nodes: int = Option(60, min=1, help="Nodes verified at most."),
     budget: list[int] = Option(
         [], help="In place of trees: replies whose layers run so few experts."
     ),
@@ -39,7 +39,7 @@ def trace(
     shared: dict[str, Any] = {
         "prompts": prompts,
         "tokens": tokens,
-        "workloads": tuple(workload or ()),
+        "workloads": tuple(dict.fromkeys(workload or ())),
         "depth": depth,
         "topk": topk,
         "nodes": nodes,
@@ -47,14 +47,14 @@ def trace(
     plan: RecordingPlan
     if budget:
         check_read(ctx, {"seeds", "temperature", "batch"}, "with --budget")
-        plan = BudgetPlan(budgets=tuple(budget), **shared)
+        plan = BudgetPlan(budgets=tuple(dict.fromkeys(budget)), **shared)
     else:
         if not any(temperature):
             check_read(ctx, {"seeds"}, "at temperature 0")
         plan = TracePlan(
             seeds=seeds,
-            temperatures=tuple(temperature),
-            batches=tuple(batch),
+            temperatures=tuple(dict.fromkeys(temperature)),
+            batches=tuple(dict.fromkeys(batch)),
             **shared,
         )
     record(plan, world, out, console, python)

@@ -23,7 +23,7 @@ from evict_profile.replay.wrong_tables import (
 )
 from evict_profile.table import CostTable
 from evict_profile.traces import About, Trace, load_traces
-from evict_profile.traces.synthetic import MIXES, mix_of, synthetic_trace
+from evict_profile.traces.synthetic import MIXES, synthetic_trace
 from evict_profile.traces.trace import check_same_model, check_trees
 
 SCHEMA = "evict-replay/4"
@@ -139,7 +139,7 @@ def replayed_trace(
         trace = load_traces(traces)
     else:
         context = int(table.fit.domain["context"][0])
-        trace = synthetic_trace(mix_of(synthetic), context=context)
+        trace = synthetic_trace(synthetic, context=context)
     return trace.part(*part).only(workloads, temperatures)
 
 

@@ -24,22 +24,12 @@ MAX_NODES = 1 << 15
 
 @dataclass(frozen=True, kw_only=True)
 class TracePlan(RecordingPlan):
-    """What one trace asks for.
-
-    Attributes:
-        seeds: replies to each prompt at each temperature above 0.
-    """
-
-    counts = (*RecordingPlan.counts, "seeds")
+    """What one trace asks for; `seeds` are of temperatures above 0."""
 
     seeds: int = 1
     temperatures: tuple[float, ...] = (0.0,)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for batch in self.batches:
-            if batch < 1:
-                raise ConfigError(f"--batch {batch}: must be at least 1")
         for temperature in self.temperatures:
             if not 0.0 <= temperature < math.inf:
                 raise ConfigError(f"--temperature {temperature}: must be 0 or more")
@@ -79,7 +69,7 @@ class TracePlan(RecordingPlan):
 
 def trace_rows(key: Reply, steps: list[Message]) -> pa.Table:
     """A runner's steps as rows of a trace; their routes come as base64."""
-    return rows_of(key, steps, COLUMNS, TracePlan.page, _with_routes)
+    return rows_of(key, steps, COLUMNS, _with_routes)
 
 
 def _with_routes(step: Message) -> Message:

@@ -7,7 +7,7 @@ full disk costs one reply at most, and the same command records the parts that l
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -27,13 +27,7 @@ from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import Facts, differences, parse, to_mapping
 from evict_profile.run_folder import write_table
 from evict_profile.runner import CLOCK_STEPS, Message, Runner
-from evict_profile.traces.schema import (
-    SCHEMA,
-    Metadata,
-    mark,
-    metadata_of,
-    read,
-)
+from evict_profile.traces.schema import SCHEMA, Metadata, mark, metadata_of, read
 from evict_profile.traces.trace import About
 
 RUNNER = "tree_decoding"
@@ -44,18 +38,12 @@ class RecordingPlan:
     """What a recording asks for; a subclass says of which replies.
 
     Attributes:
-        prompts: of each workload.
-        tokens: of each reply.
         workloads: all that the checkpoint has text of, if empty.
         depth, topk, nodes: levels of a tree, nodes expanded a level, nodes verified.
         batches: batch sizes whose whole steps are timed.
-        prompt_tokens: of each prompt.
     """
 
     schema: ClassVar[str] = SCHEMA
-    page: ClassVar[str] = "docs/reference/traces.md"
-    counts: ClassVar[tuple[str, ...]] = ("prompts", "tokens", "depth", "topk", "nodes")
-    """Options that must be at least 1."""
 
     prompts: int = 24
     tokens: int = 64
@@ -65,16 +53,6 @@ class RecordingPlan:
     nodes: int = 60
     batches: tuple[int, ...] = (1, 4, 16)
     prompt_tokens: int = 128
-
-    def __post_init__(self) -> None:
-        for name in self.counts:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"--{name} {getattr(self, name)}: must be at least 1")
-        for each in fields(self):
-            values = getattr(self, each.name)
-            if isinstance(values, tuple) and len(set(values)) < len(values):
-                option = "batch" if each.name == "batches" else each.name[:-1]
-                raise ConfigError(f"--{option} has a value twice; give each once")
 
     def replies(self) -> Iterator[Any]:
         """What is recorded, in order."""
@@ -124,7 +102,7 @@ def record(
         with sole_writer(out), Runner(runner, python, log) as engine:
             stored = _stored(out, plan)
             reference_us = stored.about.reference_us if stored else 0.0
-            plan, about = open_world(engine, world, plan, reference_us)
+            plan, about = _open_world(engine, world, plan, reference_us)
             with progress_bar(console) as shown, interruptible(Deadline()) as deadline:
                 _record(plan, about, stored, engine, out, deadline, shown)
     finally:
@@ -142,7 +120,7 @@ def _record(
     deadline: Deadline,
     shown: ProgressBar,
 ) -> None:
-    """Record each reply that lacks; clocks come first, they take seconds."""
+    """Take clocks, which takes seconds, and record each reply that lacks."""
     facts, replies = plan.facts(about), list(plan.replies())
     parts = {reply: out / f"{i:05d}.parquet" for i, reply in enumerate(replies)}
     clocks = []
@@ -184,13 +162,12 @@ def _stored(out: Path, plan: RecordingPlan) -> Metadata | None:
     return found
 
 
-def open_world(
+def _open_world(
     engine: Runner, world: Path, plan: RecordingPlan, reference_us: float
-) -> tuple[Any, About]:
-    """Open the world in the runner: the plan as the world can serve it, and facts.
+) -> tuple[RecordingPlan, About]:
+    """The plan as the world can serve it, and what the runner says of itself.
 
-    `reference_us` is the reference by which clocks are stated; 0 lets the runner
-    measure. A recording that continues keeps the one that it began with.
+    Clocks are stated by `reference_us`, which the runner measures where it is 0.
     """
     names = ("depth", "topk", "nodes", "prompt_tokens", "tokens", "batches")
     options = {
@@ -211,17 +188,14 @@ def rows_of(
     reply: Any,
     steps: list[Message],
     schema: pa.Schema,
-    page: str,
     decode: Callable[[Message], Message] = dict,
 ) -> pa.Table:
     """A runner's steps of one reply, one row a step; `decode` turns a step into one."""
     named = to_mapping(reply)
     needed = [name for name in schema.names if name not in named]
     try:
-        rows = [
-            {**named, **decode({name: step[name] for name in needed})} for step in steps
-        ]
-        return pa.Table.from_pylist(rows, schema=schema)
+        found = [decode({name: step[name] for name in needed}) for step in steps]
+        return pa.Table.from_pylist([{**named, **row} for row in found], schema=schema)
     except KeyError as error:
         raise RunnerError(
             f"the runner answered a step without {error.args[0]}; a step needs "
@@ -229,5 +203,5 @@ def rows_of(
         ) from error
     except (pa.ArrowException, ValueError, TypeError, AttributeError) as error:
         raise RunnerError(
-            f"the runner answered a step that is none ({error}); see {page}"
+            f"the runner answered a step that is none ({error}); mend the runner"
         ) from error

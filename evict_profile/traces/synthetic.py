@@ -34,8 +34,8 @@ class Mix:
 
     Attributes:
         easy_share: of the positions of each kind.
-        stretch: tokens of each kind before the next; 0 shares a reply out evenly.
-        trust: how often a draft token is right, over its claim.
+        stretch: tokens of each kind before the next; 0 divides a reply evenly.
+        trust: how often a draft token is right, over the drafter's probability.
     """
 
     name: str
@@ -58,30 +58,18 @@ MIXES = {
 }
 
 
-def mix_of(name: str) -> Mix:
-    """A mix by name."""
+def synthetic_trace(
+    name: str, prompts: int = 12, tokens: int = 64, context: int = 0, seed: int = 0
+) -> Trace:
+    """A dense trace of a mix, one reply a prompt, without routes and clocks."""
     if name not in MIXES:
         raise ConfigError(
             f"no synthetic mix is called '{name}'; there are {', '.join(MIXES)}"
         )
-    return MIXES[name]
-
-
-def synthetic_trace(
-    mix: Mix, prompts: int = 12, tokens: int = 64, context: int = 0, seed: int = 0
-) -> Trace:
-    """A dense trace of one reply a prompt, without routes and clocks.
-
-    Args:
-        mix: how hard the text is.
-        tokens: of each reply.
-        context: tokens in the KV cache before the first step.
-        seed: of all draws.
-    """
-    rngs = np.random.default_rng(seed).spawn(prompts)
+    mix = MIXES[name]
     trees = [
         grow(rng, concentrations(rng, mix, tokens), DEPTH, NODES, mix.trust)
-        for rng in rngs
+        for rng in np.random.default_rng(seed).spawn(prompts)
     ]
     about = About(
         "synthetic", depth=DEPTH, topk=BRANCH, nodes=NODES, engine="synthetic"
@@ -97,28 +85,23 @@ def dense_trace(
     context: int,
 ) -> Trace:
     """One reply a prompt of so many tokens, with the trees at its positions."""
-    prompts = np.arange(len(trees))
     position = np.concatenate([np.arange(each) for each in tokens])
-    before = np.cumsum([0, *tokens])
-    first = np.cumsum([0, *map(len, trees)])
-    shifted = [
-        Nodes(
-            tree.step + before[i],
-            np.where(tree.parent >= 0, tree.parent + first[i], -1),
-            tree.path_prob,
-            tree.accepted,
-        )
-        for i, tree in enumerate(trees)
-    ]
-    names = [each.name for each in fields(Nodes)]
-    nodes = [np.concatenate([getattr(t, name) for t in shifted]) for name in names]
+    size = np.array([len(each) for each in trees])
+    # Each reply's trees count their steps and nodes from 0.
+    steps, first = np.cumsum(tokens) - tokens, np.cumsum(size) - size
+    step, parent, path_prob, accepted = (
+        np.concatenate([getattr(each, field.name) for each in trees])
+        for field in fields(Nodes)
+    )
+    step = step + np.repeat(steps, size)
+    parent = np.where(parent >= 0, parent + np.repeat(first, size), -1)
     return Trace(
         about,
-        tuple(Reply(workload, prompt) for prompt in prompts.tolist()),
-        np.repeat(prompts, tokens),
+        tuple(Reply(workload, prompt) for prompt in range(len(trees))),
+        np.repeat(np.arange(len(trees)), tokens),
         position,
         context + position,
-        Nodes(*nodes),
+        Nodes(step, parent, path_prob, accepted),
     )
 
 

@@ -8,7 +8,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,11 +43,15 @@ class Nodes:
     @cached_property
     def depth(self) -> Ints:
         """Levels below the root, 1 and up."""
-        return depths(self.parent)
+        depth, above = np.ones(len(self), np.int64), self.parent
+        while (inner := above >= 0).any():
+            depth += inner
+            above = np.where(inner, self.parent[above], -1)
+        return depth
 
     @cached_property
     def family(self) -> Ints:
-        """A number that only siblings share."""
+        """A number that siblings share and no other node has."""
         return np.where(self.parent >= 0, self.parent, -1 - self.step)
 
     @cached_property
@@ -85,25 +88,17 @@ class Nodes:
         )
 
 
-def depths(parent: Ints) -> Ints:
-    """Levels below the root of nodes with these parents, int64 [nodes], 1 and up."""
-    depth, above = np.ones(len(parent), np.int64), parent
-    while (inner := above >= 0).any():
-        depth += inner
-        above = np.where(inner, parent[above], -1)
-    return depth
-
-
 def falling(parent: Ints, path_prob: Floats) -> Floats:
     """Path probabilities with each rise above the parent cut off, float64 [nodes].
 
     So the best nodes are closed under ancestors whatever rounding did.
     """
-    lowered, depth = np.minimum(path_prob, 1.0), depths(parent)
-    for level in range(2, int(depth.max(initial=1)) + 1):
-        here = np.flatnonzero(depth == level)
-        lowered[here] = np.minimum(lowered[here], lowered[parent[here]])
-    return lowered
+    lowered = np.minimum(path_prob, 1.0)
+    while True:
+        most = np.where(parent >= 0, lowered[parent], 1.0)
+        if not (lowered > most).any():
+            return lowered
+        lowered = np.minimum(lowered, most)
 
 
 @dataclass(frozen=True)
@@ -151,10 +146,10 @@ class About:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Steps in order of their replies and positions; never none.
+    """Steps in order of their replies and positions, at least one.
 
     Attributes:
-        replies: ordered by workload, temperature, prompt and seed.
+        replies: by workload, temperature, prompt and seed.
         reply: int64 [steps], the place of each step's reply in `replies`.
         position: int64 [steps], tokens of the reply committed before it.
         context: int64 [steps], tokens in the target's KV cache.
@@ -229,10 +224,7 @@ class Trace:
 
     @cached_property
     def prompt(self) -> Ints:
-        """The place in `prompts` of each reply's, int64 [replies].
-
-        Replies to one prompt share it, whatever their seeds and temperatures.
-        """
+        """The place of each reply's prompt in `prompts`, int64 [replies]."""
         place = {prompt: i for i, prompt in enumerate(self.prompts)}
         return np.array([place[each.workload, each.prompt] for each in self.replies])
 
@@ -265,10 +257,7 @@ class Trace:
         )
 
     def part(self, index: int, count: int) -> "Trace":
-        """Every `count`-th prompt from `index` on, of each workload.
-
-        What is learnt on one part and judged on another is judged on unseen text.
-        """
+        """Every `count`-th prompt from `index` on, of each workload."""
         kept = np.array([reply.prompt % count == index for reply in self.replies])
         if not kept.any():
             raise TraceError(
@@ -281,24 +270,21 @@ class Trace:
         self, workloads: Collection[str] = (), temperatures: Collection[float] = ()
     ) -> "Trace":
         """The replies of these workloads at these temperatures; none means all."""
-        kept = np.zeros(len(self.replies), bool)
-        every: list[Any] = [None]
+        kept, every = np.zeros(len(self.replies), bool), (None,)
         for workload, temperature in product(workloads or every, temperatures or every):
-            own = [
+            chosen = [
                 workload in (None, reply.workload)
                 and temperature in (None, reply.temperature)
                 for reply in self.replies
             ]
-            if not any(own):
+            if not any(chosen):
                 there = {f"{r.workload} at {r.temperature:g}" for r in self.replies}
-                asked = [f"of workload {workload}"] if workload else []
-                if temperature is not None:
-                    asked.append(f"at temperature {temperature:g}")
                 raise TraceError(
-                    f"the trace holds no reply {' '.join(asked)}; it holds "
-                    f"{', '.join(sorted(there))}"
+                    f"the trace holds no reply of workload {workload or 'any'} at "
+                    f"temperature {'any' if temperature is None else temperature}; it "
+                    f"holds {', '.join(sorted(there))}"
                 )
-            kept |= own
+            kept |= chosen
         return self.take(np.flatnonzero(kept[self.reply]))
 
 
@@ -310,10 +296,7 @@ def ranges(first: Ints, size: Ints) -> Ints:
 
 
 def check_same_model(about: About, model: ModelSpec, noun: str = "trace") -> None:
-    """Check that a recording's routes can be those of the model.
-
-    A recording that does not state its number of experts passes.
-    """
+    """Check that a recording, where it states its experts, can be of the model."""
     recorded = (about.layers, about.experts, about.top_k)
     priced = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
     if about.experts and recorded != priced:

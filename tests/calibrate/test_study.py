@@ -229,9 +229,11 @@ def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
     ],
 )
 def test_prices_are_held_against_the_traces_clocks(timed, share, error, says):
-    """At the tokens and the union that each step verified."""
+    """At the tokens and the union that each step verified; a recorder half as fast as
+    the table's machine took twice as long."""
     layers = HingeCost(TERMS, SYNTHETIC.layers.us_per_unit * share)
-    check = check_prices(timed, replace(SYNTHETIC, layers=layers), 1.0)
+    slow = replace(timed, verify_us=2.0 * timed.verify_us)
+    check = check_prices(slow, replace(SYNTHETIC, layers=layers), 0.5)
     assert check is not None
     assert check.holds == (error == 0.0)
     assert check.error.median == pytest.approx(error, abs=1e-5)

@@ -11,7 +11,6 @@ from evict_profile.traces.synthetic import (
     Mix,
     concentrations,
     grow,
-    mix_of,
     synthetic_trace,
 )
 
@@ -51,7 +50,7 @@ def test_positions_are_easy_in_the_share_of_their_kind():
 
 def test_easy_text_commits_more_than_hard_text():
     def claimed(name):
-        nodes = synthetic_trace(MIXES[name], prompts=2, tokens=100).nodes
+        nodes = synthetic_trace(name, prompts=2, tokens=100).nodes
         return nodes.path_prob[nodes.place < NODES].sum() / 200
 
     assert claimed("easy") > 3.0
@@ -73,10 +72,10 @@ def test_a_tree_holds_what_any_width_and_depth_would_verify():
 
 
 def test_a_trace_is_dense_and_the_same_for_a_seed():
-    trace = synthetic_trace(MIXES["bimodal"], prompts=2, tokens=20, context=7)
+    trace = synthetic_trace("bimodal", prompts=2, tokens=20, context=7)
     assert trace.dense and len(trace.replies) == 2
     assert trace.context.tolist() == [*range(7, 27)] * 2
-    again = synthetic_trace(MIXES["bimodal"], prompts=2, tokens=20)
+    again = synthetic_trace("bimodal", prompts=2, tokens=20)
     assert np.array_equal(again.nodes.path_prob, trace.nodes.path_prob)
     assert np.array_equal(again.nodes.depth, trace.nodes.depth)
     assert np.all(np.bincount(trace.nodes.step) >= NODES)
@@ -84,4 +83,4 @@ def test_a_trace_is_dense_and_the_same_for_a_seed():
 
 def test_an_unknown_mix_is_refused_with_those_there_are():
     with pytest.raises(ConfigError, match=r"'poems'; there are easy, hard"):
-        mix_of("poems")
+        synthetic_trace("poems")
