@@ -28,9 +28,7 @@ def show_fit(console: Console, fitted: Fitted) -> None:
     errors = {name: held.error for name, held in fitted.held_out.items() if held.error}
     natural = "natural routing, priced at its observed union"
     unseen = {
-        "between the levels of the grid": fitted.validation.error
-        if fitted.validation
-        else None,
+        "between the levels of the grid": fitted.validation.error,
         natural: fitted.natural.error,
     }
     failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
