@@ -240,6 +240,11 @@ class World:
     apart: bool = False
     openings: int | None = None
 
+    @property
+    def in_class(self) -> bool:
+        """Whether the fit can be right, and the sweep can see how sessions differ."""
+        return self.cost in {in_class, knot} and self.openings is None
+
 
 CLEAN = Disturbance()
 WORLDS = (
