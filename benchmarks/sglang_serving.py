@@ -59,19 +59,24 @@ class Mode:
 
     Attributes:
         speculative: whether it drafts.
-        ladder: widths that it may verify; None for the table's, () for no plug-in.
+        capture_sizes: widths to verify; None for the table's, () for no plug-in.
     """
 
     name: str
     speculative: bool = True
-    ladder: tuple[int, ...] | None = ()
+    capture_sizes: tuple[int, ...] | None = ()
 
     def environment(self, table: Path) -> dict[str, str]:
         """What the plug-in is told."""
-        if self.ladder == ():
+        if self.capture_sizes == ():
             return {}
-        ladder = {"EVICT_PROFILE_LADDER": ",".join(map(str, self.ladder or ()))}
-        return {"EVICT_PROFILE_TABLE": str(table), **(ladder if self.ladder else {})}
+        capture_sizes = {
+            "EVICT_PROFILE_CAPTURE_SIZES": ",".join(map(str, self.capture_sizes or ()))
+        }
+        return {
+            "EVICT_PROFILE_TABLE": str(table),
+            **(capture_sizes if self.capture_sizes else {}),
+        }
 
     def result(self, out: Path) -> Path:
         """The file of its result; its log has another suffix."""
@@ -85,9 +90,9 @@ class Mode:
 
 def modes(widths: Sequence[int]) -> list[Mode]:
     """All modes, plain decoding around them."""
-    fixed = [Mode(f"width {width}", ladder=(width,)) for width in widths]
+    fixed = [Mode(f"width {width}", capture_sizes=(width,)) for width in widths]
     ends = [Mode(name, speculative=False) for name in (PLAIN, PLAIN_AGAIN)]
-    return [ends[0], Mode(WHOLE), Mode(OURS, ladder=None), *fixed, ends[1]]
+    return [ends[0], Mode(WHOLE), Mode(OURS, capture_sizes=None), *fixed, ends[1]]
 
 
 @command
@@ -198,7 +203,7 @@ def run_mode(
     run_apart([*words, str(task), str(partial)], environment, log, START_LIMIT_S)
     if not partial.exists():
         raise Failed(f"no result; see {log}")
-    if mode.ladder != () and not was_on(text := mode.log(out)):
+    if mode.capture_sizes != () and not was_on(text := mode.log(out)):
         raise Failed(reason_off(text) or f"the plug-in was not loaded; see {log}")
     partial.rename(result)
 

@@ -68,7 +68,7 @@ class Sample:
 
     Attributes:
         round, order: which pass, and which place in it.
-        session: which opening of the runner, as "shard #number"; "" in older samples.
+        session: which session of the runner, as "shard #number"; "" in older samples.
         seed: chose the experts, the split and the tree of this very forward.
         clock_us: the runner's primary clock: process CPU time of one thread on a
             CPU, device events around a graph replay on a GPU.

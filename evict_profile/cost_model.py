@@ -167,12 +167,12 @@ class _Stacked(NamedTuple):
     us_per_unit: Floats
 
 
-def padded_tokens(asked: Ints, batch: int, ladder: Sequence[int]) -> Floats:
+def padded_tokens(asked: Ints, batch: int, capture_sizes: Sequence[int]) -> Floats:
     """Tokens that run when these are asked for: roots, then whole captured widths."""
     tokens = np.maximum(asked, batch).astype(np.float64)
-    if not ladder:
+    if not capture_sizes:
         return tokens
-    widths = np.array(ladder)
+    widths = np.array(capture_sizes)
     index = np.searchsorted(widths, np.ceil(tokens / batch))
     padded: Floats = widths[np.minimum(index, len(widths) - 1)].astype(np.float64)
     return padded * batch

@@ -122,7 +122,7 @@ class Runner:
         self.close(kind)
 
     def open(self, model: ModelSpec, options: Message) -> Message:
-        """Build the model; answers fingerprint, ladder, bandwidth_gbps."""
+        """Build the model; answers fingerprint, capture_sizes, bandwidth_gbps."""
         answer = self.ask(
             {"do": "open", "model": to_mapping(model), "options": options}
         )

@@ -1,7 +1,7 @@
 """The runner protocol: JSON lines over stdin and stdout, one answer a request.
 
     {"do": "open", "model": {...}, "options": {...}}
-        -> {"ok": true, "fingerprint": {...}, "ladder": [...], "limits": {...},
+        -> {"ok": true, "fingerprint": {...}, "capture_sizes": [...], "limits": {...},
             "bandwidth_gbps": ..., "parts": ["layers", "non_moe"]}
     {"do": "measure", "cell": {...}, "seeds": [1, 2, 3], "layers": null}
         -> {"ok": true, "samples": [{...}, ...]}

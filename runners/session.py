@@ -69,7 +69,7 @@ class MeasureSession(ABC):
         fingerprint: facts that make two measurements comparable.
         layers: MoE layers that are open.
         bandwidth_gbps: of a large copy.
-        ladder: widths of captured graphs.
+        capture_sizes: widths of captured graphs.
         whole: whether it times whole forwards alone.
     """
 
@@ -78,7 +78,7 @@ class MeasureSession(ABC):
     clock: Clock
     bandwidth_gbps: float
     bytes_per_expert: int
-    ladder: Sequence[int] = ()
+    capture_sizes: Sequence[int] = ()
     whole = False
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class MeasureSession(ABC):
         return {
             "fingerprint": self.fingerprint,
             "parts": PARTS,
-            "ladder": list(self.ladder),
+            "capture_sizes": list(self.capture_sizes),
             "bandwidth_gbps": self.bandwidth_gbps,
             "bytes_per_expert": self.bytes_per_expert,
             "whole": self.whole,

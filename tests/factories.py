@@ -84,7 +84,7 @@ def write_run(folder, noise=0.005, repeats=8, rich=False, between=None):
         "clock": "none",
     }
     opened = {
-        "ladder": [1, 2, 4, 8, 16] if rich else [],
+        "capture_sizes": [1, 2, 4, 8, 16] if rich else [],
         "bandwidth_gbps": BANDWIDTH_GBPS,
         "bytes_per_expert": MODEL.bytes_per_expert,
     }
@@ -92,9 +92,9 @@ def write_run(folder, noise=0.005, repeats=8, rich=False, between=None):
         "width": 8,
         "small_union": 4,
         "large_union": 32,
-        "lone_width": 1,
-        "lone_union": 4,
-        "apart": True,
+        "single_token_width": 1,
+        "single_token_union": 4,
+        "differ": True,
         "us_per_expert": EXPERT_US,
     }
     store.create(Header(model, sweep, facts, opened, union_test, "1/1", 0.0))

@@ -76,7 +76,7 @@ def test_latency_is_a_time_at_the_usual_reference():
 
 
 def opened(*speeds):
-    """Cells of 10 and 20 us in openings of such a clock and reference."""
+    """Cells of 10 and 20 us in sessions of such a clock and reference."""
     wide = replace(CELL, width=9)
     return to_frame(
         replace(sample(clock_us * slow, 100.0 * odd), cell=cell, session=f"#{number}")

@@ -90,7 +90,7 @@ def test_a_forward_that_activates_no_expert_has_no_rows():
 @given(st.integers(0, 200), st.integers(1, 4))
 def test_padding_takes_the_smallest_width_that_holds(asked, batch):
     """Cost is read at the padded size, so that filling a captured width is free."""
-    ladder = [1, 2, 4, 8, 16, 32, 64]
-    ran = padded_tokens(np.array([asked]), batch, ladder)[0]
-    fits = [n * batch for n in ladder if n * batch >= max(asked, batch)]
-    assert ran == (fits[0] if fits else ladder[-1] * batch)
+    capture_sizes = [1, 2, 4, 8, 16, 32, 64]
+    ran = padded_tokens(np.array([asked]), batch, capture_sizes)[0]
+    fits = [n * batch for n in capture_sizes if n * batch >= max(asked, batch)]
+    assert ran == (fits[0] if fits else capture_sizes[-1] * batch)

@@ -81,7 +81,7 @@ def test_non_moe_weights_by_hand():
 
 
 def test_layer_work_by_hand():
-    """Bytes: common, woken experts, cache. Operations: products and attention."""
+    """Bytes: common, activated experts, cache. Operations: products and attention."""
     cell = Cell("layers", 3, 5, 16, 2, "balanced")
     work = layer_work(GQA, cell)
     cache = 2 * 16 * (2 * 2 * 5)

@@ -5,7 +5,7 @@
 Prints, for machines that changed by a known amount, how often in 100 the verdict is
 drifted/unclear/same, and how often the change of a cell was larger than the x of "same
 within x". Nothing is fitted: a table's samples, and those of a recheck, are drawn from
-`worlds`, each opening of the runner a run of its own.
+`worlds`, each session of the runner a run of its own.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from evict_profile.stats import Floats
 from evict_profile.sweep.change import PooledChange, change_between, levels_of
 from evict_profile.sweep.recheck import (
     RECHECK_CELLS,
-    RECHECK_OPENINGS,
+    RECHECK_SESSIONS,
     recheckable,
 )
 
@@ -51,12 +51,12 @@ DISTURBANCES = {
     "5 % take twice as long": Disturbance(outliers=0.05, run=0.01),
     "half speed a fifth of the time": Disturbance(half=0.2, run=0.01),
     "the same, with reference": Disturbance(half=0.2, reference=True, run=0.01),
-    "8 % slower as an opening warms up": Disturbance(0.01, run=0.01, drift=0.08),
+    "8 % slower as a session warms up": Disturbance(0.01, run=0.01, drift=0.08),
 }
 WARM_IN_SAMPLES = 60.0
-"""Within so many samples of an opening the machine comes 63 % of the way to its end."""
+"""Within so many samples of a session the machine comes 63 % of the way to its end."""
 
-OPENINGS = (1, SWEEP.openings)
+SESSIONS = (1, SWEEP.sessions)
 """Of the runner, behind the table."""
 
 VERDICTS = ("drifted", "unclear", "same")
@@ -93,7 +93,7 @@ class Job:
     """A table measured once, then rechecked after each change."""
 
     noise: str
-    openings: int
+    sessions: int
     seed: int
 
 
@@ -114,7 +114,7 @@ def samples(
     """Timed samples in so many rounds, each on the next of the machines in turn.
 
     Args:
-        warm_up: samples that an opening runs first, and does not record.
+        warm_up: samples that a session runs first, and does not record.
     """
     rows = []
     for number in range(rounds):
@@ -134,13 +134,13 @@ def samples(
 def changes(job: Job) -> Iterator[tuple[str, PooledChange]]:
     """Draw a table's samples and those of a recheck; compare them after each change."""
     known, chosen = cells()
-    count = job.openings + RECHECK_OPENINGS
+    count = job.sessions + RECHECK_SESSIONS
     seeds = np.random.default_rng(job.seed).integers(0, 2**31, count)
     disturbance = DISTURBANCES[job.noise]
     machines = [Machine(_cached_cost, disturbance, int(seed)) for seed in seeds]
-    then = samples(known, machines[: job.openings], ROUNDS)
-    warm_up = (ROUNDS / job.openings * len(known) - len(chosen)) / 2.0
-    now = samples(chosen, machines[job.openings :], RECHECK_OPENINGS, warm_up)
+    then = samples(known, machines[: job.sessions], ROUNDS)
+    warm_up = (ROUNDS / job.sessions * len(known) - len(chosen)) / 2.0
+    now = samples(chosen, machines[job.sessions :], RECHECK_SESSIONS, warm_up)
     before, same = levels_of(then, chosen), levels_of(now, chosen)
     for name, changed in CHANGES.items():
         # A factor on all samples of a cell moves its level, and nothing else.
@@ -190,10 +190,10 @@ def _cached_cost(*place: Floats) -> Floats:
 
 def show(rows: pd.DataFrame) -> None:
     """Drifted/unclear/same in %, and what is said of "same", one line a noise."""
-    for openings, own in rows.groupby("openings"):
+    for sessions, own in rows.groupby("sessions"):
         print(
-            f"\nopenings behind the table: {openings}, of the recheck: "
-            f"{RECHECK_OPENINGS}; cells: {RECHECK_CELLS}; drifted/unclear/same, %"
+            f"\nopenings behind the table: {sessions}, of the recheck: "
+            f"{RECHECK_SESSIONS}; cells: {RECHECK_CELLS}; drifted/unclear/same, %"
         )
         by_noise = own.groupby("noise", sort=False)
         lines = {noise: _line(those) for noise, those in by_noise}
@@ -225,8 +225,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--jobs", type=count, default=2, help="processes")
     asked = parser.parse_args(arguments)
     jobs = [
-        Job(noise, openings, seed)
-        for openings in OPENINGS
+        Job(noise, sessions, seed)
+        for sessions in SESSIONS
         for noise in DISTURBANCES
         for seed in range(asked.times)
     ]

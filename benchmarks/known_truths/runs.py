@@ -62,7 +62,7 @@ class Run:
         machine: how it is disturbed; by `later` while the second part is measured.
         bad: whether gates must refuse it.
         copied: whether the samples of a round are there twice.
-        openings: of the runner, in each part.
+        sessions: of the runner, in each part.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Run:
     parts: Parts = whole
     later: Disturbance | None = None
     copied: bool = False
-    openings: int = SWEEP.openings
+    sessions: int = SWEEP.sessions
 
 
 def _slower(machine: Disturbance, by: float) -> Disturbance:
@@ -91,7 +91,7 @@ NOISES = {
     "half speed a fifth of the time": Disturbance(half=0.2),
     "the same, with reference": Disturbance(half=0.2, reference=True),
     "cells differ by 2 %": Disturbance(cell=0.02),
-    "openings differ by 2 %": Disturbance(run=0.02),
+    "sessions differ by 2 %": Disturbance(run=0.02),
     "drift of 3 %": Disturbance(drift=0.03),
     "heavy, outliers, drift": Disturbance(0.02, "heavy", outliers=0.03, drift=0.02),
 }
@@ -134,7 +134,7 @@ def _changed(name: str, noise: Disturbance) -> tuple[Run, ...]:
 ALL = (*HEALTHY, *(run for name in NOISY for run in _changed(name, NOISES[name])))
 RUNS = (
     *ALL,
-    *(replace(run, name=f"{run.name}, opened once", openings=1) for run in ALL),
+    *(replace(run, name=f"{run.name}, opened once", sessions=1) for run in ALL),
 )
 
 
@@ -147,7 +147,7 @@ def refusals(run: Run, seed: int) -> list[str]:
         for index, grid in enumerate(parts):
             told = run.later if index and run.later else run.machine
             machine = Machine(in_class, told, 1000 * seed + index)
-            taken = samples_of(machine, grid, f"{index + 1}/{len(parts)}", run.openings)
+            taken = samples_of(machine, grid, f"{index + 1}/{len(parts)}", run.sessions)
             store.add(taken, 1, index)
         if run.copied:
             store.add(taken[taken["round"] == 3], 3, 0)
@@ -162,15 +162,15 @@ def refusals(run: Run, seed: int) -> list[str]:
     return [gate.name for gate in gates if not gate.passed]
 
 
-def samples_of(machine: Machine, grid: Grid, shard: str, openings: int) -> pd.DataFrame:
+def samples_of(machine: Machine, grid: Grid, shard: str, sessions: int) -> pd.DataFrame:
     """The least samples that the demo's sweep takes, in its order."""
     runner = KnownRunner(machine, ROUNDS * len(grid.measured))
-    samples, opening = [], 1
+    samples, of_shard = [], 1
     for number in range(1, ROUNDS + 1):
-        if 1 < number <= openings:
+        if 1 < number <= sessions:
             machine.reopen()
-            opening += 1
-        session = f"{shard} #{opening}"
+            of_shard += 1
+        session = f"{shard} #{of_shard}"
         for order, cell in enumerate(
             round_order(grid.measured, grid.anchor, 0, number)
         ):

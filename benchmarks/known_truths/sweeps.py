@@ -127,7 +127,7 @@ def judge(world: World, seed: int) -> Judged:
     """Sweep a world once and compare what is said with what is so."""
     machine = Machine(world.cost, world.disturbance, own_seed(world.name, seed))
     with tempfile.TemporaryDirectory() as folder:
-        fitted = fit_run(sweep(machine, Path(folder), openings=world.openings))
+        fitted = fit_run(sweep(machine, Path(folder), sessions=world.sessions))
     table = make_table(fitted)
     inside, error, width, tokens = _stairs(table, machine)
     between, missed = _between(fitted, table, machine, seed)
@@ -164,10 +164,10 @@ def sweep(
     folder: Path,
     grid: Grid | None = None,
     shard: str = "1/1",
-    openings: int | None = None,
+    sessions: int | None = None,
 ) -> Store:
     """A finished run of the demo's sweep, or of the cells given."""
-    spec = replace(SWEEP, openings=openings or SWEEP.openings)
+    spec = replace(SWEEP, sessions=sessions or SWEEP.sessions)
     grid = grid or demo_grid()
     expected = spec.stop.min_samples * len(grid.measured)
     runner = KnownRunner(machine, expected)
@@ -192,7 +192,7 @@ def sweep(
 
 def _header(runner: KnownRunner, spec: SweepSpec, shard: str) -> Header:
     opened = {
-        "ladder": [],
+        "capture_sizes": [],
         "bandwidth_gbps": BANDWIDTH_GBPS,
         "bytes_per_expert": MODEL.bytes_per_expert,
     }

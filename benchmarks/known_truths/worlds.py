@@ -230,7 +230,7 @@ class World:
     """A cost and a disturbance, under a name; `apart` is never used to choose by.
 
     Attributes:
-        openings: of the runner, each of which begins another run; None for as many as
+        sessions: of the runner, each of which begins another run; None for as many as
             the sweep has.
     """
 
@@ -238,12 +238,12 @@ class World:
     cost: Cost
     disturbance: Disturbance
     apart: bool = False
-    openings: int | None = None
+    sessions: int | None = None
 
     @property
     def in_class(self) -> bool:
         """Whether the fit can be right, and the sweep can see how sessions differ."""
-        return self.cost in {in_class, knot} and self.openings is None
+        return self.cost in {in_class, knot} and self.sessions is None
 
 
 CLEAN = Disturbance()
@@ -260,7 +260,7 @@ WORLDS = (
     World("the same, with reference", in_class, Disturbance(half=0.2, reference=True)),
     World("cells differ by 2 %", in_class, Disturbance(cell=0.02)),
     World("runs differ by 2 %", in_class, Disturbance(run=0.02)),
-    World("the same, opened once", in_class, Disturbance(run=0.02), openings=1),
+    World("the same, opened once", in_class, Disturbance(run=0.02), sessions=1),
     World("square root", square_root, CLEAN),
     World("saturating", saturating, CLEAN),
     World("tiles of 16", tiles, CLEAN),

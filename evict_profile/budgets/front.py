@@ -163,7 +163,7 @@ def _step_us(
     drafting = table.drafting or Drafting.at_speed(
         metadata.clocks, own, about.engine, speed
     )
-    tokens = padded_tokens(steps["verified"].to_numpy(), 1, table.axes.ladder)
+    tokens = padded_tokens(steps["verified"].to_numpy(), 1, table.axes.capture_sizes)
     context = np.clip(steps["context"].to_numpy(), *table.fit.domain["context"])
     verify_us = table.cost.price(tokens, steps["union"].to_numpy(), context, 1)
     routing_us = speed * steps.groupby(SETTING)["routing_us"].transform("median")

@@ -111,7 +111,7 @@ class Deployment:
 
 def _step_us(table: CostTable, run: ServedRun, amounts: Amounts) -> float:
     asked = np.array(run.batch * run.width)
-    tokens = padded_tokens(asked, run.batch, table.axes.ladder)
+    tokens = padded_tokens(asked, run.batch, table.axes.capture_sizes)
     union, top_k = table.activation.at(tokens, run.batch), table.model.moe.top_k
     share = amounts.union_share if table.activation.is_guess else 1.0
     union = np.where(union > top_k, top_k + share * (union - top_k), union)

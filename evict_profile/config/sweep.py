@@ -139,8 +139,8 @@ class SweepSpec(Struct, frozen=True):
     """A sweep: grid, stop rule, and how the engine is to be opened.
 
     Attributes:
-        openings: how many of the first rounds have an opening of the runner of their
-            own. Openings differ as a whole; prices are the surer the more there are.
+        sessions: how many of the first rounds have a session of the runner of their
+            own. Sessions differ as a whole; prices are the surer the more there are.
         layers: MoE layers to measure; "auto" takes all that fit on a GPU, two on a CPU.
         dtype: "auto" measures in the model's, where the device multiplies it itself.
         graphs: on a GPU, replay captured graphs, one a width, as servers do.
@@ -158,7 +158,7 @@ class SweepSpec(Struct, frozen=True):
     runner: str = "torch_moe"
     stop: StopSpec = field(default_factory=StopSpec)
     samples_per_round: Count = 1
-    openings: Count = 1
+    sessions: Count = 1
     layers: Literal["auto"] | Count = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"

@@ -59,7 +59,7 @@ def make_table(
         axes=Axes(
             **{axis: tuple(values) for axis, values in seen.items()},
             max_tokens=max_tokens,
-            ladder=fitted.ladder,
+            capture_sizes=fitted.capture_sizes,
         ),
         fit=_fit(fitted, domain),
         staircases=tuple(_staircase(fitted, activation, *point) for point in points),
@@ -246,7 +246,7 @@ def _staircase(
     fitted: Fitted, activation: ActivationCurve, batch: int, context: int
 ) -> Staircase:
     asked = np.arange(_widest(fitted, batch) * batch + 1)
-    tokens = padded_tokens(asked, batch, fitted.ladder)
+    tokens = padded_tokens(asked, batch, fitted.capture_sizes)
     union = activation.at(tokens, batch)
 
     priced = fitted.priced(tokens, union, context, batch)

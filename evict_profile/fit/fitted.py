@@ -50,7 +50,7 @@ class Fitted:
     """Samples of one run and all that is derived from them.
 
     Attributes:
-        ladder: the captured graph widths.
+        capture_sizes: the captured graph widths.
         provenance: as a table holds it; the samples' hash is empty for a run whose
             table is not exported yet.
         frame: the samples, a row each.
@@ -58,7 +58,7 @@ class Fitted:
     """
 
     model: ModelSpec
-    ladder: tuple[int, ...]
+    capture_sizes: tuple[int, ...]
     provenance: Provenance | Composition
     frame: pd.DataFrame
     cost: ForwardCost
@@ -81,7 +81,7 @@ class Fitted:
 
     @cached_property
     def _split(self) -> tuple[Points, Points]:
-        return split_points(self.latencies, self._grid, self.ladder)
+        return split_points(self.latencies, self._grid, self.capture_sizes)
 
     @cached_property
     def points(self) -> Points:
@@ -177,7 +177,7 @@ class Fitted:
         made = self.provenance
         if isinstance(made, Composition):
             return 0.0
-        sessions = made.openings.half_width if made.openings else 0.0
+        sessions = made.sessions.half_width if made.sessions else 0.0
         scaling = scaling_half_width(made.scaling_test, self.cost.layer_scale)
         return float(np.hypot(sessions, scaling))
 
@@ -198,20 +198,24 @@ def fit_run(store: Store) -> Fitted:
     """Fit the samples of a run."""
     header, frame = store.header(), store.frame()
     _check_cells(store.folder, header, history(frame))
-    ladder = tuple(header.opened["ladder"])
+    capture_sizes = tuple(header.opened["capture_sizes"])
     grid = make_grid(header.sweep, header.model)
-    points, _ = split_points(history(without_slow_blocks(frame), frame), grid, ladder)
+    points, _ = split_points(
+        history(without_slow_blocks(frame), frame), grid, capture_sizes
+    )
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
     provenance = provenance_of(header, frame, len(points))
-    return Fitted(header.model, ladder, provenance, frame, cost, store.clocks())
+    return Fitted(header.model, capture_sizes, provenance, frame, cost, store.clocks())
 
 
 def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
     """Rebuild what a table was made from; the cost is the table's own, not a refit."""
     table = CostTable.load(table_path)
     frame = with_current_columns(pd.read_parquet(samples_of(table_path, table)))
-    ladder = table.axes.ladder
-    return Fitted(table.model, ladder, table.provenance, frame, table.cost), table
+    capture_sizes = table.axes.capture_sizes
+    return Fitted(
+        table.model, capture_sizes, table.provenance, frame, table.cost
+    ), table
 
 
 def samples_of(table_path: Path, table: CostTable) -> Path:

@@ -59,13 +59,13 @@ def is_good(error: ErrorSummary) -> bool:
 def union_gate(fitted: Fitted) -> Gate:
     """Time followed the union before the sweep began, or it was proved not to."""
     test = measured(fitted.provenance).union_test
-    apart = bool(test["apart"])
+    differ = bool(test["differ"])
     alike = "cost the same" + ", or nearly: a price in n" * _is_price_in_n(fitted)
     return _gate(
         "union test",
-        apart or _is_price_in_n(fitted),
+        differ or _is_price_in_n(fitted),
         f"U={test['small_union']} and U={test['large_union']} at n={test['width']} "
-        f"{'differ' if apart else alike}",
+        f"{'differ' if differ else alike}",
         "time does not follow the union: check the experts kernel",
     )
 
@@ -124,9 +124,9 @@ def error_gate(name: str, error: ErrorSummary) -> Gate:
 
 
 def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
-    """Cells cost the same all along, and openings of the runner nearly so.
+    """Cells cost the same all along, and sessions of the runner nearly so.
 
-    What could be noise fails nothing; what no cell compares does. Openings that each
+    What could be noise fails nothing; what no cell compares does. Sessions that each
     measured all cells may differ, as far as that leaves prices known.
 
     Args:
@@ -141,7 +141,7 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     if unknown := bool(drift.sessions and drift.sessions.error > KNOWN):
         says.append("which is not known well enough to compare their cells")
     if apart := drift.half_width > MAX_DRIFT:
-        says.append(f"openings leave {drift.half_width:.1%} to every price")
+        says.append(f"sessions leave {drift.half_width:.1%} to every price")
     if left_out:
         says.append(f"{left_out:.0%} of the samples, of another speed, are left out")
     return _gate(
@@ -200,7 +200,7 @@ def coverage_gate(frame: pd.DataFrame, points: Points, whole: bool) -> Gate:
 def _is_price_in_n(fitted: Fitted) -> bool:
     """The runner proved that it forces routes, and time did not follow them."""
     test = measured(fitted.provenance).union_test
-    return bool(test.get("proved_routing", False)) and not test["apart"]
+    return bool(test.get("proved_routing", False)) and not test["differ"]
 
 
 def _slope_us(fitted: Fitted, cost: ForwardCost) -> float:
@@ -208,7 +208,10 @@ def _slope_us(fitted: Fitted, cost: ForwardCost) -> float:
     context = min(c.context for c in fitted.points.cells)
     lone, large = (
         Cell("layers", int(str(test[n])), int(str(test[union])), context, 1, FIT_SPLIT)
-        for n, union in (("lone_width", "lone_union"), ("width", "large_union"))
+        for n, union in (
+            ("single_token_width", "single_token_union"),
+            ("width", "large_union"),
+        )
     )
     return fitted.us_per_expert(cost, lone, large)
 

@@ -105,7 +105,7 @@ def points_of(latencies: Mapping[Cell, Sequence[float]]) -> Points:
 
 
 def split_points(
-    latencies: Mapping[Cell, Sequence[float]], grid: Grid, ladder: Sequence[int]
+    latencies: Mapping[Cell, Sequence[float]], grid: Grid, capture_sizes: Sequence[int]
 ) -> tuple[Points, Points]:
     """What a fit is made of, and the validation cells, which it is not.
 
@@ -116,7 +116,7 @@ def split_points(
     levels = set(grid.cells)
 
     def as_run(cell: Cell) -> Cell:
-        captured = (width for width in ladder if width >= cell.width)
+        captured = (width for width in capture_sizes if width >= cell.width)
         own = cell in levels
         return cell if own else replace(cell, width=next(captured, cell.width))
 

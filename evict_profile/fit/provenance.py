@@ -16,7 +16,7 @@ from evict_profile.cells import (
 from evict_profile.fit.latency import drift_of
 from evict_profile.stats import Floats
 from evict_profile.sweep.store import Header, history
-from evict_profile.table import DATASHEET, Openings, Provenance
+from evict_profile.table import DATASHEET, Provenance, Sessions
 
 
 def provenance_of(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
@@ -46,7 +46,7 @@ def provenance_of(header: Header, frame: pd.DataFrame, cells: int) -> Provenance
         drift=drift.trend.size,
         evict_profile=__version__,
         dtype_reason=header.opened.get("dtype_reason", ""),
-        openings=Openings(sessions, 0.0 if clock == DATASHEET else drift.half_width),
+        sessions=Sessions(sessions, 0.0 if clock == DATASHEET else drift.half_width),
         new_graph_us=new_graph and round(new_graph * (reference_us or 0.0), 1),
         mean_reference_us=reference_us and float(timed["reference_us"].mean()),
     )

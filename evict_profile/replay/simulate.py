@@ -200,7 +200,7 @@ class StepPrices:
 
         Batch and context outside the table are priced at its edge.
         """
-        run = padded_tokens(tokens, self.batch, self.table.axes.ladder)
+        run = padded_tokens(tokens, self.batch, self.table.axes.capture_sizes)
         shortest, longest = self.table.fit.domain["context"]
         least, most = self.table.fit.domain["batch"]
         return self.table.cost.price(

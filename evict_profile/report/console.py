@@ -65,9 +65,9 @@ def show_recheck(console: Console, recheck: Recheck) -> None:
             "change": lambda time: f"{time[2] / time[1] - 1.0:+.1%}",
         },
     )
-    openings = recheck.openings
+    sessions = recheck.sessions
     template = "recheck.txt.j2"
-    show(console, template, cells=rows, change=recheck.change, openings=openings)
+    show(console, template, cells=rows, change=recheck.change, sessions=sessions)
 
 
 def show_served(console: Console, study: ServedStudy) -> None:

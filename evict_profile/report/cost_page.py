@@ -106,6 +106,6 @@ def _identity(table: CostTable) -> Mapping[str, object]:
         "plan sha256": made.plan_sha256,
         "samples sha256": made.samples_sha256,
         "copy bandwidth": f"{made.bandwidth_gbps:.1f} GB/s, measured",
-        "captured graphs": ", ".join(map(str, table.axes.ladder)) or "none",
+        "captured graphs": ", ".join(map(str, table.axes.capture_sizes)) or "none",
         **{n.replace("_", " "): str(v) or "none" for n, v in made.fingerprint.items()},
     }

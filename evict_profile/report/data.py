@@ -141,7 +141,7 @@ class View:
     def ratios(self) -> tuple[StepRatio, ...]:
         """Step cost at each width, and over that of the smallest."""
         asked = np.array(self.widths) * self.batch
-        tokens = padded_tokens(asked, self.batch, list(self.table.axes.ladder))
+        tokens = padded_tokens(asked, self.batch, list(self.table.axes.capture_sizes))
         unions = self.activation(tokens)
         here = (self.context, self.batch)
         steps = np.stack([c.price(tokens, unions, *here) for c in self._costs])

@@ -187,13 +187,13 @@ def staircases(view: View) -> Markup:
 def _staircases_at(axes: Axes, view: View, batch: int) -> None:
     here = [s for s in view.table.staircases if s.batch == batch]
     colours = shades(s.context for s in here)
-    ladder = view.table.axes.ladder
-    ends = [_stairs(axes, s, bool(ladder), colours[s.context]) for s in here]
+    capture_sizes = view.table.axes.capture_sizes
+    ends = [_stairs(axes, s, bool(capture_sizes), colours[s.context]) for s in here]
     cells = view.fitted.layer_points.cells
     totals = {c.tokens for c in cells if c.batch == batch}
     log_axis(axes, totals, "tokens verified in all, t")
     round_axis(axes, unit=view.step_unit)
-    for width in ladder:
+    for width in capture_sizes:
         if width * batch <= max(totals):
             axes.axvline(width * batch, color=RULE, linewidth=1.2, zorder=0)
     label_ends(axes, ends)

@@ -174,7 +174,7 @@ def _origin_facts(table: CostTable) -> dict[str, str]:
         }
     one_day = made.clock != DATASHEET and made.started[:10] == made.finished[:10]
     told = {
-        "openings": made.openings,
+        "sessions": made.sessions,
         "days": ONE_DAY if one_day else "",
     }
     scaling = f"; {made.scaling}" * (fit.layer_scale > 1.0)

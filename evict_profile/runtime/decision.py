@@ -97,7 +97,11 @@ def pools_of(allocation: Allocation, batch: int) -> int:
 
 
 def reachable_costs(
-    cost_us: Floats, batch: int, nodes: int, pools: int, ladder: Sequence[int] | None
+    cost_us: Floats,
+    batch: int,
+    nodes: int,
+    pools: int,
+    capture_sizes: Sequence[int] | None,
 ) -> Floats:
     """Step cost when each pool keeps k nodes, k = 0..most, float64 [most + 1].
 
@@ -106,26 +110,29 @@ def reachable_costs(
         batch: requests, B.
         nodes: draft nodes of a request, N, its root excluded.
         pools: see `pools_of`.
-        ladder: totals that the engine can run (widths, when uniform), increasing;
+        capture_sizes: totals that the engine can run, or widths when uniform, rising;
             cost is read at the next of them, and there is nothing beyond the last.
     """
     used = cost_us[batch:]
     if len(used) and not (used.min() > 0.0 and np.isfinite(used.max())):
         raise PlanError("cost_us holds a cost that is not finite or not above zero")
-    padded = cost_us if ladder is None else _padded(cost_us, pools, ladder)
+    padded = (
+        cost_us if capture_sizes is None else _padded(cost_us, pools, capture_sizes)
+    )
     # A copy, because kernels read it by its first address, and owners keep theirs.
     costs = np.array(padded[batch::pools][: batch * nodes // pools + 1], np.float64)
     if not len(costs):
         raise PlanError(
             f"a batch of {batch} verifies {batch} tokens at the least, and the costs"
-            f"{' on this ladder' if ladder else ''} reach {max(len(padded) - 1, 0)}; "
-            "give costs, and a ladder, that reach further"
+            f"{' on these capture sizes' if capture_sizes else ''} reach "
+            f"{max(len(padded) - 1, 0)}; "
+            "give costs, and capture sizes, that reach further"
         )
     return costs
 
 
-def _padded(cost_us: Floats, pools: int, ladder: Sequence[int]) -> Floats:
-    captured = np.array(ladder, dtype=np.int64) * pools
+def _padded(cost_us: Floats, pools: int, capture_sizes: Sequence[int]) -> Floats:
+    captured = np.array(capture_sizes, dtype=np.int64) * pools
     captured = captured[captured < len(cost_us)]
     if not len(captured):
         return cost_us[:0]
@@ -166,7 +173,7 @@ def select_widths(
     path_prob: Tensor,
     cost_us: Floats | Tensor,
     objective: Objective = "ratio",
-    ladder: Sequence[int] | None = None,
+    capture_sizes: Sequence[int] | None = None,
     allocation: Allocation = "batch",
     rate: float | None = None,
 ) -> Tensor:
@@ -181,13 +188,13 @@ def select_widths(
             t tokens in all, as `CostTable.step_cost_us` gives it.
         objective: "ratio" maximises committed tokens over cost in this step (EVICT);
             "rate" maximises committed tokens - rate * cost.
-        ladder: totals that the engine can run, or widths when uniform.
+        capture_sizes: totals that the engine can run, or widths when uniform.
         allocation: "batch" lets all requests' nodes compete; "uniform" gives every
             request the same width.
         rate: long-run tokens a microsecond, which "rate" needs.
 
     Raises:
-        PlanError: probabilities, costs, ladder or rate that cannot be used.
+        PlanError: probabilities, costs, capture_sizes or rate that cannot be used.
     """
     one_of("objective", objective, OBJECTIVES)
     one_of("allocation", allocation, ALLOCATIONS)
@@ -199,7 +206,7 @@ def select_widths(
     terms = Terms(rate=number("rate", rate)) if objective == "rate" else Terms()
     scores = host_floats(path_prob)
     pools = pools_of(allocation, len(scores))
-    (batch, nodes), captured = scores.shape, sizes("ladder", ladder)
+    (batch, nodes), captured = scores.shape, sizes("capture_sizes", capture_sizes)
     costs = reachable_costs(_host_costs(cost_us), batch, nodes, pools, captured)
     return torch.from_numpy(decide(scores, costs, pools, terms)[1])
 

@@ -46,20 +46,21 @@ class Prices:
         self,
         table: CostTable,
         allocation: Allocation,
-        ladder: Sequence[int] | None,
+        capture_sizes: Sequence[int] | None,
         outside: Outside,
     ) -> None:
-        captured = table.axes.ladder
-        if ladder and captured and not (
-            allocation == "uniform" and set(ladder) <= set(captured)
+        captured = table.axes.capture_sizes
+        if capture_sizes and captured and not (
+            allocation == "uniform" and set(capture_sizes) <= set(captured)
         ):  # fmt: skip
             raise PlanError(
                 f"{table.path} was measured at captured widths {list(captured)}, and "
-                f"costs are read at those; leave out the ladder {list(ladder)}, or "
-                "with allocation 'uniform' give some of those widths"
+                "costs are read at those; leave out the capture sizes "
+                f"{list(capture_sizes)}, or give some of those widths with allocation "
+                "'uniform'"
             )
         self._table, self._allocation = table, allocation
-        self._ladder, self._outside = ladder, outside
+        self._capture_sizes, self._outside = capture_sizes, outside
         self._least, self._most = table.fit.domain["context"]
         self._measured = {(each.batch, each.context) for each in table.staircases}
         self._kept = lru_cache(KEPT)(self._price)
@@ -87,11 +88,13 @@ class Prices:
             nodes = len(us)
         else:
             caveats += self._tree_caveats(batch, nodes, pools)
-        return Costs(reachable_costs(us, batch, nodes, pools, self._ladder), caveats)
+        return Costs(
+            reachable_costs(us, batch, nodes, pools, self._capture_sizes), caveats
+        )
 
     def _tree_caveats(self, batch: int, nodes: int, pools: int) -> tuple[str, ...]:
         whole, most = batch * (nodes + 1), self._table.max_tokens(batch)
-        captured = [size * pools for size in self._ladder or ()]
+        captured = [size * pools for size in self._capture_sizes or ()]
         wanted = min((size for size in captured if size >= whole), default=whole)
         if wanted <= most:
             return ()

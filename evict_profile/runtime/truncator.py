@@ -52,7 +52,7 @@ class Truncator:
         depth: levels drafted; for "fixed" alone.
         allocation: "batch": nodes of all requests compete; "uniform": all
             requests verify equally many, as "fixed" does.
-        ladder: totals (widths, when uniform) that the engine has captured, where
+        capture_sizes: totals (widths, when uniform) that the engine has captured, where
             the table was measured without captured graphs.
         calibration: from path probability to acceptance; "table" is the table's
             own, if it has one, and None takes the drafter at its word.
@@ -76,7 +76,7 @@ class Truncator:
         width: int | None = None,
         depth: int | None = None,
         allocation: Allocation = "batch",
-        ladder: Sequence[int] | None = None,
+        capture_sizes: Sequence[int] | None = None,
         calibration: Calibration | Literal["table"] | None = "table",
         draft_us: float = 0.0,
         outside: Outside = "refuse",
@@ -101,7 +101,7 @@ class Truncator:
             )
         else:
             self._allocation = allocation
-            captured = sizes("ladder", ladder)
+            captured = sizes("capture_sizes", capture_sizes)
             self._prices = Prices(table, allocation, captured, outside)
         self._history = History(objective == "rate", number("draft_us", draft_us))
         self._calibration = _calibration(calibration, table)

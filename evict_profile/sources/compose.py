@@ -26,7 +26,7 @@ from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, 
 from evict_profile.sources.composer import Composer, DecodeTime, cells_of, dips
 from evict_profile.sources.gates import expert_gates, part_gates
 from evict_profile.sources.pairs import L2_MB
-from evict_profile.sources.parts import UNPRICED
+from evict_profile.sources.parts import NOT_INCLUDED
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import history
 from evict_profile.table import (
@@ -78,7 +78,7 @@ def fit_cells(
 ) -> ComposedFit:
     """The fit of all cells of a grid; `time` says whence the fixed term is."""
     model, frame = composer.model, cells_of(composer, sweep)
-    points, _ = split_points(history(frame), make_grid(sweep, model), ladder=())
+    points, _ = split_points(history(frame), make_grid(sweep, model), capture_sizes=())
     made = _composition(composer, time, sweep, len(frame), len(points))
     return ComposedFit(model, (), made, frame, fit_cost(points, model, 1))
 
@@ -157,8 +157,8 @@ def _composition(
         },
         router=f"{pair.router}: {pair.router.reason}",
         l2_mb=float(L2_MB[pair.gpu]),
-        stand_ins=dict(parts.stand_ins),
-        unpriced=UNPRICED,
+        substituted_versions=dict(parts.substituted_versions),
+        not_included=NOT_INCLUDED,
         fixed_us=composer.fixed_us,
         fixed_from=f"set by --decode-us {time}" if time else NOT_SET,
         error=ERROR,

@@ -31,7 +31,7 @@ MLP_DTYPES = {**ATTENTION_DTYPES, "nvfp4": "nvfp4"}
 ALL_REDUCES, NORMS = 2, 2
 """A layer: after attention and after its MLP; before each of them."""
 
-UNPRICED = (
+NOT_INCLUDED = (
     "launch gaps and the host",
     "rotary embedding, query and key norms, writing the cache",
     "the router's top-k, sampling, drafting, building the tree",
@@ -52,13 +52,13 @@ class Parts:
     """Latencies of one model's forward on one pair's GPU, engine and shardings.
 
     Attributes:
-        stand_ins: operations whose rows are of another version of the engine.
+        substituted_versions: of the engine, by operation, where rows are of another.
     """
 
     source: Source
     pair: Pair
     model: ModelSpec
-    stand_ins: dict[str, str] = field(default_factory=dict)
+    substituted_versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def ranks(self) -> int:
@@ -219,7 +219,7 @@ class Parts:
         where = (self.pair.gpu, operation, self.pair.engine)
         version = self.source.version_for(*where, self.pair.version)
         if version != self.pair.version:
-            self.stand_ins[operation] = version
+            self.substituted_versions[operation] = version
         rows = self.source.rows(*where, version)
         for name, value in wanted.items():
             own = rows[rows[name] == value]

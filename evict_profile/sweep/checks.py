@@ -62,7 +62,7 @@ class UnionTest:
     `apart` says that the small and the large union at `width` differ; the slope is
     from the lone cell to the large union, one row an expert in both. `bandwidth_share`
     is implied over measured bandwidth, infinite where the union costs nothing, with the
-    bounds that the 95 % intervals of the two medians give it; `most_apart` is what the
+    bounds that the 95 % intervals of the two medians give it; `ratio_upper` is what the
     95 % interval of the turns' ratios lets the large union take over the small one at
     the most.
     """
@@ -70,12 +70,12 @@ class UnionTest:
     width: int
     small_union: int
     large_union: int
-    lone_width: int
-    lone_union: int
+    single_token_width: int
+    single_token_union: int
     small_us: float
     large_us: float
-    lone_us: float
-    apart: bool
+    single_token_us: float
+    differ: bool
     us_per_expert: float
     implied_gbps: float
     measured_gbps: float
@@ -84,7 +84,7 @@ class UnionTest:
     bandwidth_share_high: float
     us_per_row: float = 0.0
     proved_routing: bool = False
-    most_apart: float = math.inf
+    ratio_upper: float = math.inf
 
     @property
     def possible(self) -> bool:
@@ -97,13 +97,13 @@ class UnionTest:
     @property
     def price_in_n(self) -> bool:
         """The union hardly matters, for sure, and not because it was not forced."""
-        alike = self.most_apart <= TELLING
-        return self.proved_routing and not self.apart and alike
+        alike = self.ratio_upper <= TELLING
+        return self.proved_routing and not self.differ and alike
 
     @property
     def passed(self) -> bool:
         """Both conditions hold, the second as far as noise can tell."""
-        return (self.apart and self.possible) or self.price_in_n
+        return (self.differ and self.possible) or self.price_in_n
 
     def sentence(self) -> str:
         """The result in plain words, with the fix where it failed."""
@@ -112,7 +112,7 @@ class UnionTest:
             f"U={self.large_union} {self.large_us / 1e3:.2f} ms"
         )
         noisy = self.large_us > TELLING * self.small_us or self.proved_routing
-        if not self.apart and noisy and not self.price_in_n:
+        if not self.differ and noisy and not self.price_in_n:
             return (
                 f"{case}: the slower one changes from turn to turn, so the machine is "
                 "too busy to tell: quiet it and start again"
@@ -120,10 +120,10 @@ class UnionTest:
         if self.price_in_n:
             return (
                 f"{case}: other experts ran, and by the 95 % intervals that costs "
-                f"{self.most_apart - 1.0:.0%} more at most: a forward's price is about "
+                f"{self.ratio_upper - 1.0:.0%} more at most: a forward's cost is about "
                 "one in n alone, and so is the table"
             )
-        if not self.apart:
+        if not self.differ:
             return (
                 f"{case}: time does not follow the union; the experts kernel reads "
                 "weights regardless of routing, so no cost table can be made of it"
@@ -134,8 +134,8 @@ class UnionTest:
             f"copy ({self.measured_gbps:.1f} GB/s)"
         )
         slope = (
-            f"{case}; n={self.lone_width}: U={self.lone_union} "
-            f"{self.lone_us / 1e3:.2f} ms: a further expert costs "
+            f"{case}; n={self.single_token_width}: U={self.single_token_union} "
+            f"{self.single_token_us / 1e3:.2f} ms: a further expert costs "
             f"{price if self.us_per_expert > 0.0 else 'nothing'}, and a further row "
             f"{self.us_per_row:.1f} us"
         )
@@ -184,12 +184,12 @@ def run_union_test(
         width=large.width,
         small_union=small.union,
         large_union=large.union,
-        lone_width=lone.width,
-        lone_union=lone.union,
+        single_token_width=lone.width,
+        single_token_union=lone.union,
         small_us=found[small].median,
         large_us=high.median,
-        lone_us=low.median,
-        apart=int((ratios > 1.0).sum()) >= UNLIKE,
+        single_token_us=low.median,
+        differ=int((ratios > 1.0).sum()) >= UNLIKE,
         us_per_expert=(high.median - low.median) / experts,
         implied_gbps=middle,
         measured_gbps=copy_gbps,
@@ -198,7 +198,7 @@ def run_union_test(
         bandwidth_share_high=implied_gbps(high.low - low.high) / copy_gbps,
         us_per_row=(found[small].median - low.median) / rows if by_rows else 0.0,
         proved_routing=bool(opened.get("proves_routing", False)),
-        most_apart=median_interval(ratios).high,
+        ratio_upper=median_interval(ratios).high,
     )
 
 

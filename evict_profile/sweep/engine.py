@@ -57,7 +57,7 @@ class Sweep:
     deadline: Deadline
     shard: str = "1/1"
     crashes: int = 0
-    openings: int = 0
+    sessions: int = 0
 
     def run(self) -> bool:
         """Measure until the plan has no open cell; False when stopped before.
@@ -66,15 +66,15 @@ class Sweep:
         finished part of a round that a deadline or Ctrl-C cuts short.
         """
         self._record_infeasible()
-        self.openings = len({*self.store.frame()["session"], ""})
+        self.sessions = len({*self.store.frame()["session"], ""})
         spec, complete = self.session.spec, 0
         while not self.deadline.reached():
             frame = self.store.frame()
             due = next_round(frame, self.plan, spec.seed, complete)
             if not due.cells:
                 return True
-            if 0 < complete < due.number <= spec.openings:
-                self._reopen("opening the runner anew, so that openings average out")
+            if 0 < complete < due.number <= spec.sessions:
+                self._reopen("opening the runner anew, so that sessions average out")
             samples = list(self._measure_round(due, len(frame)))
             if samples:
                 self.store.append(samples)
@@ -84,7 +84,7 @@ class Sweep:
     def _reopen(self, why: str) -> None:
         self.display.say(why)
         self.session.restart()
-        self.openings += 1
+        self.sessions += 1
 
     def _record_infeasible(self) -> None:
         infeasible = self.plan.grid.infeasible
@@ -118,7 +118,7 @@ class Sweep:
         spec = self.session.spec
         repeats = range(spec.samples_per_round)
         seeds = [sample_seed(spec.seed, number, cell, repeat) for repeat in repeats]
-        session = f"{self.shard} #{self.openings}"
+        session = f"{self.shard} #{self.sessions}"
         blank = Sample(cell, number, order, seeds[0], session=session)
         self.watch.events()
         try:

@@ -4,7 +4,7 @@ Equal fingerprints say that machines have the same parts, not that they run alik
 may be hotter, or share its memory with a neighbour. Every shard measures the anchor, in
 every round and at the same union, so machines can be compared there as one is with
 itself. How much one differs from itself is known too: by the noise of the anchor, and
-by what sets openings of a runner apart (`sweep.change`). What is beyond both is a
+by what sets sessions of a runner apart (`sweep.change`). What is beyond both is a
 difference of machines, and would pass for what its cells cost.
 """
 
@@ -139,5 +139,5 @@ def _levels(
 def _level(rows: pd.DataFrame) -> _Level:
     log_us = np.log(rows["latency_us"].to_numpy())
     _, error = median_of_draws(log_us, len(log_us))
-    openings = rows["session"].nunique()
-    return _Level(float(np.median(log_us)), error**2 + SESSIONS_SD**2 / openings)
+    sessions = rows["session"].nunique()
+    return _Level(float(np.median(log_us)), error**2 + SESSIONS_SD**2 / sessions)

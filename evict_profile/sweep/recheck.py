@@ -1,9 +1,9 @@
 """Does a table still describe this machine? Measure some of its cells again.
 
-The runner is opened several times, since openings differ as a whole, and each opening
+The runner is opened several times, since sessions differ as a whole, and each session
 measures every chosen cell once, on the same clock as the table. A machine that warms up
-is slower late in an opening, so other cells run first: as many as ran in the table's
-openings before a sample, on average. `change` judges the samples.
+is slower late in a session, so other cells run first: as many as ran in the table's
+sessions before a sample, on average. `change` judges the samples.
 """
 
 import time
@@ -46,11 +46,11 @@ from evict_profile.sweep.store import failed_cells
 from evict_profile.table import CostTable, measured
 
 RECHECK_CELLS = 30
-RECHECK_OPENINGS = 6
+RECHECK_SESSIONS = 6
 """With as many behind the table, 3 % are found in 95 of 100 rechecks at 3 % noise."""
 
 WARM_UP_S = 60.0
-"""The longest warm-up of an opening."""
+"""The longest warm-up of a session."""
 
 RUNNER_SOURCE = "runner_sha256"
 """May differ: whether an edited runner still measures the same is a fair question."""
@@ -63,13 +63,13 @@ class Recheck:
     Attributes:
         cells: those that were measured.
         before_us, now_us: their medians on the table's clock, float64 [cells].
-        openings: of the runner, behind the table and now.
+        sessions: of the runner, behind the table and now.
     """
 
     cells: tuple[Cell, ...]
     before_us: Floats
     now_us: Floats
-    openings: tuple[int, int]
+    sessions: tuple[int, int]
     change: PooledChange
 
 
@@ -141,7 +141,7 @@ def union_shares(table: CostTable, cells: Sequence[Cell]) -> Floats:
 def warm_up(
     frame: pd.DataFrame, then: pd.DataFrame, chosen: Sequence[Cell]
 ) -> list[Cell]:
-    """What runs first in an opening, for its samples to lie as late as the table's.
+    """What runs first in a session, for its samples to lie as late as the table's.
 
     Args:
         frame: all samples behind the table, in the order measured.
@@ -160,20 +160,20 @@ def _measure(
     table: CostTable,
     shown: ProgressBar,
 ) -> pd.DataFrame:
-    """One sample of every cell in each opening, behind its warm-up."""
+    """One sample of every cell in each session, behind its warm-up."""
     samples: list[Sample] = []
-    for opening in range(RECHECK_OPENINGS):
-        text = f"opening {opening + 1} of {RECHECK_OPENINGS}"
+    for number in range(RECHECK_SESSIONS):
+        text = f"session {number + 1} of {RECHECK_SESSIONS}"
         with opened() as session:
             check_same_machine(table, session)
             _run_unrecorded(session, first)
             seed = session.spec.seed
-            for order, cell in enumerate(round_order(cells, cells[0], seed, opening)):
-                own = sample_seed(seed, opening, cell, repeat=0)
-                blank = Sample(cell, opening, order, own, session=str(opening))
+            for order, cell in enumerate(round_order(cells, cells[0], seed, number)):
+                own = sample_seed(seed, number, cell, repeat=0)
+                blank = Sample(cell, number, order, own, session=str(number))
                 answer = session.runner.measure(cell, [own])[0]
                 samples.append(judged(replace(blank, **answer)))
-                left = RECHECK_OPENINGS * len(cells) - len(samples)
+                left = RECHECK_SESSIONS * len(cells) - len(samples)
                 shown.show(f"{text}: {len(samples)} samples", len(samples), left)
     return to_frame(samples)
 

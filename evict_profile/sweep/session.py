@@ -39,7 +39,7 @@ class _Opened(Struct):
     """What a runner must answer as it opens."""
 
     fingerprint: _Facts
-    ladder: list[int]
+    capture_sizes: list[int]
     bandwidth_gbps: float
     bytes_per_expert: float
 
@@ -122,7 +122,7 @@ class OpenRunner:
             **{name: getattr(self.spec, name) for name in passed_on},
             "sglang": to_mapping(self.spec.sglang),
             "llama": to_mapping(self.spec.llama),
-            "ladder": sorted(widths),
+            "capture_sizes": sorted(widths),
             "max_width": max(widths),
             "max_context": max(c.context for c in cells),
             "max_batch": max(c.batch for c in cells),

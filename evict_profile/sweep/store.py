@@ -36,7 +36,7 @@ class Header:
 
     Attributes:
         fingerprint: facts that must match for samples to be comparable.
-        opened: the runner's answers that are measurements of their own: ladder,
+        opened: the runner's answers that are measurements of their own: capture_sizes,
             bandwidth_gbps, bytes_per_expert; dtype_reason, where it chose one; and
             new_graph, of the reference, where it builds graphs.
         union_test: its readings, as in `union_test.UnionTest`.

@@ -111,7 +111,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         for name in ("path", "caveats"):
             if name in document:
                 raise TableError(f"{source}: unknown key '{name}'; remove it")
-        return parse(cls, _with_origin(document), source, TableError)
+        return parse(cls, document, source, TableError)
 
     def save(self, path: Path) -> None:
         """Write the signed document.
@@ -126,10 +126,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         """The table as JSON holds it, less its hash; what is no number is None."""
         content: dict[str, Any] = finite(to_mapping(self))
         del content["path"], content["caveats"]
-        if isinstance(self.provenance, Provenance):
-            del content["provenance"]["origin"]
-            if self.provenance.openings is None:
-                del content["provenance"]["openings"]
         for name in ("reuse", "overheads"):
             if not getattr(self, name):
                 del content[name]
@@ -211,7 +207,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         priced_batch: float | None = None,
     ) -> Floats:
         """The fit's price where so many tokens are asked for: padded, at the curve."""
-        tokens = padded_tokens(asked, batch, self.axes.ladder)
+        tokens = padded_tokens(asked, batch, self.axes.capture_sizes)
         union = self.activation.at(tokens, batch)
         return self.cost.price(tokens, union, context, priced_batch or batch)
 
@@ -274,7 +270,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     def max_tokens(self, batch: int) -> int:
         """The most tokens that are priced for a batch at any context: T."""
-        widest = min((self.fit.domain["width"][1], *self.axes.ladder[-1:]))
+        widest = min((self.fit.domain["width"][1], *self.axes.capture_sizes[-1:]))
         own = (len(s.step_cost_us) - 1 for s in self.staircases if s.batch == batch)
         return min(self.fit.domain["tokens"][1], widest * batch, *own)
 
@@ -347,22 +343,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             return float(np.abs(np.log(ratios)).sum())
 
         return min(self.staircases, key=far).price
-
-
-def _with_origin(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Documents of measured tables do not name their origin; older ones say more."""
-    made = document.get("provenance")
-    if not isinstance(made, dict):
-        return dict(document)
-    made = {"origin": "measured", **made}
-    made.pop("precision", None)
-    if isinstance(made.get("openings"), dict):
-        made["openings"] = {**made["openings"]}
-        made["openings"].pop("odd_references", None)
-    if isinstance(made.get("sweep"), dict):
-        unread = ("plan", "adaptive")
-        made["sweep"] = {k: v for k, v in made["sweep"].items() if k not in unread}
-    return {**document, "provenance": made}
 
 
 def _hinge_cost(terms: tuple[TermCost, ...]) -> HingeCost:

@@ -1,8 +1,8 @@
 """A cost table as a file: signed by its own hash, named by its key and its version.
 
-Schema `evict-cost-table/3`. `sha256` is the digest of the document without that field,
-serialised compactly. So one changed byte is found, and a table can be named by its
-hash. Readers refuse other schemas.
+Schema `evict-cost-table/4`; documents of schema 3 are read as well, and no others.
+`sha256` is the digest of the document without that field, serialised compactly. So one
+changed byte is found, and a table can be named by its hash.
 """
 
 import json
@@ -13,8 +13,9 @@ from typing import Any
 
 from evict_profile.errors import TableError
 from evict_profile.records import digest
+from evict_profile.table.upgrade import OLD_SCHEMA, upgraded
 
-SCHEMA = "evict-cost-table/3"
+SCHEMA = "evict-cost-table/4"
 
 A_TABLE = "give a .json that 'evict-profile export' or 'calibrate' wrote"
 
@@ -59,7 +60,7 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
         raise TableError(
             f"{path}: has schema '{schema}', so it is no cost table; {A_TABLE}"
         )
-    if schema != SCHEMA:
+    if schema not in {SCHEMA, OLD_SCHEMA}:
         raise TableError(
             f"{path}: has schema '{schema}', and this evict-profile reads {SCHEMA}; "
             "use the evict-profile that wrote it, or export its run again"
@@ -74,7 +75,7 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
             f"{path}: its content does not match its sha256, so it was changed or cut "
             "short; fetch or export it again"
         )
-    return document, stated
+    return upgraded(document, SCHEMA) if schema == OLD_SCHEMA else document, stated
 
 
 def as_text(document: Mapping[str, Any]) -> str:

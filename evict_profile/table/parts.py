@@ -22,17 +22,17 @@ AXES = ("width", "union", "context", "batch", "tokens")
 
 
 class Axes(Struct, frozen=True):
-    """Values measured on each axis; `ladder` holds the captured graph widths."""
+    """Values measured on each axis; `capture_sizes` are widths."""
 
     width: tuple[Count, ...]
     union: tuple[Count, ...]
     context: tuple[Count, ...]
     batch: tuple[Count, ...]
     max_tokens: Count
-    ladder: tuple[Count, ...]
+    capture_sizes: tuple[Count, ...]
 
     def __post_init__(self) -> None:
-        for name in ("width", "union", "context", "batch", "ladder"):
+        for name in ("width", "union", "context", "batch", "capture_sizes"):
             values = getattr(self, name)
             if values != tuple(sorted(set(values))):
                 raise ValueError(f"{name} must increase")
@@ -144,7 +144,7 @@ class Staircase(Struct, frozen=True, dict=True):
     """Step cost when t tokens are verified in all, for t = 0..len - 1.
 
     Every request verifies at least its root, so entries below `batch` repeat the
-    entry at `batch`. Costs are read at the padded width where there is a ladder, and
+    entry at `batch`. Costs are read at the padded width where sizes are captured, and
     at the table's activation curve. `includes` names the parts of a step in it.
     """
 

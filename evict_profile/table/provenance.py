@@ -13,8 +13,8 @@ DATASHEET = "datasheet"
 """The clock of prices that were computed from what a device promises."""
 
 
-class Openings(Struct, frozen=True, omit_defaults=True):
-    """Openings of the runner, which differ as a whole for reasons no sample shows.
+class Sessions(Struct, frozen=True, omit_defaults=True):
+    """Sessions of the runner, which differ as a whole for reasons no sample shows.
 
     Attributes:
         half_width: relative, of the 95 % interval that this leaves to every price, and
@@ -27,12 +27,12 @@ class Openings(Struct, frozen=True, omit_defaults=True):
     def __str__(self) -> str:
         if self.count == 1:
             return (
-                "the runner was opened once; openings differ as a whole, which is "
-                f"taken to leave {self.half_width:.1%} to every price ('openings: 6' "
+                "the runner was opened once; sessions differ as a whole, which is "
+                f"taken to leave {self.half_width:.1%} to every price ('sessions: 6' "
                 "in a sweep measures it)"
             )
         return (
-            f"the runner was opened {self.count} times; by what sets openings apart, "
+            f"the runner was opened {self.count} times; by what sets sessions apart, "
             f"every price is uncertain by {self.half_width:.1%}"
         )
 
@@ -72,7 +72,7 @@ class Provenance(Origin, frozen=True, tag="measured"):
         drift: relative change of latency from the beginning of the run to its end, as
             a straight line; in older tables, of the last third against the first.
         dtype_reason: why the sweep ran in its dtype, where the runner chose.
-        openings: what prices owe to openings of the runner; None in older tables, whose
+        sessions: what prices owe to sessions of the runner; None in older tables, whose
             intervals hold nothing of it where the runner was opened once.
         new_graph_us: what a forward takes beyond its price if the last one had another
             width, of an engine that builds a graph for it then; None of others.
@@ -92,7 +92,7 @@ class Provenance(Origin, frozen=True, tag="measured"):
     aa_floor: NotNegative
     drift: Finite
     dtype_reason: str = ""
-    openings: Openings | None = None
+    sessions: Sessions | None = None
     new_graph_us: NotNegative | None = None
     mean_reference_us: NotNegative | None = None
 
@@ -143,8 +143,8 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
         rows_used, rows_dropped: of the experts' kernel; the reasons with their counts.
         router: how the rows' unions were computed, and why so.
         l2_mb: cache by which rows count as read from memory.
-        stand_ins: versions of the engine whose rows stand in for missing ones.
-        unpriced: what a step runs and no row prices.
+        substituted_versions: of the engine, whose rows stand in for missing ones.
+        not_included: what a step runs and no row prices.
         fixed_us: time of every step beside its parts; 0 where nobody told.
         fixed_from: who told, or what follows of nobody having.
     """
@@ -157,8 +157,8 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
     rows_dropped: dict[str, int]
     router: str
     l2_mb: Amount | NotNegative
-    stand_ins: dict[str, str]
-    unpriced: tuple[str, ...]
+    substituted_versions: dict[str, str]
+    not_included: tuple[str, ...]
     fixed_us: NotNegative
     fixed_from: str
     error: CompositionError

@@ -61,7 +61,7 @@ class Session(MeasureSession):
                 model, options, self.device, self.version, Path(scratch)
             )
             self.load(options)
-        self.ladder = sorted(self.verifier.states) if self.graphs else []
+        self.capture_sizes = sorted(self.verifier.states) if self.graphs else []
         parameters = 3 * model["hidden_size"] * model["moe"]["expert_width"]
         self.bytes_per_expert = parameters * self.model_runner.dtype.itemsize
         self.fingerprint = {
@@ -78,7 +78,7 @@ class Session(MeasureSession):
         try:
             runner, self.drafter = load_workers(plan, self.device, self.allocate)
             states = {plan.width: own_state(runner, plan.width)}
-            for width in sorted(options["ladder"]):
+            for width in sorted(options["capture_sizes"]):
                 if width not in states:
                     states[width] = build_state(runner, width, plan.steps)
             self.router.forcing = False

@@ -36,7 +36,9 @@ class Session(MeasureSession):
         self.dtype, self.dtype_reason = pick_dtype(model, asked, self.device)
         model = {**model, "dtype": self.dtype}
         self.graphs = bool(options["graphs"]) and self.device.type == "cuda"
-        self.ladder: list[int] = sorted(options["ladder"]) if self.graphs else []
+        self.capture_sizes: list[int] = (
+            sorted(options["capture_sizes"]) if self.graphs else []
+        )
         slots = (options["max_batch"], options["max_context"] + options["max_width"])
         self.layers = pick_layers(model, options["layers"], slots, self.device)
         self.shape = read_shape(model, self.layers)
@@ -94,14 +96,16 @@ class Session(MeasureSession):
         return Refusal("failed", first_line(error))
 
     def tier_of(self, width: int) -> int:
-        """The width that runs: the rung at or above, or the width itself."""
-        if not self.ladder:
+        """The width that runs: the size at or above, or the width itself."""
+        if not self.capture_sizes:
             return width
-        rung = next((rung for rung in self.ladder if rung >= width), None)
-        if rung is None:
-            top = self.ladder[-1]
-            raise Refusal("infeasible", f"width {width} is over the ladder's top {top}")
-        return rung
+        size = next((size for size in self.capture_sizes if size >= width), None)
+        if size is None:
+            top = self.capture_sizes[-1]
+            raise Refusal(
+                "infeasible", f"width {width} is over the largest captured size, {top}"
+            )
+        return size
 
     def program(self, request: CellRequest) -> Program:
         """The program of a request, built and warmed up at its first use."""

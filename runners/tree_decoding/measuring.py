@@ -58,7 +58,7 @@ class Session(MeasureSession):
             **describe_engine(self.device),
             "layers": self.layers,
             "attention_backend": "sdpa-padded",
-            "moe_backend": "torch.mm, woken experts",
+            "moe_backend": "torch.mm, activated experts",
             "graph_mode": "eager",
             "clock": self.clock.name,
         }

@@ -143,7 +143,7 @@ class TraceSession:
         return engine
 
     def paced(self, work: Callable[[], Result]) -> tuple[Result, float]:
-        """Do some work; and the factor that brings its times to the opening's speed."""
+        """Do some work; and the factor that brings its times to the session's speed."""
         before_us = self.reference.median_reference_us()
         result = work()
         around_us = (before_us + self.reference.median_reference_us()) / 2.0

@@ -116,7 +116,7 @@ def test_rechecks_of_known_changes_are_judged(capsys):
     assert not rows[rows["verdict"] == "same"]["beyond"].any()
     show_rechecks(rows)
     shown = capsys.readouterr().out
-    assert "openings behind the table: 6" in shown
+    assert "sessions behind the table: 6" in shown
     assert "100/0/0" in shown
 
 

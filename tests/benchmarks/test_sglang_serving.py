@@ -52,7 +52,7 @@ def test_plain_decoding_is_first_and_last():
         (PLAIN, {}),
         (WHOLE, {}),
         (OURS, {"EVICT_PROFILE_TABLE": "t"}),
-        ("width 8", {"EVICT_PROFILE_TABLE": "t", "EVICT_PROFILE_LADDER": "8"}),
+        ("width 8", {"EVICT_PROFILE_TABLE": "t", "EVICT_PROFILE_CAPTURE_SIZES": "8"}),
     ],
 )
 def test_what_the_plug_in_is_told(name, expected):

@@ -150,7 +150,7 @@ def test_a_table_with_a_fixed_time_is_explained_as_it_is_served():
 
 def test_a_captured_width_is_explained_as_it_runs():
     """Four tokens a request run as the eight that were captured."""
-    captured = changed(TABLE, axes=changed(TABLE.axes, ladder=(1, 8)))
+    captured = changed(TABLE, axes=changed(TABLE.axes, capture_sizes=(1, 8)))
     plain, four, eight = (setting(4, drafts) for drafts in (0, 3, 7))
     step_us = Deployment(captured, (plain, four, eight)).step_us(RECORD.amounts)
     levels_us = 4 * RECORD.amounts.level_us

@@ -13,7 +13,7 @@ from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
-from evict_profile.table import Openings
+from evict_profile.table import Sessions
 from tests.factories import part_us
 
 
@@ -75,19 +75,19 @@ def test_latencies_are_at_the_reference_that_the_table_states(fitted):
     assert set(kept) <= set(with_latency(frame)["latency_us"])
 
 
-def test_openings_that_differ_leave_an_error_to_all_prices(fitted):
+def test_sessions_that_differ_leave_an_error_to_all_prices(fitted):
     """Six that differ by 3 %, beside what counts as one that differs by 0.24 %."""
-    opening = fitted.frame["round"].to_numpy() % 6
+    session = fitted.frame["round"].to_numpy() % 6
     apart = 0.03 * np.array([-1.2, -0.7, -0.2, 0.2, 0.7, 1.2])
-    slower = np.exp(apart)[opening]
+    slower = np.exp(apart)[session]
     frame = fitted.frame.assign(
-        session=opening.astype(str), clock_us=fitted.frame["clock_us"] * slower
+        session=session.astype(str), clock_us=fitted.frame["clock_us"] * slower
     )
     six = replace(fitted, frame=frame)
     variance = (0.00236**2 + 5.0 * apart.var(ddof=1)) / 6.0
     half_width = six.drift.half_width
     assert half_width == pytest.approx(2.447 * (variance / 6.0) ** 0.5, rel=0.1)
-    made = replace(fitted.provenance, openings=Openings(6, half_width))
+    made = replace(fitted.provenance, sessions=Sessions(6, half_width))
     assert replace(fitted, provenance=made).misfit >= half_width / 2.0
 
 
@@ -111,11 +111,11 @@ def test_layers_that_are_not_scaled_leave_none():
     assert scaling_half_width(test, 1.0) == scaling_half_width(None, 24.0) == 0.0
 
 
-def test_one_opening_is_taken_to_be_within_three_per_cent(fitted):
-    """Of what openings come to; the table says so, and slopes hold it as well."""
-    assert fitted.provenance.openings.half_width == pytest.approx(0.03, rel=0.01)
+def test_one_session_is_taken_to_be_within_three_per_cent(fitted):
+    """Of what sessions come to; the table says so, and slopes hold it as well."""
+    assert fitted.provenance.sessions.half_width == pytest.approx(0.03, rel=0.01)
     table = make_table(fitted)
-    assert "taken to leave 3.0% to every price" in str(table.provenance.openings)
+    assert "taken to leave 3.0% to every price" in str(table.provenance.sessions)
     for slope in table.fit.marginal:
         assert np.ptp(slope.us_interval) >= 2.0 * 0.03 * slope.us
 

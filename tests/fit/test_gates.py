@@ -73,12 +73,12 @@ def test_a_change_beyond_noise_and_allowance_fails(trend, stretches, sessions, p
     assert ("quiet it and sweep anew" in gate.message) != passed
 
 
-def test_openings_may_differ_as_far_as_prices_stay_known():
+def test_sessions_may_differ_as_far_as_prices_stay_known():
     """To 5 %, beyond which a table would say little."""
     far, near = (gates.drift_gate(Drift(STILL, None, None, r)) for r in (0.06, 0.04))
     assert near.passed
     assert not far.passed
-    assert "openings leave 6.0% to every price" in far.message
+    assert "sessions leave 6.0% to every price" in far.message
 
 
 @pytest.mark.parametrize(("error", "passed"), [(-0.11, False), (-0.076, True)])
@@ -145,8 +145,8 @@ def test_a_row_s_arithmetic_explains_a_slow_slope_and_no_fast_one(fitted):
 
 def test_a_price_in_n_passes_only_with_its_proof(fitted):
     """And the gate says so in words."""
-    alike = with_union_test(fitted, 100.0, apart=False)
+    alike = with_union_test(fitted, 100.0, differ=False)
     assert not gates.union_gate(alike).passed
-    proved = with_union_test(fitted, 100.0, apart=False, proved_routing=True)
+    proved = with_union_test(fitted, 100.0, differ=False, proved_routing=True)
     assert gates.union_gate(proved).passed and gates.slope_gate(proved).passed
     assert "or nearly: a price in n" in gates.union_gate(proved).message

@@ -103,7 +103,7 @@ def test_a_run_without_them_claims_nothing(tmp_path):
 
 
 def _own_misfit(fitted):
-    """Without what openings leave."""
+    """Without what sessions leave."""
     return (fitted.misfit**2 - (fitted.shared_half_width / 2.0) ** 2) ** 0.5
 
 
@@ -112,11 +112,11 @@ def test_cells_between_the_levels_stand_at_the_width_that_ran():
     spec = replace(SWEEP, grid=replace(SWEEP.grid, validation=4))
     grid = make_grid(spec, MODEL)
     latencies = dict.fromkeys(grid.measured, [100.0] * 6)
-    ladder = sorted({c.width for c in grid.cells})
-    fitted, validates = split_points(latencies, grid, ladder)
+    capture_sizes = sorted({c.width for c in grid.cells})
+    fitted, validates = split_points(latencies, grid, capture_sizes)
     assert len(fitted) == len(grid.cells) + 4
     assert len(validates) == 4
-    assert {c.width for c in (*fitted.cells, *validates.cells)} == set(ladder)
+    assert {c.width for c in (*fitted.cells, *validates.cells)} == set(capture_sizes)
 
 
 def test_an_older_run_is_validated_by_all_its_cells_off_the_levels():

@@ -115,7 +115,7 @@ def in_six_openings(still, log_us):
     return slowed(still.assign(session=sixth.astype(str)), np.exp(log_us)[sixth])
 
 
-def test_openings_that_all_cells_were_in_set_none_apart(still):
+def test_sessions_that_all_cells_were_in_set_none_apart(still):
     """A trend through them is as certain as their scatter about it allows."""
     apart = 0.03 * np.array([-1.0, 1.2, -0.8, 0.9, -1.1, 1.3])
     drift = drift_of(in_six_openings(still, apart))
@@ -138,7 +138,7 @@ def test_one_session_of_another_speed_is_left_out(still, slow, judged):
     assert drift_of(slowed(two, 1.0 + 0.3 * (two["session"] == "1"))).half_width > 0.05
 
 
-def test_openings_that_measured_every_cell_compare_none_across(still):
+def test_sessions_that_measured_every_cell_compare_none_across(still):
     """So nothing is said of two of them."""
     by_round = still.assign(session=still["round"].astype(str))
     assert drift_of(by_round).sessions is None

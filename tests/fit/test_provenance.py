@@ -43,7 +43,7 @@ def test_a_datasheet_has_no_sessions_that_differ(tmp_path):
     header = store.header()
     promised = replace(header, fingerprint={**header.fingerprint, "clock": DATASHEET})
     half_widths = (
-        provenance_of(each, store.frame(), cells=1).openings.half_width
+        provenance_of(each, store.frame(), cells=1).sessions.half_width
         for each in (header, promised)
     )
     assert next(half_widths) > 0.0 == next(half_widths)

@@ -33,7 +33,7 @@ def staircase(batch, *costs_us):
 
 
 APART = staircase(1, 10.0, 11.0), staircase(8, 30.0, 31.0)
-LADDER = (staircase(1, *[1000.0] * 4, *[1600.0] * 4),)
+CAPTURE_SIZES = (staircase(1, *[1000.0] * 4, *[1600.0] * 4),)
 
 
 @st.composite
@@ -156,10 +156,10 @@ def test_every_measured_count_keeps_its_price(table, staircases, draft_ms, captu
 
 
 def test_a_flat_tier_is_one_sample_or_both_its_ends(table):
-    """On a ladder of 4, 8 there are two prices; SGLang's end is kept as a third."""
-    samples, _ = exported(table, "sglang-sps", LADDER)
+    """At widths 4 and 8 there are two costs; SGLang's end is kept as a third."""
+    samples, _ = exported(table, "sglang-sps", CAPTURE_SIZES)
     assert samples["sample_batch_tokens"] == [1, 5, 8]
-    curves, _ = exported(table, "vllm-curves", LADDER, draft_ms=1.5)
+    curves, _ = exported(table, "vllm-curves", CAPTURE_SIZES, draft_ms=1.5)
     assert curves["verify_curve"] == [(1, 1.0), (4, 1.0), (5, 1.6), (8, 1.6)]
     assert curves["draft_curve"] == [(1, 1.5)]
 

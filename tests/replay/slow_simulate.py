@@ -126,7 +126,7 @@ def _union(steps, kept):
 
 
 def _price(table, tokens, union, batch, context, depth):
-    run = padded_tokens(np.array([tokens]), batch, table.axes.ladder)
+    run = padded_tokens(np.array([tokens]), batch, table.axes.capture_sizes)
     low, high = table.fit.domain["context"]
     least, most = table.fit.domain["batch"]
     verify_us = table.cost.price(

@@ -18,10 +18,10 @@ def test_verification_is_the_fits_price_of_what_ran(table, arrays):
 
 
 def test_captured_widths_are_paid_for_whole(table, arrays):
-    laddered = StepPrices(
-        replace(table, axes=replace(table.axes, ladder=(1, 4, 16))), arrays, 1
+    captured = StepPrices(
+        replace(table, axes=replace(table.axes, capture_sizes=(1, 4, 16))), arrays, 1
     )
-    got = laddered.verify_us(np.array([3, 4, 5]), np.full(3, 5.0), 100.0)
+    got = captured.verify_us(np.array([3, 4, 5]), np.full(3, 5.0), 100.0)
     want = table.cost.price(np.array([4.0, 4, 16]), np.full(3, 5.0), 100.0, 1)
     assert got == pytest.approx(want)
 

@@ -83,7 +83,7 @@ class Session:
                 "ep": 1,
             },
             "parts": PARTS,
-            "ladder": [],
+            "capture_sizes": [],
             "bandwidth_gbps": BANDWIDTH_GBPS,
             "bytes_per_expert": self.expert_bytes,
             **({"dtype": auto, "dtype_reason": "said the script"} if auto else {}),

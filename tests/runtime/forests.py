@@ -34,10 +34,10 @@ class Rule(NamedTuple):
     objective: str = "ratio"
     allocation: str = "batch"
 
-    def costs(self, cost_us, batch, nodes, ladder=None):
+    def costs(self, cost_us, batch, nodes, capture_sizes=None):
         pools = pools_of(self.allocation, batch)
         price = np.array(cost_us, float)
-        return reachable_costs(price, batch, nodes, pools, ladder)
+        return reachable_costs(price, batch, nodes, pools, capture_sizes)
 
     def decide(self, path_prob, costs, terms, worth=None):
         """Nodes are ranked by their worth, and equals by path probability."""
@@ -162,7 +162,7 @@ def with_padding(tree, nodes):
     return Tree(tree.parents + (-1,) * more, tree.path_prob + (0.0,) * more)
 
 
-def best_total(forest, cost_us, rule, terms, ladder=None):
+def best_total(forest, cost_us, rule, terms, capture_sizes=None):
     """The smallest total among the optima over all closed sets, and what it claims."""
     nodes = padded(forest).shape[1]
     sums = [with_padding(tree, nodes).best_sums() for tree in forest]
@@ -175,7 +175,7 @@ def best_total(forest, cost_us, rule, terms, ladder=None):
         found[total] = max(found.get(total, Fraction(-1)), claimed)
     scores = {}
     for total, claimed in found.items():
-        size = padded_size(total, len(forest), rule.allocation, ladder)
+        size = padded_size(total, len(forest), rule.allocation, capture_sizes)
         if size is not None and size < len(cost_us):
             benefit = len(forest) + Fraction(terms.trust) * claimed
             scores[total] = score(benefit, cost_us[size], rule, terms)
@@ -191,12 +191,12 @@ def score(benefit, cost, rule, terms):
     return (Fraction(terms.tokens) + benefit) / (Fraction(terms.us) + cost)
 
 
-def padded_size(total, batch, allocation, ladder):
-    """Tokens that run when `total` are asked for; None beyond the ladder."""
-    if ladder is None:
+def padded_size(total, batch, allocation, capture_sizes):
+    """Tokens that run when `total` are asked for; None beyond the capture sizes."""
+    if capture_sizes is None:
         return total
     unit = batch if allocation == "uniform" else 1
-    fitting = [rung * unit for rung in ladder if rung * unit >= total]
+    fitting = [size * unit for size in capture_sizes if size * unit >= total]
     return min(fitting) if fitting else None
 
 

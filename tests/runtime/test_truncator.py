@@ -139,9 +139,9 @@ def test_calibration_moves_the_benefit(table):
     assert doubted.expected_tokens == pytest.approx(1.0 + kept / 2.0)
 
 
-def test_a_ladder_is_filled(table):
+def test_captured_sizes_are_filled(table):
     """A tier is paid whole, so all that pays at no further cost is kept."""
-    truncator = Truncator(table, objective="ratio", ladder=[1, 7], **EAGLE)
+    truncator = Truncator(table, objective="ratio", capture_sizes=[1, 7], **EAGLE)
     assert truncator.plan(TREE, 64).tokens in (1, 7)
 
 
@@ -208,8 +208,8 @@ def test_other_words_are_refused(table, wrong):
         ({"draft_us": float("nan")}, "draft_us nan must be finite"),
         ({"draft_us": -1.0}, "at least 0"),
         ({"draft_us": "5 ms"}, "no number"),
-        ({"ladder": [4, 2]}, "increasing"),
-        ({"ladder": 5}, "whole numbers"),
+        ({"capture_sizes": [4, 2]}, "increasing"),
+        ({"capture_sizes": 5}, "whole numbers"),
         ({"calibration": abs}, "give a Calibration"),
         ({"calibration": "tables"}, "give a Calibration"),
     ],
@@ -284,20 +284,22 @@ def test_a_batch_learns_from_smaller_ones(table):
 
 def test_rungs_beyond_the_prices_are_not_dropped_in_silence(table):
     """A tree that would run on a tier that was never priced."""
-    sure, ladder = torch.ones(1, 15), [8, 128]
+    sure, capture_sizes = torch.ones(1, 15), [8, 128]
     with pytest.raises(TableError, match="run as 128 tokens"):
-        Truncator(table, ladder=ladder, **EAGLE).plan(sure, context=64)
-    plan = Truncator(table, ladder=ladder, outside="clamp", **EAGLE).plan(sure, 64)
+        Truncator(table, capture_sizes=capture_sizes, **EAGLE).plan(sure, context=64)
+    plan = Truncator(table, capture_sizes=capture_sizes, outside="clamp", **EAGLE).plan(
+        sure, 64
+    )
     assert plan.tokens == 8
     assert plan.caveats == ("of 128 tokens at most 16 are verified",)
 
 
 def test_a_table_of_captured_widths_keeps_them(table):
-    """Costs are on its ladder already; another would be padded twice."""
-    captured = replace(table, axes=replace(table.axes, ladder=(1, 2, 4, 8)))
+    """Costs are at its capture sizes already; another would be padded twice."""
+    captured = replace(table, axes=replace(table.axes, capture_sizes=(1, 2, 4, 8)))
     with pytest.raises(PlanError, match=r"captured widths \[1, 2, 4, 8\]"):
-        Truncator(captured, ladder=[2, 6], **EAGLE)
-    words = {"allocation": "uniform", "ladder": [1, 4], **EAGLE}
+        Truncator(captured, capture_sizes=[2, 6], **EAGLE)
+    words = {"allocation": "uniform", "capture_sizes": [1, 4], **EAGLE}
     plan = Truncator(captured, objective="ratio", **words).plan(TREE[:, :3], 64)
     assert int(plan.widths[0]) in (1, 2, 3, 4)
     assert captured.max_tokens(2) == 16

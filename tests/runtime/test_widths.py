@@ -25,24 +25,24 @@ from tests.runtime.forests import (
 
 pytestmark = pytest.mark.usefixtures("loops")
 
-LADDERS = st.none() | st.lists(
+CAPTURE_SIZES = st.none() | st.lists(
     st.integers(1, 24), min_size=1, max_size=5, unique=True
 ).map(sorted)
 
 
 @settings(max_examples=75, deadline=None)
-@given(forests(), RULES, TERMS, LADDERS, st.data())
-def test_equal_to_brute_force(forest, rule, terms, ladder, data):
+@given(forests(), RULES, TERMS, CAPTURE_SIZES, st.data())
+def test_equal_to_brute_force(forest, rule, terms, capture_sizes, data):
     """The total is the smallest optimum; what is kept is closed and worth as much."""
     cost_us = data.draw(costs(forest))
     path_prob = padded(forest)
     try:
-        total, worth = best_total(forest, cost_us, rule, terms, ladder)
+        total, worth = best_total(forest, cost_us, rule, terms, capture_sizes)
     except ValueError:
         with pytest.raises(PlanError, match="at the least"):
-            rule.costs(cost_us, *path_prob.shape, ladder)
+            rule.costs(cost_us, *path_prob.shape, capture_sizes)
         return
-    sizes = rule.costs(cost_us, *path_prob.shape, ladder)
+    sizes = rule.costs(cost_us, *path_prob.shape, capture_sizes)
     keep, _, k, claimed = rule.decide(path_prob, sizes, terms)
     assert len(forest) + k * rule.pools(len(forest)) == total
     assert len(forest) + keep.sum() == total
@@ -52,14 +52,21 @@ def test_equal_to_brute_force(forest, rule, terms, ladder, data):
 
 
 @settings(max_examples=50, deadline=None)
-@given(forests(), RULES, st.sampled_from([0.0, 0.125, 0.5]), LADDERS, st.data())
-def test_select_widths_is_that_optimum(forest, rule, rate, ladder, data):
+@given(forests(), RULES, st.sampled_from([0.0, 0.125, 0.5]), CAPTURE_SIZES, st.data())
+def test_select_widths_is_that_optimum(forest, rule, rate, capture_sizes, data):
     """Through the public function: widths of each request, and their total."""
     cost_us = data.draw(costs(forest))
     price = np.array(cost_us, dtype=np.float64)
-    words = (padded(forest), price, rule.objective, ladder, rule.allocation, rate)
+    words = (
+        padded(forest),
+        price,
+        rule.objective,
+        capture_sizes,
+        rule.allocation,
+        rate,
+    )
     try:
-        total, _ = best_total(forest, cost_us, rule, Terms(rate=rate), ladder)
+        total, _ = best_total(forest, cost_us, rule, Terms(rate=rate), capture_sizes)
     except ValueError:
         with pytest.raises(PlanError, match="at the least"):
             select_widths(*words)
@@ -149,10 +156,15 @@ def test_half_precision_is_read():
         (torch.zeros(1, 4), np.ones(9), {"objective": "rate"}, "give rate="),
         (torch.zeros(1, 4), np.ones(9), {"objective": "rate", "rate": -1}, "at least"),
         (torch.zeros(1, 4), np.ones(9), {"objective": "best"}, "ratio, rate"),
-        (torch.zeros(1, 4), np.ones(9), {"ladder": [4, 2]}, "increasing"),
-        (torch.zeros(1, 4), np.ones(9), {"ladder": [1.5]}, "whole"),
-        (torch.zeros(1, 4), np.ones(9), {"ladder": []}, "increasing"),
-        (torch.zeros(1, 4), np.ones(9), {"ladder": [20]}, "on this ladder reach 0"),
+        (torch.zeros(1, 4), np.ones(9), {"capture_sizes": [4, 2]}, "increasing"),
+        (torch.zeros(1, 4), np.ones(9), {"capture_sizes": [1.5]}, "whole"),
+        (torch.zeros(1, 4), np.ones(9), {"capture_sizes": []}, "increasing"),
+        (
+            torch.zeros(1, 4),
+            np.ones(9),
+            {"capture_sizes": [20]},
+            "on these capture sizes reach 0",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(path_prob, cost_us, more, says):

@@ -66,7 +66,7 @@ def cut_replies(folder, fitted, tree, batches, sequences, decided=(), **variable
     Args:
         sequences: each prompt with its plain continuation behind it.
         decided: prompts whose widths are not forced, by their first token.
-        variables: of the plug-in, beside the table and a ladder of all widths.
+        variables: of the plug-in, beside the table and capture sizes of all widths.
     """
     steps, routed, script = (folder / name for name in ("steps", "routed", "script"))
     steps.touch()
@@ -76,8 +76,8 @@ def cut_replies(folder, fitted, tree, batches, sequences, decided=(), **variable
     script.write_text(json.dumps(vars(told)))
     table = folder / "table.json"
     _table(fitted).save(table)
-    ladder = ",".join(map(str, range(1, tree.num_draft_tokens + 1)))
-    asked = {"TABLE": str(table), "LADDER": ladder, **variables}
+    capture_sizes = ",".join(map(str, range(1, tree.num_draft_tokens + 1)))
+    asked = {"TABLE": str(table), "CAPTURE_SIZES": capture_sizes, **variables}
     environment = {f"EVICT_PROFILE_{name}": value for name, value in asked.items()}
     said = replies(folder, tree, batches, {SCRIPT: str(script), **environment})
     lines = [

@@ -123,7 +123,7 @@ def test_a_fixed_width_says_what_plain_decoding_says(plain, fitted, tmp_path):
     """Ranked by conditional acceptance, and steps differ in what they commit."""
     asked, *_ = batches(plain)
     decided = [prompt[0] for prompt in PROMPTS]
-    fixed = {"LADDER": "", "WIDTH": "4"}
+    fixed = {"CAPTURE_SIZES": "", "WIDTH": "4"}
     run = cut_replies(
         tmp_path, fitted, TREES[0], [asked], plain.known, decided, **fixed
     )

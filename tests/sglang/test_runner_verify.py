@@ -30,7 +30,7 @@ def options(**changes):
         "layers": "auto",
         "graphs": True,
         "seed": 0,
-        "ladder": WIDTHS,
+        "capture_sizes": WIDTHS,
         "max_width": max(WIDTHS),
         "max_context": 24,
         "max_batch": max(BATCHES),
@@ -70,7 +70,7 @@ def test_it_tells_what_it_runs(started, model):
     assert facts["kernels"] == "stand-in"
     assert facts["layers"] == model.num_layers
     assert (facts["weights"], facts["tp"], facts["ep"]) == ("dummy", 1, 1)
-    assert opened["ladder"] == []
+    assert opened["capture_sizes"] == []
     assert opened["whole"] and opened["clocks"]
 
 

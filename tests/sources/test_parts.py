@@ -86,4 +86,4 @@ def test_heads_without_rows_are_refused_with_those_that_have(wheel):
 def test_rows_of_another_version_are_told(wheel):
     found = parts(wheel, version="0.6.0")
     found.head(1)
-    assert found.stand_ins == {"gemm": ENGINE_VERSION}
+    assert found.substituted_versions == {"gemm": ENGINE_VERSION}

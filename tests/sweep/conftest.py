@@ -98,8 +98,8 @@ def store(tmp_path):
 def header(spec, model):
     """A header as a sweep writes it."""
     facts = {"device": "paper", "layers": 2}
-    opened = {"ladder": [], "bandwidth_gbps": 10.0, "bytes_per_expert": 1572864}
-    return Header(model, spec, facts, opened, {"apart": True}, "1/1", 1.0)
+    opened = {"capture_sizes": [], "bandwidth_gbps": 10.0, "bytes_per_expert": 1572864}
+    return Header(model, spec, facts, opened, {"differ": True}, "1/1", 1.0)
 
 
 @pytest.fixture

@@ -33,31 +33,31 @@ class Machine:
     between: float = 0.01
     outliers: float = 0.0
 
-    def levels(self, seed, openings=6, log_ratio=0.0 * SHARE):
+    def levels(self, seed, sessions=6, log_ratio=0.0 * SHARE):
         """Levels of the cells, of which each is changed by its ratio."""
         rng = np.random.default_rng(seed)
         log_us = 7.0 + np.arange(30.0) / 9.0 + log_ratio + np.zeros((ROUNDS, 30))
         log_us += self.noise * rng.standard_normal(log_us.shape)
         log_us += np.log(2.0) * (rng.random(log_us.shape) < self.outliers)
-        opening = np.arange(ROUNDS) % openings
-        log_us += self.between * rng.standard_normal(openings)[opening][:, None]
-        cell, opening = np.tile(np.arange(30), ROUNDS), np.repeat(opening, 30)
-        return levels_of(samples(cell, opening, log_us.ravel()), CELLS)
+        session = np.arange(ROUNDS) % sessions
+        log_us += self.between * rng.standard_normal(sessions)[session][:, None]
+        cell, session = np.tile(np.arange(30), ROUNDS), np.repeat(session, 30)
+        return levels_of(samples(cell, session, log_us.ravel()), CELLS)
 
-    def change(self, seed, log_ratio=0.0, openings=6):
-        """Since a table of so many openings."""
-        before = self.levels(2 * seed, openings)
+    def change(self, seed, log_ratio=0.0, sessions=6):
+        """Since a table of so many sessions."""
+        before = self.levels(2 * seed, sessions)
         now = self.levels(2 * seed + 1, log_ratio=log_ratio + 0.0 * SHARE)
         return change_between(before, now, SHARE)
 
-    def verdicts(self, log_ratio=0.0, openings=6, times=100):
+    def verdicts(self, log_ratio=0.0, sessions=6, times=100):
         """Verdicts of many rechecks."""
-        changes = (self.change(seed, log_ratio, openings) for seed in range(times))
+        changes = (self.change(seed, log_ratio, sessions) for seed in range(times))
         return [change.verdict for change in changes]
 
 
 def test_an_unchanged_machine_rarely_drifted():
-    """At most 2 in 100 by design; openings differ by 1 %."""
+    """At most 2 in 100 by design; sessions differ by 1 %."""
     verdicts = Machine().verdicts()
     assert verdicts.count("drifted") <= 5
     assert verdicts.count("same") >= 90
@@ -91,12 +91,12 @@ def test_a_change_of_the_slope_is_found_where_the_mean_is_as_before():
     assert str(drifted).startswith("drifted, the cost of an expert by +")
 
 
-def test_a_table_of_one_opening_promises_less():
-    """Its own opening alone may differ by 1 %; what can be found is said."""
-    one, six = (Machine().change(0, openings=k) for k in (1, 6))
+def test_a_table_of_one_session_promises_less():
+    """Its own session alone may differ by 1 %; what can be found is said."""
+    one, six = (Machine().change(0, sessions=k) for k in (1, 6))
     assert one.mean.error > 0.0105
     assert one.mean.detectable > 0.04 > 0.035 > six.mean.detectable
-    assert Machine().verdicts(openings=1).count("drifted") <= 5
+    assert Machine().verdicts(sessions=1).count("drifted") <= 5
 
 
 def test_sessions_that_differ_more_than_assumed_raise_the_error():

@@ -103,12 +103,12 @@ def test_a_union_that_costs_nothing_is_said_in_words():
 
 def test_overlapping_times_do_not_pass_on_slope_alone():
     """A likely bandwidth that noise could have made is no proof."""
-    assert not replace(READINGS, apart=False).passed
+    assert not replace(READINGS, differ=False).passed
 
 
-@pytest.mark.parametrize(("slower", "apart"), [(1.14, True), (1.0, False)])
+@pytest.mark.parametrize(("slower", "differ"), [(1.14, True), (1.0, False)])
 def test_a_wandering_speed_does_not_hide_the_union(
-    slower, apart, open_session, monkeypatch
+    slower, differ, open_session, monkeypatch
 ):
     """Half to full speed and back; cells take turns, so neighbours are compared."""
     noise = np.random.default_rng(0)
@@ -120,14 +120,14 @@ def test_a_wandering_speed_does_not_hide_the_union(
     with open_session() as session:
         monkeypatch.setattr(session.runner, "measure", measure)
         asked = (session.runner, session.grid, session.model, session.opened)
-        assert run_union_test(*asked, session.layers).apart is apart
+        assert run_union_test(*asked, session.layers).differ is differ
 
 
 def test_a_busy_machine_is_not_called_a_wrong_kernel():
     """Medians far apart that noise cannot tell apart: the fix is to be quiet."""
-    noisy = replace(READINGS, small_us=7_000.0, large_us=28_000.0, apart=False)
+    noisy = replace(READINGS, small_us=7_000.0, large_us=28_000.0, differ=False)
     assert "too busy to tell" in noisy.sentence()
-    flat = replace(READINGS, small_us=7_000.0, large_us=7_100.0, apart=False)
+    flat = replace(READINGS, small_us=7_000.0, large_us=7_100.0, differ=False)
     assert "does not follow the union" in flat.sentence()
 
 
@@ -165,7 +165,7 @@ def test_a_row_s_time_is_measured_beside_the_slope(open_session):
 def test_proved_routing_that_costs_nothing_is_a_price_in_n():
     """Said in words; without the proof it stays a failure."""
     alike = replace(
-        READINGS, apart=False, small_us=1000.0, large_us=1010.0, most_apart=1.05
+        READINGS, differ=False, small_us=1000.0, large_us=1010.0, ratio_upper=1.05
     )
     assert not alike.passed
     proved = replace(alike, proved_routing=True)
@@ -175,7 +175,7 @@ def test_proved_routing_that_costs_nothing_is_a_price_in_n():
 
 def test_noise_is_not_taken_for_a_price_in_n():
     """38 ms and 43 ms, known to a tenth: the union may matter by a quarter."""
-    readings = {"small_us": 38e3, "large_us": 43e3, "most_apart": 1.25}
-    noisy = replace(READINGS, apart=False, proved_routing=True, **readings)
+    readings = {"small_us": 38e3, "large_us": 43e3, "ratio_upper": 1.25}
+    noisy = replace(READINGS, differ=False, proved_routing=True, **readings)
     assert not noisy.passed
     assert "too busy to tell" in noisy.sentence()

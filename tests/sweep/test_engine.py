@@ -83,10 +83,10 @@ def test_several_samples_a_round(store, sweep, grid, spec):
     assert still_open(frame, grid, spec) == []
 
 
-def test_first_rounds_may_have_openings_of_their_own(store, sweep, whole):
+def test_first_rounds_may_have_sessions_of_their_own(store, sweep, whole):
     """Each is a session; what is measured stays the same, also when cut short."""
-    assert not sweep(store, openings=3, checks=70)
-    assert sweep(store, openings=3)
+    assert not sweep(store, sessions=3, checks=70)
+    assert sweep(store, sessions=3)
     frame = store.frame()
     assert_frame_equal(comparable(frame), comparable(whole))
     by_round = frame[frame["round"] > 0].groupby("round")["session"]

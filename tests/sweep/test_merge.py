@@ -28,17 +28,17 @@ ROUNDS, DRAWS = 12, 40
 OTHER_DEVICE = {"device": "stone", "layers": 2}
 
 
-def shard(name, rng, slower=0.0, noise=0.02, openings=2, reference=False):
-    """A store of anchor samples; each opening is off by about a percent."""
-    level = 1.0 + SESSIONS_SD * rng.standard_normal(openings)
+def shard(name, rng, slower=0.0, noise=0.02, sessions=2, reference=False):
+    """A store of anchor samples; each session is off by about a percent."""
+    level = 1.0 + SESSIONS_SD * rng.standard_normal(sessions)
     samples = []
     for number in range(ROUNDS):
-        opening = number * openings // ROUNDS
-        us = 1e3 * (1.0 + slower) * level[opening] * (1 + noise * rng.standard_normal())
+        session = number * sessions // ROUNDS
+        us = 1e3 * (1.0 + slower) * level[session] * (1 + noise * rng.standard_normal())
         # A machine that is slower as a whole: its reference work is too.
         paired_us = 500.0 * (1.0 + slower) if reference else float("nan")
         own = {"clock_us": us, "reference_us": paired_us}
-        named = {"seed": number, "session": f"{name} #{opening}"}
+        named = {"seed": number, "session": f"{name} #{session}"}
         samples.append(Sample(ANCHOR, number + 1, 0, **named, **own))
     header = SimpleNamespace(sweep=SWEEP, model=MODEL, shard=name)
     frame = to_frame(samples)
@@ -51,7 +51,7 @@ def pair_of(rng, **second):
 
 
 def test_equal_machines_are_rarely_refused():
-    """By noise of the anchor and what sets openings apart."""
+    """By noise of the anchor and what sets sessions apart."""
     rng = np.random.default_rng(1)
     refused = sum(
         not found.equal
@@ -70,11 +70,11 @@ def test_a_machine_beyond_the_floor_is_refused_and_measured(slower):
     assert found.size == pytest.approx(slower, abs=0.03)
 
 
-def test_more_openings_tell_more():
+def test_more_sessions_tell_more():
     rng = np.random.default_rng(3)
     few, many = (
         differences_between(
-            [shard("1/2", rng, openings=n), shard("2/2", rng, openings=n)]
+            [shard("1/2", rng, sessions=n), shard("2/2", rng, sessions=n)]
         )  # type: ignore[list-item]
         for n in (1, 6)
     )

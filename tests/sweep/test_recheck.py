@@ -15,7 +15,7 @@ from evict_profile.sweep import recheck
 from evict_profile.sweep.change import levels_of
 from evict_profile.sweep.recheck import (
     RECHECK_CELLS,
-    RECHECK_OPENINGS,
+    RECHECK_SESSIONS,
     Recheck,
     recheck_cells,
     timed_before,
@@ -78,15 +78,15 @@ class KnownRunner:
     def __init__(
         self, expert=1.0, reference_us=REFERENCE_US, more_experts=0, cold=0, odd=1.0
     ):
-        """The first `cold` samples of an opening are a tenth faster; `odd` is a factor
-        of the reference alone, in the second opening."""
+        """The first `cold` samples of a session are a tenth faster; `odd` is a factor
+        of the reference alone, in the second session."""
         self.expert, self.rng = expert, np.random.default_rng(0)
         self.reference_us, self.more_experts = reference_us, more_experts
-        self.cold, self.odd, self.opening, self.done = cold, odd, -1, 0
+        self.cold, self.odd, self.session, self.done = cold, odd, -1, 0
         self.asked: list[tuple[Cell, int]] = []
 
     def __enter__(self):
-        self.opening, self.done = self.opening + 1, 0
+        self.session, self.done = self.session + 1, 0
         return self
 
     def __exit__(self, *_):
@@ -100,7 +100,7 @@ class KnownRunner:
         self.done += 1
         speed = self.reference_us / REFERENCE_US
         clock_us = speed * noise * (known_us(cell, cell.union) + more_us)
-        odd = self.odd if self.opening == 1 else 1.0
+        odd = self.odd if self.session == 1 else 1.0
         ran = cell.union + self.more_experts
         answer = {"clock_us": clock_us, "reference_us": odd * self.reference_us}
         shape = {"observed_width": cell.width, "union_low": ran, "union_high": ran}
@@ -110,16 +110,16 @@ class KnownRunner:
 @pytest.mark.parametrize(
     ("expert", "said"), [(1.0, "same within"), (1.2, "drifted, all cells by +")]
 )
-def test_all_cells_and_openings_decide(recheck_with, expert, said):
-    """Each opening measures every chosen cell once, with seeds of its own.
+def test_all_cells_and_sessions_decide(recheck_with, expert, said):
+    """Each session measures every chosen cell once, with seeds of its own.
 
     That the runner was edited since does not matter: whether it still measures the
     same is a fair question.
     """
     runner = KnownRunner(expert)
     found = recheck_with(runner, runner_sha256="edited")
-    assert found.openings == (1, RECHECK_OPENINGS)
-    assert len(set(runner.asked)) == RECHECK_OPENINGS * len(found.cells)
+    assert found.sessions == (1, RECHECK_SESSIONS)
+    assert len(set(runner.asked)) == RECHECK_SESSIONS * len(found.cells)
     assert {cell for cell, _ in runner.asked} == set(found.cells)
     assert str(found.change).startswith(said)
     wanted = LAYERS * EXPERT_US * (expert - 1.0)
@@ -136,16 +136,16 @@ def test_a_machine_at_half_speed_is_the_same_by_its_reference(recheck_with):
 
 
 def test_a_recheck_is_as_warm_as_the_sweep(fitted, recheck_with):
-    """As many samples ran before the table's in their opening, on average."""
+    """As many samples ran before the table's in their session, on average."""
     before = len(fitted.frame) // 2
     runner = KnownRunner(cold=before - RECHECK_CELLS)
     assert recheck_with(runner, warm_up_s=60.0).change.verdict == "same"
-    assert len(runner.asked) == pytest.approx(RECHECK_OPENINGS * before, rel=0.1)
+    assert len(runner.asked) == pytest.approx(RECHECK_SESSIONS * before, rel=0.1)
 
 
 def test_a_warm_up_ends_in_time(recheck_with):
     found = recheck_with(runner := KnownRunner(cold=10**6), warm_up_s=0.0)
-    assert len(runner.asked) == RECHECK_OPENINGS * len(found.cells)
+    assert len(runner.asked) == RECHECK_SESSIONS * len(found.cells)
     assert str(found.change).startswith("drifted, all cells by -")
 
 
@@ -169,7 +169,7 @@ def test_shares_of_u_are_those_of_the_cost(fitted, saved_table):
     assert shares == pytest.approx(wanted, abs=0.03)
 
 
-def test_each_session_is_an_opening(fitted):
+def test_each_session_is_an_session(fitted):
     """Samples of an older version, which tell none, are of one."""
     one = timed_before(fitted.frame)
     cells = sorted(set(cells_of(one)))

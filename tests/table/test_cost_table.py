@@ -132,10 +132,3 @@ def test_a_wrong_field_is_refused_by_name(saved_table, change, sentence):
     change(document)
     with pytest.raises(TableError, match=sentence):
         CostTable.of(document, "a table")
-
-
-def test_what_older_tables_say_besides_is_left_out(saved_table):
-    document = json.loads(json.dumps(CostTable.load(saved_table).document))
-    document["provenance"]["precision"] = {"asked": 0.02}
-    document["provenance"]["openings"]["odd_references"] = {"#2": 0.4}
-    assert CostTable.of(document, "older").provenance.openings.count == 1

@@ -27,7 +27,7 @@ def test_the_hash_is_over_the_compact_document(saved_table):
     document = json.loads(saved_table.read_text(encoding="utf-8"))
     stated = document.pop("sha256")
     assert stated == digest(document)
-    assert document["schema"] == "evict-cost-table/3"
+    assert document["schema"] == "evict-cost-table/4"
 
 
 def test_a_table_that_is_read_and_saved_is_the_same(workload_table):
@@ -41,7 +41,7 @@ def test_a_table_is_named_by_its_file(saved_table):
     """Also where a later version writes more: what its sweep knows by default. What is
     changed in memory is another table."""
     made = json.loads(saved_table.read_text())["provenance"]
-    del made["sweep"]["openings"]
+    del made["sweep"]["sessions"]
     old = edited(saved_table, provenance=made)
     table = CostTable.load(old)
     assert table.sha256 == json.loads(old.read_text())["sha256"]
@@ -73,7 +73,7 @@ def test_a_table_with_intervals_of_terms_is_read_as_it_is(saved_table):
         (lambda text: "[]", "it holds no mapping"),
         (lambda text: text.replace("1.0.0", "1.0.7"), "does not match its sha256"),
         (lambda text: text.replace("1.0.0", r"\ud800"), "does not match its sha256"),
-        (lambda text: '{"schema": "evict-cost-table/9"}', "reads evict-cost-table/3"),
+        (lambda text: '{"schema": "evict-cost-table/9"}', "reads evict-cost-table/4"),
         (lambda text: '{"schema": "evict-replay/1"}', r"give a \.json that"),
         (lambda text: '{"schema": 7}', r"is no cost table; give a \.json that"),
         (lambda text: "{}", r"is no cost table; give a \.json that"),

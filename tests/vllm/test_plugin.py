@@ -80,7 +80,7 @@ def test_any_doubt_leaves_vllms_curves(table_path, caplog, facts, why):
 def test_a_table_of_other_graphs_or_none_is_refused(table_path):
     """What else a table may not be stands in tests/integrations/test_matching.py."""
     table = CostTable.load(table_path)
-    axes = replace(table.axes, ladder=(1, 2, 5))
+    axes = replace(table.axes, capture_sizes=(1, 2, 5))
     with pytest.raises(TableError, match=r"captured none of \[5\]"):
         checks._check_graphs(replace(table, axes=axes), CAPTURED)
     gone = table_path.with_name("gone.json")

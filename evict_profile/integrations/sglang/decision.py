@@ -62,21 +62,24 @@ class Chooser:
         can_pause: whether a step may draft nothing.
     """
 
-    def __init__(self, table: CostTable, ladder: Sequence[int]) -> None:
+    def __init__(self, table: CostTable, capture_sizes: Sequence[int]) -> None:
         """A chooser for greedy decoding and target-only sampling, as SGLang's trees
         have; on both, any rule of cutting is lossless."""
-        self._table, self._ladder = _always_extending(table), tuple(ladder)
+        self._table, self._capture_sizes = (
+            _always_extending(table),
+            tuple(capture_sizes),
+        )
         self._truncator = Truncator(
             self._table,
             drafts="topk",
             acceptance="target-only",
             allocation="uniform",
-            ladder=ladder,
+            capture_sizes=capture_sizes,
         )
         acceptance, drafting = table.acceptance, table.drafting
         self._by_parent = bool(acceptance and acceptance.conditional)
         per_rank = bool(acceptance and acceptance.per_rank)
-        self.can_pause = bool(drafting and per_rank and 1 in ladder)
+        self.can_pause = bool(drafting and per_rank and 1 in capture_sizes)
         verifies_alone = table.includes == ("verify",)
         self._measured = {s.batch for s in table.staircases if verifies_alone}
         self._last: WidthChoice | None = None
@@ -104,7 +107,7 @@ class Chooser:
     def pause(self, requests: int, context: float) -> WidthChoice | None:
         """The choice of a step that drafts nothing, if past steps say it pays.
 
-        None where the table lacks the time of drafting or the ladder lacks width 1.
+        None where the table lacks the time of drafting or width 1 is not captured.
         """
         if not self.can_pause:
             return None
@@ -163,7 +166,7 @@ class Chooser:
         where the last nodes are worth nothing; then the most probable of those."""
         requests = len(path_prob)
         decided = int(plan.tokens) // requests
-        width = self._ladder[bisect_left(self._ladder, decided)]
+        width = self._capture_sizes[bisect_left(self._capture_sizes, decided)]
         if width == decided:
             return plan
         kept_first = np.where(plan.keep.numpy(), -np.inf, -path_prob)

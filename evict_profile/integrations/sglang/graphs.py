@@ -19,28 +19,33 @@ from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.compat import assigned, overridden
 from evict_profile.runtime import CostTable
 
-DEFAULT_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""For a table that was measured without captured graphs, which has no ladder."""
+DEFAULT_CAPTURE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""For a table that was measured without captured graphs, which has no capture sizes."""
 
 
-def ladder_of(
+def capture_sizes_of(
     table: CostTable, draft_tokens: int, asked: Collection[int] | None
 ) -> tuple[int, ...]:
     """Widths to choose from: asked for, or the table's; none above the whole tree."""
-    priced = table.axes.ladder or tuple(range(1, table.fit.domain["width"][1] + 1))
+    priced = table.axes.capture_sizes or tuple(
+        range(1, table.fit.domain["width"][1] + 1)
+    )
     if unpriced := sorted(set(asked or ()) - set(priced)):
-        known = ", ".join(map(str, table.axes.ladder)) or f"1 to {priced[-1]}"
+        known = ", ".join(map(str, table.axes.capture_sizes)) or f"1 to {priced[-1]}"
         raise ConfigError(
-            f"EVICT_PROFILE_LADDER has width {unpriced[0]}, and {table.path} prices "
-            f"widths {known}; measure it, or leave it out"
+            f"EVICT_PROFILE_CAPTURE_SIZES has width {unpriced[0]}, and {table.path} "
+            f"has widths {known}; measure it, or leave it out"
         )
     if asked and max(asked) > draft_tokens:
         raise ConfigError(
-            f"EVICT_PROFILE_LADDER has width {max(asked)}, and the server drafts "
-            f"{draft_tokens} tokens with the root; leave it out, or raise "
+            f"EVICT_PROFILE_CAPTURE_SIZES has width {max(asked)}, and the server "
+            f"drafts {draft_tokens} tokens with the root; leave it out, or raise "
             "--speculative-num-draft-tokens"
         )
-    wanted = asked or {*(table.axes.ladder or DEFAULT_LADDER), draft_tokens}
+    wanted = asked or {
+        *(table.axes.capture_sizes or DEFAULT_CAPTURE_SIZES),
+        draft_tokens,
+    }
     widths = {width for width in wanted if width in priced and width <= draft_tokens}
     if not widths:
         raise ConfigError(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.decision import Chooser
-from evict_profile.integrations.sglang.graphs import ladder_of
+from evict_profile.integrations.sglang.graphs import capture_sizes_of
 from evict_profile.integrations.sglang.metrics import DriftWatch, Metrics, VerifyTimer
 from evict_profile.integrations.sglang.tree import Drafted, cut
 from evict_profile.runtime import CostTable
@@ -26,10 +26,10 @@ class Mode:
     `verified`; and `end`. Another mode overrides what it needs.
 
     Attributes:
-        ladder: the widths that may be verified; none where the server's own graphs do.
+        capture_sizes: widths to verify; none where the server's own graphs do.
     """
 
-    ladder: tuple[int, ...] = ()
+    capture_sizes: tuple[int, ...] = ()
 
     def begin(self, prefill: bool) -> None:
         """A forward of the worker begins."""
@@ -72,7 +72,7 @@ class FixedWidth(Mode):
                 f"EVICT_PROFILE_WIDTH={width}, and the server drafts {most} tokens "
                 "with the root; give fewer, or raise --speculative-num-draft-tokens"
             )
-        self.ladder, self._width = (width,), width
+        self.capture_sizes, self._width = (width,), width
         self._scores_of = ConditionalScorer(acceptance.conditional).on_device(
             worker.target_worker.model_runner.device, worker.speculative_num_steps
         )
@@ -100,8 +100,10 @@ class ByTable(Mode):
         worker: Any,
         metrics: Metrics,
     ) -> None:
-        self.ladder = ladder_of(table, worker.speculative_num_draft_tokens, widths)
-        self._chooser = Chooser(table, self.ladder)
+        self.capture_sizes = capture_sizes_of(
+            table, worker.speculative_num_draft_tokens, widths
+        )
+        self._chooser = Chooser(table, self.capture_sizes)
         self._metrics, self._drift = metrics, DriftWatch(table)
         self._timer = VerifyTimer(worker.target_worker.model_runner)
         self._accepted = torch.zeros(0, dtype=torch.int32)

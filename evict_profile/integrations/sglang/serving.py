@@ -97,7 +97,7 @@ class Serving:
         if asked.width:
             return FixedWidth(table, asked.width, worker)
         prometheus = compat.option(self.runner.server_args, "enable_metrics")
-        return ByTable(table, asked.ladder, worker, Metrics(bool(prometheus)))
+        return ByTable(table, asked.capture_sizes, worker, Metrics(bool(prometheus)))
 
     def ready(self) -> None:
         """Build each width's graphs; after the server's own were captured."""
@@ -107,8 +107,8 @@ class Serving:
             if self.budget:
                 self.budget.follow(self.runner)
             with self._within_budget():
-                ladder = self._mode.ladder
-                self._states = {width: self._state_of(width) for width in ladder}
+                capture_sizes = self._mode.capture_sizes
+                self._states = {width: self._state_of(width) for width in capture_sizes}
             logger.info("%s", self._announcement())
 
     @contextmanager

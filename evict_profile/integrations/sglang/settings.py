@@ -25,7 +25,7 @@ class Settings(msgspec.Struct, frozen=True, rename="upper"):
         traces: the folder that traces are written to.
         expert_budget: experts that one layer may run in one verification (MoE-Spec);
             None for all.
-        ladder: widths to capture graphs for; None takes the table's own.
+        capture_sizes: widths to capture graphs for; None takes the table's own.
         allow: "composed" takes a table that nobody measured.
         width: tokens that every request verifies, ranked by the table's conditional
             acceptance; None decides step by step.
@@ -35,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, rename="upper"):
     table: Path | None = None
     traces: Path | None = None
     expert_budget: Count | None = None
-    ladder: frozenset[Count] | None = None
+    capture_sizes: frozenset[Count] | None = None
     allow: Literal["", "composed"] = ""
     width: Count | None = None
 
@@ -43,7 +43,7 @@ class Settings(msgspec.Struct, frozen=True, rename="upper"):
 FIXES = {
     "MODE": "say one of off, observe, on",
     "EXPERT_BUDGET": "give a whole number of at least 1",
-    "LADDER": "give widths of at least 1, as in 2,4,8,16",
+    "CAPTURE_SIZES": "give widths of at least 1, as in 2,4,8,16",
     "ALLOW": "say composed, or unset it",
     "WIDTH": "give a whole number of at least 1",
 }
@@ -70,8 +70,10 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
 
 def _parsed(given: dict[str, str]) -> Settings:
     values: dict[str, object] = {"MODE": "on" if "TABLE" in given else "off", **given}
-    if "LADDER" in given:
-        values["LADDER"] = [width.strip() for width in given["LADDER"].split(",")]
+    if "CAPTURE_SIZES" in given:
+        values["CAPTURE_SIZES"] = [
+            width.strip() for width in given["CAPTURE_SIZES"].split(",")
+        ]
     try:
         return msgspec.convert(
             values, Settings, strict=False, dec_hook=lambda kind, text: kind(text)
@@ -89,7 +91,7 @@ def _check_consistent(settings: Settings) -> None:
     needs_table = {
         "MODE=on": settings.mode == "on",
         "EXPERT_BUDGET": settings.expert_budget,
-        "LADDER": settings.ladder,
+        "CAPTURE_SIZES": settings.capture_sizes,
         "WIDTH": settings.width,
     }
     asked = [PREFIX + what for what, value in needs_table.items() if value]
@@ -101,8 +103,8 @@ def _check_consistent(settings: Settings) -> None:
         and settings.expert_budget,
         "EVICT_PROFILE_WIDTH cuts trees, and EVICT_PROFILE_MODE=observe records whole "
         "ones; unset one of them": observes and settings.width,
-        "EVICT_PROFILE_WIDTH is one width and EVICT_PROFILE_LADDER several to choose "
-        "from; unset one of them": settings.ladder and settings.width,
+        "EVICT_PROFILE_WIDTH is one width and EVICT_PROFILE_CAPTURE_SIZES several to "
+        "choose from; unset one of them": settings.capture_sizes and settings.width,
         f"{''.join(asked[:1])} needs a cost table; set EVICT_PROFILE_TABLE to its "
         "path": asked and settings.table is None,
     }

@@ -76,10 +76,11 @@ def _matching_table(path: Path, model_runner: Any) -> CostTable:
 
 
 def _check_graphs(table: CostTable, captured: Sequence[int]) -> None:
-    if missing := sorted(set(table.axes.ladder) - set(captured)):
+    measured = table.axes.capture_sizes
+    if missing := sorted(set(measured) - set(captured)):
         raise TableError(
-            f"{table.path}: was measured at captured widths {list(table.axes.ladder)}, "
-            f"and the server captured none of {missing}; add them to "
+            f"{table.path}: was measured at captured widths {list(measured)}, and "
+            f"the server captured none of {missing}; add them to "
             "cudagraph_capture_sizes"
         )
 

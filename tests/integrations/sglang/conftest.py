@@ -27,7 +27,7 @@ class Idle:
     def __init__(self, monkeypatch):
         self.targets: list[Callable[[], None]] = []
         self.time = SimpleNamespace(**{**vars(time), "sleep": self._sleep})
-        self._woken = False
+        self._awake = False
         monkeypatch.setattr(observer, "time", self.time)
         threads = SimpleNamespace(**{**vars(threading), "Thread": self._thread})
         monkeypatch.setattr(observer, "threading", threads)
@@ -36,14 +36,14 @@ class Idle:
         at = time.monotonic() + later_s
         self.time.monotonic = lambda: at
         for target in self.targets:
-            self._woken = False
+            self._awake = False
             with suppress(InterruptedError):
                 target()
 
     def _sleep(self, seconds):
-        if self._woken:
+        if self._awake:
             raise InterruptedError
-        self._woken = True
+        self._awake = True
 
     def _thread(self, target, daemon):
         assert daemon, "a server must be able to end"

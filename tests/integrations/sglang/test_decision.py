@@ -16,7 +16,7 @@ from evict_profile.records import replace
 from evict_profile.runtime import DecodingStep, Truncator
 from tests.integrations.sglang.drafter import drafting, on_host
 
-LADDER = (1, 2, 4, 8, 16)
+CAPTURE_SIZES = (1, 2, 4, 8, 16)
 
 
 @pytest.fixture
@@ -44,24 +44,26 @@ def truncator(table):
         drafts="topk",
         acceptance="target-only",
         allocation="uniform",
-        ladder=LADDER,
+        capture_sizes=CAPTURE_SIZES,
     )
 
 
 @pytest.fixture
 def chooser(plain_table):
     """Decides by prices of verification alone."""
-    return Chooser(plain_table, LADDER)
+    return Chooser(plain_table, CAPTURE_SIZES)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 2), st.integers(64, 256))
 def test_choices_are_the_runtimes(plain_table, seed, batch, context):
-    """At the next width of the ladder, which the plan counts, else a step that commits
+    """At the next captured width, which the plan counts, else a step that commits
     all could not be learnt from."""
     drafted = trees(batch, seed)
-    made = Chooser(plain_table, LADDER).choose(*on_host(drafted), context)
+    made = Chooser(plain_table, CAPTURE_SIZES).choose(*on_host(drafted), context)
     plan = truncator(plain_table).plan(drafted.path_prob, context)
-    assert made.width == min(width for width in LADDER if width >= plan.widths[0])
+    assert made.width == min(
+        width for width in CAPTURE_SIZES if width >= plan.widths[0]
+    )
     assert made.plan.widths.tolist() == [made.width] * batch
     assert made.plan.keep[plan.keep].all()
     assert made.plan.keep.sum(dim=1).tolist() == [made.width - 1] * batch
@@ -83,7 +85,7 @@ def test_the_most_probable_of_the_rest_fill_a_captured_width(chooser):
 @given(st.integers(0, 10**6))
 def test_depths_and_parents_are_given_where_the_table_reads_them(full_table, seed):
     drafted = trees(1, seed)
-    made = Chooser(full_table, LADDER).choose(*on_host(drafted), 100)
+    made = Chooser(full_table, CAPTURE_SIZES).choose(*on_host(drafted), 100)
     plan = truncator(full_table).plan(
         drafted.path_prob, 100, depth=depth_of(drafted), parent=drafted.parent
     )
@@ -168,7 +170,7 @@ def test_a_pause_is_the_runtimes(full_table):
     extending = (replace(clock, plain_fixed_us=clock.fixed_us) for clock in clocks)
     drafting = replace(full_table.drafting, batches=tuple(extending))
     table = replace(full_table, drafting=drafting)
-    chooser, alone = Chooser(full_table, LADDER), truncator(table)
+    chooser, alone = Chooser(full_table, CAPTURE_SIZES), truncator(table)
     paused = []
     for seed in range(200):
         made = chooser.pause(1, 100)
@@ -187,7 +189,7 @@ def test_a_pause_is_the_runtimes(full_table):
 
 
 def test_a_pause_verifies_the_root(full_table):
-    chooser = Chooser(full_table, LADDER)
+    chooser = Chooser(full_table, CAPTURE_SIZES)
     paused = None
     while paused is None:
         chooser.choose(*on_host(trees(2)), 100)
@@ -200,9 +202,9 @@ def test_a_pause_verifies_the_root(full_table):
 
 @pytest.mark.parametrize("lacks", ["drafting", "acceptance", "width"])
 def test_without_all_that_it_needs_nothing_pauses(full_table, lacks):
-    ladder = (2, 4, 8) if lacks == "width" else LADDER
+    capture_sizes = (2, 4, 8) if lacks == "width" else CAPTURE_SIZES
     table = full_table if lacks == "width" else replace(full_table, **{lacks: None})
-    chooser = Chooser(table, ladder)
+    chooser = Chooser(table, capture_sizes)
     for _ in range(50):
         chooser.choose(*on_host(trees(1)), 100)
         chooser.learn(np.array([1]))
@@ -214,7 +216,7 @@ def test_no_clock_is_read_where_the_table_prices_the_whole_step(
 ):
     heard = []
     monkeypatch.setattr(Truncator, "observe", lambda self, *words: heard.append(words))
-    chooser = Chooser(full_table, LADDER)
+    chooser = Chooser(full_table, CAPTURE_SIZES)
     for _ in range(2):
         chooser.choose(*on_host(trees(1)), 100)
         outcome = chooser.learn(np.array([1]))
@@ -227,14 +229,14 @@ def test_a_tree_without_some_parent_is_decided_all_the_same(full_table):
     tree = drafting(0, 1, 2, 3).chosen([[0, 1, 7, 8]])
     sure = replace(tree, path_prob=torch.ones(1, 4))
     assert sure.parent[0].tolist()[2:] == [2, 3]
-    plan = Chooser(full_table, LADDER).choose(*on_host(sure), 100).plan
+    plan = Chooser(full_table, CAPTURE_SIZES).choose(*on_host(sure), 100).plan
     assert plan.tokens >= 1 and plan.claimed <= 2.0
 
 
 def test_a_choice_knows_the_price_of_its_verification(full_table, monkeypatch):
     """Without drafting, in steps that draft and in one that does not; and none for a
     context that was not measured."""
-    chooser = Chooser(full_table, LADDER)
+    chooser = Chooser(full_table, CAPTURE_SIZES)
     cost_us = full_table.step_cost_us(2, 128)
     made = chooser.choose(*on_host(trees()), 128.0)
     assert made.plan.whole_step

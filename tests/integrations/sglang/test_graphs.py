@@ -7,7 +7,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.graphs import (
     GraphState,
     build_state,
-    ladder_of,
+    capture_sizes_of,
     own_state,
     spec_steps,
     swapped,
@@ -79,19 +79,19 @@ def test_graphs_are_swapped_out_when_the_block_raises(runner):
         raise KeyboardInterrupt
 
 
-LADDER = (1, 2, 4, 8, 16)
+CAPTURE_SIZES = (1, 2, 4, 8, 16)
 
 
-def with_ladder(table, *ladder):
+def with_capture_sizes(table, *capture_sizes):
     """The table, as if it was measured at captured widths."""
-    return replace(table, axes=replace(table.axes, ladder=ladder))
+    return replace(table, axes=replace(table.axes, capture_sizes=capture_sizes))
 
 
 @pytest.mark.parametrize(
-    ("captured", "draft_tokens", "asked", "ladder"),
+    ("captured", "draft_tokens", "asked", "capture_sizes"),
     [
-        (LADDER, 9, None, (1, 2, 4, 8)),
-        (LADDER, 16, None, LADDER),
+        (CAPTURE_SIZES, 9, None, (1, 2, 4, 8)),
+        (CAPTURE_SIZES, 16, None, CAPTURE_SIZES),
         # Without captured widths the default as far as it is priced, and the server's
         # own width, which needs no graphs.
         ((), 64, None, (1, 2, 3, 4, 6, 8, 12, 16)),
@@ -99,19 +99,19 @@ def with_ladder(table, *ladder):
         ((), 9, (3, 5), (3, 5)),
     ],
 )
-def test_a_ladder_is_what_is_asked_for_or_priced(
-    plain_table, captured, draft_tokens, asked, ladder
+def test_capture_sizes_are_what_is_asked_for_or_measured(
+    plain_table, captured, draft_tokens, asked, capture_sizes
 ):
-    table = with_ladder(plain_table, *captured)
-    assert ladder_of(table, draft_tokens, asked) == ladder
+    table = with_capture_sizes(plain_table, *captured)
+    assert capture_sizes_of(table, draft_tokens, asked) == capture_sizes
 
 
 @pytest.mark.parametrize(
     ("captured", "draft_tokens", "asked", "says"),
     [
         ((), 4, (2, 8), "has width 8, and the server drafts 4"),
-        ((), 64, (2, 17), "EVICT_PROFILE_LADDER has width 17"),
-        (LADDER, 16, (2, 3), "width 3, and .*prices widths 1, 2, 4, 8, 16"),
+        ((), 64, (2, 17), "EVICT_PROFILE_CAPTURE_SIZES has width 17"),
+        (CAPTURE_SIZES, 16, (2, 3), "width 3, and .*prices widths 1, 2, 4, 8, 16"),
         ((16, 32), 9, None, "no width up to the server's 9 draft tokens"),
     ],
 )
@@ -119,4 +119,6 @@ def test_widths_that_cannot_be_are_refused(
     plain_table, captured, draft_tokens, asked, says
 ):
     with pytest.raises(ConfigError, match=says):
-        ladder_of(with_ladder(plain_table, *captured), draft_tokens, asked)
+        capture_sizes_of(
+            with_capture_sizes(plain_table, *captured), draft_tokens, asked
+        )

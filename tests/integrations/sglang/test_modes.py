@@ -18,7 +18,7 @@ from tests.integrations.sglang.drafter import drafting
 from tests.integrations.sglang.server import STEPS, WIDTH, Batch, start
 
 ON = Settings("on", table=Path("t.json"))
-LADDER = tuple(range(1, WIDTH + 1))
+CAPTURE_SIZES = tuple(range(1, WIDTH + 1))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_decided_cuts_keep_what_the_plan_keeps(
     monkeypatch.setattr(Chooser, "choose", chosen)
     curves = full_table.acceptance.conditional
     worth_of = ConditionalScorer(curves).on_device(torch.device("cpu"), STEPS)
-    server = start(replace(ON, ladder=LADDER))
+    server = start(replace(ON, capture_sizes=CAPTURE_SIZES))
     for _ in range(12):
         server.forward_batch_generation(Batch(2))
     assert server.evict_profile.follows

@@ -80,7 +80,12 @@ def test_only_what_is_needed_is_hooked(sglang, environment, variables, hooked):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("MODE", "sometimes"), ("MODE", "on"), ("LADDER", "2,x"), ("EXPERT_BUDGET", "0")],
+    [
+        ("MODE", "sometimes"),
+        ("MODE", "on"),
+        ("CAPTURE_SIZES", "2,x"),
+        ("EXPERT_BUDGET", "0"),
+    ],
 )
 def test_a_bad_environment_registers_nothing(sglang, environment, caplog, name, value):
     environment.setenv(f"EVICT_PROFILE_{name}", value)

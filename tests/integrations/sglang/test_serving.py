@@ -108,9 +108,9 @@ def test_a_prefill_between_makes_a_steps_time_unknown(outcomes, monkeypatch):
 
 
 @pytest.mark.usefixtures("priced", "sglang")
-def test_the_asked_ladder_is_built_and_its_memory_logged(log):
+def test_the_asked_sizes_are_built_and_its_memory_logged(log):
     """The whole tree's graphs are the server's own."""
-    worker = start(replace(ON, ladder=(2, 5, WIDTH)))
+    worker = start(replace(ON, capture_sizes=(2, 5, WIDTH)))
     states = worker.evict_profile._states
     assert sorted(states) == [2, 5, WIDTH]
     assert states[WIDTH].attn_backend is worker.runner.attn_backend
@@ -152,8 +152,8 @@ def no_memory(patch, context):
     return {}
 
 
-def unpriced_ladder(patch, context):
-    return {"settings": replace(ON, ladder=(64,))}
+def unmeasured_width(patch, context):
+    return {"settings": replace(ON, capture_sizes=(64,))}
 
 
 def file_in_the_way(patch, context):
@@ -174,7 +174,7 @@ DOUBTS_OF_BOTH = [
         *DOUBTS_OF_BOTH,
         (wrong_table, "prices another engine"),
         (no_memory, "out of memory"),
-        (unpriced_ladder, "EVICT_PROFILE_LADDER has width 64"),
+        (unmeasured_width, "EVICT_PROFILE_CAPTURE_SIZES has width 64"),
     ],
 )
 def test_doubts_at_the_start_close_it(sglang, monkeypatch, log, make, says):
@@ -210,7 +210,7 @@ def test_a_decision_that_fails_closes_it(monkeypatch, log, stage):
 
 @pytest.mark.usefixtures("priced", "sglang")
 def test_a_cut_that_fails_closes_it(monkeypatch, log):
-    worker = start(replace(ON, ladder=(2,)))
+    worker = start(replace(ON, capture_sizes=(2,)))
     monkeypatch.setattr(Drafted, "kept", raises(ValueError("a wrong turn")))
     worker.forward_batch_generation(Batch(2))
     assert verified(worker) == [(WIDTH, WIDTH)]

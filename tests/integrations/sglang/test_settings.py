@@ -37,14 +37,14 @@ def test_what_is_asked_for_is_read(environment, settings):
 
 
 @pytest.mark.parametrize("said", ["8,2,4", "2, 4, 8", "2,4,8,8"])
-def test_a_ladder_is_a_set_of_widths(said):
-    found = from_environment({**TABLE, "EVICT_PROFILE_LADDER": said})
-    assert found.ladder == {2, 4, 8}
+def test_capture_sizes_are_a_set_of_widths(said):
+    found = from_environment({**TABLE, "EVICT_PROFILE_CAPTURE_SIZES": said})
+    assert found.capture_sizes == {2, 4, 8}
 
 
 def test_off_wins_over_all_else():
     """It is how to be rid of what was asked wrongly."""
-    wrong = {"EVICT_PROFILE_LADDER": "two", "EVICT_PROFILE_TABEL": "t.json"}
+    wrong = {"EVICT_PROFILE_CAPTURE_SIZES": "two", "EVICT_PROFILE_TABEL": "t.json"}
     asked = {**TABLE, **wrong, "EVICT_PROFILE_MODE": "off"}
     assert from_environment(asked) == Settings()
 
@@ -62,16 +62,16 @@ def test_off_wins_over_all_else():
             "MODE=on needs a cost table; set EVICT_PROFILE_TABLE",
         ),
         (
-            {"EVICT_PROFILE_LADDER": "2,4"},
-            "LADDER needs a cost table; set EVICT_PROFILE_TABLE",
+            {"EVICT_PROFILE_CAPTURE_SIZES": "2,4"},
+            "CAPTURE_SIZES needs a cost table; set EVICT_PROFILE_TABLE",
         ),
         (
             {"EVICT_PROFILE_WIDTH": "8"},
             "WIDTH needs a cost table; set EVICT_PROFILE_TABLE",
         ),
         (
-            {**TABLE, "EVICT_PROFILE_WIDTH": "8", "EVICT_PROFILE_LADDER": "2,4"},
-            "WIDTH is one width and EVICT_PROFILE_LADDER several.*unset one of them",
+            {**TABLE, "EVICT_PROFILE_WIDTH": "8", "EVICT_PROFILE_CAPTURE_SIZES": "2,4"},
+            "WIDTH is one width and EVICT_PROFILE_CAPTURE_SIZES several.*unset one",
         ),
         (
             {"EVICT_PROFILE_MODE": "observe"},
@@ -94,8 +94,8 @@ def test_off_wins_over_all_else():
         ),
         *(
             (
-                {**TABLE, "EVICT_PROFILE_LADDER": said},
-                f"^EVICT_PROFILE_LADDER={said}: give widths of at least 1, as in",
+                {**TABLE, "EVICT_PROFILE_CAPTURE_SIZES": said},
+                f"^EVICT_PROFILE_CAPTURE_SIZES={said}: give widths of at least 1",
             )
             for said in ("0,2", "2,,4", "2;4", "two", "2,-4", "2,\u00b2")
         ),

@@ -22,8 +22,8 @@ from tests.integrations.sglang.server import (
     start,
 )
 
-LADDER = tuple(range(1, WIDTH + 1))
-ON = Settings("on", table=Path("t.json"), ladder=LADDER)
+CAPTURE_SIZES = tuple(range(1, WIDTH + 1))
+ON = Settings("on", table=Path("t.json"), capture_sizes=CAPTURE_SIZES)
 
 
 @pytest.fixture

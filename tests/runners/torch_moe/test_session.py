@@ -25,7 +25,7 @@ OPTIONS = {
     "layers": "auto",
     "graphs": True,
     "seed": 0,
-    "ladder": [1, 4, 8],
+    "capture_sizes": [1, 4, 8],
     "max_width": 8,
     "max_context": 32,
     "max_batch": 2,
@@ -70,7 +70,7 @@ def test_open_answers_what_makes_measurements_comparable(session):
     assert all(v != "" for k, v in facts.items() if k != "cuda")
     assert answer["bandwidth_gbps"] > 0
     assert answer["bytes_per_expert"] == MODEL.bytes_per_expert
-    assert answer["ladder"] == []
+    assert answer["capture_sizes"] == []
 
 
 def test_auto_opens_in_the_dtype_of_the_machine(quick, monkeypatch):
@@ -134,16 +134,16 @@ def test_an_infeasible_union_is_refused_and_the_next_cell_measured(session):
 
 @pytest.mark.parametrize("width", [2, 3, 4])
 @pytest.mark.parametrize("split", ["balanced", "skewed"])
-def test_padding_to_the_ladder_keeps_the_union(session, monkeypatch, width, split):
-    monkeypatch.setattr(session, "ladder", [1, 4, 8])
+def test_padding_to_a_captured_size_keeps_the_union(session, monkeypatch, width, split):
+    monkeypatch.setattr(session, "capture_sizes", [1, 4, 8])
     sample = measured(session, width, 7, split, batch=2)
     assert sample["observed_width"] == 4
     assert sample["union_low"] == sample["union_high"] == 7
 
 
-def test_a_width_over_the_ladder_is_refused(session, monkeypatch):
-    monkeypatch.setattr(session, "ladder", [1, 4])
-    with pytest.raises(Refusal, match="width 8 is over the ladder's top 4"):
+def test_a_width_over_all_captured_sizes_is_refused(session, monkeypatch):
+    monkeypatch.setattr(session, "capture_sizes", [1, 4])
+    with pytest.raises(Refusal, match="width 8 is over the largest captured size, 4"):
         measured(session, 8, 8)
 
 
@@ -218,7 +218,7 @@ def test_every_attention_kernel_of_the_sweep_is_named(session, monkeypatch):
         asked.append(meta)
         return next(taken)
 
-    monkeypatch.setattr(session, "ladder", [4, 8])
+    monkeypatch.setattr(session, "capture_sizes", [4, 8])
     monkeypatch.setattr(session_module, "kernel_of", kernel_of)
     assert session.attention_backend() == "sdpa-flash+math"
     sizes = {(meta.width, meta.context, meta.batch) for meta in asked}
