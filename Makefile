@@ -37,7 +37,7 @@ demo: $(VENV)/ready
 	$(BIN)/evict-profile profile --model qwen3-30b-a3b --sweep demo \
 		--max-minutes $(DEMO_MINUTES)
 
-# Trained weights, real text, real clocks: prices, traces, the verdict, and at the end the
+# Trained weights, real text, real clocks: costs, traces, the verdict, and at the end the
 # engine's own time, beside what the replay says. What is calibrated on one half of the
 # prompts is judged on the other.
 demo-world: $(VENV)/ready

@@ -45,15 +45,15 @@ def main(arguments: Sequence[str]) -> int:
     """Print and write the times; 1 where a ratio is too large."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
-    answer, table = Answer(parser.parse_args(arguments).out, []), priced_everywhere()
+    answer, table = Answer(parser.parse_args(arguments).out, []), covered_everywhere()
     us = {batch: times(table, batch) for batch in MOST}
     answer.write({"cpu": cpu_name(), "compiled": COMPILED, "us": us})
     print(json.dumps(us, indent=1))
     return int(COMPILED and any(_slow(us[batch], MOST[batch]) for batch in MOST))
 
 
-def priced_everywhere() -> CostTable:
-    """A table that knows acceptance and drafting, with prices of every size timed."""
+def covered_everywhere() -> CostTable:
+    """A table that knows acceptance and drafting, with costs of every size timed."""
     table = CostTable.load(next(data_root().glob(TABLE)))
     tokens = (1, max(MOST) * (NODES + 1))
     reach = {"batch": (1, max(MOST)), "tokens": tokens, "width": tokens}
@@ -74,7 +74,7 @@ def times(table: CostTable, batch: int) -> dict[str, dict[str, float]]:
     samples: dict[str, list[float]] = {what: [] for what in contenders}
     for seed in range(ROUNDS):
         for what in random.Random(seed).sample(list(contenders), len(contenders)):
-            contenders[what]()  # The first prices what later ones look up.
+            contenders[what]()  # The first costs what later ones look up.
             start = time.perf_counter_ns()
             for _ in range(CALLS):
                 contenders[what]()

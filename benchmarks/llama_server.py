@@ -17,10 +17,10 @@ which lasts seconds, either is what the others are.
 Both tables are measured in the same minutes: their sweeps are stopped, and go on for a
 moment after each way to draft. From one quarter of an hour to the next plain decoding,
 bound by memory, moves against wide forwards, bound by arithmetic, by 5 to 10 % on a
-shared machine; that would be judged instead of the prices.
+shared machine; that would be judged instead of the costs.
 
 Predicted is what `export --format llama-cpp --draft-table` says of tokens committed as
-often as the server did, and measured is as many over the time of its steps: prices are
+often as the server did, and measured is as many over the time of its steps: costs are
 judged, and luck is not. The sweeps route the replies that the settings give.
 """
 

@@ -65,7 +65,7 @@ class CheckedPolicy:
         gap: the measured one over the predicted one. Where the engine took the very
             steps of the replay its interval is of time alone, step by step.
         parts: microseconds of a step, predicted and measured, by part.
-        decision_us: CPU time of the policy in a step, which no price holds; the
+        decision_us: CPU time of the policy in a step, which no cost holds; the
             question whether to draft a level is timed with that level.
         verified, committed, levels: of a step of the batch, as measured.
     """
@@ -168,7 +168,7 @@ def check(
     """Predict and measure every policy in one scenario."""
     arrays, batch = replay.arrays, replay.scenario.batch
     runs = {
-        name: simulate(arrays, make(), replay.prices, batch, 0)
+        name: simulate(arrays, make(), replay.costs, batch, 0)
         for name, make in policies.items()
     }
     steps = {name: len(run.rows) for name, run in runs.items()}
@@ -220,7 +220,7 @@ def compare(
         else own.tokens_per_s("us") / run.tokens_per_s
     )
     names = ("verify_us", "draft_us", "fixed_us")
-    means = zip(names, run.price.mean(axis=0), strict=False)
+    means = zip(names, run.cost.mean(axis=0), strict=False)
     return CheckedPolicy(
         policy=name,
         same_steps=same_steps,

@@ -65,8 +65,8 @@ def composed(axes: Axes) -> None:
     ends = []
     for name, (label, colour) in COMPOSED.items():
         table = CostTable.load(TABLES / "composed" / name / "1.0.0.json")
-        price = table.price(1, min(table.axes.context))
-        steps = price.step_cost_us[WIDTHS] / price.step_cost_us[1]
+        cost = table.costs(1, min(table.axes.context))
+        steps = cost.step_cost_us[WIDTHS] / cost.step_cost_us[1]
         axes.plot(WIDTHS, steps, color=colour)
         ends.append(End(64.0, float(steps[-1]), label, colour))
         if name == H200:
@@ -82,7 +82,7 @@ def composed(axes: Axes) -> None:
 def band(steps: Floats, growth_error: float) -> tuple[Floats, Floats]:
     """Two standard deviations of C(n)/C(1), in its logarithm; none at C(1).
 
-    An error of all prices together cancels.
+    An error of all costs together cancels.
     """
     reach = 2.0 * growth_error
     return steps ** (1.0 - reach), steps ** (1.0 + reach)
@@ -91,7 +91,7 @@ def band(steps: Floats, growth_error: float) -> tuple[Floats, Floats]:
 def _dummy(axes: Axes, table: CostTable, colour: str) -> End:
     """What a start-up profile sees, whose tokens all activate the same experts."""
     top_k = float(table.model.moe.top_k)
-    us = table.cost.price(WIDTHS.astype(float), top_k, min(table.axes.context), 1)
+    us = table.cost.latency_us(WIDTHS.astype(float), top_k, min(table.axes.context), 1)
     axes.plot(WIDTHS, us / us[0], color=colour, linestyle="--", linewidth=1.1)
     return End(64.0, float(us[-1] / us[0]), "H200, tokens all alike", colour)
 

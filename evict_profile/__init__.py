@@ -1,3 +1,3 @@
-"""Measure the price of MoE verification once, honestly; then verify only what pays."""
+"""Measure the cost of MoE verification once, honestly; then verify only what pays."""
 
 __version__ = "0.1.0"

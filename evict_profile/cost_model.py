@@ -1,4 +1,4 @@
-"""The price of a forward: a non-negative sum of hinges over what the forward does.
+"""The cost of a forward: a non-negative sum of hinges over what the forward does.
 
 A hinge is clip(x - low, 0, high - low): flat, rising, flat. A sum of hinges end to end
 with coefficients >= 0 is every non-decreasing piecewise-linear function with those
@@ -9,7 +9,7 @@ g(rows of that expert), where g jumps at the first row (the weights are read) an
 rises with more rows, in steps at the kernel's tiles. With rows shared out evenly that
 is U * g(tokens * k / U), so "expert_rows" terms are U times a hinge in rows per expert.
 
-numpy alone, because the fit and the serving process price with the same code.
+numpy alone, because the fit and the serving process compute costs with the same code.
 """
 
 import math
@@ -117,14 +117,14 @@ class ForwardCost(Struct, frozen=True, dict=True):
     non_moe: HingeCost
     layer_scale: float
 
-    def price(
+    def latency_us(
         self,
         tokens: ArrayLike,
         union: ArrayLike,
         context: ArrayLike,
         batch: ArrayLike,
     ) -> Floats:
-        """Price of a forward in microseconds, float64, shaped as all four broadcast.
+        """Latency of a forward in microseconds, float64, shaped as all four broadcast.
 
         Args:
             tokens: verified in all, roots included.
@@ -139,8 +139,8 @@ class ForwardCost(Struct, frozen=True, dict=True):
         values = np.stack([features[name] for name in terms.features], axis=-1)
         values = np.clip(values - terms.low, 0.0, terms.span)
         values[..., terms.by_union] *= places[1][..., None]
-        price: Floats = values @ terms.us_per_unit
-        return price
+        cost: Floats = values @ terms.us_per_unit
+        return cost
 
     @cached_property
     def _stacked(self) -> "_Stacked":

@@ -65,7 +65,7 @@ def non_moe_weights(model: ModelSpec) -> int:
 
 def seen_context(model: ModelSpec, context: float) -> float:
     """Past tokens that a layer attends to, mean over full and windowed layers."""
-    return float(model.price_shape.seen_context(np.array([context]))[0])
+    return float(model.cost_shape.seen_context(np.array([context]))[0])
 
 
 def attention_flops_per_pair(model: ModelSpec) -> float:

@@ -2,7 +2,7 @@
 
 A runner that opened with `"clocks": true` also times drafting and the rest of a step,
 once for each batch of the grid, after the last cell or when the time is up. Cells time
-verification alone; with the clocks a table prices whole steps.
+verification alone; with the clocks a table covers whole steps.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The price of a forward, and unions where no batch was measured."""
+"""The cost of a forward, and unions where no batch was measured."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_beyond_its_end_a_batch_rises_as_all_do():
     assert activated_union(np.array([5.0]), 1, WHOLE, {1: high}).tolist() == [9.0]
 
 
-def test_every_kind_of_term_is_priced():
+def test_every_kind_of_term_is_covered():
     """Hinges that end, those that the union multiplies, both parts, all places."""
     shape = Shape(top_k=2, sliding_window=64, sliding_every=2)
     layers = HingeCost(
@@ -63,20 +63,22 @@ def test_every_kind_of_term_is_priced():
     places = (np.full(3, 100.0), np.full(3, 2.0))
     features = features_at(shape, tokens, union, *places)
     plain = 3.0 * layers.latency_us(features) + non_moe.latency_us(features)
-    np.testing.assert_allclose(cost.price(tokens, union, 100.0, 2), plain, rtol=1e-14)
+    np.testing.assert_allclose(
+        cost.latency_us(tokens, union, 100.0, 2), plain, rtol=1e-14
+    )
 
 
-def test_prices_broadcast():
+def test_costs_broadcast():
     """Widths down, contexts across; a lone place is a number."""
     shape = Shape(top_k=2, sliding_window=0, sliding_every=1)
     terms = (Term("tokens"), Term("cache"), Term(EXPERT_ROWS, 0.0, 4.0))
     layers = HingeCost(terms, np.array([1.0, 0.5, 0.25]))
     cost = ForwardCost(shape, layers, HingeCost((), np.array([])), 2.0)
     tokens, contexts = np.array([[1.0], [4.0]]), np.array([16.0, 64.0, 256.0])
-    table = cost.price(tokens, 2.0 * tokens, contexts, 1)
+    table = cost.latency_us(tokens, 2.0 * tokens, contexts, 1)
     assert table.shape == (2, 3)
-    assert cost.price(4, 8, 64, 1) == table[1, 1]
-    assert cost.price(4, 8, 64, 1).shape == ()
+    assert cost.latency_us(4, 8, 64, 1) == table[1, 1]
+    assert cost.latency_us(4, 8, 64, 1).shape == ()
 
 
 def test_a_forward_that_activates_no_expert_has_no_rows():
@@ -84,7 +86,7 @@ def test_a_forward_that_activates_no_expert_has_no_rows():
     shape = Shape(top_k=2, sliding_window=0, sliding_every=1)
     layers = HingeCost((Term("rows"), Term(EXPERT_ROWS)), np.array([1.0, 1.0]))
     cost = ForwardCost(shape, layers, HingeCost((), np.array([])), 1.0)
-    assert cost.price(4, 0, 64, 1) == 0.0
+    assert cost.latency_us(4, 0, 64, 1) == 0.0
 
 
 @given(st.integers(0, 200), st.integers(1, 4))

@@ -84,7 +84,7 @@ def test_the_nav_has_every_page():
 
 
 def test_the_plot_s_band_has_no_width_at_one_token():
-    """C(1)/C(1) is 1, whatever the price is off by."""
+    """C(1)/C(1) is 1, whatever the cost is off by."""
     low, high = runpy.run_path(str(ROOT / "docs/draw_cost.py"))["band"](
         np.array([1.0, 2.0]), 0.12
     )

@@ -100,7 +100,7 @@ def shortened(trace: Trace, steps: int) -> Trace:
 
 
 def unrouted(trace: Trace) -> Trace:
-    """The trace priced at a table's activation curve."""
+    """The trace evaluated at a table's activation curve."""
     about = replace(trace.about, layers=0, experts=0, top_k=0)
     return replace(trace, about=about, routes=None)
 

@@ -215,8 +215,8 @@ def _stairs(table: CostTable, machine: Machine) -> tuple[Bools, Floats, Floats, 
         union = table.activation.at(tokens, stairs.batch)
         where = np.full((2, len(tokens)), [[stairs.context], [stairs.batch]])
         truth = true_us(table, machine, np.stack([tokens, union, *where], axis=1))
-        price = [bound[stairs.batch :] for bound in stairs.price[:3]]
-        rows.append(np.stack([*price, truth, tokens]))
+        cost = [bound[stairs.batch :] for bound in stairs.costs[:3]]
+        rows.append(np.stack([*cost, truth, tokens]))
     cost, low, high, truth, tokens = np.concatenate(rows, axis=1)
     inside = (low <= truth) & (truth <= high)
     return inside, np.abs(cost / truth - 1.0), (high - low) / 2.0 / cost, tokens
@@ -227,11 +227,11 @@ def _marginal(
 ) -> tuple[bool, float, float]:
     """Whether the truth is inside, the half-width, and the error, over the truth."""
 
-    def price(tokens: float, union: float, context: float, batch: float) -> Floats:
+    def cost(tokens: float, union: float, context: float, batch: float) -> Floats:
         place = np.array([[tokens, union, context, batch]])
         return true_us(table, machine, place)[0]
 
-    truth, (low, high) = float(said.of(price)), said.us_interval
+    truth, (low, high) = float(said.of(cost)), said.us_interval
     half, error = (high - low) / 2.0 / truth, abs(said.us / truth - 1.0)
     return low <= truth <= high, half, error
 
@@ -241,5 +241,5 @@ def _between(
 ) -> tuple[Bools, Floats]:
     places = random_places(np.random.default_rng(seed), table.fit.domain, PLACES)
     truth = true_us(table, machine, places)
-    cost, low, high = fitted.priced(*places.T)
+    cost, low, high = fitted.costs_at(*places.T)
     return (low <= truth) & (truth <= high), np.abs(cost / truth - 1.0)

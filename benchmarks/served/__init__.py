@@ -1,1 +1,1 @@
-"""Prices held against runs that others served: the record, and what it says."""
+"""Costs held against runs that others served: the record, and what it says."""

@@ -1,4 +1,4 @@
-"""Hold composed prices against runs that others served: errors, regret, coverage.
+"""Hold composed costs against runs that others served: errors, regret, coverage.
 
     python -m benchmarks.served [--figure docs/served.svg]
 
@@ -159,7 +159,7 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
         s=12,
         c="0.6",
         lw=0.8,
-        label="priced with dummy tokens",
+        label="covered with dummy tokens",
     )
     ends = (0.9, 3.4)
     axes.plot(ends, ends, c="0.3", lw=0.8)

@@ -3,7 +3,7 @@
     python -m benchmarks.sglang_planted.engine PLAN.json RESULT.json
 
 Run by `sglang_serving`, in SGLang's own Python. The server's options are those that the
-runner `sglang_verify` measures with, so that a table of it prices this very engine;
+runner `sglang_verify` measures with, so that a table of it covers this very engine;
 only what a server needs besides is added.
 """
 

@@ -18,7 +18,7 @@ from evict_profile.advice.acceptance import AcceptedLengths
 from evict_profile.advice.drafting import drafting_of
 from evict_profile.errors import ConfigError
 from evict_profile.stats import Estimate
-from evict_profile.table import CostTable, Drafting, Price
+from evict_profile.table import CostTable, Drafting, StepCosts
 
 WORTHWHILE = 1.01
 """Speed over plain decoding from which drafting is advised, as a replay advises it."""
@@ -115,41 +115,43 @@ class Advisor:
         if found := tuple(b for b in every if self.table.max_tokens(b) >= least * b):
             return found
         raise ConfigError(
-            f"{self.table.path}: prices no draft at any of its batches "
+            f"{self.table.path}: covers no draft at any of its batches "
             f"{', '.join(map(str, every))}; sweep wider"
         )
 
     def at(self, batch: int) -> BatchAdvice:
-        """The ways to draft at a batch that the table prices."""
-        price = self.table.price(batch, self.context)
-        most = len(price.step_cost_us) - 1
+        """The ways to draft at a batch that the table covers."""
+        cost = self.table.costs(batch, self.context)
+        most = len(cost.step_cost_us) - 1
         ways = range(len(self.lengths.width))
-        priced = [way for way in ways if batch * self.lengths.width[way] <= most]
-        found = tuple(self._way(batch, price, way) for way in priced)
+        covered = [way for way in ways if batch * self.lengths.width[way] <= most]
+        found = tuple(self._way(batch, cost, way) for way in covered)
         return BatchAdvice(batch, found)
 
-    def _way(self, batch: int, price: Price, way: int) -> Way:
+    def _way(self, batch: int, cost: StepCosts, way: int) -> Way:
         lengths, clock = self.lengths, self.drafting.at(batch)
         width, levels = int(lengths.width[way]), int(lengths.levels[way])
         plain_us, step_us = (
-            float(price.step_cost_us[batch * n]) + clock.overhead_us(drafted)
+            float(cost.step_cost_us[batch * n]) + clock.overhead_us(drafted)
             for n, drafted in ((1, 0), (width, levels))
         )
         committed, ratio = float(lengths.committed[way]), step_us / plain_us
         speed = committed / ratio
-        reach = self._ratio_reach(price, batch, width, ratio)
+        reach = self._ratio_reach(cost, batch, width, ratio)
         reach = math.hypot(lengths.reach[way], reach)
         interval = Estimate(speed, speed * math.exp(-reach), speed * math.exp(reach))
         served = lengths.served.get(levels)
         return Way(lengths.name(way), levels, width, committed, ratio, interval, served)
 
-    def _ratio_reach(self, price: Price, batch: int, width: int, ratio: float) -> float:
+    def _ratio_reach(
+        self, cost: StepCosts, batch: int, width: int, ratio: float
+    ) -> float:
         """Half of the 95 % interval of a step over plain decoding's, in logs."""
         if width == 1:
             return 0.0
         if overheads := self.table.served_overheads:
             return TWO_SIDED * float(overheads.ratio_sd(ratio))
-        low, us, high = price.low_us, price.step_cost_us, price.high_us
+        low, us, high = cost.low_us, cost.step_cost_us, cost.high_us
         at = (batch, batch * width)
         return math.hypot(*((high[t] - low[t]) / 2.0 / us[t] for t in at))
 
@@ -174,7 +176,7 @@ class Plan:
         traffic: share of plain decoding's time that is spent at each batch.
         drafts: the best single draft length, 0 for none; `gain` is its speed over
             plain decoding of all the traffic.
-        schedule: the draft length by batch, from 1 to the largest that is priced.
+        schedule: the draft length by batch, from 1 to the largest that is covered.
     """
 
     traffic: Mapping[int, float]
@@ -211,7 +213,7 @@ def plan(advisor: Advisor, traffic: Mapping[int, float], falling: bool = False) 
     largest = advisor.batches[-1]
     if max(traffic) > largest:
         raise ConfigError(
-            f"drafts are priced up to batch {largest}, and batch {max(traffic)} was "
+            f"drafts are covered up to batch {largest}, and batch {max(traffic)} was "
             "asked for; ask for smaller ones, or sweep larger batches"
         )
     at = {batch: advisor.at(batch).speeds for batch in traffic}
@@ -235,9 +237,9 @@ def _mean(traffic: Mapping[int, float], speeds: Mapping[int, float]) -> float:
 
 
 def schedule(advisor: Advisor, longest: int | None = None) -> tuple[Range, ...]:
-    """The draft length by batch, from 1 to the largest that the table prices.
+    """The draft length by batch, from 1 to the largest that the table covers.
 
-    Batches below the smallest that is priced draft as that one does. A length stays
+    Batches below the smallest that is covered draft as that one does. A length stays
     unless the best gains 5 % over it. Every batch drafts: changing to and from plain
     decoding costs engines more than it saves.
 

@@ -76,7 +76,7 @@ def _of_model(
     table has the times at its machine's most frequent speed, which beside neighbours
     differs by model and run: what counts is the draft's average over the target's.
     """
-    forward_us = draft.price(batch, context).step_cost_us
+    forward_us = draft.costs(batch, context).step_cost_us
     levels = np.arange(1, (len(forward_us) - 1) // batch)
     us = levels * forward_us[batch] + forward_us[batch * (levels + 1)]
     ours, theirs = measured(target.provenance), measured(draft.provenance)
@@ -125,7 +125,7 @@ def _check_draft(target: CostTable, draft: CostTable, level_ms: float | None) ->
         )
     if draft.max_tokens(1) < target.max_tokens(1):
         raise ConfigError(
-            f"{draft.path}: prices up to {draft.max_tokens(1)} tokens, and the model's "
+            f"{draft.path}: covers up to {draft.max_tokens(1)} tokens, and the model's "
             f"table up to {target.max_tokens(1)}, which the draft reads again; {again}"
         )
 

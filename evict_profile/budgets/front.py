@@ -1,4 +1,4 @@
-"""Speed against quality under expert budgets, a point a setting, at a table's prices.
+"""Speed against quality under expert budgets, a point a setting, at a table's costs.
 
 Speed is all tokens over all time and quality a mean over tokens, so intervals resample
 prompts; all settings have the same resamples. Quality is of given text, the same for
@@ -117,7 +117,7 @@ def budget_front(
     workloads: Sequence[str] = (),
     agreement: float = 0.98,
 ) -> BudgetFront:
-    """Price a recording's steps, and compare its settings."""
+    """Evaluate a recording's steps, and compare its settings."""
     if not 0.0 < agreement <= 1.0:
         raise ConfigError(f"--agreement {agreement:g}: give a share from 0 to 1")
     parts = parts_of(recording, SCHEMA)
@@ -165,7 +165,7 @@ def _step_us(
     )
     tokens = padded_tokens(steps["verified"].to_numpy(), 1, table.axes.capture_sizes)
     context = np.clip(steps["context"].to_numpy(), *table.fit.domain["context"])
-    verify_us = table.cost.price(tokens, steps["union"].to_numpy(), context, 1)
+    verify_us = table.cost.latency_us(tokens, steps["union"].to_numpy(), context, 1)
     routing_us = speed * steps.groupby(SETTING)["routing_us"].transform("median")
     beside_us, caveats = 0.0, table.caveats
     if drafting is None:

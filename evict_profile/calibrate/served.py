@@ -115,7 +115,7 @@ def _step_us(table: CostTable, run: ServedRun, amounts: Amounts) -> float:
     union, top_k = table.activation.at(tokens, run.batch), table.model.moe.top_k
     share = amounts.union_share if table.activation.is_guess else 1.0
     union = np.where(union > top_k, top_k + share * (union - top_k), union)
-    forward_us = float(table.cost.price(tokens, union, run.context, run.batch))
+    forward_us = float(table.cost.latency_us(tokens, union, run.context, run.batch))
     level_us = amounts.level_us + (run.topk > 1) * amounts.branch_us
     drafting_us = (run.width > 1) * amounts.round_us + run.levels * level_us
     if table.drafting:
@@ -196,7 +196,7 @@ def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStu
         tokens, most = run.batch * run.width, table.max_tokens(run.batch)
         if tokens > most or run.batch > table.fit.domain["batch"][1]:
             raise ConfigError(
-                f"{table.path}: does not price {tokens} tokens of {run.batch} "
+                f"{table.path}: does not cover {tokens} tokens of {run.batch} "
                 "requests; leave that run out"
             )
     deployment = Deployment(table, tuple(runs))

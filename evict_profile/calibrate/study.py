@@ -56,16 +56,16 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
-class PriceCheck:
-    """A table's prices against the clocks of recorded verifications.
+class CostCheck:
+    """A table's costs against the clocks of recorded verifications.
 
     A table is made from forced routing; a recording verifies trees that a router
-    routed. Priced at the tokens and the union that were observed, the two should agree.
+    routed. At the tokens and the union that were observed, the two should agree.
 
     Attributes:
-        error: relative errors of the prices, over groups of steps of like price: a
+        error: relative errors of the costs, over groups of steps of like cost: a
             single step's time scatters with the machine, and a group's median does not.
-        ratio: median of measured over priced, over all steps.
+        ratio: median of measured over predicted, over all steps.
     """
 
     error: ErrorSummary
@@ -73,19 +73,19 @@ class PriceCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether the prices are as near as a fit must be on unseen cells."""
+        """Whether the costs are as near as a fit must be on unseen cells."""
         return is_good(self.error)
 
     def __str__(self) -> str:
         verdict = (
-            "the table prices natural routing in this engine"
+            "the table covers natural routing in this engine"
             if self.holds
-            else "the table does not price this engine's verification as it ran: "
+            else "the table does not cover this engine's verification as it ran: "
             "sweep the same engine on the same machine, quiet, before a verdict"
         )
         return (
-            f"verification took {self.ratio:.2f} of its price in the median (error of "
-            f"the price: median {self.error.median:.1%}, p90 {self.error.p90:.1%} over "
+            f"verification took {self.ratio:.2f} of its cost in the median (error of "
+            f"the cost: median {self.error.median:.1%}, p90 {self.error.p90:.1%} over "
             f"{self.error.cells} groups of steps): {verdict}"
         )
 
@@ -98,7 +98,7 @@ class CalibrationStudy:
     calibrated: Calibrated
     activations: Activations | None
     drafting: Drafting | None
-    prices: PriceCheck | None
+    costs: CostCheck | None
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ class CalibrationStudy:
 
 
 def study(trace: Trace, table: CostTable) -> CalibrationStudy:
-    """Learn acceptance, activation and drafting times, and check the table's prices."""
+    """Learn acceptance, activation and drafting times, and check the table's costs."""
     check_same_model(trace.about, table.model)
     check_trees(trace)
     speed = table.speed_over(trace.about.engine, trace.about.reference_us)
@@ -117,7 +117,7 @@ def study(trace: Trace, table: CostTable) -> CalibrationStudy:
         calibrated=calibrate(trace),
         activations=measure_activation(trace),
         drafting=Drafting.at_speed(trace.clocks, workload_name(trace), engine, speed),
-        prices=check_prices(trace, table.cost, speed),
+        costs=check_costs(trace, table.cost, speed),
     )
 
 
@@ -170,8 +170,8 @@ def as_acceptance(found: Calibrated, workload: str, steps: int) -> Acceptance:
     )
 
 
-def check_prices(trace: Trace, cost: ForwardCost, speed: float) -> PriceCheck | None:
-    """Price each timed step at what it verified; None without clocks or routes.
+def check_costs(trace: Trace, cost: ForwardCost, speed: float) -> CostCheck | None:
+    """Evaluate each timed step at what it verified; None without clocks or routes.
 
     `speed` brings the trace's clocks to the table's.
     """
@@ -179,15 +179,15 @@ def check_prices(trace: Trace, cost: ForwardCost, speed: float) -> PriceCheck | 
         return None
     trees = np.split(trace.routes, trace.root[1:])
     union = [union_by_tokens(tree, trace.about.experts)[-1] for tree in trees]
-    priced = cost.price(1.0 + trace.size, np.array(union), trace.context, 1)
+    covered = cost.latency_us(1.0 + trace.size, np.array(union), trace.context, 1)
     measured = speed * trace.verify_us
-    groups = np.array_split(np.argsort(priced), min(GROUPS, len(priced)))
+    groups = np.array_split(np.argsort(covered), min(GROUPS, len(covered)))
     medians = [
         np.array([np.median(us[group]) for group in groups])
-        for us in (priced, measured)
+        for us in (covered, measured)
     ]
-    ratio = float(np.median(measured / priced))
-    return PriceCheck(summarise_errors(*medians), ratio)
+    ratio = float(np.median(measured / covered))
+    return CostCheck(summarise_errors(*medians), ratio)
 
 
 def workload_name(trace: Trace) -> str:

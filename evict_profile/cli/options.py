@@ -84,7 +84,7 @@ class SweepOptions:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A table by its file, or by what it prices."""
+    """A table by its file, or by what it covers."""
 
     table: Path | None = Argument(
         None, callback=whole_table, help="A cost table (.json); or name it:"

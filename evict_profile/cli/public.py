@@ -1,4 +1,4 @@
-"""Commands that price GPUs from public measurements: one table, or all at a glance."""
+"""Commands that compose tables of GPUs from public measurements: one, or all."""
 
 import re
 from dataclasses import dataclass

@@ -106,7 +106,7 @@ def calibrate(
 
 
 def _calibrate_served(path: Path, served: list[str], tables: Path | None) -> None:
-    """Learn what a server's steps take beside a table's prices."""
+    """Learn what a server's steps take beside a table's costs."""
     from evict_profile.calibrate.runs import doubts, read_runs
     from evict_profile.calibrate.served import study
     from evict_profile.fit.export import export_workload
@@ -154,11 +154,11 @@ def replay(
 
     outputs = [path for path in (out, json_out) if path]
     check_outputs(outputs, [*([traces] if traces else []), *files_of(table)])
-    priced, own = CostTable.load(table), parse_share("--part", part)
+    covered, own = CostTable.load(table), parse_share("--part", part)
     chosen = replayed_trace(
-        traces, synthetic, priced, workload or [], temperature or [], own
+        traces, synthetic, covered, workload or [], temperature or [], own
     )
-    found = study(chosen, priced, batch, seeds, lambda text: say(stderr, text))
+    found = study(chosen, covered, batch, seeds, lambda text: say(stderr, text))
     show_study(console, found)
     _write(page(found), out, found.as_json, json_out)
 

@@ -156,7 +156,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
         return BYTES_PER_VALUE[self.dtype]
 
     @property
-    def price_shape(self) -> Shape:
+    def cost_shape(self) -> Shape:
         """What of it the features of a forward depend on."""
         a = self.attention
         return Shape(self.moe.top_k, a.sliding_window, a.sliding_every)

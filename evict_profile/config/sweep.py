@@ -49,7 +49,7 @@ class GridSpec(Struct, frozen=True):
             if isinstance(values, tuple) and len(set(values)) < len(values):
                 raise ValueError(f"{name} holds a value twice, got {values}")
         if "balanced" not in self.split:
-            raise ValueError("split needs 'balanced', which is what the fit prices")
+            raise ValueError("split needs 'balanced', which is what the fit covers")
         if self.max_tokens < min(self.width) * min(self.batch):
             raise ValueError(f"max_tokens {self.max_tokens} leaves no cell")
 
@@ -109,7 +109,7 @@ LLAMA_CPP = "llama_cpp"
 
 
 class LlamaSpec(Struct, frozen=True):
-    """What the runner `LLAMA_CPP` loads, and how the server decodes that is priced.
+    """What the runner `LLAMA_CPP` loads, and how the server decodes that is measured.
 
     Attributes:
         model: GGUF file; "" takes the one that the model's shape was read from.
@@ -140,11 +140,11 @@ class SweepSpec(Struct, frozen=True):
 
     Attributes:
         sessions: how many of the first rounds have a session of the runner of their
-            own. Sessions differ as a whole; prices are the surer the more there are.
+            own. Sessions differ as a whole; costs are the surer the more there are.
         layers: MoE layers to measure; "auto" takes all that fit on a GPU, two on a CPU.
         dtype: "auto" measures in the model's, where the device multiplies it itself.
         graphs: on a GPU, replay captured graphs, one a width, as servers do.
-        gpu: the datasheet that the runner "roofline" prices with; others ignore it.
+        gpu: the datasheet that the runner "roofline" computes with; others ignore it.
         world: the folder of trained weights that the runner "tree_decoding" opens;
             others ignore it.
         whole: cells time whole forwards, non-MoE layers included, where an engine

@@ -1,1 +1,1 @@
-"""From samples to a price: a cost model, how wrong it is, and whether it may ship."""
+"""From samples to a cost: a cost model, how wrong it is, and whether it may ship."""

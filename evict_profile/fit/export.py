@@ -1,7 +1,7 @@
 """From a fitted run, or from what a workload brings, to the next version of a table.
 
-A workload changes the union at which a table's prices are read; the fit stays. The
-bootstrap replicates behind an interval are not in a table, so each price keeps the
+A workload changes the union at which a table's costs are read; the fit stays. The
+bootstrap replicates behind an interval are not in a table, so each cost keeps the
 relative interval that it had: the same errors of the same fit, a few experts further.
 """
 
@@ -131,7 +131,7 @@ def with_workload(
     if reach < table.axes.max_tokens:
         raise TableError(
             f"the activation of '{activation.workload}' ends at {reach} tokens, and "
-            f"the table prices {table.axes.max_tokens}; measure it further, or "
+            f"the table covers {table.axes.max_tokens}; measure it further, or "
             "continue it as the table's own"
         )
     table = replace(
@@ -140,7 +140,7 @@ def with_workload(
         acceptance=acceptance,
         drafting=drafting or table.drafting,
     )
-    staircases = tuple(_priced_anew(table, stairs) for stairs in table.staircases)
+    staircases = tuple(_read_anew(table, stairs) for stairs in table.staircases)
     return replace(table, staircases=staircases)
 
 
@@ -249,16 +249,16 @@ def _staircase(
     tokens = padded_tokens(asked, batch, fitted.capture_sizes)
     union = activation.at(tokens, batch)
 
-    priced = fitted.priced(tokens, union, context, batch)
-    cost_us, low_us, high_us = map(_rounded, priced)
+    covered = fitted.costs_at(tokens, union, context, batch)
+    cost_us, low_us, high_us = map(_rounded, covered)
     return Staircase(batch, context, cost_us, low_us, high_us)
 
 
-def _priced_anew(table: CostTable, stairs: Staircase) -> Staircase:
+def _read_anew(table: CostTable, stairs: Staircase) -> Staircase:
     """A staircase at the table's activation, with its relative interval."""
     asked = np.arange(len(stairs.step_cost_us))
     cost_us = table.fitted_us(asked, stairs.batch, stairs.context)
-    before = stairs.price
+    before = stairs.costs
     change = cost_us / before.step_cost_us
     return replace(
         stairs,

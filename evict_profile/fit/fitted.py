@@ -155,19 +155,19 @@ class Fitted:
         cells = self.layer_points.cells
         return marginal_costs(self.cost, self.replicates, cells, self.misfit)
 
-    def priced(
+    def costs_at(
         self, tokens: Floats, union: Floats, context: ArrayLike, batch: ArrayLike
     ) -> tuple[Floats, Floats, Floats]:
-        """Prices of places, and their 95 % intervals: each float64 [places]."""
+        """Costs of places, and their 95 % intervals: each float64 [places]."""
         given = (tokens, union, context, batch)
         places = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in given))
-        price_us = self.cost.price(*places)
-        others = [other.price(*places) for other in self.replicates]
-        return price_us, *interval(price_us, others, self.misfit)
+        cost_us = self.cost.latency_us(*places)
+        others = [other.latency_us(*places) for other in self.replicates]
+        return cost_us, *interval(cost_us, others, self.misfit)
 
     @cached_property
     def misfit(self) -> float:
-        """Relative standard error that noise does not explain, of every price."""
+        """Relative standard error that noise does not explain, of every cost."""
         unseen = misfit_of(self.validation, self.natural)
         return float(np.hypot(unseen, self.shared_half_width / STANDARD_ERRORS_95))
 

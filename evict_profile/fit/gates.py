@@ -28,7 +28,7 @@ WIDE_FLOOR = 4.0
 differ by up to two."""
 
 MAX_SCALING_ERROR = 0.10
-"""As much as two stretches of a sweep may differ; the interval of a price contains what
+"""As much as two stretches of a sweep may differ; the interval of a cost contains what
 is less."""
 
 MAX_FAILED_CELLS = 0.10
@@ -52,7 +52,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
 
 
 def is_good(error: ErrorSummary) -> bool:
-    """Whether prices are as near to measured latencies as a table's must be."""
+    """Whether costs are as near to measured latencies as a table's must be."""
     return error.median <= MAX_MEDIAN_ERROR and error.p90 <= MAX_P90_ERROR
 
 
@@ -60,10 +60,12 @@ def union_gate(fitted: Fitted) -> Gate:
     """Time followed the union before the sweep began, or it was proved not to."""
     test = measured(fitted.provenance).union_test
     differ = bool(test["differ"])
-    alike = "cost the same" + ", or nearly: a price in n" * _is_price_in_n(fitted)
+    alike = "cost the same" + ", or nearly: the cost follows n alone" * _is_cost_in_n(
+        fitted
+    )
     return _gate(
         "union test",
-        differ or _is_price_in_n(fitted),
+        differ or _is_cost_in_n(fitted),
         f"U={test['small_union']} and U={test['large_union']} at n={test['width']} "
         f"{'differ' if differ else alike}",
         "time does not follow the union: check the experts kernel",
@@ -78,7 +80,7 @@ def slope_gate(fitted: Fitted) -> Gate:
     fails only where its interval lies outside, and no row of arithmetic explains it.
     """
     slope_us, test = _slope_us(fitted, fitted.cost), measured(fitted.provenance)
-    if _is_price_in_n(fitted):
+    if _is_cost_in_n(fitted):
         return Gate("roofline slope", True, "the union costs nothing here, or nearly")
     if slope_us <= 0.0:
         return Gate("roofline slope", False, "cost does not rise with U: sweep anew")
@@ -127,7 +129,7 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     """Cells cost the same all along, and sessions of the runner nearly so.
 
     What could be noise fails nothing; what no cell compares does. Sessions that each
-    measured all cells may differ, as far as that leaves prices known.
+    measured all cells may differ, as far as that leaves costs known.
 
     Args:
         left_out: share of the samples that no fit is made of, for what the machine
@@ -141,7 +143,7 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     if unknown := bool(drift.sessions and drift.sessions.error > KNOWN):
         says.append("which is not known well enough to compare their cells")
     if apart := drift.half_width > MAX_DRIFT:
-        says.append(f"sessions leave {drift.half_width:.1%} to every price")
+        says.append(f"sessions leave {drift.half_width:.1%} to every cost")
     if left_out:
         says.append(f"{left_out:.0%} of the samples, of another speed, are left out")
     return _gate(
@@ -157,15 +159,15 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
 def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
     """Samples of a cell differ, as those of any machine do.
 
-    A wide floor fails nothing: prices rest on all cells, and their intervals hold it.
+    A wide floor fails nothing: costs rest on all cells, and their intervals hold it.
 
     Args:
         asked: relative half-width that the stop rule asked of a median.
-        timed: whether a clock was read; prices of a datasheet do not differ.
+        timed: whether a clock was read; costs of a datasheet do not differ.
     """
     wide = (
         f", far above the {asked:.1%} asked of a median: single cells are noisy; only "
-        "where the intervals of prices, which rest on all cells, are too wide for you, "
+        "where the intervals of costs, which rest on all cells, are too wide for you, "
         "sweep anew on a quieter machine"
     )
     return _gate(
@@ -197,7 +199,7 @@ def coverage_gate(frame: pd.DataFrame, points: Points, whole: bool) -> Gate:
     return _gate("coverage", passed, f"{ok.sum()} of {len(ok)} cells measured", mend)
 
 
-def _is_price_in_n(fitted: Fitted) -> bool:
+def _is_cost_in_n(fitted: Fitted) -> bool:
     """The runner proved that it forces routes, and time did not follow them."""
     test = measured(fitted.provenance).union_test
     return bool(test.get("proved_routing", False)) and not test["differ"]

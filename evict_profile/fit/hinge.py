@@ -65,7 +65,7 @@ STANDARD_ERRORS = 2.0
 FOLDS = 8
 
 FIT_SPLIT: Split = "balanced"
-"""The split that is priced; others measure how much the split itself matters."""
+"""The split that is fitted; others measure how much the split itself matters."""
 
 BOOTSTRAPS = 200
 STANDARD_ERRORS_95 = 2.0
@@ -194,7 +194,7 @@ def fit_points(
 
 def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> ForwardCost:
     """Choose knots and fit both parts."""
-    shape, layer_scale = model.price_shape, model.moe_layers / measured_layers
+    shape, layer_scale = model.cost_shape, model.moe_layers / measured_layers
     rest_terms = HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
     layers, rest = parts_of(points)
     return ForwardCost(

@@ -1,12 +1,12 @@
-"""How far prices may be off, and what one more expert, token or request costs.
+"""How far costs may be off, and what one more expert, token or request costs.
 
 Half of a 95 % interval is two standard errors, in which three errors add as squares:
 noise, by refits of the bootstrap; the misfit at cells that nothing was fitted to; and
-what sessions and scaled layers leave to all prices.
+what sessions and scaled layers leave to all costs.
 
 Residuals at the grid's levels cannot show what happens between them: a fit through the
 powers of two cannot see that an engine pads all else to them. So validation cells lie
-between the levels, and naturally routed ones are priced at the union observed.
+between the levels, and naturally routed ones are evaluated at the union observed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,18 +29,18 @@ def misfit_of(*unseen: Unseen) -> float:
 
 
 def interval(
-    price: Floats, replicates: Sequence[Floats], misfit: float = 0.0
+    cost: Floats, replicates: Sequence[Floats], misfit: float = 0.0
 ) -> tuple[Floats, Floats]:
-    """The 95 % interval of prices, each [places].
+    """The 95 % interval of costs, each [places].
 
     Args:
-        price: by the fit, in any unit.
+        cost: by the fit, in any unit.
         replicates: by its bootstrap replicates.
         misfit: relative standard error that the replicates do not show.
     """
-    error = np.hypot(np.std(np.stack(replicates), axis=0), misfit * price)
+    error = np.hypot(np.std(np.stack(replicates), axis=0), misfit * cost)
     half = STANDARD_ERRORS_95 * error
-    return np.maximum(price - half, MIN_SHARE * price), price + half
+    return np.maximum(cost - half, MIN_SHARE * cost), cost + half
 
 
 def marginal_costs(
@@ -49,10 +49,10 @@ def marginal_costs(
     cells: Sequence[Cell],
     misfit: float,
 ) -> tuple[MarginalCost, ...]:
-    """Slopes of the whole model's price, with 95 % intervals.
+    """Slopes of the whole model's cost, with 95 % intervals.
 
-    The terms of a fit are one of many ways to write the same prices, since features are
-    nearly collinear; differences of prices do not depend on the way.
+    The terms of a fit are one of many ways to write the same costs, since features are
+    nearly collinear; differences of costs do not depend on the way.
 
     Args:
         cells: those that were fitted; slopes lie between the least and the most.
@@ -60,8 +60,8 @@ def marginal_costs(
     """
     found = []
     for slope in _slopes(cells, cost.shape.top_k):
-        us = float(slope.of(cost.price))
-        spread = float(np.std([slope.of(each.price) for each in replicates]))
+        us = float(slope.of(cost.latency_us))
+        spread = float(np.std([slope.of(each.latency_us) for each in replicates]))
         half = STANDARD_ERRORS_95 * float(np.hypot(spread, misfit * us))
         own = {**asdict(slope), "us": us, "us_interval": (us - half, us + half)}
         found.append(MarginalCost(**own))

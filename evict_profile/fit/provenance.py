@@ -65,7 +65,7 @@ def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
 
 
 def scaling_half_width(test: Mapping[str, float] | None, scale: float) -> float:
-    """Relative half-width, of 95 %, that layers scaled to all leave to every price.
+    """Relative half-width, of 95 %, that layers scaled to all leave to every cost.
 
     Where `n` layers take `a + b n`, the half of them that the test scales to all errs
     by `e = a / (a + b n)`, and all of them scaled by `scale` by `e (1 - 1 / scale)`,

@@ -58,10 +58,10 @@ def load_matching_table(
         fix: how to come by the right one.
     """
     table = CostTable.load(path)
-    for what, priced in shape_of(table).items():
-        if priced != shape[what]:
+    for what, covered in shape_of(table).items():
+        if covered != shape[what]:
             raise TableError(
-                f"{path}: prices a model with {what} {priced}, and the server's has "
+                f"{path}: is of a model with {what} {covered}, and the server's has "
                 f"{shape[what]}; {fix}"
             )
     if table.origin == COMPOSED:

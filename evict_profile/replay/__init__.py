@@ -1,1 +1,1 @@
-"""Traces decoded under policies and priced by a cost table: does cutting trees pay?"""
+"""Traces decoded under policies and timed by a cost table: does cutting trees pay?"""

@@ -35,7 +35,7 @@ from evict_profile.replay.policies import (
     Policy,
     guided,
 )
-from evict_profile.replay.simulate import Run, StepPrices, simulate
+from evict_profile.replay.simulate import Run, StepTimes, simulate
 from evict_profile.replay.sums import (
     COLUMNS,
     PER_STEP,
@@ -87,16 +87,16 @@ class ScenarioReplay:
 
         Args:
             arrays: the part of the trace that is replayed.
-            table: prices it, and guides policies.
+            table: covers it, and guides policies.
             scenario: what that part is, and at which batch size.
             seeds: orders of replies in which every policy is simulated.
-            speed: of the table's machine over the recorder's; see `StepPrices`.
+            speed: of the table's machine over the recorder's; see `StepTimes`.
         """
         self.arrays = arrays
         self.scenario = scenario
         self.seeds = seeds
-        self.prices = StepPrices(table, arrays, scenario.batch, speed)
-        self.table = self.prices.table
+        self.costs = StepTimes(table, arrays, scenario.batch, speed)
+        self.table = self.costs.table
         self.bootstrap = Bootstrap(len(arrays.prompts), seeds)
         self._rates = lru_cache(None)(self._first_rates)
 
@@ -125,18 +125,18 @@ class ScenarioReplay:
             tuple(points),
             strongest,
             adaptive,
-            self.prices.assumptions,
-            self.prices.drafting_is_assumed,
+            self.costs.assumptions,
+            self.costs.drafting_is_assumed,
             (
                 *self._of_prompts(),
-                *self.prices.caveats,
-                self.prices.interval_note(verified),
+                *self.costs.caveats,
+                self.costs.interval_note(verified),
             ),
         )
 
     def run(self, policy: Policy, seed: int) -> Run:
         """One run of a fresh policy."""
-        return simulate(self.arrays, policy, self.prices, self.scenario.batch, seed)
+        return simulate(self.arrays, policy, self.costs, self.scenario.batch, seed)
 
     def by_prompt(self, policy: Policy, seed: int) -> Floats:
         """Sums of `COLUMNS` of such a run, float64 [prompts, columns]."""
@@ -179,11 +179,11 @@ class ScenarioReplay:
     def _with_growth_error(self, sums: Floats, plain: Floats) -> Floats:
         """Sums whose steps beyond plain decoding's err as the table's growth may.
 
-        One draw a resample serves all policies: they are priced by one table.
+        One draw a resample serves all policies: they are timed by one table.
         """
-        if self.prices.overheads is None:
+        if self.costs.overheads is None:
             return sums
-        factor = np.exp(self.prices.overheads.growth * self.bootstrap.normal)
+        factor = np.exp(self.costs.overheads.growth * self.bootstrap.normal)
         us, requests = (COLUMNS.index(name) for name in ("us", "requests"))
         plain_us = sums[requests] * plain[us] / plain[requests]
         erring = sums.copy()
@@ -205,10 +205,10 @@ class ScenarioReplay:
 
     def _oracle(self, seed: int) -> Floats:
         batch = self.scenario.batch
-        return self._by_prompt(oracle_run(self.arrays, self.prices, batch, seed))
+        return self._by_prompt(oracle_run(self.arrays, self.costs, batch, seed))
 
     def _by_prompt(self, run: Run) -> Floats:
-        return sums_by_prompt(self.arrays, run, self.prices.undrafted_us)
+        return sums_by_prompt(self.arrays, run, self.costs.undrafted_us)
 
     def _sums_of_fixed(self, policy: Tuned) -> Floats:
         return self._sums(lambda seed: self.by_prompt(policy, seed), learns=False)

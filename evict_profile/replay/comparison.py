@@ -84,9 +84,9 @@ class Comparison:
         strongest, adaptive: the simplest within one per cent of the fastest of those
             set in hindsight, and of those that read a table; each less the optimism of
             having been chosen.
-        assumptions: what of prices nobody measured, and the choice rests on.
+        assumptions: what of costs nobody measured, and the choice rests on.
         drafting_is_assumed: whether times of drafting are among them.
-        caveats: all that prices assume, and whether prompts are too few.
+        caveats: all that costs assume, and whether prompts are too few.
     """
 
     scenario: Scenario

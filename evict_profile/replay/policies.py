@@ -215,7 +215,7 @@ class Guided:
     """A truncator that plans from a cost table.
 
     Trees hold the drafter's best tokens, accepted target-only. What lies outside the
-    table is priced at its edge: a replay lists that among its caveats, and an engine
+    table is evaluated at its edge: a replay lists that among its caveats, and an engine
     checks before it starts.
     """
 

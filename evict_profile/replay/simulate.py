@@ -1,4 +1,4 @@
-"""Simulation of decoding on a trace: B requests in lockstep, step after step, priced.
+"""Decoding of a trace, simulated: B requests in lockstep, at a table's costs.
 
 An engine can follow the same rules exactly:
 
@@ -17,7 +17,7 @@ Of each level it is shown what is among the N best nodes drafted so far, and of 
 it was shown it keeps at most N of a request.
 
 A policy decides with what is known before verification. The step is charged for what
-then ran: the fit's price of its tokens, its union of experts and its context, drafting
+then ran: the fit's cost of its tokens, its union of experts and its context, drafting
 to the depth drafted, and the rest of a step, which is shorter in plain decoding.
 """
 
@@ -43,7 +43,7 @@ Decide = Callable[[Ints], tuple[int, Bools]]
 the nodes drafted are verified, [B, N]."""
 
 
-class StepPrice(NamedTuple):
+class StepTime(NamedTuple):
     """One step's time, in microseconds, and the experts it activated."""
 
     verify_us: float
@@ -67,7 +67,7 @@ class Run:
         accepted, verified: int64 [S, B], draft tokens accepted; tokens verified, the
             root included.
         depth: int64 [S], levels drafted.
-        price: float64 [S, 4], a `StepPrice` each.
+        cost: float64 [S, 4], a `StepTime` each.
     """
 
     rows: Ints
@@ -75,7 +75,7 @@ class Run:
     accepted: Ints
     verified: Ints
     depth: Ints
-    price: Floats
+    cost: Floats
 
     @cached_property
     def tokens(self) -> int:
@@ -85,7 +85,7 @@ class Run:
     @cached_property
     def step_us(self) -> Floats:
         """Time of each step, float64 [S]."""
-        us: Floats = self.price[:, :3].sum(axis=1)
+        us: Floats = self.cost[:, :3].sum(axis=1)
         return us
 
     @property
@@ -94,8 +94,8 @@ class Run:
         return 1e6 * self.tokens / float(self.step_us.sum())
 
 
-class StepPrices:
-    """Prices of the steps of one trace at one batch size."""
+class StepTimes:
+    """Costs of the steps of one trace at one batch size."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class StepPrices:
 
     @cached_property
     def caveats(self) -> tuple[str, ...]:
-        """What these prices had to assume."""
+        """What these costs had to assume."""
         found = [*self.table.caveats, *self.assumptions]
         found.extend(self._drafting.caveats(self.batch))
         found.append("deciding is free; benchmarks/decision_time.py times it")
@@ -167,16 +167,16 @@ class StepPrices:
             verified: tokens of a request in a step, float64 [policies].
         """
         context = float(self.arrays.context.mean())
-        price = self.table.price(self.batch, context, "clamp")
-        low, high = price.interval_at(self.batch * verified)
+        cost = self.table.costs(self.batch, context, "clamp")
+        low, high = cost.interval_at(self.batch * verified)
         return (
-            f"a price at batch {self.batch} has a 95 % "
+            f"a cost at batch {self.batch} has a 95 % "
             f"interval of {low - 1.0:+.1%} to {high - 1.0:+.1%} (the median over what "
             "policies verify); no interval shown contains it"
         )
 
-    def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepPrice:
-        """The price of one step.
+    def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepTime:
+        """The time of one step.
 
         Args:
             rows: int64 [B], the steps of the trace that run together.
@@ -191,19 +191,19 @@ class StepPrices:
             union = float(self.expected_union(np.array([float(tokens)]))[0])
         context = self.arrays.mean_context(rows)
         verify_us = self.verify_us(np.array([tokens]), np.array([union]), context)
-        return StepPrice(
+        return StepTime(
             float(verify_us[0]), self.draft_us(depth), self.fixed_us(depth), union
         )
 
     def verify_us(self, tokens: Ints, union: Floats, context: float) -> Floats:
         """The target's forward over so many tokens and experts, float64 [places].
 
-        Batch and context outside the table are priced at its edge.
+        Batch and context outside the table are evaluated at its edge.
         """
         run = padded_tokens(tokens, self.batch, self.table.axes.capture_sizes)
         shortest, longest = self.table.fit.domain["context"]
         least, most = self.table.fit.domain["batch"]
-        return self.table.cost.price(
+        return self.table.cost.latency_us(
             run,
             union,
             min(max(context, shortest), longest),
@@ -254,7 +254,7 @@ def reply_order(replies: int, seed: int) -> Iterator[int]:
 
 
 def simulate(
-    arrays: TraceArrays, policy: Policy, prices: StepPrices, batch: int, seed: int
+    arrays: TraceArrays, policy: Policy, costs: StepTimes, batch: int, seed: int
 ) -> Run:
     """Decode the trace's replies under a policy; see the module for the rules."""
 
@@ -262,7 +262,7 @@ def simulate(
         decide = _ranked(arrays, policy)
     else:
         decide = _asked(arrays, policy)
-    return simulate_decisions(arrays, decide, prices, batch, seed, policy.observe)
+    return simulate_decisions(arrays, decide, costs, batch, seed, policy.observe)
 
 
 def _ranked(arrays: TraceArrays, policy: Fixed) -> Decide:
@@ -291,7 +291,7 @@ def _asked(arrays: TraceArrays, policy: Policy) -> Decide:
 def simulate_decisions(
     arrays: TraceArrays,
     decide: Decide,
-    prices: StepPrices,
+    costs: StepTimes,
     batch: int,
     seed: int,
     observe: Callable[[int, float], None] | None = None,
@@ -306,14 +306,14 @@ def simulate_decisions(
     while left > 0:
         depth, kept = decide(rows)
         trees = arrays.drafted(depth)
-        price = prices.step(rows, trees.expert_row[rows][kept], depth)
+        cost = costs.step(rows, trees.expert_row[rows][kept], depth)
         accepted = (kept & trees.accepted[rows]).sum(axis=1)
         committed = 1 + accepted
         if observe:
-            observe(int(committed.sum()), price.us)
+            observe(int(committed.sum()), cost.us)
         counted = np.minimum(committed, arrays.tokens_left[rows])
         assert counted.min() >= 1, "each step commits the target's own token"
-        steps.append((rows, counted, accepted, 1 + kept.sum(axis=1), depth, price))
+        steps.append((rows, counted, accepted, 1 + kept.sum(axis=1), depth, cost))
         left -= int(counted.sum())
         rows = arrays.next_rows(rows, committed)
         for slot in np.flatnonzero(rows < 0):

@@ -153,7 +153,7 @@ def _check(table: CostTable, batches: Sequence[int], seeds: int) -> None:
         most = table.max_tokens(batch)
         if 2 * batch > most:
             raise ConfigError(
-                f"--batch {batch}: {table.path} prices {most} tokens in one forward; "
+                f"--batch {batch}: {table.path} covers {most} tokens in one forward; "
                 f"give {most // 2} at most"
             )
 

@@ -30,7 +30,7 @@ def sums_by_prompt(arrays: TraceArrays, run: Run, undrafted_us: float) -> Floats
         undrafted_us: verification of a step that drafts nothing.
     """
     prompt = arrays.prompt[arrays.reply[run.rows]]
-    verify_us, draft_us, fixed_us, union = run.price.T[:, :, None]
+    verify_us, draft_us, fixed_us, union = run.cost.T[:, :, None]
     step_us, drafted = run.step_us[:, None], run.verified - 1.0
     tokens = drafted.sum(axis=1, keepdims=True)
     # Where nothing was drafted nothing is shared by tokens.

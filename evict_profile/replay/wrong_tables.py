@@ -1,4 +1,4 @@
-"""Wrong tables: a policy decides with one, and true prices are charged.
+"""Wrong tables: a policy decides with one, and true costs are charged.
 
 A table can be wrong in how the union grows (start-up profiles with dummy tokens, as
 vLLM's and SGLang's, activate the same experts or none) or in everything (another
@@ -31,7 +31,7 @@ class WrongTables:
 def study_wrong_tables(
     replay: ScenarioReplay, wrong: Mapping[str, CostTable], policy: str
 ) -> WrongTables:
-    """One policy with every wrong table; the replay's prices are charged."""
+    """One policy with every wrong table; the replay's costs are charged."""
 
     def speed(table: CostTable) -> Floats:
         return tokens_per_s(replay.sums(guided(table, replay.arrays.depth)[policy]))
@@ -65,7 +65,7 @@ def start_up_dummies(table: CostTable) -> dict[str, CostTable]:
 def _with_union(table: CostTable, experts: int) -> CostTable:
     """The table if every forward activated so many experts."""
     curve = ActivationCurve("another", True, (float(experts),))
-    return replace(table, activation=curve).priced_anew()
+    return replace(table, activation=curve).read_anew()
 
 
 def reshaped(
@@ -76,12 +76,12 @@ def reshaped(
     lent = replace(table, model=other.model, activation=other.activation, fit=fit)
     ours, theirs = (
         each.step_cost_us(batch, context, "clamp")[batch]
-        for each in (table, lent.priced_anew())
+        for each in (table, lent.read_anew())
     )
     scale = float(ours / theirs)
     non_moe = (replace(t, us_per_unit=scale * t.us_per_unit) for t in fit.non_moe)
     scaled = replace(fit, layer_scale=scale * fit.layer_scale, non_moe=tuple(non_moe))
-    return replace(lent, fit=scaled).priced_anew()
+    return replace(lent, fit=scaled).read_anew()
 
 
 def shipped_table(apart_from: str) -> CostTable | None:

@@ -26,7 +26,7 @@ MISSING = {
     "Trace with an engine that tells its experts to have it measured.",
     "clocks": "The trace holds no clocks: the time of drafting stays unknown to the "
     "table.",
-    "check": "Without both clocks and routes, the table's prices could not be held "
+    "check": "Without both clocks and routes, the table's costs could not be held "
     "against this engine's own times.",
 }
 """What is said where the trace lacks it."""

@@ -26,7 +26,7 @@ from evict_profile.table import CostTable, Gate
 def show_fit(console: Console, fitted: Fitted) -> None:
     """Held-out errors, gates, and cells that could not be measured."""
     errors = {name: held.error for name, held in fitted.held_out.items() if held.error}
-    natural = "natural routing, priced at its observed union"
+    natural = "natural routing, evaluated at its observed union"
     unseen = {
         "between the levels of the grid": fitted.validation.error,
         natural: fitted.natural.error,

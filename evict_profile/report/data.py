@@ -144,7 +144,7 @@ class View:
         tokens = padded_tokens(asked, self.batch, list(self.table.axes.capture_sizes))
         unions = self.activation(tokens)
         here = (self.context, self.batch)
-        steps = np.stack([c.price(tokens, unions, *here) for c in self._costs])
+        steps = np.stack([c.latency_us(tokens, unions, *here) for c in self._costs])
         return tuple(
             StepRatio(width, union, Estimate.of(step), Estimate.of(step / steps[:, 0]))
             for width, union, step in zip(

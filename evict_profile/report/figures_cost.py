@@ -141,9 +141,9 @@ def _routed(axes: Axes, view: View) -> None:
     is_guess = view.table.activation.is_guess
     activation = "uniform activation" if is_guess else "the table's activation"
     words = [
-        (f"price at {activation}, 95 % interval", ACCENT),
+        (f"cost at {activation}, 95 % interval", ACCENT),
         ("measured, the router choosing", SECOND),
-        ("×  price at the union observed", INK),  # noqa: RUF001
+        ("×  cost at the union observed", INK),  # noqa: RUF001
     ]
     for row, (text, colour) in enumerate(words):
         place = (0.02, 0.97 - 0.062 * row)
@@ -160,8 +160,8 @@ def _natural(axes: Axes, view: View) -> None:
         return
     widths = [c.width for c in cells]
     _medians(axes, view, cells, SECOND)
-    price = natural.predicted_us[here]
-    axes.plot(widths, price, "x", color=INK, markersize=6, markeredgewidth=1.1)
+    cost = natural.predicted_us[here]
+    axes.plot(widths, cost, "x", color=INK, markersize=6, markeredgewidth=1.1)
     look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 7.5}
     for cell, union in zip(
         cells, view.fitted.observed_union(natural.points)[here], strict=True

@@ -59,16 +59,16 @@ def counts(outcomes: Outcomes) -> str:
 
 
 def shown_widths(tables: Sequence[CostTable]) -> list[int]:
-    """Widths that any table prices: all of them, or some spread evenly."""
+    """Widths that any table covers: all of them, or some spread evenly."""
     every = sorted({n for table in tables for n in table.axes.width if n > 1})
     step = -(-len(every) // MAX_WIDTHS)
     return every[:: -max(1, step)][::-1]
 
 
 def ratios(table: CostTable, widths: Sequence[int]) -> list[float | None]:
-    """C(n)/C(1) at the smallest batch and context; None where n is not priced."""
+    """C(n)/C(1) at the smallest batch and context; None where n is not covered."""
     batch, context = min(table.axes.batch), min(table.axes.context)
-    cost_us = table.price(batch, context).step_cost_us
+    cost_us = table.costs(batch, context).step_cost_us
     base_us = cost_us[batch]
     return [
         float(cost_us[n * batch] / base_us) if n * batch < len(cost_us) else None

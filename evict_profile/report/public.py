@@ -109,7 +109,7 @@ def ratio_rows(table: CostTable) -> Rows:
             "none": np.zeros(len(tokens)),
         }
         for name, union in unions.items():
-            us = table.cost.price(tokens, union, context, batch)
+            us = table.cost.latency_us(tokens, union, context, batch)
             times = [f"{each:.2f}" for each in us / us[0]]
             blank = [""] * (len(table.axes.width) - len(times))
             rows.append((batch, name, f"{us[0] / 1e3:.2f}", *times, *blank))

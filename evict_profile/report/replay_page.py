@@ -69,7 +69,7 @@ def show_study(console: Console, study: ReplayStudy) -> None:
 
 
 def _caveats(study: ReplayStudy) -> list[str]:
-    """What prices had to assume, each once."""
+    """What costs had to assume, each once."""
     caveats = (caveat for each in study.comparisons for caveat in each.caveats)
     return list(dict.fromkeys(caveats))
 

@@ -37,7 +37,7 @@ SHELF_FIELDS = ("age", "error", "gates", "file")
 
 ONE_DAY = (
     "one, and no interval contains what another day adds; two sweeps of one key, ten "
-    "hours apart, differed by 8% in prices and by 1% in C(n)/C(1) in the median, by 4% "
+    "hours apart, differed by 8% in costs and by 1% in C(n)/C(1) in the median, by 4% "
     "at most in the latter"
 )
 """Of a table whose sweep began and ended on one day."""

@@ -21,14 +21,14 @@ from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classi
 from evict_profile.records import replace
 from evict_profile.runtime import decision
 from evict_profile.runtime.checks import host_ints, number, one_of, sizes, whole
-from evict_profile.runtime.decision import ALLOCATIONS, Allocation, Plan, host_floats
-from evict_profile.runtime.history import History
-from evict_profile.runtime.prices import (
-    FixedPrices,
+from evict_profile.runtime.costs import (
+    CostCache,
+    FixedCosts,
     Overhead,
-    Prices,
     not_measured,
 )
+from evict_profile.runtime.decision import ALLOCATIONS, Allocation, Plan, host_floats
+from evict_profile.runtime.history import History
 from evict_profile.runtime.scoring import Calibration, GrowingTrees
 from evict_profile.stats import Floats
 from evict_profile.table import OUTSIDES, CostTable, Outside
@@ -89,10 +89,10 @@ class Truncator:
         if not isinstance(table, CostTable | None):
             raise PlanError(f"table {table!r} is none; give CostTable.load(path)")
         self._table, self._depth = table, depth
-        self._prices: Prices | FixedPrices
+        self._costs: CostCache | FixedCosts
         if objective == "fixed":
             self._allocation: Allocation = "uniform"
-            self._prices = FixedPrices(whole("width", width, least=1))
+            self._costs = FixedCosts(whole("width", width, least=1))
             self._depth = whole("depth", depth, least=0)
         elif table is None or (width, depth) != (None, None):
             raise PlanError(
@@ -102,7 +102,7 @@ class Truncator:
         else:
             self._allocation = allocation
             captured = sizes("capture_sizes", capture_sizes)
-            self._prices = Prices(table, allocation, captured, outside)
+            self._costs = CostCache(table, allocation, captured, outside)
         self._history = History(objective == "rate", number("draft_us", draft_us))
         self._calibration = _calibration(calibration, table)
 
@@ -145,10 +145,10 @@ class Truncator:
             batch: requests that decode together.
             context: tokens in a request's KV cache, mean over the batch.
             nodes: the most that a request can verify, its root excluded; of more that
-                are drafted the best compete. None is all that are priced.
+                are drafted the best compete. None is all that are covered.
 
         Raises:
-            PlanError: no size that is priced holds the batch.
+            PlanError: no size that is covered holds the batch.
             TableError: batch, context or tree outside the table's domain.
         """
         return DecodingStep(self, batch, context, nodes)
@@ -193,8 +193,8 @@ class DecodingStep:
         # Where requests have pools of their own, no costs are known beyond it.
         limited = nodes is not None and self._pools != batch
         self._limit = nodes if limited and nodes is not None else sys.maxsize
-        prices, context = truncator._prices, number("context", context)
-        self._costs, self._caveats = prices.at(batch, nodes, context)
+        costs, context = truncator._costs, number("context", context)
+        self._costs, self._caveats = costs.at(batch, nodes, context)
         self._terms = truncator._history.terms(batch)
 
     @cached_property
@@ -218,8 +218,8 @@ class DecodingStep:
         if not (own._calibration and own._calibration.per_rank):
             raise not_measured("no acceptance per rank", own._table)
         if self._clock_us is None:
-            assert not isinstance(own._prices, FixedPrices)
-            self._clock_us = own._prices.clock_us(self._batch)
+            assert not isinstance(own._costs, FixedCosts)
+            self._clock_us = own._costs.clock_us(self._batch)
         clock_us = self._clock_us
         if not level:
             plain_us = self._costs.item(0) + clock_us.item(0)
@@ -300,14 +300,14 @@ class DecodingStep:
         self, scores: Floats, levels: int | None, ties: Floats | None = None
     ) -> Plan:
         """The plan among nodes of these scores [B, N], drafted so many levels deep."""
-        prices, terms, beside = self._of._prices, self._terms, Overhead()
+        costs, terms, beside = self._of._costs, self._terms, Overhead()
         if levels is not None:
-            beside = prices.overhead(self._batch, levels)
+            beside = costs.overhead(self._batch, levels)
             terms = decision.Terms(terms.trust, terms.tokens, terms.us + beside.us)
         keep, widths, k, claimed = decision.decide(
             scores, self._costs, self._pools, terms, ties
         )
-        includes = prices.includes + beside.includes
+        includes = costs.includes + beside.includes
         self._plan = Plan(
             from_numpy(widths),
             from_numpy(keep),

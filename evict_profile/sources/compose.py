@@ -1,8 +1,8 @@
 """From public rows to a cost table: gates, cells, the fit that exists, and an origin.
 
 Composed cells go the way that measured ones go: the same grid, fit and table. What
-differs is said in the table: where the parts came from, what no row prices, and how far
-composed steps were off served ones (docs/explanation/public-prices.md).
+differs is said in the table: where the parts came from, what no row covers, and how far
+composed steps were off served ones (docs/explanation/public-costs.md).
 """
 
 from collections.abc import Sequence
@@ -109,7 +109,7 @@ def _check(gates: Sequence[Gate]) -> None:
 
 
 def fit_gates(fitted: Fitted) -> tuple[Gate, ...]:
-    """Whether the fit prices composed cells that it did not see."""
+    """Whether the fit covers composed cells that it did not see."""
     between, held_out = fitted.validation, fitted.held_out["hinge"]
     unseen = {"cells between": between.error, "held-out cells": held_out.error}
     return tuple(error_gate(name, error) for name, error in unseen.items() if error)
@@ -151,7 +151,7 @@ def _composition(
         rows_used=len(cold),
         rows_dropped={
             "weights fit into the L2 cache": len(experts.balanced) - len(cold),
-            "measured again, or of more tokens than are priced": balanced
+            "measured again, or of more tokens than are covered": balanced
             - len(experts.balanced),
             "other routings, kept to judge by": len(rows) - balanced,
         },
@@ -171,10 +171,10 @@ def _widened(composer: Composer, stairs: Staircase) -> Staircase:
     tokens = np.maximum(np.arange(widest), stairs.batch).tolist()
     attention, at = composer.parts.attention, (stairs.context, stairs.batch)
     low, us, high = np.array([attention(t, *at) for t in tokens]).T
-    layers, price = composer.model.num_layers, stairs.price
-    least = MIN_SHARE * price.step_cost_us
-    lower = np.maximum(price.low_us - layers * (us - low), least)
-    upper = price.high_us + layers * (high - us)
+    layers, cost = composer.model.num_layers, stairs.costs
+    least = MIN_SHARE * cost.step_cost_us
+    lower = np.maximum(cost.low_us - layers * (us - low), least)
+    upper = cost.high_us + layers * (high - us)
     return replace(
         stairs,
         low_us=tuple(np.round(lower, 1).tolist()),

@@ -1,4 +1,4 @@
-"""All that a source can price, composed into one tree: every model on every GPU.
+"""All that a source can cost, composed into one tree: every model on every GPU.
 
 Of each kernel the newest version, on as few GPUs as hold the weights. What is done is
 noted pair by pair, so that the same command continues.

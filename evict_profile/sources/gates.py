@@ -1,4 +1,4 @@
-"""May public rows price an engine? What each gate tests, and what failing it means.
+"""May public rows cost an engine? What each gate tests, and what failing it means.
 
 Public rows are right about most kernels and wrong about some: a benchmark that does not
 flush the cache, a kernel that nobody tuned, a label that is not what ran. None of it is

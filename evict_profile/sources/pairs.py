@@ -1,6 +1,6 @@
 """What can be composed from a source: pairs, beside the models that have a file.
 
-A pair is what rows of the experts' kernel must share to price one thing: GPU, engine
+A pair is what rows of the experts' kernel must share to cover one thing: GPU, engine
 and version, kernel, data type, shape and sharding.
 """
 
@@ -52,7 +52,7 @@ KEY = [
 
 
 class Pair(NamedTuple):
-    """What rows must share to price one thing.
+    """What rows must share to cover one thing.
 
     Attributes:
         kernel: as the source names it (`kernel_source`).

@@ -1,9 +1,9 @@
-"""What a forward runs beside routed experts, each part priced from its own rows.
+"""What a forward runs beside routed experts, each part covered from its own rows.
 
 Attention has no row with n queries of one request over one cache, which is what
 verification runs. Rows of decoding have one query a sequence, and bound it: it costs
 no less than one query a request, and no more than if each query had a cache of its
-own. The geometric mean is priced, and both ends are kept.
+own. The geometric mean is covered, and both ends are kept.
 
 Norms have no rows; the source's own constant for a small kernel stands in. Attention's
 weights stay bf16 where experts have four bits, as in published checkpoints; the head
@@ -36,7 +36,7 @@ NOT_INCLUDED = (
     "rotary embedding, query and key norms, writing the cache",
     "the router's top-k, sampling, drafting, building the tree",
 )
-"""What no row prices."""
+"""What no row covers."""
 
 
 class Bounded(NamedTuple):
@@ -77,7 +77,7 @@ class Parts:
 
     @cached_property
     def attention_kernel(self) -> str:
-        """Whose rows price attention, as the source names it."""
+        """Whose rows cost attention, as the source names it."""
         return str(self._attention_rows(0)["kernel_source"].iloc[0])
 
     def moe_layer(self, tokens: int) -> dict[str, float]:

@@ -4,7 +4,7 @@ The rows say how many tokens ran, not how many experts they activated; the colle
 samplers say the rest. "balanced" rows want expert (t + j * ceil(E/k)) mod E for token t
 and choice j, spread over all experts where there are fewer tokens than that stride, so
 their union is a number. "power_law" rows draw shares of the experts at random, so
-theirs is a mean over draws; they stand off the balanced diagonal, and a price that
+theirs is a mean over draws; they stand off the balanced diagonal, and a cost that
 predicts them knows the union axis.
 
 Between the sampler and the kernel stands a router. Most take the k wanted experts. A

@@ -22,7 +22,7 @@ larger of the two.
 A runner whose experts gather weights a token, or whose forced routing is ignored, fails
 here, and not as a plausible table later. One that has proved its forced routing by its
 logits, and whose time does not follow the union all the same, gets a table that is a
-price in n, and says so.
+cost in n, and says so.
 
 *Does a model cost its layers times one layer?* Half of the layers, scaled up, are
 compared with all that are open. Fewer layers have a smaller working set, and on a GPU a
@@ -95,7 +95,7 @@ class UnionTest:
         return explained and self.bandwidth_share_low <= high
 
     @property
-    def price_in_n(self) -> bool:
+    def cost_in_n(self) -> bool:
         """The union hardly matters, for sure, and not because it was not forced."""
         alike = self.ratio_upper <= TELLING
         return self.proved_routing and not self.differ and alike
@@ -103,7 +103,7 @@ class UnionTest:
     @property
     def passed(self) -> bool:
         """Both conditions hold, the second as far as noise can tell."""
-        return (self.differ and self.possible) or self.price_in_n
+        return (self.differ and self.possible) or self.cost_in_n
 
     def sentence(self) -> str:
         """The result in plain words, with the fix where it failed."""
@@ -112,12 +112,12 @@ class UnionTest:
             f"U={self.large_union} {self.large_us / 1e3:.2f} ms"
         )
         noisy = self.large_us > TELLING * self.small_us or self.proved_routing
-        if not self.differ and noisy and not self.price_in_n:
+        if not self.differ and noisy and not self.cost_in_n:
             return (
                 f"{case}: the slower one changes from turn to turn, so the machine is "
                 "too busy to tell: quiet it and start again"
             )
-        if self.price_in_n:
+        if self.cost_in_n:
             return (
                 f"{case}: other experts ran, and by the 95 % intervals that costs "
                 f"{self.ratio_upper - 1.0:.0%} more at most: a forward's cost is about "
@@ -128,7 +128,7 @@ class UnionTest:
                 f"{case}: time does not follow the union; the experts kernel reads "
                 "weights regardless of routing, so no cost table can be made of it"
             )
-        price = (
+        cost = (
             f"{self.us_per_expert:.1f} us a layer, which implies "
             f"{self.implied_gbps:.1f} GB/s, {self.bandwidth_share:.2f} of the measured "
             f"copy ({self.measured_gbps:.1f} GB/s)"
@@ -136,7 +136,7 @@ class UnionTest:
         slope = (
             f"{case}; n={self.single_token_width}: U={self.single_token_union} "
             f"{self.single_token_us / 1e3:.2f} ms: a further expert costs "
-            f"{price if self.us_per_expert > 0.0 else 'nothing'}, and a further row "
+            f"{cost if self.us_per_expert > 0.0 else 'nothing'}, and a further row "
             f"{self.us_per_row:.1f} us"
         )
         if self.passed:

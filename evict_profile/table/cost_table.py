@@ -1,10 +1,10 @@
 """The cost table: one JSON file that says what verification costs, and how sure.
 
-A table prices one model on one device, engine and set of kernels (its key), and nothing
+A table covers one model on one device, engine and set of kernels (its key), and nothing
 near it. At the measured (batch, context) the step cost is the table's staircase;
-elsewhere inside the measured domain the fit prices it; outside nothing is known, and a
-price must be asked for with `outside="clamp"` and carries a caveat. What a drafter
-brings on a workload stands beside the prices (`evict_profile.table.workload`).
+elsewhere inside the measured domain the fit covers it; outside nothing is known, and a
+cost must be asked for with `outside="clamp"` and carries a caveat. What a drafter
+brings on a workload stands beside the costs (`evict_profile.table.workload`).
 
 Fit, report and runtime read this one class, so that all refuse the same documents.
 """
@@ -28,7 +28,7 @@ from evict_profile.stats import Floats, Ints
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
 from evict_profile.table.key import COMPOSED, Caveats, Key, Reuse, misses
 from evict_profile.table.overheads import RECORD, Overheads, scaled
-from evict_profile.table.parts import Axes, Fit, Gate, Price, Staircase, TermCost
+from evict_profile.table.parts import Axes, Fit, Gate, Staircase, StepCosts, TermCost
 from evict_profile.table.provenance import Composition, Provenance
 from evict_profile.table.workload import Acceptance, ActivationCurve, Drafting
 
@@ -37,14 +37,14 @@ OUTSIDES: tuple[Outside, ...] = get_args(Outside)
 
 
 class CostTable(Struct, frozen=True, dict=True, eq=False):
-    """A whole table, as the file holds it less its hash; prices are read from it.
+    """A whole table, as the file holds it less its hash; costs are read from it.
 
     Attributes:
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
         reuse: statements that it serves other versions of its engine as well.
-        overheads: what a served step takes beside its prices; None takes those of the
-            public record where the prices are composed, and none elsewhere.
+        overheads: what a served step takes beside its costs; None takes those of the
+            public record where the costs are composed, and none elsewhere.
         path: the file it was read from; no part of the document.
         caveats: what a lookup had to overlook, if it was told to; likewise.
     """
@@ -93,7 +93,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         missed, bridged = misses(table.key, table.reuse, here)
         if missed:
             raise TableError(
-                f"{place}: prices another engine ({'; '.join(missed)}); measure this "
+                f"{place}: is of another engine ({'; '.join(missed)}); measure this "
                 f"one with: evict-profile profile --model {table.key.model}"
             )
         table = replace(table, path=place, caveats=bridged + table.provenance.caveats)
@@ -138,7 +138,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def origin(self) -> str:
-        """Whether its prices were "measured" or "composed"."""
+        """Whether its costs were "measured" or "composed"."""
         is_measured = isinstance(self.provenance, Provenance)
         return "measured" if is_measured else COMPOSED
 
@@ -158,9 +158,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def cost(self) -> ForwardCost:
-        """The fit, which prices the places between."""
+        """The fit, which covers the places between."""
         return ForwardCost(
-            self.model.price_shape,
+            self.model.cost_shape,
             _hinge_cost(self.fit.layers),
             _hinge_cost(self.fit.non_moe),
             self.fit.layer_scale,
@@ -180,9 +180,11 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             TableError: outside the domain, and `outside` is "refuse".
             PlanError: a batch, a context or a word that is none.
         """
-        return self.price(batch, context, outside).step_cost_us
+        return self.costs(batch, context, outside).step_cost_us
 
-    def price(self, batch: int, context: float, outside: Outside = "refuse") -> Price:
+    def costs(
+        self, batch: int, context: float, outside: Outside = "refuse"
+    ) -> StepCosts:
         """The step cost with its interval and caveats; see `step_cost_us`."""
         if outside not in OUTSIDES:
             raise PlanError(f"outside {outside!r} is not one of {', '.join(OUTSIDES)}")
@@ -191,43 +193,43 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
                 f"batch {batch} at context {context} cannot be; give a batch of at "
                 "least 1 and a context of at least 0"
             )
-        priced_batch, of_batch = self._inside("batch", batch, outside)
-        priced_context, of_context = self._inside("context", context, outside)
+        covered_batch, of_batch = self._inside("batch", batch, outside)
+        covered_context, of_context = self._inside("context", context, outside)
         caveats = self.caveats + of_batch + of_context
-        measured = self._measured.get((batch, priced_context))
+        measured = self._measured.get((batch, covered_context))
         if measured:
-            return measured.price._replace(caveats=caveats)
-        return self._fitted(batch, priced_batch, priced_context, caveats)
+            return measured.costs._replace(caveats=caveats)
+        return self._fitted(batch, covered_batch, covered_context, caveats)
 
     def fitted_us(
         self,
         asked: Ints,
         batch: int,
         context: float,
-        priced_batch: float | None = None,
+        covered_batch: float | None = None,
     ) -> Floats:
-        """The fit's price where so many tokens are asked for: padded, at the curve."""
+        """The fit's cost where so many tokens are asked for: padded, at the curve."""
         tokens = padded_tokens(asked, batch, self.axes.capture_sizes)
         union = self.activation.at(tokens, batch)
-        return self.cost.price(tokens, union, context, priced_batch or batch)
+        return self.cost.latency_us(tokens, union, context, covered_batch or batch)
 
     def within_budget(self, experts: int) -> "CostTable":
         """The same engine where no layer activates more experts: C(n, min(U, B)).
 
-        Its prices are the fit's everywhere, since unions that large were measured for
+        Its costs are the fit's everywhere, since unions that large were measured for
         other widths than the ones that now activate them.
         """
         capped = self.activation.capped(experts)
-        return replace(self, activation=capped).priced_anew()
+        return replace(self, activation=capped).read_anew()
 
-    def priced_anew(self) -> "CostTable":
-        """The same with staircases that its fit and activation price."""
+    def read_anew(self) -> "CostTable":
+        """The same with staircases read off its fit and activation."""
 
         def stairs(each: Staircase) -> Staircase:
-            price = self._fitted(each.batch, each.batch, each.context, ())
+            found = self._fitted(each.batch, each.batch, each.context, ())
             low, cost, high = (
                 tuple(us.tolist())
-                for us in (price.low_us, price.step_cost_us, price.high_us)
+                for us in (found.low_us, found.step_cost_us, found.high_us)
             )
             return replace(each, step_cost_us=cost, low_us=low, high_us=high)
 
@@ -235,7 +237,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def served_overheads(self) -> Overheads | None:
-        """Its own, or the public record's where its prices are composed."""
+        """Its own, or the public record's where its costs are composed."""
         return self.overheads or (None if self.origin == "measured" else RECORD)
 
     def as_served(self, topk: int = 1) -> "CostTable":
@@ -266,10 +268,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             activation=activation,
             drafting=drafting,
             caveats=tuple(each for each in self.caveats if each != fixed or told_us),
-        ).priced_anew()
+        ).read_anew()
 
     def max_tokens(self, batch: int) -> int:
-        """The most tokens that are priced for a batch at any context: T."""
+        """The most tokens that are covered for a batch at any context: T."""
         widest = min((self.fit.domain["width"][1], *self.axes.capture_sizes[-1:]))
         own = (len(s.step_cost_us) - 1 for s in self.staircases if s.batch == batch)
         return min(self.fit.domain["tokens"][1], widest * batch, *own)
@@ -295,12 +297,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
         The median interval of all costs, widened by `noise`.
         """
-        prices = [each.price for each in self.staircases]
+        costs = [each.costs for each in self.staircases]
         low, high = (
             float(np.median(np.concatenate(shares)))
             for shares in (
-                [p.low_us / p.step_cost_us for p in prices],
-                [p.high_us / p.step_cost_us for p in prices],
+                [p.low_us / p.step_cost_us for p in costs],
+                [p.high_us / p.step_cost_us for p in costs],
             )
         )
         return low - self.noise, high + self.noise
@@ -322,27 +324,27 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
                 "outside='clamp'"
             )
         nearest = min(max(value, least), most)
-        return nearest, (f"{axis} {value:g} priced as {nearest:g}",)
+        return nearest, (f"{axis} {value:g} read as {nearest:g}",)
 
     def _fitted(
-        self, batch: int, priced_batch: float, context: float, caveats: Caveats
-    ) -> Price:
+        self, batch: int, covered_batch: float, context: float, caveats: Caveats
+    ) -> StepCosts:
         asked = np.arange(self.max_tokens(batch) + 1)
-        cost = self.fitted_us(asked, batch, context, priced_batch)
-        near = self._nearest(priced_batch, context)
+        cost = self.fitted_us(asked, batch, context, covered_batch)
+        near = self._nearest(covered_batch, context)
         place = np.minimum(asked, len(near.step_cost_us) - 1)
         low, high = (
             cost * (bound[place] / near.step_cost_us[place])
             for bound in (near.low_us, near.high_us)
         )
-        return Price.of(cost, low, high, caveats)
+        return StepCosts.of(cost, low, high, caveats)
 
-    def _nearest(self, batch: float, context: float) -> Price:
+    def _nearest(self, batch: float, context: float) -> StepCosts:
         def far(stairs: Staircase) -> float:
             ratios = [stairs.batch / batch, (stairs.context + 1.0) / (context + 1.0)]
             return float(np.abs(np.log(ratios)).sum())
 
-        return min(self.staircases, key=far).price
+        return min(self.staircases, key=far).costs
 
 
 def _hinge_cost(terms: tuple[TermCost, ...]) -> HingeCost:

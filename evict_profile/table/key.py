@@ -1,9 +1,9 @@
-"""What a table prices, and which other versions of its engine it may serve.
+"""What a table covers, and which other versions of its engine it may serve.
 
 Between releases of one engine on one GPU a third to a half of all costs moved by more
 than 10 %, so a table of another version is refused. Whoever has looked may say in the
 table itself that it still holds: for which version, who says so, why, and by which
-recheck. The table's hash covers it, and every price that rests on it carries it.
+recheck. The table's hash covers it, and every cost that rests on it carries it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ COMPOSED = "composed"
 
 
 class Key(Struct, frozen=True):
-    """What a table prices. Lookup is exact on every field."""
+    """What a table covers. Lookup is exact on every field."""
 
     gpu: str
     model: str

@@ -1,4 +1,4 @@
-"""What a served step takes beside the forward that a table prices.
+"""What a served step takes beside the forward that a table covers.
 
 A composed table adds up kernels at the union of uniform routing. A server also runs
 small kernels between them, work for each token, drafting, and real text activates
@@ -86,7 +86,7 @@ class Overheads(Struct, frozen=True):
         return Drafting(self.source, engine, tuple(clocks))
 
     def terms(self, layers: int, fixed_us: float) -> tuple[TermCost, ...]:
-        """What they add to a forward; `fixed_us` of it is in the prices already."""
+        """What they add to a forward; `fixed_us` of it is in the costs already."""
         every_us = max(layers * self.amounts.layer_us - fixed_us, 0.0)
         return (
             TermCost("one", 0.0, None, every_us),

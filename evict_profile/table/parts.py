@@ -1,4 +1,4 @@
-"""What a cost table's prices are made of: its axes, fit, staircases and gates.
+"""What a cost table's costs are made of: its axes, fit, staircases and gates.
 
 Each class refuses what it cannot be with a sentence that names the field; how the parts
 agree with one another is checked where the whole is read.
@@ -60,12 +60,12 @@ class TermCost(Struct, frozen=True, omit_defaults=True):
 
     @property
     def term(self) -> Term:
-        """The hinge that is priced."""
+        """The hinge term."""
         return Term(self.feature, self.low, np.inf if self.high is None else self.high)
 
 
 class Slope(Struct, frozen=True):
-    """How fast a price rises between two places, counted along one axis.
+    """How fast a cost rises between two places, counted along one axis.
 
     Attributes:
         name: what there is more of: "request".
@@ -84,14 +84,14 @@ class Slope(Struct, frozen=True):
         if self.axis not in PLACE or not self.start[self.axis] < self.end[self.axis]:
             raise ValueError(f"axis {self.axis!r} must rise from start to end")
 
-    def of(self, price: Callable[..., Floats]) -> Floats:
+    def of(self, cost: Callable[..., Floats]) -> Floats:
         """Change a unit of what has a value at each place, shaped as its values."""
         units = self.end[self.axis] - self.start[self.axis]
-        return (price(**self.end) - price(**self.start)) / units
+        return (cost(**self.end) - cost(**self.start)) / units
 
 
 class MarginalCost(Slope, frozen=True):
-    """What one more of something costs a forward of the whole model: its price's slope.
+    """What one more of something costs a forward of the whole model: its cost's slope.
 
     Attributes:
         us: microseconds a unit.
@@ -113,7 +113,7 @@ class Fit(Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         held_out: errors on unseen cells, of "hinge" first, then the simpler models.
-        natural: error where the router chose the experts itself, priced at the
+        natural: error where the router chose the experts itself, evaluated at the
             union that was observed; None where that was not measured.
         validation: error between the levels of the axes, on cells that nothing was
             fitted to; None where that was not measured.
@@ -162,22 +162,22 @@ class Staircase(Struct, frozen=True, dict=True):
                 "step_cost_us, low_us and high_us need one cost each from 0 tokens to "
                 "at least one a request"
             )
-        if np.any(self.price.low_us > self.price.high_us):
+        if np.any(self.costs.low_us > self.costs.high_us):
             raise ValueError("low_us lies above high_us")
 
     @cached_property
-    def price(self) -> "Price":
+    def costs(self) -> "StepCosts":
         """The same as arrays."""
-        return Price.of(self.step_cost_us, self.low_us, self.high_us)
+        return StepCosts.of(self.step_cost_us, self.low_us, self.high_us)
 
 
-class Price(NamedTuple):
+class StepCosts(NamedTuple):
     """Step costs at one batch and context, each float64 [T + 1], in microseconds.
 
     The arrays cannot be written: they are the table's own. Index t is the tokens
-    verified in all. Low and high bound the 95 % interval; where the fit priced, they
-    are as wide, relatively, as at the nearest measured place. `caveats` says what was
-    clamped or overlooked.
+    verified in all. Low and high bound the 95 % interval; where the fit was evaluated,
+    they are as wide, relatively, as at the nearest measured place. `caveats` says what
+    was clamped or overlooked.
     """
 
     step_cost_us: Floats
@@ -188,14 +188,14 @@ class Price(NamedTuple):
     @classmethod
     def of(
         cls, cost: ArrayLike, low: ArrayLike, high: ArrayLike, caveats: Caveats = ()
-    ) -> "Price":
+    ) -> "StepCosts":
         """Costs as arrays that cannot be written."""
         return cls(_read_only(cost), _read_only(low), _read_only(high), caveats)
 
     def interval_at(self, tokens: ArrayLike) -> tuple[float, float]:
         """The median interval of so many tokens, as shares of their costs: low, high.
 
-        More tokens than are priced count as the most that are.
+        More tokens than are covered count as the most that are.
         """
         last = len(self.step_cost_us) - 1
         at = np.minimum(np.rint(tokens), last).astype(np.int64)

@@ -10,15 +10,15 @@ from evict_profile.records import Amount, Finite, NotNegative, Positive
 from evict_profile.table.key import COMPOSED, Caveats
 
 DATASHEET = "datasheet"
-"""The clock of prices that were computed from what a device promises."""
+"""The clock of costs that were computed from what a device promises."""
 
 
 class Sessions(Struct, frozen=True, omit_defaults=True):
     """Sessions of the runner, which differ as a whole for reasons no sample shows.
 
     Attributes:
-        half_width: relative, of the 95 % interval that this leaves to every price, and
-            that prices' intervals hold. Assumed where there was one.
+        half_width: relative, of the 95 % interval that this leaves to every cost, and
+            that the intervals of costs contain. Assumed where there was one.
     """
 
     count: int
@@ -28,12 +28,12 @@ class Sessions(Struct, frozen=True, omit_defaults=True):
         if self.count == 1:
             return (
                 "the runner was opened once; sessions differ as a whole, which is "
-                f"taken to leave {self.half_width:.1%} to every price ('sessions: 6' "
+                f"taken to leave {self.half_width:.1%} to every cost ('sessions: 6' "
                 "in a sweep measures it)"
             )
         return (
             f"the runner was opened {self.count} times; by what sets sessions apart, "
-            f"every price is uncertain by {self.half_width:.1%}"
+            f"every cost is uncertain by {self.half_width:.1%}"
         )
 
 
@@ -56,7 +56,7 @@ class Origin(Struct, frozen=True, tag_field="origin"):
 
     @property
     def caveats(self) -> Caveats:
-        """What marks every price of the table."""
+        """What marks every cost of the table."""
         return ()
 
 
@@ -72,9 +72,9 @@ class Provenance(Origin, frozen=True, tag="measured"):
         drift: relative change of latency from the beginning of the run to its end, as
             a straight line; in older tables, of the last third against the first.
         dtype_reason: why the sweep ran in its dtype, where the runner chose.
-        sessions: what prices owe to sessions of the runner; None in older tables, whose
+        sessions: what costs owe to sessions of the runner; None in older tables, whose
             intervals hold nothing of it where the runner was opened once.
-        new_graph_us: what a forward takes beyond its price if the last one had another
+        new_graph_us: what a forward takes beyond its cost if the last one had another
             width, of an engine that builds a graph for it then; None of others.
         mean_reference_us: the reference on average, slow times with it; None without
             one, and in older tables.
@@ -144,7 +144,7 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
         router: how the rows' unions were computed, and why so.
         l2_mb: cache by which rows count as read from memory.
         substituted_versions: of the engine, whose rows stand in for missing ones.
-        not_included: what a step runs and no row prices.
+        not_included: what a step runs and no row covers.
         fixed_us: time of every step beside its parts; 0 where nobody told.
         fixed_from: who told, or what follows of nobody having.
     """
@@ -175,9 +175,9 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
 
     @property
     def caveats(self) -> Caveats:
-        """No price of it was measured."""
+        """No cost of it was measured."""
         return (
-            "prices are composed from public rows, not measured: against served times "
+            "costs are composed from public rows, not measured: against served times "
             f"one standard deviation is {self.error.step:.0%} of a step, and "
             f"{self.error.growth:.0%} of its growth with batch",
             self.fixed_caveat,

@@ -1,6 +1,6 @@
-"""What a cost table knows of a workload: the part of it that is not a price.
+"""What a cost table knows of a workload: the part of it that is not a cost.
 
-The same prices serve every workload, but a workload decides how many experts its trees
+The same costs serve every workload, but a workload decides how many experts its trees
 activate, how often the drafter's tokens are accepted and how long it takes to draft
 them. `evict-profile calibrate` measures these on traces (evict_profile.calibrate) and
 writes them into the table, where the runtime finds them. Each class refuses what it
@@ -225,7 +225,7 @@ class Drafting(Struct, frozen=True):
         return max(clock.max_depth for clock in self.batches)
 
     def caveats(self, batch: int) -> tuple[str, ...]:
-        """What a price at this batch overlooks."""
+        """What a cost at this batch overlooks."""
         known = self.at(batch).batch
         return () if known == batch else (f"drafting of batch {batch} as of {known}",)
 

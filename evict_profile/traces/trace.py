@@ -298,11 +298,11 @@ def ranges(first: Ints, size: Ints) -> Ints:
 def check_same_model(about: About, model: ModelSpec, noun: str = "trace") -> None:
     """Check that a recording, where it states its experts, can be of the model."""
     recorded = (about.layers, about.experts, about.top_k)
-    priced = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
-    if about.experts and recorded != priced:
+    covered = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
+    if about.experts and recorded != covered:
         raise TraceError(
             f"the {noun} is of {_shape(recorded)} ({about.model}), and the table "
-            f"prices {_shape(priced)} ({model.name}); give the table of the model "
+            f"is of {_shape(covered)} ({model.name}); give the table of the model "
             "that was recorded"
         )
 

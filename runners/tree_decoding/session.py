@@ -106,7 +106,7 @@ class TraceSession:
         """Median times of a step beside verification, in microseconds.
 
         Whole steps are timed at every depth, plain decoding included: what it takes to
-        rank and to cut grows with what was drafted, and belongs to the price of a
+        rank and to cut grows with what was drafted, and belongs to the cost of a
         level. Depths come in rounds of random order, each round with a reference, so
         that a machine that changes its speed changes it for all of them. `draft_us` is
         cumulative: its d-th entry is drafting to depth d.

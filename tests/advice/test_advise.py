@@ -1,4 +1,4 @@
-"""What is advised is the fastest by the table's own prices."""
+"""What is advised is the fastest by the table's own costs."""
 
 import json
 import math
@@ -27,7 +27,7 @@ from evict_profile.table import CostTable
 from evict_profile.table.overheads import RECORD
 from tests.command import evict, refused
 from tests.exported import shipped_table
-from tests.traces.synthetic import PRICED, write_trace
+from tests.traces.synthetic import COSTSD, write_trace
 from tests.traces.synthetic import Plan as TracePlan
 
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp4-ep1"
@@ -49,13 +49,13 @@ class TestBest:
     """One batch."""
 
     @pytest.mark.parametrize("batch", [1, 2])
-    def test_speed_is_committed_times_price_over_price(self, table, batch):
-        price = table.price(batch, 64).step_cost_us
+    def test_speed_is_committed_times_cost_over_cost(self, table, batch):
+        cost = table.costs(batch, 64).step_cost_us
         advice = advisor(table, level_ms=0.5).at(batch)
         for way, length in zip(advice.ways, (1.0, 1.95, 2.85, 3.7), strict=True):
-            step_us = price[batch * way.width] + 500.0 * way.levels
-            assert way.ratio == pytest.approx(step_us / price[batch])
-            assert way.speed.value == pytest.approx(length * price[batch] / step_us)
+            step_us = cost[batch * way.width] + 500.0 * way.levels
+            assert way.ratio == pytest.approx(step_us / cost[batch])
+            assert way.speed.value == pytest.approx(length * cost[batch] / step_us)
         assert advice.best is max(advice.ways, key=lambda way: way.speed.value)
 
     def test_not_to_speculate_is_an_answer(self, table):
@@ -66,16 +66,16 @@ class TestBest:
 
     @pytest.mark.parametrize(("gain", "drafts"), [(1.005, 0), (1.02, 1)])
     def test_less_than_one_per_cent_is_not_worth_it(self, table, gain, drafts):
-        price = table.price(1, 64).step_cost_us
-        lengths = of_lengths({1: gain * price[2] / price[1]}, "")
+        cost = table.costs(1, 64).step_cost_us
+        lengths = of_lengths({1: gain * cost[2] / cost[1]}, "")
         assert advisor(table, lengths=lengths).at(1).best.levels == drafts
 
-    def test_interval_adds_acceptance_and_both_prices(self, table):
+    def test_interval_adds_acceptance_and_both_costs(self, table):
         """In quadrature; plain decoding has none."""
         known = replace(GOOD, reach=GOOD.reach + 0.1)
-        price, way = table.price(1, 64), advisor(table, lengths=known).at(1).ways[2]
+        cost, way = table.costs(1, 64), advisor(table, lengths=known).at(1).ways[2]
         halves = [
-            (price.high_us[t] - price.low_us[t]) / 2 / price.step_cost_us[t]
+            (cost.high_us[t] - cost.low_us[t]) / 2 / cost.step_cost_us[t]
             for t in (1, 3)
         ]
         assert way.speed.high / way.speed.value == pytest.approx(
@@ -92,7 +92,7 @@ class TestBest:
                 math.exp(1.96 * sd)
             )
 
-    def test_prices_are_of_the_served_step(self):
+    def test_costs_are_of_the_served_step(self):
         table, batch = shipped_table(H200), 16
         served, way = table.as_served(), Advisor.of(table, GOOD).at(batch).ways[3]
         us = served.step_cost_us(batch, min(table.axes.context))
@@ -160,8 +160,8 @@ class TestPlan:
         ranges = plan(asked, {1: 1.0}, falling=True).schedule
         assert max(each.drafts for each in ranges) == ranges[0].drafts
 
-    def test_a_batch_beyond_what_is_priced_is_refused(self, table):
-        with pytest.raises(ConfigError, match="priced up to batch 2, and batch 64"):
+    def test_a_batch_beyond_what_is_covered_is_refused(self, table):
+        with pytest.raises(ConfigError, match="covered up to batch 2, and batch 64"):
             plan(advisor(table), {1: 0.5, 64: 0.5})
 
     @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ class TestCommand:
             assert way["speed"]["value"] == pytest.approx(way["served"], rel=0.05)
 
     def test_a_trace_answers_for_chains_and_trees(self, saved_table, tmp_path):
-        write_trace(tmp_path / "t.parquet", TracePlan(about=PRICED))
+        write_trace(tmp_path / "t.parquet", TracePlan(about=COSTSD))
         said = self.asked(tmp_path, saved_table, "--accept", "t.parquet").stdout
         assert "acceptance: best children in t.parquet" in said
         assert "trees, cut to their best nodes" in said
@@ -240,17 +240,17 @@ class TestCommand:
         assert file["command"].startswith("vllm serve")
         assert (tmp_path / file["path"]).is_file()
 
-    def test_a_table_that_prices_no_draft_is_refused_at_once(
+    def test_a_table_that_costs_no_draft_is_refused_at_once(
         self, saved_table, tmp_path, monkeypatch
     ):
         monkeypatch.setattr(CostTable, "max_tokens", lambda table, batch: batch)
         words = ("advise", saved_table, "--accept", 0.5, "--batch", 1)
-        assert "prices no draft at any of its" in refused(*words, folder=tmp_path)
+        assert "covers no draft at any of its" in refused(*words, folder=tmp_path)
 
     def test_mistakes_are_a_sentence(self, saved_table, tmp_path):
         for words, says in (
             ((), "--accept"),
-            (("--accept", 0.5, "--batch", 99), "drafts are priced up to batch 2"),
+            (("--accept", 0.5, "--batch", 99), "drafts are covered up to batch 2"),
             (("--accept", 0.5, "--json", "--md"), "give one of them"),
             (("--accept", 0.5, "--for", "vllm", "--out", saved_table), "reads"),
             (("--accept", 0.01, "--for", "vllm"), "run the engine without"),
@@ -259,7 +259,7 @@ class TestCommand:
 
 
 class TestByName:
-    """A table that is named by what it prices."""
+    """A table that is named by what it covers."""
 
     def test_one_that_is_there_is_taken(self, tmp_path):
         """Under its name on Hugging Face as well, and with the engines' own dtypes."""

@@ -54,7 +54,7 @@ def test_a_table_of_another_engine_is_refused(target, draft):
 
 
 def test_a_draft_is_as_slow_as_it_was_on_average(target, draft):
-    """Prices are of the speed that was frequent: here of 1.2 and of 1.5 of it."""
+    """Costs are of the speed that was frequent: here of 1.2 and of 1.5 of it."""
 
     def slowed(table, times):
         made = replace(
@@ -83,11 +83,11 @@ def test_a_table_of_another_machine_or_of_no_graphs_is_refused(
         drafting_of(target, draft_table=other)
 
 
-def test_a_draft_priced_for_fewer_tokens_or_contexts_is_refused(target, draft):
+def test_a_draft_covered_for_fewer_tokens_or_contexts_is_refused(target, draft):
     """It reads as many as the model verifies."""
     domain = {**draft.fit.domain, "width": (1, 8)}
     narrow = replace(draft, fit=replace(draft.fit, domain=domain))
-    with pytest.raises(ConfigError, match=r"prices up to 8 tokens.*up to 16"):
+    with pytest.raises(ConfigError, match=r"covers up to 8 tokens.*up to 16"):
         drafting_of(target, draft_table=narrow)
     with pytest.raises(TableError, match="context"):
         drafting_of(target, draft_table=draft, context=4096)
@@ -120,7 +120,7 @@ def test_assumed_is_a_layer_and_the_head(saved_table):
     assert "ASSUMED" in drafting.workload
     layers = table.fit.measured_layers * table.fit.layer_scale
     rest = 200.0 + 40.0
-    step_us = table.price(1, 64).step_cost_us[1]
+    step_us = table.costs(1, 64).step_cost_us[1]
     one_us = drafting.at(1).overhead_us(1)
     assert one_us == pytest.approx((step_us - rest) / layers + rest, rel=0.02)
 

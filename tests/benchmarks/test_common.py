@@ -27,7 +27,7 @@ Refused = Callable[[Sequence[str]], None]
 MISTAKES = [
     "benchmarks/sglang_serving.py --model tiny --sweep tiny --table no --out OUT",
     "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",
-    "benchmarks/public_prices.py --from nowhere",
+    "benchmarks/public_costs.py --from nowhere",
     "examples/small_world/export_gguf.py nowhere OUT",
 ]
 

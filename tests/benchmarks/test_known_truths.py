@@ -76,7 +76,7 @@ def test_the_reference_slows_down_with_the_machine():
 
 
 def test_one_sweep_is_judged(tmp_path, capsys):
-    """A machine in the fitted class is priced well, and the table says how well."""
+    """A machine in the fitted class is covered well, and the table says how well."""
     out = tmp_path / "truths.json"
     asked = ["--sweeps", "1", "--only", "in class, 1", "--jobs", "1"]
     assert main([*asked, "--out", str(out)]) == 0

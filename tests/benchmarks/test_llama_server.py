@@ -16,7 +16,7 @@ from evict_profile.records import replace
 from evict_profile.table import CostTable, Staircase
 
 
-def test_a_prediction_is_tokens_over_the_price_of_the_step(saved_table):
+def test_a_prediction_is_tokens_over_the_cost_of_the_step(saved_table):
     """Two were committed a step, which took 1.6 of plain decoding's; one turn late."""
     steps = tuple(100.0 + 20.0 * max(0, n - 1) for n in range(9))
     stairs = Staircase(1, 64, steps, steps, steps)

@@ -30,7 +30,7 @@ ROUTING_US = 80.0
 
 @pytest.fixture(scope="session")
 def table_file(fitted, tmp_path_factory):
-    """Prices and nothing else."""
+    """Costs and nothing else."""
     path = tmp_path_factory.mktemp("table") / "1.0.0.json"
     make_table(fitted, "0" * 64).save(path)
     return path
@@ -99,7 +99,7 @@ def test_speed_is_all_tokens_over_all_time(table, tmp_path):
     rows += both(MASS, 8) + both(MASS, 8, 1, committed=(4, 2, 2))
     none, mass = budget_front(write(tmp_path / "two", rows), table).points
     verify_us = {
-        union: table.cost.price(np.array([8.0]), np.array([union]), 64.0, 1.0)[0]
+        union: table.cost.latency_us(np.array([8.0]), np.array([union]), 64.0, 1.0)[0]
         for union in (8.0, 24.0)
     }
     plain = 16e6 / (4 * (verify_us[24.0] + BESIDE_US))
@@ -174,7 +174,7 @@ def test_what_cannot_be_compared_is_refused(recording, table, tmp_path):
     with pytest.raises(ConfigError, match="--agreement 98: give a share"):
         budget_front(recording, table, agreement=98)
     other = write(tmp_path / "o", both(NONE, 32), replace(ABOUT, top_k=2))
-    with pytest.raises(TraceError, match=r"top-2 \(tiny\), and the table prices .*-4"):
+    with pytest.raises(TraceError, match=r"top-2 \(tiny\), and the table covers .*-4"):
         budget_front(other, table)
 
 

@@ -121,7 +121,7 @@ def test_repeats_of_a_plain_run_count_alike():
 @pytest.mark.parametrize("own", ["workload_table", "saved_table"])
 def test_a_measured_table_is_explained_as_it_is_served(own, request, tmp_path):
     """Its captured widths, activation and clocks of drafting stay as they were; the
-    next version prices the step that the fit explains."""
+    next version has the cost of the step that the fit explains."""
     path = request.getfixturevalue(own)
     table = CostTable.load(path)
     runs = served(table, RECORD.amounts, *map(setting, (2, 2), (0, 3)))
@@ -132,11 +132,11 @@ def test_a_measured_table_is_explained_as_it_is_served(own, request, tmp_path):
     if table.drafting:
         assert (after.drafting, after.activation) == (table.drafting, table.activation)
     explained = found.deployment.step_us(found.found.amounts)
-    price, clock = after.price(2, 256).step_cost_us, after.drafting
+    cost, clock = after.costs(2, 256).step_cost_us, after.drafting
     assert clock is not None
     for run, step_us in zip(runs, explained, strict=True):
-        priced = price[run.batch * run.width] + clock.at(2).overhead_us(run.levels)
-        assert priced == pytest.approx(step_us, rel=1e-3)
+        covered = cost[run.batch * run.width] + clock.at(2).overhead_us(run.levels)
+        assert covered == pytest.approx(step_us, rel=1e-3)
 
 
 def test_a_table_with_a_fixed_time_is_explained_as_it_is_served():
@@ -144,8 +144,8 @@ def test_a_table_with_a_fixed_time_is_explained_as_it_is_served():
     told = changed(TABLE, provenance=changed(TABLE.provenance, fixed_us=1000.0))
     alike = setting(4, 0), setting(4, 3)
     step_us = Deployment(told, alike).step_us(RECORD.amounts)
-    price = told.as_served().price(4, 1024).step_cost_us
-    assert price[4] == pytest.approx(step_us[0], rel=1e-4)
+    cost = told.as_served().costs(4, 1024).step_cost_us
+    assert cost[4] == pytest.approx(step_us[0], rel=1e-4)
 
 
 def test_a_captured_width_is_explained_as_it_runs():
@@ -162,8 +162,8 @@ def test_a_captured_width_is_explained_as_it_runs():
     [
         ([setting(8, 3)], "need a plain one"),
         ([setting(8, 0)], "one that drafts"),
-        ([setting(8, 0), setting(8, 300)], "does not price 2408 tokens of 8 requests"),
-        ([setting(500, 0), setting(500, 1)], "does not price 500 tokens"),
+        ([setting(8, 0), setting(8, 300)], "does not cover 2408 tokens of 8 requests"),
+        ([setting(500, 0), setting(500, 1)], "does not cover 500 tokens"),
     ],
 )
 def test_runs_that_say_too_little_are_refused(runs, part):
@@ -188,8 +188,8 @@ def test_the_command_writes_the_next_version(tmp_path):
     before, after = (CostTable.load(tmp_path / f"1.0.{n}.json") for n in (0, 1))
     assert after.overheads is not None
     assert (after.overheads.source, after.overheads.runs) == ("runs.csv", 3)
-    assert after.price(4, 1024).step_cost_us[8] == before.price(4, 1024).step_cost_us[8]
-    steps = [t.as_served().price(4, 1024).step_cost_us[4] for t in (before, after)]
+    assert after.costs(4, 1024).step_cost_us[8] == before.costs(4, 1024).step_cost_us[8]
+    steps = [t.as_served().costs(4, 1024).step_cost_us[4] for t in (before, after)]
     assert steps[1] < steps[0]
 
 

@@ -10,7 +10,7 @@ from evict_profile.calibrate.study import (
     as_acceptance,
     calibrate,
     calibrated_table,
-    check_prices,
+    check_costs,
     study,
 )
 from evict_profile.cost_model import ForwardCost, HingeCost, Shape, Term
@@ -26,19 +26,19 @@ from tests.command import evict
 from tests.report.pages import check_page
 from tests.traces.steps import steps_of
 from tests.traces.synthetic import (
+    COSTSD,
     DRAFT_US,
     EXPERT_US,
     FIXED_US,
     PLAIN_US,
-    PRICED,
     TOKEN_US,
     Plan,
     make_trace,
     write_trace,
 )
 
-PLAN = Plan(prompts=6, tokens=8, about=PRICED)
-SMALL = Plan(prompts=5, tokens=3, about=PRICED)
+PLAN = Plan(prompts=6, tokens=8, about=COSTSD)
+SMALL = Plan(prompts=5, tokens=3, about=COSTSD)
 NAME = "code+prose, synthetic, T=0: 96 trees of 12 prompts"
 TRUST = 0.8
 
@@ -96,7 +96,7 @@ def test_the_command_writes_the_next_version_and_a_page(saved_table, tmp_path):
     assert made.acceptance.workload == made.activation.workload == NAME
     assert not made.activation.is_guess
     assert "held-out errors" in done.stdout
-    assert "does not price this engine's verification" in done.stdout
+    assert "does not cover this engine's verification" in done.stdout
     assert NAME in (tmp_path / "c.html").read_text()
     truncator = Truncator(made, drafts="topk", acceptance="target-only")
     path_prob, depth = torch.tensor([[0.9, 0.5, 0.01]]), torch.tensor([[1, 2, 2]])
@@ -134,7 +134,7 @@ def test_nothing_that_is_read_is_written_over(option, saved_table):
 
 
 def test_too_few_prompts_end_in_a_sentence(saved_table, tmp_path):
-    few = Plan(prompts=2, tokens=4, about=PRICED)
+    few = Plan(prompts=2, tokens=4, about=COSTSD)
     traces = write_trace(tmp_path / "t.parquet", few)
     done = calibrated(traces, "--table", saved_table)
     assert done.exit_code == 2
@@ -165,7 +165,7 @@ def test_a_table_of_another_model_is_refused(table):
         study(make_trace(), table)
 
 
-def test_prices_are_read_at_the_measured_activation(found, table):
+def test_costs_are_read_at_the_measured_activation(found, table):
     """Fewer experts than uniform routing wakes, so cheaper steps."""
     made = calibrated_table(found, table)
     before, after = table.step_cost_us(1, 64), made.step_cost_us(1, 64)
@@ -224,16 +224,16 @@ def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
 @pytest.mark.parametrize(
     ("share", "error", "says"),
     [
-        (1.0, 0.0, "the table prices natural routing"),
-        (0.75, 0.25, "does not price this engine's"),
+        (1.0, 0.0, "the table covers natural routing"),
+        (0.75, 0.25, "does not cover this engine's"),
     ],
 )
-def test_prices_are_held_against_the_traces_clocks(timed, share, error, says):
+def test_costs_are_held_against_the_traces_clocks(timed, share, error, says):
     """At the tokens and the union that each step verified; a recorder half as fast as
     the table's machine took twice as long."""
     layers = HingeCost(TERMS, SYNTHETIC.layers.us_per_unit * share)
     slow = replace(timed, verify_us=2.0 * timed.verify_us)
-    check = check_prices(slow, replace(SYNTHETIC, layers=layers), 0.5)
+    check = check_costs(slow, replace(SYNTHETIC, layers=layers), 0.5)
     assert check is not None
     assert check.holds == (error == 0.0)
     assert check.error.median == pytest.approx(error, abs=1e-5)
@@ -243,7 +243,7 @@ def test_prices_are_held_against_the_traces_clocks(timed, share, error, says):
 
 def test_without_clocks_there_is_nothing_to_check(found, table):
     blind = replace(found.trace, verify_us=None, clocks=())
-    assert (study(blind, table).prices, study(blind, table).drafting) == (None, None)
+    assert (study(blind, table).costs, study(blind, table).drafting) == (None, None)
 
 
 def test_drafting_is_the_engines_clock(found):

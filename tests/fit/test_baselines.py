@@ -28,6 +28,6 @@ def test_a_cell_is_predicted_by_a_fit_that_did_not_see_it(fitted):
     assert not any(seen_when_tested)
 
 
-def test_naturally_routed_cells_are_priced_at_their_union(fitted):
-    """Price at the observed union is the measured latency."""
+def test_naturally_routed_cells_are_covered_at_their_union(fitted):
+    """The cost at the observed union is the measured latency."""
     assert fitted.natural.error.median < 0.03

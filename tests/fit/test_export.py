@@ -41,7 +41,7 @@ def test_exporting_again_is_the_next_patch(fitted, tmp_path):
 def test_the_staircase_rises_and_starts_at_its_roots(fitted, tmp_path):
     """One entry a token count, flat below the batch, never falling, in its interval."""
     table, _ = export_table(fitted, tmp_path)
-    stairs = table.price(batch=2, context=64)
+    stairs = table.costs(batch=2, context=64)
     costs = np.array(stairs.step_cost_us)
     assert len(costs) == 2 * 16 + 1
     assert costs[0] == costs[1] == costs[2]
@@ -81,14 +81,14 @@ def test_too_few_cells_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("batch", "slope"), [(1, 0.25), (2, 0.25)])
-def test_prices_are_read_at_the_measured_growth(saved_table, fitted, batch, slope):
+def test_costs_are_read_at_the_measured_growth(saved_table, fitted, batch, slope):
     """Of the batch, or of the nearest in ratio."""
     table = with_workload(CostTable.load(saved_table), ACCEPTANCE, ACTIVATION, DRAFTING)
     tokens = np.arange(float(batch), 17.0)
     union = 4.0 + slope * (tokens - 1.0)
-    priced = fitted.cost.price(tokens, union, 64, batch)
-    stairs = table.price(batch, 64)
-    np.testing.assert_allclose(stairs.step_cost_us[batch:17], priced, atol=0.06)
+    covered = fitted.cost.latency_us(tokens, union, 64, batch)
+    stairs = table.costs(batch, 64)
+    np.testing.assert_allclose(stairs.step_cost_us[batch:17], covered, atol=0.06)
 
 
 def test_intervals_keep_their_relative_width(saved_table):
@@ -104,7 +104,7 @@ def test_intervals_keep_their_relative_width(saved_table):
             np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
-def test_the_same_growth_changes_no_price(saved_table):
+def test_the_same_growth_changes_no_cost(saved_table):
     """What a table says does not depend on how it came to say so."""
     table = CostTable.load(saved_table)
     again = with_workload(table, None, table.activation, None)
@@ -169,7 +169,7 @@ def test_a_plan_is_as_wide_at_the_context_of_a_validation_cell(joined):
 
 
 def test_a_batch_ends_where_wider_cells_failed_at_one_of_its_contexts(fitted):
-    """At all its contexts, and between them; the other batch prices all widths."""
+    """At all its contexts, and between them; the other batch covers all widths."""
     frame = fitted.frame.copy()
     wide = (frame["width"] == 16) & (frame["context"] == 256) & (frame["batch"] == 2)
     frame.loc[wide & (frame["part"] == "layers"), "status"] = "oom"

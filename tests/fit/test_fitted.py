@@ -75,7 +75,7 @@ def test_latencies_are_at_the_reference_that_the_table_states(fitted):
     assert set(kept) <= set(with_latency(frame)["latency_us"])
 
 
-def test_sessions_that_differ_leave_an_error_to_all_prices(fitted):
+def test_sessions_that_differ_leave_an_error_to_all_costs(fitted):
     """Six that differ by 3 %, beside what counts as one that differs by 0.24 %."""
     session = fitted.frame["round"].to_numpy() % 6
     apart = 0.03 * np.array([-1.2, -0.7, -0.2, 0.2, 0.7, 1.2])
@@ -91,16 +91,16 @@ def test_sessions_that_differ_leave_an_error_to_all_prices(fitted):
     assert replace(fitted, provenance=made).misfit >= half_width / 2.0
 
 
-def test_scaled_layers_leave_an_error_to_all_prices(fitted):
+def test_scaled_layers_leave_an_error_to_all_costs(fitted):
     """Half of what the test found at worst, where costs are scaled by two."""
     test = {"error": -0.05, "error_low": -0.08, "error_high": 0.01}
     made = replace(fitted.provenance, scaling_test=test)
     tested = replace(fitted, provenance=made)
     place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
-    price_us, _, high_us = tested.priced(*place)
-    alone_us = fitted.priced(*place)[2] - price_us
+    cost_us, _, high_us = tested.costs_at(*place)
+    alone_us = fitted.costs_at(*place)[2] - cost_us
     assert fitted.cost.layer_scale == 2.0
-    assert high_us - price_us == pytest.approx(np.hypot(alone_us, 0.04 * price_us))
+    assert high_us - cost_us == pytest.approx(np.hypot(alone_us, 0.04 * cost_us))
     for slope in make_table(tested).fit.marginal:
         assert np.ptp(slope.us_interval) >= 2.0 * 0.05 * slope.us
 
@@ -115,7 +115,7 @@ def test_one_session_is_taken_to_be_within_three_per_cent(fitted):
     """Of what sessions come to; the table says so, and slopes hold it as well."""
     assert fitted.provenance.sessions.half_width == pytest.approx(0.03, rel=0.01)
     table = make_table(fitted)
-    assert "taken to leave 3.0% to every price" in str(table.provenance.sessions)
+    assert "taken to leave 3.0% to every cost" in str(table.provenance.sessions)
     for slope in table.fit.marginal:
         assert np.ptp(slope.us_interval) >= 2.0 * 0.03 * slope.us
 

@@ -73,17 +73,17 @@ def test_a_change_beyond_noise_and_allowance_fails(trend, stretches, sessions, p
     assert ("quiet it and sweep anew" in gate.message) != passed
 
 
-def test_sessions_may_differ_as_far_as_prices_stay_known():
+def test_sessions_may_differ_as_far_as_costs_stay_known():
     """To 5 %, beyond which a table would say little."""
     far, near = (gates.drift_gate(Drift(STILL, None, None, r)) for r in (0.06, 0.04))
     assert near.passed
     assert not far.passed
-    assert "sessions leave 6.0% to every price" in far.message
+    assert "sessions leave 6.0% to every cost" in far.message
 
 
 @pytest.mark.parametrize(("error", "passed"), [(-0.11, False), (-0.076, True)])
 def test_layers_that_scale_badly_make_no_table(fitted, error, passed):
-    """Beyond 10 %; up to there the intervals of prices hold the error."""
+    """Beyond 10 %; up to there the intervals of costs hold the error."""
     test = {"error": error, "error_low": error - 0.01, "error_high": error + 0.01}
     made = replace(fitted.provenance, scaling_test=test)
     judged = gates.judge(replace(fitted, provenance=made))
@@ -94,17 +94,17 @@ def test_layers_that_scale_badly_make_no_table(fitted, error, passed):
 
 
 def test_samples_that_repeat_each_other_fail():
-    """On a device; prices of a datasheet have no noise."""
+    """On a device; costs of a datasheet have no noise."""
     assert not gates.aa_gate(0.0, asked=0.03).passed
     assert gates.aa_gate(0.0, asked=0.03, timed=False).passed
 
 
 def test_a_wide_floor_is_told():
-    """It fails nothing, so something is to be done only where prices say so."""
+    """It fails nothing, so something is to be done only where costs say so."""
     wide, usual = (gates.aa_gate(floor, asked=0.03) for floor in (0.4, 0.06))
     assert wide.passed
     assert "far above the 3.0% asked" in wide.message
-    assert "only where the intervals of prices" in wide.message
+    assert "only where the intervals of costs" in wide.message
     assert "asked" not in usual.message
 
 
@@ -143,10 +143,10 @@ def test_a_row_s_arithmetic_explains_a_slow_slope_and_no_fast_one(fitted):
     assert not gates.slope_gate(fast).passed
 
 
-def test_a_price_in_n_passes_only_with_its_proof(fitted):
+def test_a_cost_in_n_passes_only_with_its_proof(fitted):
     """And the gate says so in words."""
     alike = with_union_test(fitted, 100.0, differ=False)
     assert not gates.union_gate(alike).passed
     proved = with_union_test(fitted, 100.0, differ=False, proved_routing=True)
     assert gates.union_gate(proved).passed and gates.slope_gate(proved).passed
-    assert "or nearly: a price in n" in gates.union_gate(proved).message
+    assert "or nearly: the cost follows n alone" in gates.union_gate(proved).message

@@ -96,7 +96,7 @@ def test_a_failed_cell_is_no_point():
 
 def test_features_count_rows_of_an_expert():
     """8 tokens x top-4 over 8 experts are 4 rows each; each request reads its cache."""
-    features = features_of(MODEL.price_shape, [CELL])
+    features = features_of(MODEL.cost_shape, [CELL])
     assert features["rows"][0] == 4.0
     assert features["cache"][0] == 128.0
     assert features["scores"][0] == 8 * 64
@@ -172,7 +172,7 @@ def test_a_line_gets_none():
     assert choose_terms(LINES, Observations(X, latency, ERROR)) == LINES
 
 
-def test_unseen_cells_are_priced_as_they_cost(fitted):
+def test_unseen_cells_are_covered_as_they_cost(fitted):
     """Within 2 % of the known cost, between the measured points."""
     known = [known_us(cell, cell.union) for cell in NEW]
     np.testing.assert_allclose(part_us(fitted.cost, NEW), known, rtol=0.02)
@@ -184,11 +184,11 @@ def test_the_whole_model_is_layers_scaled_plus_the_rest(fitted):
     rest = [replace(cell, part="non_moe") for cell in NEW]
     whole = part_us(cost, NEW) * 4 / LAYERS + part_us(cost, rest)
     axes = arrays_of(NEW)
-    forward_us = cost.price(axes["tokens"], axes["union"], 128, 1)
+    forward_us = cost.latency_us(axes["tokens"], axes["union"], 128, 1)
     np.testing.assert_allclose(forward_us, whole)
 
 
-def test_the_slope_is_the_price_of_an_expert(fitted):
+def test_the_slope_is_the_cost_of_an_expert(fitted):
     """Per layer and expert, what the samples were made with."""
     small, large = (Cell("layers", 8, u, 64, 1, "balanced") for u in (4, 32))
     slope_us = fitted.us_per_expert(fitted.cost, small, large)

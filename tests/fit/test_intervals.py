@@ -1,4 +1,4 @@
-"""Intervals: misfit at cells that nothing was fitted to, and slopes of the price."""
+"""Intervals: misfit at cells that nothing was fitted to, and slopes of the cost."""
 
 import numpy as np
 import pytest
@@ -67,9 +67,9 @@ def test_intervals_are_as_wide_as_what_it_misses(sound, bent):
     """Two standard errors of the misfit on either side, where noise is small."""
     for fitted in (sound, bent):
         place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
-        price_us, low_us, high_us = fitted.priced(*place)
+        cost_us, low_us, high_us = fitted.costs_at(*place)
         least = 2.0 * fitted.misfit
-        half = (high_us - low_us) / 2.0 / price_us
+        half = (high_us - low_us) / 2.0 / cost_us
         assert least - 1e-9 <= half <= least + 0.02
 
 
@@ -137,7 +137,7 @@ def test_slopes_hold_the_known_costs(fitted):
 
 @given(st.floats(-20.0, 20.0))
 def test_slopes_do_not_depend_on_which_terms_hold_a_cost(fitted, moved_us):
-    """Along k tokens = union + expert rows, coefficients move and prices do not."""
+    """Along k tokens = union + expert rows, coefficients move and costs do not."""
     part, top_k = fitted.cost.layers, MODEL.moe.top_k
     shares = {"tokens": top_k, "union": -1.0, EXPERT_ROWS: -1.0}
     along = np.array([shares.get(term.feature, 0.0) for term in part.terms])

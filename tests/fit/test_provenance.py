@@ -50,7 +50,7 @@ def test_a_datasheet_has_no_sessions_that_differ(tmp_path):
 
 
 def test_slow_times_count_on_average(tmp_path):
-    """Every fourth reference took twice as long; prices are of the others' speed."""
+    """Every fourth reference took twice as long; costs are of the others' speed."""
     store = write_run(tmp_path)
     frame = store.frame()
     us = np.where(np.arange(len(frame)) % 4, 100.0, 200.0)

@@ -1,4 +1,4 @@
-"""Exported files say what the staircases say, as SGLang and vLLM look prices up."""
+"""Exported files say what the staircases say, as SGLang and vLLM look costs up."""
 
 import json
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def exported(table, name, staircases=(), **options):
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path, name):
     """Key, samples, context and the printed note, in a folder made for it."""
-    out = tmp_path / "new" / "prices.json"
+    out = tmp_path / "new" / "costs.json"
     table = CostTable.load(saved_table)
     notes = write_format(table, name, out, 256, draft_ms=1.0).notes
     text = out.read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path, 
     assert origin["key"] == signed["key"]
     assert origin["context"] == 256
     assert tuple(origin["note"]) == notes
-    assert notes[0].startswith("Prices of scripted 1, not of")
+    assert notes[0].startswith("Costs of scripted 1, not of")
     assert "at context 256 alone" in notes[1]
     # A file with this text SGLang takes for another format.
     assert '"bias_seconds"' not in text
@@ -94,7 +94,7 @@ def test_contexts_and_steps_that_cannot_be_exported_are_refused(table):
         staircases_at(replace(table, staircases=(whole,)), None)
 
 
-def test_the_smallest_batch_that_makes_a_count_prices_it():
+def test_the_smallest_batch_that_makes_a_count_costs_it():
     """Batch 1 speaks to its end, batch 4 from there; the difference is stated."""
     curve = TokenCurve.of([staircase(1, *[10.0] * 5), staircase(4, *[20.0] * 4)])
     assert curve.tokens.tolist() == [1, 2, 3, 4, 5, 6, 7]
@@ -133,7 +133,7 @@ def test_a_domain_smaller_than_what_is_asked_is_refused(table, name):
     draft_ms=st.sampled_from([None, 0.004]),
     captured=st.integers(0, 22),
 )
-def test_every_measured_count_keeps_its_price(table, staircases, draft_ms, captured):
+def test_every_measured_count_keeps_its_cost(table, staircases, draft_ms, captured):
     """Dropping points on flat tiers changes no look-up inside the domain."""
     try:
         sglang, _ = exported(table, "sglang-sps", staircases, draft_ms=draft_ms)
@@ -169,11 +169,11 @@ def test_a_flat_tier_is_one_sample_or_both_its_ends(table):
     [
         ("sglang-sps", (), "The batch is lost"),
         ("sglang-sps", (), "verification alone"),
-        ("sglang-sps", APART, "No batch has a price at 3 to 7 tokens"),
+        ("sglang-sps", APART, "No batch has a cost at 3 to 7 tokens"),
         ("vllm-curves", [staircase(1, 1e3, 2e3, 2e3)], "at 0 ms a token"),
         ("vllm-curves", [staircase(1, 1e3, 2e3, 3500.0)], "at 1.5 ms a token"),
         ("vllm-curves", [staircase(1, 2e3, 1e3, 3e3)], "Costs fall somewhere"),
-        ("vllm-curves", APART, "No batch has a price at 3 to 7 tokens"),
+        ("vllm-curves", APART, "No batch has a cost at 3 to 7 tokens"),
     ],
 )
 def test_the_note_names_what_is_lost(table, name, staircases, note):

@@ -1,4 +1,4 @@
-"""A server gets the table that prices it, or the reason why it gets none."""
+"""A server gets the table that covers it, or the reason why it gets none."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_the_table_of_the_server_is_loaded(saved_table):
 
 @pytest.mark.parametrize("name", OBSERVED)
 def test_another_engines_table_is_refused(saved_table, name):
-    with pytest.raises(TableError, match=f"prices another engine .{name}: other here"):
+    with pytest.raises(TableError, match=f"is of another engine .{name}: other here"):
         load(saved_table, **{name: "other"})
 
 
@@ -40,34 +40,34 @@ def test_another_models_table_is_refused(saved_table):
 
 
 def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path):
-    """It knows no kernels, and marks each of its prices."""
+    """It knows no kernels, and marks each of its costs."""
     unknown = dict.fromkeys(("attention_backend", "moe_backend"), "other")
     with pytest.raises(TableError, match=r"ALLOW=composed .*mend it"):
         load(composed_path)
     table = load(composed_path, COMPOSED, **unknown)
     context = min(table.axes.context)
     assert table.origin == COMPOSED
-    assert "composed from public rows" in table.price(1, context).caveats[0]
+    assert "composed from public rows" in table.costs(1, context).caveats[0]
 
 
-def test_a_composed_table_of_another_version_marks_its_prices(composed_path, caplog):
+def test_a_composed_table_of_another_version_marks_its_costs(composed_path, caplog):
     assert "9.9" not in str(load(composed_path, COMPOSED).caveats)
     table = load(composed_path, COMPOSED, engine_version="9.9")
     says = "estimated for sglang 0.5.14, and this server runs 9.9"
     assert says in caplog.text
-    assert says in table.price(1, min(table.axes.context)).caveats[0]
+    assert says in table.costs(1, min(table.axes.context)).caveats[0]
 
 
 @pytest.mark.parametrize(
-    ("served", "priced"), [("fp8", "fp8_block"), ("mxfp4", "w4a16_mxfp4")]
+    ("served", "covered"), [("fp8", "fp8_block"), ("mxfp4", "w4a16_mxfp4")]
 )
 def test_weights_are_compared_by_the_name_of_their_format(
-    served, priced, composed_path, tmp_path
+    served, covered, composed_path, tmp_path
 ):
     """Engines name the format alone, public rows its variant as well."""
     table, path = CostTable.load(composed_path), tmp_path / "table.json"
-    replace(table, key=replace(table.key, dtype=priced)).save(path)
-    assert load(path, COMPOSED, dtype=served).key.dtype == priced
+    replace(table, key=replace(table.key, dtype=covered)).save(path)
+    assert load(path, COMPOSED, dtype=served).key.dtype == covered
     with pytest.raises(TableError, match="dtype: bfloat16 here"):
         load(path, COMPOSED, dtype="bfloat16")
 

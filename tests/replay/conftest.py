@@ -1,4 +1,4 @@
-"""A small trace, and a table that prices it, knows its drafter and its clock."""
+"""A small trace, and a table that covers it, knows its drafter and its clock."""
 
 import pytest
 
@@ -12,9 +12,9 @@ from evict_profile.replay.policies import (
     guided,
     plain_decoding,
 )
-from evict_profile.replay.simulate import StepPrices
+from evict_profile.replay.simulate import StepTimes
 from tests.factories import ACCEPTANCE, DRAFTING
-from tests.traces.synthetic import PRICED, Plan, make_trace, write_trace
+from tests.traces.synthetic import COSTSD, Plan, make_trace, write_trace
 
 
 def policies(table):
@@ -50,12 +50,12 @@ def arrays(trace):
 
 
 @pytest.fixture
-def prices(table, arrays):
-    return StepPrices(table, arrays, 1)
+def costs(table, arrays):
+    return StepTimes(table, arrays, 1)
 
 
 @pytest.fixture(scope="session")
 def trace_file(tmp_path_factory):
     """Of eight prompts that one would speculate on for sure."""
     path = tmp_path_factory.mktemp("trace") / "trace.parquet"
-    return write_trace(path, Plan(prompts=4, tokens=10, trust=1.0, about=PRICED))
+    return write_trace(path, Plan(prompts=4, tokens=10, trust=1.0, about=COSTSD))

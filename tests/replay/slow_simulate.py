@@ -67,7 +67,7 @@ def _one_step(trace, slots, policy, table, tally):
     ]
     union = _union(steps, kept)
     tokens = len(steps) + sum(map(len, kept))
-    us = _price(table, tokens, union, len(slots), context, depth)
+    us = _cost(table, tokens, union, len(slots), context, depth)
     committed = [s.committed(k) for s, k in zip(steps, kept, strict=True)]
     policy.observe(sum(committed), us)
     tally.us += us
@@ -125,11 +125,11 @@ def _union(steps, kept):
     return sum(map(len, active)) / layers
 
 
-def _price(table, tokens, union, batch, context, depth):
+def _cost(table, tokens, union, batch, context, depth):
     run = padded_tokens(np.array([tokens]), batch, table.axes.capture_sizes)
     low, high = table.fit.domain["context"]
     least, most = table.fit.domain["batch"]
-    verify_us = table.cost.price(
+    verify_us = table.cost.latency_us(
         run,
         np.array([union]),
         min(max(context, low), high),

@@ -23,7 +23,7 @@ from evict_profile.replay.policies import (
     full_tree,
     plain_decoding,
 )
-from evict_profile.replay.simulate import Run, StepPrices, simulate
+from evict_profile.replay.simulate import Run, StepTimes, simulate
 from evict_profile.replay.sums import COLUMNS, sums_by_prompt, tokens_per_s
 from evict_profile.stats import MIN_PROMPTS, Bootstrap
 from evict_profile.table.overheads import RECORD
@@ -112,11 +112,11 @@ def test_too_few_prompts_are_a_caveat(table):
     assert "4 prompts are too few for intervals" in replay.compare().caveats[0]
 
 
-def test_the_interval_of_a_price_is_told_last(comparison):
+def test_the_interval_of_a_cost_is_told_last(comparison):
     """Once, of the batch that was replayed."""
     told = [each for each in comparison.caveats if "% interval of" in each]
     assert told == [comparison.caveats[-1]]
-    assert f"a price at batch {comparison.scenario.batch} has" in told[0]
+    assert f"a cost at batch {comparison.scenario.batch} has" in told[0]
 
 
 def test_plain_decoding_commits_a_token_a_step(comparison):
@@ -146,9 +146,9 @@ def test_an_order_changes_nothing_for_one_that_learns_nothing(arrays, table):
 
 def test_sums_by_prompt_add_up_to_the_run(arrays, table):
     """Shares of a step's time are its time, over a batch."""
-    prices = StepPrices(table, arrays, 3)
-    run = simulate(arrays, full_tree(24, 4), prices, 3, seed=0)
-    by_prompt = sums_by_prompt(arrays, run, prices.undrafted_us)
+    costs = StepTimes(table, arrays, 3)
+    run = simulate(arrays, full_tree(24, 4), costs, 3, seed=0)
+    by_prompt = sums_by_prompt(arrays, run, costs.undrafted_us)
     whole = dict(zip(COLUMNS, by_prompt.sum(axis=0), strict=True))
     assert whole["committed"] == run.tokens
     assert whole["us"] == pytest.approx(run.step_us.sum())
@@ -171,7 +171,7 @@ def test_a_request_pays_for_its_own_draft_tokens(arrays, table, verified, us):
         accepted=np.array([[0, 0]]),
         verified=np.array([verified]),
         depth=np.array([2]),
-        price=np.array([[50.0, 6.0, 2.0, 9.0]]),
+        cost=np.array([[50.0, 6.0, 2.0, 9.0]]),
     )
     found = sums_by_prompt(arrays, step, undrafted_us=30.0)[:, COLUMNS.index("us")]
     owners = arrays.prompt[arrays.reply[step.rows[0]]]
@@ -182,8 +182,8 @@ def test_a_request_pays_for_its_own_draft_tokens(arrays, table, verified, us):
 def estimated(arrays, table):
     """The same with overheads that somebody stated, and an error of the growth."""
     own = replace(RECORD, growth=0.3)
-    priced = replace(table, overheads=own)
-    return ScenarioReplay(arrays, priced, Scenario(MIXED, 0.0, 1), seeds=2)
+    covered = replace(table, overheads=own)
+    return ScenarioReplay(arrays, covered, Scenario(MIXED, 0.0, 1), seeds=2)
 
 
 def test_the_growth_s_error_moves_what_is_beyond_plain_decoding(estimated):

@@ -14,7 +14,7 @@ from evict_profile.replay.policies import (
     full_tree,
     plain_decoding,
 )
-from evict_profile.replay.simulate import StepPrices, reply_order, simulate
+from evict_profile.replay.simulate import StepTimes, reply_order, simulate
 from tests.replay.conftest import policies
 from tests.replay.slow_simulate import slow_simulate
 
@@ -24,8 +24,8 @@ LEARNING = (RATIO, RATE, RATE_DEPTH)
 
 def both(trace, table, name, batch, seed):
     arrays, make = TraceArrays(trace), policies(table)[name]
-    prices = StepPrices(table, arrays, batch)
-    fast = simulate(arrays, make(), prices, batch, seed)
+    costs = StepTimes(table, arrays, batch)
+    fast = simulate(arrays, make(), costs, batch, seed)
     return fast, slow_simulate(trace, make(), table, batch, seed)
 
 
@@ -36,7 +36,7 @@ def test_a_simulation_agrees_with_the_slow_one(trace, table, name, batch):
     assert fast.tokens == slow.tokens
     assert len(fast.rows) == slow.steps
     assert fast.verified.sum() == slow.verified
-    assert fast.price[:, 3] == pytest.approx(slow.unions)
+    assert fast.cost[:, 3] == pytest.approx(slow.unions)
     assert fast.step_us.sum() == pytest.approx(slow.us, rel=1e-9)
 
 
@@ -49,25 +49,25 @@ def test_a_sparse_trace_goes_on_to_the_next_recorded_step(trace, table, batch):
     assert fast.step_us.sum() == pytest.approx(slow.us)
 
 
-def test_alone_in_its_batch_each_reply_is_decoded_once(trace, table, arrays, prices):
+def test_alone_in_its_batch_each_reply_is_decoded_once(trace, table, arrays, costs):
     """All tokens, no more, whatever the policy and the order."""
     for make in policies(table).values():
-        run = simulate(arrays, make(), prices, 1, seed=1)
+        run = simulate(arrays, make(), costs, 1, seed=1)
         by_reply = np.bincount(arrays.reply[run.rows[:, 0]], run.counted[:, 0])
         assert by_reply.tolist() == trace.tokens.tolist()
 
 
-def test_plain_decoding_takes_a_step_a_token(arrays, prices):
-    run = simulate(arrays, plain_decoding(), prices, 1, seed=0)
+def test_plain_decoding_takes_a_step_a_token(arrays, costs):
+    run = simulate(arrays, plain_decoding(), costs, 1, seed=0)
     assert len(run.rows) == arrays.tokens
-    assert not run.price[:, 1].any()
-    assert set(run.price[:, 2]) == {10.0}
+    assert not run.cost[:, 1].any()
+    assert set(run.cost[:, 2]) == {10.0}
 
 
 def test_slots_are_always_full(arrays, table):
     """More slots than replies are filled by taking replies again."""
     batch = len(arrays.first) + 3
-    run = simulate(arrays, full_tree(24, 4), StepPrices(table, arrays, batch), batch, 0)
+    run = simulate(arrays, full_tree(24, 4), StepTimes(table, arrays, batch), batch, 0)
     assert run.rows.shape[1] == batch
     assert run.tokens >= arrays.tokens
     assert run.tokens - run.counted[-1].sum() < arrays.tokens
@@ -83,7 +83,7 @@ def test_the_order_is_one_permutation_again_and_again():
     assert first != other
 
 
-def test_a_policy_is_told_of_tokens_beyond_a_replys_end(arrays, prices):
+def test_a_policy_is_told_of_tokens_beyond_a_replys_end(arrays, costs):
     """Its statistics are of what was accepted, not of where replies stop."""
     told: list[int] = []
 
@@ -91,7 +91,7 @@ def test_a_policy_is_told_of_tokens_beyond_a_replys_end(arrays, prices):
         def observe(self, committed, step_us):
             told.append(committed)
 
-    run = simulate(arrays, Listening("listening", 4, 1e-9), prices, 1, seed=0)
+    run = simulate(arrays, Listening("listening", 4, 1e-9), costs, 1, seed=0)
     assert told == (1 + run.accepted[:, 0]).tolist()
     assert sum(told) > run.tokens
 
@@ -100,4 +100,4 @@ def test_a_step_that_commits_nothing_ends_the_simulation(trace, table):
     arrays = TraceArrays(trace)
     arrays.tokens_left = np.zeros_like(arrays.tokens_left)
     with pytest.raises(AssertionError, match="each step commits"):
-        simulate(arrays, plain_decoding(), StepPrices(table, arrays, 1), 1, seed=0)
+        simulate(arrays, plain_decoding(), StepTimes(table, arrays, 1), 1, seed=0)

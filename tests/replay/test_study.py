@@ -13,14 +13,14 @@ from evict_profile.replay.study import SCHEMA, replayed_trace, study
 from evict_profile.table import CostTable
 from evict_profile.traces.synthetic import synthetic_trace
 from tests.command import evict, refused
-from tests.traces.synthetic import PRICED, Plan, write_trace
+from tests.traces.synthetic import COSTSD, Plan, write_trace
 
 
 def studied(traces, table, synthetic="", workloads=()):
     """A study of one order at batch 1."""
-    priced = CostTable.load(table)
-    trace = replayed_trace(traces, synthetic, priced, workloads)
-    return study(trace, priced, [1], 1, lambda _: None)
+    covered = CostTable.load(table)
+    trace = replayed_trace(traces, synthetic, covered, workloads)
+    return study(trace, covered, [1], 1, lambda _: None)
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_only_the_workloads_asked_for_are_replayed(trace_file, saved_table):
 
 
 def test_unbounded_intervals_are_null(tmp_path, saved_table):
-    few = Plan(prompts=2, tokens=8, workloads=("code",), about=PRICED)
+    few = Plan(prompts=2, tokens=8, workloads=("code",), about=COSTSD)
     found = studied(write_trace(tmp_path / "few.parquet", few), saved_table)
     result = json.loads(found.as_json())["scenarios"][0]["results"][0]
     interval = result["tokens_per_s"]
@@ -106,7 +106,7 @@ def test_drafting_is_charged_at_the_speed_of_the_tables_machine(saved_table, tmp
     provenance = replace(table.provenance, reference_us=100.0)
     path = tmp_path / "clocked.json"
     replace(table, provenance=provenance).save(path)
-    about = replace(PRICED, engine=table.key.engine)
+    about = replace(COSTSD, engine=table.key.engine)
 
     def draft_us(about):
         plan = Plan(prompts=2, tokens=4, workloads=("code",), about=about)

@@ -31,10 +31,10 @@ def test_dummy_tokens_hide_what_experts_cost(table):
     assert shown[8] - shown[1] < 0.5 * (right[8] - right[1])
 
 
-def test_a_dummy_without_experts_prices_none(table):
+def test_a_dummy_without_experts_costs_none(table):
     shown = start_up_dummies(table)["start-up dummy: no routed experts"]
     tokens = np.array([1.0, 8.0])
-    right = table.cost.price(tokens, 0.0, 64.0, 1.0)
+    right = table.cost.latency_us(tokens, 0.0, 64.0, 1.0)
     assert shown.step_cost_us(1, 64)[[1, 8]] == pytest.approx(right)
     assert right[0] < table.step_cost_us(1, 64)[1]
 

@@ -16,7 +16,7 @@ from evict_profile.table import CostTable
 def test_ratios_are_over_one_token_where_the_smallest_width_is_two(saved_table):
     table = CostTable.load(saved_table)
     wide = replace(table, axes=replace(table.axes, width=(2, 4, 8, 16)))
-    cost_us = table.price(1, 64).step_cost_us
+    cost_us = table.costs(1, 64).step_cost_us
     assert ratios(wide, [2, 99]) == [pytest.approx(cost_us[2] / cost_us[1]), None]
 
 

@@ -36,8 +36,8 @@ class Rule(NamedTuple):
 
     def costs(self, cost_us, batch, nodes, capture_sizes=None):
         pools = pools_of(self.allocation, batch)
-        price = np.array(cost_us, float)
-        return reachable_costs(price, batch, nodes, pools, capture_sizes)
+        cost = np.array(cost_us, float)
+        return reachable_costs(cost, batch, nodes, pools, capture_sizes)
 
     def decide(self, path_prob, costs, terms, worth=None):
         """Nodes are ranked by their worth, and equals by path probability."""

@@ -190,7 +190,7 @@ def test_with_parents_a_plan_is_scored_by_links(table):
     assert plan.caveats == ()
 
 
-def test_depths_still_price_the_whole_step(table):
+def test_depths_still_cost_the_whole_step(table):
     """Links take the place of the curves only."""
     truncator = Truncator(table, **EAGLE)
     plan = truncator.plan(TREE, 64, depth=DEPTH, parent=PARENT)

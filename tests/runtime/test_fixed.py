@@ -1,4 +1,4 @@
-"""A fixed width and depth: the nodes worth most, and no price."""
+"""A fixed width and depth: the nodes worth most, and no cost."""
 
 import math
 from typing import Any
@@ -58,7 +58,7 @@ def test_of_each_request_those_worth_most_are_kept(width, seed):
     assert whole.keep.tolist() == plan.keep.tolist()
 
 
-def test_nothing_is_priced_and_nothing_is_learnt():
+def test_nothing_is_covered_and_nothing_is_learnt():
     """Whatever became of the steps before; a plan says so."""
     truncator = fixed(3)
     tree = torch.tensor([[0.9, 0.5, 0.2]])

@@ -51,7 +51,7 @@ def test_trust_returns_when_nothing_is_claimed():
     assert steady(past, 500, 0.0, 0.0).trust > 0.5
 
 
-def test_time_beyond_the_price_belongs_to_the_next_step_too():
+def test_time_beyond_the_cost_belongs_to_the_next_step_too():
     """It is learnt from the clock, and kept where the clock is silent."""
     past = History(True)
     for _ in range(100):
@@ -77,7 +77,7 @@ def test_what_is_known_of_drafting_holds_until_the_clock_says_more():
     assert past.overhead_us == 30.0
 
 
-def test_a_step_faster_than_its_price_is_not_negative_time():
+def test_a_step_faster_than_its_cost_is_not_negative_time():
     """Costs stay above zero."""
     past = History(True)
     past.add(1, 1.0, 1.0, 100.0, 20.0)

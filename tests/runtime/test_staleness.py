@@ -14,7 +14,7 @@ def watch(saved_table):
 
 
 def feed(watch, factor, steps, seed=0):
-    """Steps that took `factor` times their price, with noise and a long tail."""
+    """Steps that took `factor` times their cost, with noise and a long tail."""
     noise = np.random.default_rng(seed).lognormal(0.0, 0.03, steps)
     noise[::10] *= 3.0
     for share in noise:

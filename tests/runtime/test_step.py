@@ -19,8 +19,8 @@ from evict_profile.runtime import (
     CostTable,
     Truncator,
 )
+from evict_profile.runtime.costs import Costs, Overhead
 from evict_profile.runtime.decision import ALLOCATIONS, Terms
-from evict_profile.runtime.prices import Costs, Overhead
 from evict_profile.runtime.truncator import DecodingStep
 from tests.factories import ACCEPTANCE
 from tests.runtime.forests import (
@@ -44,7 +44,7 @@ Level = tuple[np.ndarray, np.ndarray | None]
 
 
 class Given(NamedTuple):
-    """Prices and a history that a test has chosen, in place of a table's."""
+    """Costs and a history that a test has chosen, in place of a table's."""
 
     us: np.ndarray
     terms_given: Terms
@@ -70,7 +70,7 @@ class Given(NamedTuple):
 def begin(given, batch=1, allocation="batch", calibration=None, nodes=None):
     truncator = SimpleNamespace(
         _allocation=allocation,
-        _prices=given,
+        _costs=given,
         _history=given,
         _calibration=calibration,
         _depth=None,
@@ -254,10 +254,10 @@ def test_the_best_parents_are_expected_to_have_children():
 
 @pytest.mark.parametrize("sizes", [2, 3])
 def test_a_level_pays_only_where_its_nodes_can_be_verified(sizes):
-    """A root and one node are priced, or one node more."""
+    """A root and one node are covered, or one node more."""
     own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
-    prices = Given(9.0 + np.arange(float(sizes)), Terms(), (0.0, 10.0, 10.1))
-    step = begin(prices, calibration=own)
+    costs = Given(9.0 + np.arange(float(sizes)), Terms(), (0.0, 10.0, 10.1))
+    step = begin(costs, calibration=own)
     step.extend(np.array([[[1.0]]]))
     assert step.deeper() is (sizes == 3)
 

@@ -31,7 +31,7 @@ def calibrated(workload_table):
 
 @pytest.mark.parametrize("allocation", ["batch", "uniform"])
 def test_ratio_is_select_widths_on_the_tables_costs(table, allocation):
-    """A truncator adds nothing to the paper's rule but the price."""
+    """A truncator adds nothing to the paper's rule but the cost."""
     trees = torch.cat([TREE, TREE**2])
     truncator = Truncator(table, objective="ratio", allocation=allocation, **EAGLE)
     plan = truncator.plan(trees, context=64)
@@ -88,7 +88,7 @@ def test_scores_that_promise_too_much_are_trusted_less(table):
 
 
 def test_the_clock_counts_what_the_table_lacks(table):
-    """Steps longer than their price make trees wider, as a draft's time does."""
+    """Steps longer than their cost make trees wider, as a draft's time does."""
     plans = []
     for unpriced_us in (0.0, 1e5):
         truncator = Truncator(table, **EAGLE)
@@ -145,8 +145,8 @@ def test_captured_sizes_are_filled(table):
     assert truncator.plan(TREE, 64).tokens in (1, 7)
 
 
-def test_context_is_priced_to_the_nearest_step(table):
-    """130 is priced as 128; neither leaves the domain."""
+def test_context_is_covered_to_the_nearest_step(table):
+    """130 is read as 128; neither leaves the domain."""
     truncator = Truncator(table, objective="ratio", **EAGLE)
     near, exact = (truncator.plan(TREE, context=c) for c in (130, 128))
     assert near.step_cost_us == exact.step_cost_us
@@ -158,11 +158,11 @@ def test_outside_is_refused_or_marked(table):
     with pytest.raises(TableError, match="context 999 is outside"):
         Truncator(table, **EAGLE).plan(TREE, context=999)
     clamped = Truncator(table, outside="clamp", **EAGLE).plan(TREE, context=999)
-    assert clamped.caveats == ("context 999 priced as 256",)
+    assert clamped.caveats == ("context 999 read as 256",)
 
 
 def test_a_tree_larger_than_was_measured(table):
-    """Refused, or cut to what is priced and marked."""
+    """Refused, or cut to what is covered and marked."""
     large = torch.ones(1, 40)
     with pytest.raises(TableError, match="41 tokens with their roots, and 16"):
         Truncator(table, **EAGLE).plan(large, context=64)
@@ -262,7 +262,7 @@ def test_no_more_is_expected_than_is_verified(table):
 
 
 @pytest.mark.parametrize("slower", [0.5, 3.0])
-def test_a_slower_machine_changes_no_plan_whose_price_is_whole(calibrated, slower):
+def test_a_slower_machine_changes_no_plan_whose_cost_is_whole(calibrated, slower):
     """Its clock would be taken for time that no choice can save."""
     depth = torch.ones(TREE.shape, dtype=torch.int64)
     blind, told = (Truncator(calibrated, **EAGLE) for _ in range(2))
@@ -282,8 +282,8 @@ def test_a_batch_learns_from_smaller_ones(table):
     assert truncator.plan(torch.cat([TREE, TREE]), 64).trust < 0.5
 
 
-def test_rungs_beyond_the_prices_are_not_dropped_in_silence(table):
-    """A tree that would run on a tier that was never priced."""
+def test_rungs_beyond_the_costs_are_not_dropped_in_silence(table):
+    """A tree that would run on a tier that was never covered."""
     sure, capture_sizes = torch.ones(1, 15), [8, 128]
     with pytest.raises(TableError, match="run as 128 tokens"):
         Truncator(table, capture_sizes=capture_sizes, **EAGLE).plan(sure, context=64)
@@ -305,13 +305,13 @@ def test_a_table_of_captured_widths_keeps_them(table):
     assert captured.max_tokens(2) == 16
 
 
-def test_long_contexts_are_priced_once(table):
-    """Beyond the domain every step has another context, and the same price."""
+def test_long_contexts_are_covered_once(table):
+    """Beyond the domain every step has another context, and the same cost."""
     truncator = Truncator(table, outside="clamp", **EAGLE)
     plans = [truncator.plan(TREE, context=c) for c in (1000, 1001)]
     assert plans[0].step_cost_us == plans[1].step_cost_us
-    assert plans[1].caveats == ("context 1001 priced as 256",)
-    assert truncator._prices._kept.cache_info().misses == 1
+    assert plans[1].caveats == ("context 1001 read as 256",)
+    assert truncator._costs._kept.cache_info().misses == 1
 
 
 def test_a_table_cannot_be_written_through_its_costs(table):
@@ -343,7 +343,7 @@ def test_the_tables_own_calibration_is_the_default(calibrated):
 
 
 @pytest.mark.parametrize(("deepest", "beside_us"), [(0, 10.0), (1, 140.0), (3, 490.0)])
-def test_with_depths_the_price_is_of_the_whole_step(calibrated, deepest, beside_us):
+def test_with_depths_the_cost_is_of_the_whole_step(calibrated, deepest, beside_us):
     """Drafting to the deepest level and what is fixed; plain decoding drafts none."""
     depth = torch.zeros(1, 6, dtype=torch.int64)
     depth[0, -1] = deepest

@@ -56,10 +56,10 @@ def test_equal_to_brute_force(forest, rule, terms, capture_sizes, data):
 def test_select_widths_is_that_optimum(forest, rule, rate, capture_sizes, data):
     """Through the public function: widths of each request, and their total."""
     cost_us = data.draw(costs(forest))
-    price = np.array(cost_us, dtype=np.float64)
+    cost = np.array(cost_us, dtype=np.float64)
     words = (
         padded(forest),
-        price,
+        cost,
         rule.objective,
         capture_sizes,
         rule.allocation,

@@ -107,5 +107,5 @@ def _table(fitted):
     )
     model = replace(load_model(str(MODELS / "target/config.json")), name=key.model)
     table = replace(make_table(fitted, samples_sha256=""), key=key, model=model)
-    # The known run has more experts than the served model: price it anew.
+    # The known run has more experts than the served model.
     return replace(table.within_budget(model.moe.num_experts), acceptance=ACCEPTANCE)

@@ -72,7 +72,7 @@ def test_cells_hold_their_parts(composer):
     assert "experts_us" in parts
 
 
-def test_the_table_prices_what_the_formulas_say(table):
+def test_the_table_costs_what_the_formulas_say(table):
     for batch, context in ((1, 512), (4, 2048)):
         cost = table.step_cost_us(batch, context)
         for tokens in (1, 4, 16, 64):
@@ -82,17 +82,15 @@ def test_the_table_prices_what_the_formulas_say(table):
 
 
 def test_intervals_hold_the_composition_error_and_attention(table, composer):
-    price = table.price(1, 2048)
+    cost = table.costs(1, 2048)
     step = composer.step(64, MODEL.uniform_union(64), 2048, 1)
     assert (
-        price.low_us[64] / price.step_cost_us[64]
-        < 0.64 - (1 - step.low / step.us) + 1e-6
+        cost.low_us[64] / cost.step_cost_us[64] < 0.64 - (1 - step.low / step.us) + 1e-6
     )
     assert (
-        price.high_us[64] / price.step_cost_us[64]
-        > 1.36 + step.high / step.us - 1 - 1e-6
+        cost.high_us[64] / cost.step_cost_us[64] > 1.36 + step.high / step.us - 1 - 1e-6
     )
-    assert np.all(price.low_us > 0)
+    assert np.all(cost.low_us > 0)
 
 
 def test_the_origin_is_in_the_table_and_on_its_screen(table, composed_path):
@@ -131,7 +129,7 @@ def undrawn(monkeypatch):
     ],
     ids=lambda words: words[0],
 )
-def test_every_screen_says_that_prices_are_composed(composed_path, tmp_path, words):
+def test_every_screen_says_that_costs_are_composed(composed_path, tmp_path, words):
     trace = tmp_path / "trace.parquet"
     plan = Plan(prompts=5, tokens=2, workloads=("code",), about=SMALL)
     steps = make_table(plan).select(NEEDED)

@@ -1,4 +1,4 @@
-"""All that a source prices: tables of what passes, a reason for the rest."""
+"""All that a source covers: tables of what passes, a reason for the rest."""
 
 from types import SimpleNamespace
 
@@ -37,7 +37,7 @@ def mixed(tmp_path_factory):
     return root
 
 
-def test_a_model_is_priced_on_as_few_gpus_as_hold_it(mixed):
+def test_a_model_is_covered_on_as_few_gpus_as_hold_it(mixed):
     chosen = list(newest_pairs(open_source(mixed)))
     assert {model.name for model, _ in chosen} == {"qwen3-30b-a3b"}
     assert {(pair.kernel, pair.tp, pair.ep) for _, pair in chosen} == {

@@ -1,4 +1,4 @@
-"""The price of experts: found again where rows follow a formula, doubted where not."""
+"""The cost of experts: found again where rows follow a formula, doubted where not."""
 
 import numpy as np
 import pandas as pd
@@ -44,8 +44,8 @@ def test_a_rank_of_several_holds_its_share_of_the_union():
         union = balanced_union(row["num_tokens"], SHAPE[3], SHAPE[2], ep=2)
         row["us"] = moe_us(row["num_tokens"], union)
     found = experts([r for r in rows if r["distribution"] == "balanced"], ep=2)
-    price = found.us(np.array([64.0]), np.array([100.0]))
-    assert price == pytest.approx([moe_us(64, 50)])
+    cost = found.us(np.array([64.0]), np.array([100.0]))
+    assert cost == pytest.approx([moe_us(64, 50)])
 
 
 def test_rows_that_the_cache_served_are_left_out():
@@ -81,6 +81,6 @@ def test_rows_measured_twice_count_once():
         {"kernel": "min_latency", "shape": (4096, 14336, 2, 8)},
     ],
 )
-def test_what_is_not_known_is_not_priced(changed):
+def test_what_is_not_known_is_not_covered(changed):
     assert PAIR.is_known
     assert not PAIR._replace(**changed).is_known

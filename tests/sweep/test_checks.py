@@ -162,7 +162,7 @@ def test_a_row_s_time_is_measured_beside_the_slope(open_session):
     assert test.us_per_row == pytest.approx(7.0 / 4 / session.layers, rel=0.5)
 
 
-def test_proved_routing_that_costs_nothing_is_a_price_in_n():
+def test_proved_routing_that_costs_nothing_is_a_cost_in_n():
     """Said in words; without the proof it stays a failure."""
     alike = replace(
         READINGS, differ=False, small_us=1000.0, large_us=1010.0, ratio_upper=1.05
@@ -173,7 +173,7 @@ def test_proved_routing_that_costs_nothing_is_a_price_in_n():
     assert "5% more at most" in proved.sentence()
 
 
-def test_noise_is_not_taken_for_a_price_in_n():
+def test_noise_is_not_taken_for_a_cost_in_n():
     """38 ms and 43 ms, known to a tenth: the union may matter by a quarter."""
     readings = {"small_us": 38e3, "large_us": 43e3, "ratio_upper": 1.25}
     noisy = replace(READINGS, differ=False, proved_routing=True, **readings)

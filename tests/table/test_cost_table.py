@@ -1,4 +1,4 @@
-"""The runtime reads a table as written, prices inside its domain, else refuses."""
+"""The runtime reads a table as written, inside its domain, and else refuses."""
 
 import json
 
@@ -16,10 +16,10 @@ def test_measured_places_cost_what_the_table_says(saved_table):
     """Number for number, at every measured batch and context."""
     table = CostTable.load(saved_table)
     for stairs in table.staircases:
-        price = table.price(stairs.batch, stairs.context)
-        np.testing.assert_array_equal(price.step_cost_us, stairs.step_cost_us)
-        np.testing.assert_array_equal(price.low_us, stairs.low_us)
-        assert price.caveats == ()
+        cost = table.costs(stairs.batch, stairs.context)
+        np.testing.assert_array_equal(cost.step_cost_us, stairs.step_cost_us)
+        np.testing.assert_array_equal(cost.low_us, stairs.low_us)
+        assert cost.caveats == ()
 
 
 def test_places_between_cost_what_the_fit_says(saved_table, fitted):
@@ -28,14 +28,14 @@ def test_places_between_cost_what_the_fit_says(saved_table, fitted):
     tokens = np.arange(1.0, 17.0)
     union = np.array(table.activation.union)[1:17]
     costs = table.step_cost_us(batch=1, context=150)
-    expected = fitted.cost.price(tokens, union, 150, 1)
+    expected = fitted.cost.latency_us(tokens, union, 150, 1)
     np.testing.assert_allclose(costs[1:], expected)
 
 
 def test_between_points_lies_between_them(saved_table):
     """Longer contexts cost more, and the interval keeps its relative width."""
     table = CostTable.load(saved_table)
-    low, mid, high = (table.price(2, context) for context in (64, 160, 256))
+    low, mid, high = (table.costs(2, context) for context in (64, 160, 256))
     assert np.all(low.step_cost_us[2:] < mid.step_cost_us[2:])
     assert np.all(mid.step_cost_us[2:] < high.step_cost_us[2:])
     assert np.all(mid.low_us <= mid.step_cost_us)
@@ -55,8 +55,8 @@ def test_outside_the_domain_is_refused(saved_table, batch, context):
         CostTable.load(saved_table).step_cost_us(batch, context)
 
 
-def test_a_budget_of_experts_caps_the_price(saved_table):
-    """B = E prices as the fit does; fewer cost less where more had been activated."""
+def test_a_budget_of_experts_caps_the_cost(saved_table):
+    """B = E costs what the fit says; fewer cost less where more had been activated."""
     table = CostTable.load(saved_table)
     experts = table.model.moe.num_experts
     whole, capped = (table.within_budget(n).step_cost_us(1, 64) for n in (experts, 8))
@@ -66,17 +66,17 @@ def test_a_budget_of_experts_caps_the_price(saved_table):
 
 
 def test_clamping_is_marked(saved_table):
-    """A context beyond the last is priced there, and says so."""
+    """A context beyond the last is covered there, and says so."""
     table = CostTable.load(saved_table)
-    price = table.price(1, 300, outside="clamp")
-    np.testing.assert_array_equal(price.step_cost_us, table.step_cost_us(1, 256))
-    assert price.caveats == ("context 300 priced as 256",)
-    many = table.price(3, 64, outside="clamp")
-    assert many.caveats == ("batch 3 priced as 2",)
+    cost = table.costs(1, 300, outside="clamp")
+    np.testing.assert_array_equal(cost.step_cost_us, table.step_cost_us(1, 256))
+    assert cost.caveats == ("context 300 read as 256",)
+    many = table.costs(3, 64, outside="clamp")
+    assert many.caveats == ("batch 3 read as 2",)
     assert many.step_cost_us[3] == many.step_cost_us[0]
 
 
-def test_the_price_is_near_what_was_measured(saved_table):
+def test_the_cost_is_near_what_was_measured(saved_table):
     """The known cost of the run, scaled from two layers to four, within 2 %."""
     table = CostTable.load(saved_table)
     layers_us = known_us(
@@ -102,7 +102,7 @@ def test_an_empty_key_is_refused(saved_table):
 
 
 def test_a_workload_is_read_as_it_was_put_in(workload_table):
-    """Acceptance, drafting, and prices between places at the batch's curve."""
+    """Acceptance, drafting, and costs between places at the batch's curve."""
     table = CostTable.load(workload_table)
     assert (table.acceptance, table.drafting) == (ACCEPTANCE, DRAFTING)
     for batch in (1, 2):

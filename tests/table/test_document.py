@@ -51,7 +51,7 @@ def test_a_table_is_named_by_its_file(saved_table):
 
 
 def test_a_table_with_intervals_of_terms_is_read_as_it_is(saved_table):
-    """As they were written before costs of one more were told, hash and prices."""
+    """As they were written before costs of one more were told, hash and costs."""
     fit = json.loads(saved_table.read_text())["fit"]
     del fit["marginal"]
     for term in fit["layers"] + fit["non_moe"]:
@@ -60,8 +60,8 @@ def test_a_table_with_intervals_of_terms_is_read_as_it_is(saved_table):
     table, present = CostTable.load(old), CostTable.load(saved_table)
     assert table.sha256 == json.loads(old.read_text())["sha256"]
     assert table.fit.marginal == ()
-    assert table.price(1, 100).step_cost_us == pytest.approx(
-        present.price(1, 100).step_cost_us, rel=1e-12
+    assert table.costs(1, 100).step_cost_us == pytest.approx(
+        present.costs(1, 100).step_cost_us, rel=1e-12
     )
 
 

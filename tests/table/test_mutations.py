@@ -1,6 +1,6 @@
 """A table that was changed and signed again is read right, or refused by its field.
 
-Read right means: every price that the table gives is finite, positive and within its
+Read right means: every cost that the table gives is finite, positive and within its
 interval's order, at the measured places and between them, and nothing but a
 `TableError` is ever raised. 1,000 changes are tried: wrong types, missing and added
 keys, infinities, negative and huge numbers, shuffled, cut and emptied lists.
@@ -91,7 +91,7 @@ def mutants(table, rng):
     """Copies of a table with one change each, anywhere.
 
     Of its staircases two, which differ in batch and context: more are of the same kind,
-    and each is priced for each copy.
+    and each is evaluated for each copy.
     """
     document = CostTable.load(table).document
     document["staircases"] = (document["staircases"][0], document["staircases"][-1])
@@ -106,18 +106,18 @@ def mutants(table, rng):
         yield changed
 
 
-def prices_are_sound(table):
+def costs_are_sound(table):
     """At measured places, between them, within a budget, and beside verification."""
     (low, high), (least, most) = (table.fit.domain[a] for a in ("batch", "context"))
     asked = [(s.batch, s.context) for s in table.staircases]
     asked += [(batch, (least + most) / 2) for batch in {low, high}]
-    for priced in (table, table.within_budget(table.model.moe.top_k)):
+    for covered in (table, table.within_budget(table.model.moe.top_k)):
         for batch, context in asked:
-            price = priced.price(batch, context)
-            values = np.concatenate(price[:3])
+            cost = covered.costs(batch, context)
+            values = np.concatenate(cost[:3])
             if not (np.all(np.isfinite(values)) and np.all(values > 0.0)):
                 return False
-            if np.any(price.low_us > price.high_us):
+            if np.any(cost.low_us > cost.high_us):
                 return False
     if not np.isfinite([table.noise, *table.watch_bounds]).all():
         return False
@@ -130,12 +130,12 @@ def prices_are_sound(table):
     ("name", "count"), [("workload_table", 850), ("composed_path", 150)]
 )
 def test_changed_tables_are_read_right_or_refused(name, count, request):
-    """No other error, and no price that cannot be; each refusal names the source."""
+    """No other error, and no cost that cannot be; each refusal names the source."""
     tried = islice(mutants(request.getfixturevalue(name), random.Random(15)), count)
     refused, wrong = 0, []
     for number, changed in enumerate(tried):
         try:
-            sound = prices_are_sound(CostTable.of(changed, "a table"))
+            sound = costs_are_sound(CostTable.of(changed, "a table"))
         except TableError as error:
             refused += 1
             sound = str(error).startswith("a table: ")
@@ -154,6 +154,6 @@ def test_signed_again_on_disk_they_are_no_other(workload_table, tmp_path):
     for changed in islice(mutants(workload_table, random.Random(3)), ON_DISK):
         path.write_text(as_text(changed), encoding="utf-8")
         try:
-            assert prices_are_sound(CostTable.load(path))
+            assert costs_are_sound(CostTable.load(path))
         except TableError as error:
             assert str(path) in str(error)

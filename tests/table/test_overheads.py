@@ -26,14 +26,14 @@ def chain(batch, drafts, topk=1):
 
 @pytest.mark.parametrize("batch", [1, 4, 16])
 @pytest.mark.parametrize("topk", [1, 2, 4])
-def test_prices_and_the_fitted_model_are_one(batch, topk):
+def test_costs_and_the_fitted_model_are_one(batch, topk):
     served = TABLE.as_served(topk)
     runs = (plain(batch), chain(batch, 3, topk), chain(batch, 7, topk))
     expected = Deployment(TABLE, runs).step_us(RECORD.amounts)
-    price = served.price(batch, 1024).step_cost_us
+    cost = served.costs(batch, 1024).step_cost_us
     clock = served.drafting.at(batch)
     for run, step_us in zip(runs, expected, strict=True):
-        found = price[batch * run.width] + clock.overhead_us(run.levels)
+        found = cost[batch * run.width] + clock.overhead_us(run.levels)
         assert found == pytest.approx(step_us, rel=1e-4)
 
 

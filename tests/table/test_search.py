@@ -149,12 +149,12 @@ class TestReuse:
     def test_it_serves_the_stated_version_with_a_caveat(self, stated):
         assert not CostTable.load(stated, key_of(stated)).caveats
         table = CostTable.load(stated, key_of(stated, engine_version="2"))
-        [caveat] = table.price(1, 64).caveats
+        [caveat] = table.costs(1, 64).caveats
         assert "same kernels (recheck: +0.4 %, same)" in caveat
 
     @pytest.mark.parametrize("other", [{"engine_version": "3"}, {"gpu": "b"}])
     def test_it_bridges_nothing_else(self, stated, other):
-        with pytest.raises(TableError, match="prices another engine"):
+        with pytest.raises(TableError, match="is of another engine"):
             CostTable.load(stated, key_of(stated, **{"engine_version": "2", **other}))
 
     def test_it_is_found_and_shown(self, stated, tmp_path):

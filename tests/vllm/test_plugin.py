@@ -44,9 +44,9 @@ def test_the_budget_is_decided_by_the_table(table_path):
     assert drafts_kept(manager, doubtful) == 6
     told = plugin.use_table(make_runner(manager, table.model), table_path)
     assert "vLLM verifies by" in told
-    price_ms = table.price(1, 64).step_cost_us / 1e3
+    cost_ms = table.costs(1, 64).step_cost_us / 1e3
     for tokens in (*CAPTURED, 3, 7):
-        assert manager.cost_tables[1][tokens] == pytest.approx(price_ms[tokens])
+        assert manager.cost_tables[1][tokens] == pytest.approx(cost_ms[tokens])
     assert manager.cost_tables[0][1] == pytest.approx(0.5), "vLLM's own draft curve"
     assert 0 <= drafts_kept(manager, doubtful) < 6
 

@@ -45,7 +45,7 @@ def write_format(
     Args:
         context: a context of the table; None takes its smallest.
         draft_ms: time of one drafting step, which the table does not hold.
-        max_tokens: that the engine verifies at once; the table must price them.
+        max_tokens: that the engine verifies at once; the table must cover them.
     """
     if name not in FORMATS:
         raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
@@ -94,12 +94,12 @@ def _lost_by_all(table: CostTable, name: str, context: float) -> Iterator[str]:
     key, system = table.key, name.partition("-")[0]
     if system not in key.engine:
         yield (
-            f"Prices of {key.engine} {key.engine_version}, not of {system}, whose "
-            "prices differ: use this file to try the format, and measure to serve."
+            f"Costs of {key.engine} {key.engine_version}, not of {system}, whose "
+            "costs differ: use this file to try the format, and measure to serve."
         )
     yield from (f"Note: {caveat}." for caveat in table.caveats)
     yield (
-        f"Priced at context {context:g} alone, and nothing checks that what serves is "
+        f"Costs are at context {context:g} alone; nothing checks that what serves is "
         f"{key.model} ({key.dtype}) on {key.where}, {key.engine} "
         f"{key.engine_version}, {key.moe_backend}, {key.graph_mode}."
     )

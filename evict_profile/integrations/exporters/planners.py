@@ -21,7 +21,7 @@ MAX_DRAFT_MS = 60_000.0
 """No drafting step takes a minute: a longer one was given in another unit."""
 
 SGLANG_END = (
-    "Priced up to {} tokens. SGLang repeats the last price from there on, so that "
+    "Covered up to {} tokens. SGLang repeats the last cost from there on, so that "
     "further tokens look free: keep max-running-requests times the verify window "
     "within that."
 )
@@ -74,7 +74,7 @@ class TokenCurve:
 
     @property
     def last(self) -> int:
-        """The most tokens that are priced."""
+        """The most tokens that are covered."""
         return int(self.tokens[-1])
 
     @property
@@ -154,7 +154,7 @@ def sglang_sps(
     """SGLang's `SpsCostTable`: steps per second by tokens verified in all.
 
     SGLang keeps the last sample at or under the tokens asked for (a floor look-up), so
-    a sample is needed wherever the price changes, and a flat tier needs only its
+    a sample is needed wherever the cost changes, and a flat tier needs only its
     first. The last count measured is kept as well: it says where the measuring ended,
     and SGLang takes a table of a single sample for one that was never filled in.
     """
@@ -191,7 +191,7 @@ def vllm_curves(
     """
     if draft_ms is None:
         raise ConfigError(
-            "vLLM adds a draft cost to every price, and a cost table prices "
+            "vLLM adds a draft cost to every cost, and a cost table covers "
             "verification alone; give the time of one drafting step with --draft-ms"
         )
     _check_draft_ms(draft_ms)
@@ -202,7 +202,7 @@ def vllm_curves(
     slope_ms = max(last_ms - low_ms, 0.0) / (last - low)
     notes = [
         *_lost(table, staircases, curve, draft_ms),
-        f"Priced up to {last} tokens. vLLM goes on from there at {slope_ms:.4g} ms a "
+        f"Covered up to {last} tokens. vLLM goes on from there at {slope_ms:.4g} ms a "
         "token, as between the last two points, and its steps with prompts in them "
         "lie there.",
     ]
@@ -228,7 +228,7 @@ def _lost(
     curve: TokenCurve,
     draft_ms: float | None,
 ) -> Iterator[str]:
-    """What a price by tokens or requests loses of the table."""
+    """What a cost by tokens or requests loses of the table."""
     activation = table.activation
     workload = "a guess" if activation.is_guess else activation.workload
     low, cost, high = (
@@ -237,8 +237,8 @@ def _lost(
     )
     widest = (np.maximum(high - cost, cost - low) / cost).max()
     yield (
-        f"Priced at one union for each token count (activation curve: {workload}); the "
-        f"95 % interval, up to ±{widest:.1%} of a price, is not "
+        f"Each token count has one union (activation curve: {workload}); the "
+        f"95 % interval, up to ±{widest:.1%} of a cost, is not "
         "in the numbers."
     )
     if draft_ms:
@@ -251,12 +251,12 @@ def _lost(
         )
     if curve.apart:
         yield (
-            "The batch is lost: each token count has the price of the smallest batch "
+            "The batch is lost: each token count has the cost of the smallest batch "
             f"that has it, and other batches cost up to {curve.apart:.1%} else."
         )
     for first, end in curve.gaps:
         yield (
-            f"No batch has a price at {first} to {end} tokens: SGLang takes them for "
+            f"No batch has a cost at {first} to {end} tokens: SGLang takes them for "
             f"as cheap as {first - 1}, vLLM for as dear as {end + 1}, or beyond its "
             "captured sizes for what lies between."
         )

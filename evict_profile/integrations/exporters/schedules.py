@@ -85,7 +85,7 @@ def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
     if len(ranges) > 1:
         config["draft_len_schedule"] = {each.last: each.drafts for each in ranges}
         notes = [
-            f"Beyond batch {ranges[-1].last}, the last that is priced, TensorRT-LLM "
+            f"Beyond batch {ranges[-1].last}, the last that is covered, TensorRT-LLM "
             "drafts nothing, and no batch drafts more than the smallest one.",
             "Each key is the last batch of its range; releases that require the key 1 "
             "read keys as first batches: do not use it there.",

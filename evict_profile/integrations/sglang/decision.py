@@ -135,7 +135,7 @@ class Chooser:
         self._truncator.observe(last.plan, outcome.committed, clock_us)
         return outcome
 
-    def prices(self, requests: int) -> bool:
+    def costs(self, requests: int) -> bool:
         """Whether the table has the cost of this batch size."""
         least, most = self._table.fit.domain["batch"]
         return least <= requests <= most

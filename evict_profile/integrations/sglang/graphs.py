@@ -27,13 +27,13 @@ def capture_sizes_of(
     table: CostTable, draft_tokens: int, asked: Collection[int] | None
 ) -> tuple[int, ...]:
     """Widths to choose from: asked for, or the table's; none above the whole tree."""
-    priced = table.axes.capture_sizes or tuple(
+    covered = table.axes.capture_sizes or tuple(
         range(1, table.fit.domain["width"][1] + 1)
     )
-    if unpriced := sorted(set(asked or ()) - set(priced)):
-        known = ", ".join(map(str, table.axes.capture_sizes)) or f"1 to {priced[-1]}"
+    if not_covered := sorted(set(asked or ()) - set(covered)):
+        known = ", ".join(map(str, table.axes.capture_sizes)) or f"1 to {covered[-1]}"
         raise ConfigError(
-            f"EVICT_PROFILE_CAPTURE_SIZES has width {unpriced[0]}, and {table.path} "
+            f"EVICT_PROFILE_CAPTURE_SIZES has width {not_covered[0]}, and {table.path} "
             f"has widths {known}; measure it, or leave it out"
         )
     if asked and max(asked) > draft_tokens:
@@ -46,10 +46,10 @@ def capture_sizes_of(
         *(table.axes.capture_sizes or DEFAULT_CAPTURE_SIZES),
         draft_tokens,
     }
-    widths = {width for width in wanted if width in priced and width <= draft_tokens}
+    widths = {width for width in wanted if width in covered and width <= draft_tokens}
     if not widths:
         raise ConfigError(
-            f"{table.path} prices no width up to the server's {draft_tokens} draft "
+            f"{table.path} covers no width up to the server's {draft_tokens} draft "
             "tokens; measure smaller widths, or raise --speculative-num-draft-tokens"
         )
     return tuple(sorted(widths))

@@ -144,7 +144,7 @@ class ByTable(Mode):
         requests = len(batch.seq_lens)
         if not batch.forward_mode.is_decode():
             return False
-        if self._chooser.prices(requests):
+        if self._chooser.costs(requests):
             return True
         self._chooser.skip()
         if not self._warned:

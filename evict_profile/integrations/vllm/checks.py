@@ -1,4 +1,4 @@
-"""Whether a table prices this very vLLM server, and the curves it gives it.
+"""Whether a table covers this very vLLM server, and the curves it gives it.
 
 A server that decides by its own curves is better than one that decides by another
 machine's, so each doubt is a refusal. vLLM names no attention or MoE backend in a way

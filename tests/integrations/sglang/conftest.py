@@ -1,4 +1,4 @@
-"""A server that is none: fake modules of SGLang, a fake model, tables that price it."""
+"""A server that is none: fake modules of SGLang, a fake model, tables of it."""
 
 import threading
 import time
@@ -98,7 +98,7 @@ def full_table(table_files):
 
 
 @pytest.fixture
-def priced(monkeypatch, plain_table):
+def covered(monkeypatch, plain_table):
     """The table that every server is found to have, whatever its path."""
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: plain_table)
     return plain_table

@@ -234,7 +234,7 @@ def test_attention_backends_are_known_by_device(worker, device, backend, known):
 
 @pytest.fixture
 def served(worker, monkeypatch, saved_table):
-    """The server that the known run prices."""
+    """The server that the known run covers."""
     key = to_mapping(CostTable.load(saved_table).key)
     monkeypatch.setattr(compat, "observed_key", lambda runner: key)
     for layer in worker.runner.model:

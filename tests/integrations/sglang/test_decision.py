@@ -50,7 +50,7 @@ def truncator(table):
 
 @pytest.fixture
 def chooser(plain_table):
-    """Decides by prices of verification alone."""
+    """Decides by costs of verification alone."""
     return Chooser(plain_table, CAPTURE_SIZES)
 
 
@@ -94,17 +94,18 @@ def test_depths_and_parents_are_given_where_the_table_reads_them(full_table, see
     assert made.plan.whole_step and not made.plan.caveats
 
 
-@pytest.mark.parametrize(("served", "priced"), [(1, 64), (100, 100), (10**6, 256)])
-def test_contexts_outside_the_table_take_the_nearest(chooser, served, priced):
+@pytest.mark.parametrize(("served", "covered"), [(1, 64), (100, 100), (10**6, 256)])
+def test_contexts_outside_the_table_take_the_nearest(chooser, served, covered):
     made = chooser.choose(*on_host(trees()), served).plan
     assert not made.caveats
     assert (
-        made.step_cost_us == chooser.choose(*on_host(trees()), priced).plan.step_cost_us
+        made.step_cost_us
+        == chooser.choose(*on_host(trees()), covered).plan.step_cost_us
     )
 
 
-def test_batches_outside_the_table_have_no_price(chooser):
-    assert [chooser.prices(requests) for requests in (1, 2, 3)] == [True, True, False]
+def test_batches_outside_the_table_have_no_cost(chooser):
+    assert [chooser.costs(requests) for requests in (1, 2, 3)] == [True, True, False]
     with pytest.raises(TableError, match="batch 3 is outside"):
         chooser.choose(*on_host(trees(batch=3)), 100)
 
@@ -211,7 +212,7 @@ def test_without_all_that_it_needs_nothing_pauses(full_table, lacks):
         assert chooser.pause(1, 100) is None
 
 
-def test_no_clock_is_read_where_the_table_prices_the_whole_step(
+def test_no_clock_is_read_where_the_table_costs_the_whole_step(
     full_table, clock, monkeypatch
 ):
     heard = []
@@ -233,7 +234,7 @@ def test_a_tree_without_some_parent_is_decided_all_the_same(full_table):
     assert plan.tokens >= 1 and plan.claimed <= 2.0
 
 
-def test_a_choice_knows_the_price_of_its_verification(full_table, monkeypatch):
+def test_a_choice_knows_the_cost_of_its_verification(full_table, monkeypatch):
     """Without drafting, in steps that draft and in one that does not; and none for a
     context that was not measured."""
     chooser = Chooser(full_table, CAPTURE_SIZES)

@@ -92,7 +92,7 @@ def with_capture_sizes(table, *capture_sizes):
     [
         (CAPTURE_SIZES, 9, None, (1, 2, 4, 8)),
         (CAPTURE_SIZES, 16, None, CAPTURE_SIZES),
-        # Without captured widths the default as far as it is priced, and the server's
+        # Without captured widths the default as far as it is covered, and the server's
         # own width, which needs no graphs.
         ((), 64, None, (1, 2, 3, 4, 6, 8, 12, 16)),
         ((), 11, None, (1, 2, 3, 4, 6, 8, 11)),
@@ -111,7 +111,7 @@ def test_capture_sizes_are_what_is_asked_for_or_measured(
     [
         ((), 4, (2, 8), "has width 8, and the server drafts 4"),
         ((), 64, (2, 17), "EVICT_PROFILE_CAPTURE_SIZES has width 17"),
-        (CAPTURE_SIZES, 16, (2, 3), "width 3, and .*prices widths 1, 2, 4, 8, 16"),
+        (CAPTURE_SIZES, 16, (2, 3), "width 3, and .*has widths 1, 2, 4, 8, 16"),
         ((16, 32), 9, None, "no width up to the server's 9 draft tokens"),
     ],
 )

@@ -160,7 +160,7 @@ def test_drift_is_logged_once_with_the_command_to_recheck(
     plain_table, full_table, log, calibrated, ratio, drifts
 ):
     """A guess of how many experts are activated is the most that there can be, so that
-    faster steps than it prices are no drift."""
+    steps faster than its costs are no drift."""
     table = full_table if calibrated else plain_table
     watch = DriftWatch(table)
     for _ in range(WINDOW - 1):

@@ -76,7 +76,7 @@ def decodes_as_without(worker, log, says):
     return not worker.evict_profile.follows
 
 
-@pytest.mark.usefixtures("priced", "sglang")
+@pytest.mark.usefixtures("covered", "sglang")
 def test_outcomes_are_of_the_step_before_each_with_its_width(outcomes):
     worker = start(ON)
     committed = decode(worker, 12)
@@ -88,7 +88,7 @@ def test_outcomes_are_of_the_step_before_each_with_its_width(outcomes):
     assert all(outcome.step_us for outcome in outcomes)
 
 
-@pytest.mark.usefixtures("priced", "sglang")
+@pytest.mark.usefixtures("covered", "sglang")
 def test_a_prefill_between_makes_a_steps_time_unknown(outcomes, monkeypatch):
     """Contexts are read from the device where the host has none, as with overlapped
     scheduling."""
@@ -107,7 +107,7 @@ def test_a_prefill_between_makes_a_steps_time_unknown(outcomes, monkeypatch):
     assert contexts == [85.0] * 4
 
 
-@pytest.mark.usefixtures("priced", "sglang")
+@pytest.mark.usefixtures("covered", "sglang")
 def test_the_asked_sizes_are_built_and_its_memory_logged(log):
     """The whole tree's graphs are the server's own."""
     worker = start(replace(ON, capture_sizes=(2, 5, WIDTH)))
@@ -141,7 +141,7 @@ def dense_model(patch, context):
 
 
 def wrong_table(patch, context):
-    error = TableError("t.json: prices another engine")
+    error = TableError("t.json: is of another engine")
     patch.setattr(compat, "load_matching_table", raises(error))
     return {}
 
@@ -167,12 +167,12 @@ DOUBTS_OF_BOTH = [
 ]
 
 
-@pytest.mark.usefixtures("priced")
+@pytest.mark.usefixtures("covered")
 @pytest.mark.parametrize(
     ("make", "says"),
     [
         *DOUBTS_OF_BOTH,
-        (wrong_table, "prices another engine"),
+        (wrong_table, "is of another engine"),
         (no_memory, "out of memory"),
         (unmeasured_width, "EVICT_PROFILE_CAPTURE_SIZES has width 64"),
     ],
@@ -193,7 +193,7 @@ def test_doubts_at_the_start_close_an_observer(
     assert not Path("seen").is_dir()
 
 
-@pytest.mark.usefixtures("priced", "sglang")
+@pytest.mark.usefixtures("covered", "sglang")
 @pytest.mark.parametrize("stage", ["choose", "learn", "pause"])
 def test_a_decision_that_fails_closes_it(monkeypatch, log, stage):
     """Mid-way, with what failed in the log; the step itself verifies all."""
@@ -208,7 +208,7 @@ def test_a_decision_that_fails_closes_it(monkeypatch, log, stage):
     assert "Traceback" in log.text
 
 
-@pytest.mark.usefixtures("priced", "sglang")
+@pytest.mark.usefixtures("covered", "sglang")
 def test_a_cut_that_fails_closes_it(monkeypatch, log):
     worker = start(replace(ON, capture_sizes=(2,)))
     monkeypatch.setattr(Drafted, "kept", raises(ValueError("a wrong turn")))
@@ -217,8 +217,8 @@ def test_a_cut_that_fails_closes_it(monkeypatch, log):
     assert decodes_as_without(worker, log, "a wrong turn")
 
 
-@pytest.mark.usefixtures("priced", "sglang")
-def test_a_batch_that_is_not_priced_is_verified_whole(log):
+@pytest.mark.usefixtures("covered", "sglang")
+def test_a_batch_that_is_not_covered_is_verified_whole(log):
     worker = start(ON)
     for requests in (3, 3, 2):
         worker.forward_batch_generation(Batch(requests))
@@ -240,7 +240,7 @@ def test_an_observer_that_fails_closes_it(sglang, monkeypatch, log, tmp_path, st
 
 
 @pytest.mark.parametrize(("slower", "drifts"), [(1.0, False), (3.0, True)])
-def test_verifications_are_held_against_their_price(
+def test_verifications_are_held_against_their_cost(
     full_table, sglang, monkeypatch, log, slower, drifts
 ):
     """Drift is said once; trees go on being cut, since no cut changes what is said."""
@@ -271,7 +271,7 @@ def test_observing_verifies_whole_trees(sglang, tmp_path, log):
     assert log.messages == [f"evict-profile: observing into {tmp_path}"]
 
 
-@pytest.mark.usefixtures("priced")
+@pytest.mark.usefixtures("covered")
 @pytest.mark.parametrize("enabled", [False, True])
 def test_prometheus_is_used_where_the_server_shows_metrics(
     sglang, monkeypatch, enabled

@@ -27,7 +27,7 @@ ON = Settings("on", table=Path("t.json"), capture_sizes=CAPTURE_SIZES)
 
 
 @pytest.fixture
-def made(sglang, priced, monkeypatch):
+def made(sglang, covered, monkeypatch):
     """A truncating worker over the fake one, whose widths are set by hand; and what
     it asked of its state."""
     worker = start(ON)

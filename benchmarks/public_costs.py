@@ -3,7 +3,7 @@
 `silicon_sample.csv` of AIConfigurator is its own sample of served times (InferenceX):
 time per output token, and its growth with batch, beside what public rows compose to.
 
-    python -m benchmarks.public_prices --from aiconfigurator_core-0.12.0-*.whl
+    python -m benchmarks.public_costs --from aiconfigurator_core-0.12.0-*.whl
 
 A served request decodes 1,024 tokens of input and on average half of its output; only
 engines without data parallelism on up to 8 GPUs are taken, at 4 to 64 requests. Engine
@@ -127,7 +127,7 @@ def _compared(
     rows = []
     for row in served.itertuples():
         batch, context = int(row.batch_size), INPUT + int(row.osl) // 2
-        prices = {
+        costs = {
             name: composer.step(batch, union, context, batch).us / 1e3
             for name, union in _unions(composer, batch).items()
         }
@@ -137,7 +137,7 @@ def _compared(
                 "batch": batch,
                 "osl": row.osl,
                 "served": row.silicon_tpot_ms,
-                **prices,
+                **costs,
                 **{gate.name: gate.passed for gate in gates},
             }
         )
@@ -162,20 +162,20 @@ def show_served(rows: pd.DataFrame) -> None:
         "product gate": products,
         "both gates": slope & products,
     }
-    prices = ("uniform", "real text", "no experts")
+    costs = ("uniform", "real text", "no experts")
     cells, growths = [], []
     for name, mask in selections.items():
         own = rows[mask]
         count = f"{len(own)}, {own['deployment'].nunique()}"
-        cells.append((name, count, *(_error(own[p] / own["served"]) for p in prices)))
+        cells.append((name, count, *(_error(own[p] / own["served"]) for p in costs)))
         grown = _growth(own)
-        ratios = (grown[p] / grown["served"] for p in prices)
+        ratios = (grown[p] / grown["served"] for p in costs)
         growths.append((name, len(grown), *map(_error, ratios)))
-    head = ("points, deployments", *prices)
+    head = ("points, deployments", *costs)
     title = "time per token, composed over served less one: median, |median|, |p90|"
     print_rows(console, Rows(("selection", *head), cells), title)
     title = "growth of it from the smallest batch, likewise"
-    print_rows(console, Rows(("selection", "points", *prices), growths), title)
+    print_rows(console, Rows(("selection", "points", *costs), growths), title)
 
 
 def _growth(rows: pd.DataFrame) -> pd.DataFrame:

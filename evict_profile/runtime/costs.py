@@ -1,7 +1,7 @@
 """Costs as a decision reads them, kept from step to step.
 
-Pricing a place takes hundreds of microseconds, and its answer changes only with the
-batch and, slowly, with the context. So each is priced once.
+Evaluating a place takes hundreds of microseconds, and its answer changes only with the
+batch and, slowly, with the context. So each is evaluated once.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from evict_profile.stats import Floats
 from evict_profile.table import CostTable, Outside
 
 CONTEXT_STEP = 128
-"""Contexts between the measured ones are priced at the nearest multiple: 64 cached
+"""Contexts between the measured ones are evaluated at the nearest multiple: 64 cached
 tokens cost far less than the width of any table's interval."""
 
 KEPT = 2048
@@ -37,7 +37,7 @@ class Overhead(NamedTuple):
     includes: tuple[str, ...] = ()
 
 
-class Prices:
+class CostCache:
     """The costs of one table; see `Truncator`."""
 
     includes: tuple[str, ...] = ("verify",)
@@ -63,12 +63,12 @@ class Prices:
         self._capture_sizes, self._outside = capture_sizes, outside
         self._least, self._most = table.fit.domain["context"]
         self._measured = {(each.batch, each.context) for each in table.staircases}
-        self._kept = lru_cache(KEPT)(self._price)
+        self._kept = lru_cache(KEPT)(self._cost)
         self.overhead = lru_cache(KEPT)(self._overhead)
         self.clock_us = lru_cache(KEPT)(self._clock_us)
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
-        """Costs for B requests of N draft nodes each; None: as many as are priced."""
+        """Costs for B requests of N draft nodes each; None: as many as are covered."""
         near = context
         if (batch, context) not in self._measured:
             near = round(context / CONTEXT_STEP) * CONTEXT_STEP
@@ -76,13 +76,13 @@ class Prices:
         if self._least <= context <= self._most:
             return self._kept(batch, nodes, near)
         if self._outside == "refuse":
-            self._table.price(batch, context, self._outside)
+            self._table.costs(batch, context, self._outside)
         us, caveats = self._kept(batch, nodes, near)
-        return Costs(us, (*caveats, f"context {context:g} priced as {near:g}"))
+        return Costs(us, (*caveats, f"context {context:g} read as {near:g}"))
 
-    def _price(self, batch: int, nodes: int | None, context: float) -> Costs:
-        price = self._table.price(batch, context, self._outside)
-        us, caveats = price.step_cost_us, price.caveats
+    def _cost(self, batch: int, nodes: int | None, context: float) -> Costs:
+        cost = self._table.costs(batch, context, self._outside)
+        us, caveats = cost.step_cost_us, cost.caveats
         pools = pools_of(self._allocation, batch)
         if nodes is None:
             nodes = len(us)
@@ -101,7 +101,7 @@ class Prices:
         if self._outside == "refuse":
             raise TableError(
                 f"{self._table.path}: {batch} trees of {nodes} nodes run as {wanted} "
-                f"tokens with their roots, and {most} are priced; draft fewer, "
+                f"tokens with their roots, and {most} are covered; draft fewer, "
                 "measure wider, or say outside='clamp'"
             )
         return (f"of {wanted} tokens at most {most} are verified",)
@@ -130,7 +130,7 @@ class Prices:
         return Overhead(clock.overhead_us(levels), caveats, ("draft", "fixed"))
 
 
-class FixedPrices:
+class FixedCosts:
     """Costs that fall with every node up to a width, so that so many are verified."""
 
     includes: tuple[str, ...] = ()
@@ -139,11 +139,11 @@ class FixedPrices:
         self._us = np.arange(width, 0.0, -1.0)
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
-        """See `Prices.at`; nothing is refused."""
+        """See `CostCache.at`; nothing is refused."""
         return Costs(self._us if nodes is None else self._us[: nodes + 1], ())
 
     def overhead(self, batch: int, levels: int) -> Overhead:
-        """None is priced."""
+        """None is covered."""
         return Overhead()
 
 
