@@ -55,7 +55,8 @@ def test_profile_writes_table_samples_and_report(profiled):
     assert "<svg" in (profiled / "run/report.html").read_text()
 
 
-AGAIN = ("sweep", "--model", "tiny", "--sweep", "short.yaml", "--out", "run")
+AGAIN = ("profile", "--model", "tiny", "--sweep", "short.yaml", "--out", "run")
+AGAIN += ("--shard", "1/1")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_diff_names_what_changed(profiled, tmp_path):
     other = {**ROOFLINE, "gpu": "a100-sxm-80gb", "grid": grid}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(other))
     words = ("--model", "tiny", "--sweep", "other.yaml", "--out", "run")
-    done = evict("sweep", *words, folder=tmp_path)
+    done = evict("profile", *words, "--shard", "1/1", folder=tmp_path)
     assert done.exit_code == 0, done.stderr
     done = evict("export", "run", "--tables", "tables", folder=tmp_path)
     assert done.exit_code == 0, done.stderr
@@ -126,23 +127,29 @@ def test_a_truncated_part_is_refused(profiled, tmp_path):
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
-        (("sweep", "--model", "nothing"), "give a path, or one of"),
-        (("sweep", "--sweep", "nothing"), "give a path, or one of"),
-        (("sweep", "--model", "tiny", "--device", "tpu"), "'auto', 'cpu', 'cuda'"),
-        (("sweep", "--model", "tiny", "--dtype", "int4"), "'bfloat16', 'float32'"),
-        (("sweep", "--model", "tiny", "--layers", "0"), "--layers"),
-        (("sweep", "--model", "tiny", "--max-minutes", "nan"), "of at least 0"),
-        (("sweep", "--model", "tiny", "--max-minutes", "-1"), "of at least 0"),
-        (("sweep", "--model", "tiny", "--sweep", "tiny", "--shard", "3/2"), "such as"),
-        (("sweep", "--model", "tiny", "--python", "/no/python"), "cannot be run"),
-        (("sweep", "--sweep", "roofline", "--out", "/dev/null/run"), "another folder"),
+        (("profile", "--model", "nothing"), "give a path, or one of"),
+        (("profile", "--sweep", "nothing"), "give a path, or one of"),
+        (("profile", "--model", "tiny", "--device", "tpu"), "'auto', 'cpu', 'cuda'"),
+        (("profile", "--model", "tiny", "--dtype", "int4"), "'bfloat16', 'float32'"),
+        (("profile", "--model", "tiny", "--layers", "0"), "--layers"),
+        (("profile", "--model", "tiny", "--max-minutes", "nan"), "of at least 0"),
+        (("profile", "--model", "tiny", "--max-minutes", "-1"), "of at least 0"),
+        (
+            ("profile", "--model", "tiny", "--sweep", "tiny", "--shard", "3/2"),
+            "such as",
+        ),
+        (("profile", "--model", "tiny", "--python", "/no/python"), "cannot be run"),
+        (
+            ("profile", "--sweep", "roofline", "--out", "/dev/null/run"),
+            "another folder",
+        ),
         ((*AUDIT,), "--score"),
         ((*AUDIT, "--score", "mine"), "own, shifted, max"),
         (("show", "no-table.json"), "No such file"),
         (("show", "samples.parquet"), "give a .json that"),
         (("shwo",), "Did you mean 'show'"),
-        (("sweep", "--modle", "tiny"), "--model"),
-        (("sweep", "--model", "notes.md"), "is not valid YAML"),
+        (("profile", "--modle", "tiny"), "--model"),
+        (("profile", "--model", "notes.md"), "is not valid YAML"),
         (("show", "nowhere", "."), "is no folder of tables"),
         (("show", "."), "no table lies in .; name another"),
         ((*ADVISE, "0.7", "--batch", "100000"), "ask for smaller ones"),
@@ -155,9 +162,8 @@ def test_a_truncated_part_is_refused(profiled, tmp_path):
         (("export", "."), "first"),
         (("show", ""), "an argument is empty"),
         (("calibrate", ".", "--table", H200, "--workload="), "--workload is empty"),
-        (("compose", "--model", "tiny", "--contexts", "a"), "as in 512,2048"),
         (("trace", "world", "--out", "t.parquet", "--batch", "0"), "at least 1"),
-        (("sweep", "--model", "tiny", "--sweep", "tiny", "--lib", "."), "llama_cpp"),
+        (("profile", "--model", "tiny", "--sweep", "tiny", "--lib", "."), "llama_cpp"),
     ],
 )
 def test_a_mistake_is_one_sentence(words, fix, tmp_path):
@@ -180,7 +186,7 @@ def test_a_mistake_is_one_sentence(words, fix, tmp_path):
 )  # fmt: skip
 def test_a_wrong_sweep_names_its_field(changes, said, tmp_path):
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({**ROOFLINE, **changes}))
-    words = ("sweep", "--model", "tiny", "--sweep", "own.yaml", "--out", "run")
+    words = ("profile", "--model", "tiny", "--sweep", "own.yaml", "--out", "run")
     assert said in refused(*words, folder=tmp_path)
 
 
@@ -188,7 +194,7 @@ def test_no_gpu_is_said_when_one_is_asked_for(tmp_path):
     """With the fix; where there is a GPU, there is nothing to test."""
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU, so asking for one succeeds")
-    words = ("sweep", "--model", "tiny", "--sweep", "tiny", "--device", "cuda")
+    words = ("profile", "--model", "tiny", "--sweep", "tiny", "--device", "cuda")
     assert "pass --device cpu" in refused(*words, folder=tmp_path)
 
 
@@ -202,7 +208,7 @@ def test_doctor_names_the_machine(tmp_path):
 @pytest.mark.slow
 def test_merged_shards_are_the_whole(profiled, tmp_path):
     sweep = profiled / "short.yaml"
-    words = ("sweep", "--model", "tiny", "--sweep", sweep)
+    words = ("profile", "--model", "tiny", "--sweep", sweep)
     for index in (1, 2):
         shard = ("--shard", f"{index}/2", "--out", f"s{index}")
         assert evict(*words, *shard, folder=tmp_path).exit_code == 0
@@ -292,7 +298,7 @@ def test_ctrl_c_says_that_nothing_is_half_done(tmp_path):
 
 def test_help_names_the_defaults(tmp_path):
     """Square brackets would be eaten as markup."""
-    said = evict("sweep", "--help", folder=tmp_path).stdout
+    said = evict("profile", "--help", folder=tmp_path).stdout
     assert "runs/MODEL/SWEEP" in said
     assert "else auto" in said
 
@@ -301,7 +307,7 @@ def test_samples_without_their_header_are_refused(profiled, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(profiled / "run", run)
     (run / "sweep.json").unlink()
-    words = ("sweep", "--model", "tiny", "--sweep", profiled / "short.yaml")
+    words = ("profile", "--model", "tiny", "--sweep", profiled / "short.yaml")
     assert "no sweep.json" in refused(*words, "--out", run, folder=tmp_path)
 
 
@@ -364,7 +370,7 @@ def test_an_option_of_a_format_needs_one(profiled, tmp_path, option):
     assert not list(tmp_path.iterdir())
 
 
-SWEEP = ("sweep", "--model", "tiny", "--sweep")
+SWEEP = ("profile", "--model", "tiny", "--sweep")
 FORMAT = ("export", H200, "--format")
 LIST = ("compose", "--list")
 
@@ -381,7 +387,7 @@ LIST = ("compose", "--list")
         (("check", ".", "--recheck"), "--reuse-for"),
         (("show", H200), "--device"),
         *((LIST, option) for option in ("--engine-version", "--dtype", "--tp", "--ep")),
-        *((LIST, option) for option in ("--kernel", "--decode-us", "--contexts")),
+        *((LIST, option) for option in ("--kernel", "--decode-us", "--tables")),
         (LIST, "--tables"),
         *(((*SWEEP, "roofline"), option) for option in ("--layers", "--device")),
         *(((*SWEEP, "llama"), option) for option in ("--layers", "--device")),

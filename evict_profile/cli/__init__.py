@@ -25,7 +25,6 @@ UNWRITABLE = {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}
 
 COMMANDS = (
     measure.profile,
-    measure.sweep,
     measure.merge,
     public.compose,
     tables.export,

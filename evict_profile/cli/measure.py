@@ -27,9 +27,17 @@ UNREAD = {
 def profile(
     ctx: Context,
     asked: options.SweepOptions,
+    shard: str | None = Option(None, help="Only measure, and only shard i of n: i/n."),
     tables: options.Tables = Path("cost_tables"),
 ) -> None:
-    """Sweep, fit, export a cost table and write its report."""
+    """Sweep, fit, export a cost table and write its report.
+
+    The same command again continues a sweep where it stopped.
+    """
+    if shard:
+        check_read(ctx, {"tables"}, "with --shard, which writes no table")
+        _measure(ctx, asked, shard)
+        return
     check_folder(tables)
     store = _measure(ctx, asked)
 
@@ -45,15 +53,6 @@ def profile(
     write_report(fitted, table, page)
     show_export(console, table, path)
     say(console, f"report: {page}")
-
-
-def sweep(
-    ctx: Context,
-    asked: options.SweepOptions,
-    shard: str = Option("1/1", help="Measure shard i of n, as i/n."),
-) -> None:
-    """Measure cells; the same command again continues where it stopped."""
-    _measure(ctx, asked, shard)
 
 
 def merge(

@@ -44,7 +44,6 @@ def compose(
     decode_us: str | None = Option(
         None, help="US@BATCH,CONTEXT of a served step of plain decoding."
     ),
-    contexts: str = Option("512,2048", help="Contexts, separated by commas."),
     tables: options.Tables = Path("composed"),
 ) -> None:
     """Compose a cost table of a real GPU from public measurements of its parts."""
@@ -65,7 +64,7 @@ def compose(
     from evict_profile.sources.pairs import pairs, the_pair
 
     model = load_model(asked.model) if asked.model else None
-    sweep = sweep_of(_contexts(contexts))
+    sweep = sweep_of()
     time = DecodeTime.of(decode_us) if decode_us else None
     rows = open_source(source)
     if list_them:
@@ -151,7 +150,7 @@ def _composed(named: options.NamedTable) -> "CostTable":
     say(stderr, "composing a table, which is not kept: some seconds")
     pair = the_pair(rows, model, gpu, engine, dtype, tp=tp)
     composer = Composer.of(rows, pair, model)
-    return composed(composer, sweep_of((512, 2048)))[0]
+    return composed(composer, sweep_of())[0]
 
 
 def _compose_all(source: Path | None, tree: Path) -> None:
@@ -172,15 +171,3 @@ def _compose_all(source: Path | None, tree: Path) -> None:
     show_refused(console, outcomes)
     say(console, counts(outcomes))
     say(console, f"page: {page}")
-
-
-def _contexts(text: str) -> tuple[int, ...]:
-    try:
-        found = tuple(sorted({int(context) for context in text.split(",")}))
-    except ValueError:
-        found = (0,)
-    if found[0] < 1:
-        raise ConfigError(
-            f"--contexts {text}: must be whole numbers of at least 1, as in 512,2048"
-        )
-    return found

@@ -56,7 +56,10 @@ class Shard(NamedTuple):
             "--shard": f"{self.number}/{self.pair.shards}",
             "--out": self.store.folder,
         } | ({"--python": python} if python else {})
-        return ["sweep", *(str(word) for option in options.items() for word in option)]
+        return [
+            "profile",
+            *(str(word) for option in options.items() for word in option),
+        ]
 
     @property
     def line(self) -> str:

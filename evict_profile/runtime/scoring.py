@@ -1,11 +1,12 @@
 """Scores of nodes: how likely each is accepted, by path probability or by its parent.
 
 A drafter's path probabilities rank nodes well and are poor probabilities. A curve that
-never falls keeps the ranking and mends the benefit. Conditional acceptance ranks better:
-a drafter's best guess is right in another share than its third, at the same probability
-given the parent. So each rank has a curve, and a node's score is the product of their
-values along its path. A factor is 1 at most, and in floating point such a product never
-rises either. So the best nodes are closed under ancestors, whatever the curves.
+never falls keeps the ranking and mends the benefit. Conditional acceptance ranks
+better: a drafter's best guess is right in another share than its third, at the same
+probability given the parent. So each rank has a curve, and a node's score is the
+product of their values along its path. A factor is 1 at most, and in floating point
+such a product never rises either. So the best nodes are closed under ancestors,
+whatever the curves.
 """
 
 from collections.abc import Callable

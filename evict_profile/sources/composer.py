@@ -116,7 +116,7 @@ class Composer:
         return replace(self, fixed_us=max(fixed_us, 0.0))
 
 
-def sweep_of(contexts: tuple[int, ...]) -> SweepSpec:
+def sweep_of(contexts: tuple[int, ...] = CONTEXTS) -> SweepSpec:
     """The grid of cells that a table is composed of, as a sweep would measure it."""
     grid = GridSpec(
         width=WIDTHS,

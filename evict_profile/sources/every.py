@@ -15,7 +15,7 @@ from evict_profile.physics import common_weights, non_moe_weights
 from evict_profile.run_folder import RunFolder
 from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, Source, version_order
 from evict_profile.sources.compose import compose, export_composed
-from evict_profile.sources.composer import CONTEXTS, Composer, sweep_of
+from evict_profile.sources.composer import Composer, sweep_of
 from evict_profile.sources.pairs import Pair, pairs, shape_of
 
 RELEASE = f"evict-profile {__version__}, {PACKAGE} {VERSION}"
@@ -45,7 +45,7 @@ def compose_all(
                 continue
             try:
                 composer = Composer.of(source, pair, model)
-                table, cells = compose(composer, sweep_of(CONTEXTS))
+                table, cells = compose(composer, sweep_of())
                 path = export_composed(table, cells, tree)
                 outcomes[name] = {"table": str(path.resolve())}
             except GateError as error:

@@ -80,7 +80,7 @@ class Store(RunFolder):
             )
         if not self.exists():
             raise StoreError(
-                f"{self.folder}: holds no sweep; run 'evict-profile sweep --out "
+                f"{self.folder}: holds no sweep; run 'evict-profile profile --out "
                 f"{self.folder}' first"
             )
         source = str(self.header_path)

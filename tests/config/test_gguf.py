@@ -54,7 +54,7 @@ def test_another_type_is_another_digest(path, tmp_path):
 def test_a_file_that_is_none_is_refused(tmp_path):
     """By the command, in one sentence."""
     (tmp_path / "text.gguf").write_text("no model")
-    words = ("sweep", "--model", "text.gguf", "--sweep", "llama")
+    words = ("profile", "--model", "text.gguf", "--sweep", "llama")
     assert "is no readable GGUF file" in refused(*words, folder=tmp_path)
 
 

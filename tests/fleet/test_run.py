@@ -74,7 +74,7 @@ def test_a_plan_is_frozen_and_printed(fleet_of, tmp_path):
     lines = (tmp_path / "fleet/commands.txt").read_text().splitlines()
     assert len(lines) == 2
     words = shlex.split(lines[0])
-    assert words[:4] == ["env", "A=b c", "evict-profile", "sweep"]
+    assert words[:4] == ["env", "A=b c", "evict-profile", "profile"]
     assert words[-2:] == ["--out", str(tmp_path / "fleet" / NAME / "1-of-1")]
     assert evict(*FLEET, "--plan-only", folder=tmp_path).stdout == done.stdout
 
@@ -190,7 +190,7 @@ def test_a_killed_sweep_and_a_killed_command_are_continued(tmp_path):
     words = shlex.split(line)[:-1]
     words[:2] = ["env", "PYTHONPATH=" + str(Path(__file__).parents[2])]
     untouched = tmp_path / "untouched"
-    words = [sys.executable, "-m", "evict_profile", *words[words.index("sweep") :]]
+    words = [sys.executable, "-m", "evict_profile", *words[words.index("profile") :]]
     subprocess.run([*words, str(untouched)], check=True, stdout=subprocess.DEVNULL)
     whole = Store(tmp_path / "fleet" / NAME / "1-of-2").frame()
     assert comparable(whole).equals(comparable(Store(untouched).frame()))

@@ -204,7 +204,6 @@ def test_the_list_names_models_or_kernels_of_one(wheel, tmp_path):
         ((*WORDS[1:], "--kernel", "x"), "--kernel: no rows of x, only of fused_moe"),
         ((*WORDS[1:], "--tp", "2"), "--tp over --ep x --ep: no rows of 2 x 1, only"),
         ((*WORDS[1:], "--ep", "2"), "--ep 2: must divide --tp 1"),
-        ((*WORDS[1:], "--contexts", "1k"), "--contexts 1k: must be whole numbers"),
         ((*WORDS[1:], "--decode-us", "5"), "must be US@BATCH,CONTEXT"),
         (("--list", "--model", "olmoe-1b-7b"), "the nearest are hidden 2048, experts"),
         (("--list", "--engine", "mlc"), "no rows of any GPU under mlc"),
