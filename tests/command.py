@@ -8,7 +8,6 @@ from evict_profile.cli import app
 
 
 def evict(*words, folder):
-    """Run `evict-profile WORDS` in a folder."""
     with chdir(folder):
         done = CliRunner().invoke(app, [str(word) for word in words])
     if done.exception and not isinstance(done.exception, SystemExit):

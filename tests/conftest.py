@@ -31,13 +31,11 @@ settings.load_profile("untimed")
 
 @pytest.fixture(scope="session")
 def fitted(tmp_path_factory):
-    """A run with a known cost, fitted."""
     return fit_run(write_run(tmp_path_factory.mktemp("known")))
 
 
 @pytest.fixture
 def saved_table(fitted, tmp_path):
-    """A table on disk with its samples beside it."""
     path = tmp_path / "1.0.0.json"
     samples = path.with_suffix(".parquet")
     fitted.frame.to_parquet(samples, index=False)
@@ -54,7 +52,6 @@ def workload_table(saved_table):
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
-    """A folder of public rows that follow a formula."""
     return write_wheel(tmp_path_factory.mktemp("public") / "wheel")
 
 

@@ -35,7 +35,6 @@ positive = st.floats(1e-3, 1e9)
 
 
 def sample(clock_us, reference_us=math.nan, **fields):
-    """A timed sample of one cell."""
     base = Sample(CELL, 1, 0, 7, clock_us=clock_us, reference_us=reference_us)
     return replace(base, **fields)
 

@@ -225,7 +225,6 @@ def test_merged_shards_are_the_whole(profiled, tmp_path):
 
 
 def test_a_mistyped_name_is_told_before_libraries_load(tmp_path):
-    """They take seconds."""
     commands = [
         ["show", "none"],
         ["check", "none", "--recheck"],
@@ -297,7 +296,6 @@ def test_ctrl_c_says_that_nothing_is_half_done(tmp_path):
 
 
 def test_help_names_the_defaults(tmp_path):
-    """Square brackets would be eaten as markup."""
     said = evict("profile", "--help", folder=tmp_path).stdout
     assert "runs/MODEL/SWEEP" in said
     assert "else auto" in said

@@ -21,7 +21,6 @@ ONE, FOUR = np.array([0.0, 3.0, 5.0]), np.array([0.0, 4.0, 5.0, 6.0, 6.5, 7.0])
 
 
 def test_without_batches_there_is_one_growth():
-    """As in a table of the schema before."""
     grown = activated_union(np.array([1.0, 2.5, 9.0]), 3, WHOLE, {})
     assert grown.tolist() == [4.0, 6.5, 9.0]
 
@@ -36,7 +35,6 @@ def test_another_batch_takes_the_nearest_in_ratio(batch, nearest):
 
 
 def test_beyond_its_end_a_batch_rises_as_all_do():
-    """And wakes no more experts than were ever seen."""
     assert activated_union(np.array([3.0, 5.0]), 1, WHOLE, {1: ONE}).tolist() == [
         6.0,
         8.0,
@@ -82,7 +80,6 @@ def test_costs_broadcast():
 
 
 def test_a_forward_that_activates_no_expert_has_no_rows():
-    """And divides by nothing."""
     shape = Shape(top_k=2, sliding_window=0, sliding_every=1)
     layers = HingeCost((Term("rows"), Term(EXPERT_ROWS)), np.array([1.0, 1.0]))
     cost = ForwardCost(shape, layers, HingeCost((), np.array([])), 1.0)

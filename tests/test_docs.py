@@ -59,7 +59,6 @@ def test_guides_name_only_versions_of_vllm_that_are_supported():
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_make_targets_exist(document):
-    """In code, on a line or in a sentence."""
     code = (a or b for a, b in CODE.findall(document.read_text()))
     targets = re.findall(r"^make ([\w./-]+)", "\n".join(code), re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text()
@@ -93,7 +92,6 @@ def test_the_plot_s_band_has_no_width_at_one_token():
 
 
 def test_the_plot_is_a_drawing_that_says_what_is_composed():
-    """Well-formed, and its title names what nobody measured here."""
     drawing = ROOT / "docs" / "cost.svg"
     assert ElementTree.parse(drawing).getroot().tag.endswith("svg")
     assert "real GPUs, composed and not measured" in drawing.read_text()

@@ -45,7 +45,6 @@ forced = st.builds(
 
 
 def test_attention_weights_by_hand():
-    """Query, key, value and output projection."""
     assert attention_weights(GQA) == QKVO
 
 
@@ -66,7 +65,6 @@ def test_latent_attention_weights_by_hand():
 
 
 def test_common_weights_by_hand():
-    """Attention, router and shared expert."""
     assert common_weights(GQA) == COMMON
 
 
@@ -76,12 +74,10 @@ def test_layer_bytes_by_hand():
 
 
 def test_non_moe_weights_by_hand():
-    """The head, and every dense layer's attention and MLP."""
     assert non_moe_weights(GQA) == 100 * 10 + (QKVO + 3 * 10 * 20)
 
 
 def test_layer_work_by_hand():
-    """Bytes: common, activated experts, cache. Operations: products and attention."""
     cell = Cell("layers", 3, 5, 16, 2, "balanced")
     work = layer_work(GQA, cell)
     cache = 2 * 16 * (2 * 2 * 5)
@@ -101,7 +97,6 @@ def test_non_moe_work_by_hand():
 
 @given(forced, st.integers(1, 4))
 def test_bytes_grow_with_the_union_by_whole_experts(cell, more):
-    """Each expert more costs its bytes and no operation."""
     few, many = layer_work(GQA, cell), layer_work(GQA, cell, union=cell.union + more)
     grown = many.bytes_moved - few.bytes_moved
     assert grown == pytest.approx(more * GQA.bytes_per_expert)
@@ -124,7 +119,6 @@ def test_roofline_takes_the_slower_of_both():
 
 @given(st.integers(1, 100_000))
 def test_every_layer_sees_all_context_without_a_window(context):
-    """No sliding window, no limit."""
     assert seen_context(GQA, context) == context
 
 

@@ -37,7 +37,6 @@ def test_a_log_gets_every_line_that_is_due(monkeypatch):
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_text_with_brackets_is_shown_as_it_is(terminal):
-    """A runner's words may look like markup."""
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=200)
     words = "no kernel in [/opt/torch/lib]"

@@ -36,7 +36,6 @@ class Whole:
 
 @pytest.mark.parametrize("name", ["deep.json", "deep.yaml"])
 def test_a_file_too_deep_to_read_is_refused(tmp_path, name):
-    """No parser goes down without end."""
     path = tmp_path / name
     path.write_text("[" * 100_000)
     with pytest.raises(ConfigError, match=rf"{name}: is not valid"):
@@ -101,13 +100,11 @@ def test_a_mistake_is_named_with_its_field(content, sentence):
 
 
 def test_the_error_is_of_the_kind_that_is_asked_for():
-    """A damaged table is a table's error."""
     with pytest.raises(TableError):
         parse(Whole, {}, "x", TableError)
 
 
 def test_extra_keys_are_left_aside_where_that_is_asked_for():
-    """A runner of a later version may say more."""
     assert parse(Whole, {"parts": [], "more": 1}, "x", extra_keys=True) == Whole(())
     with pytest.raises(ConfigError, match="'parts' is missing; add it"):
         parse(Whole, {"more": 1}, "x", extra_keys=True)

@@ -22,7 +22,6 @@ class Measurements(RunFolder):
 
 @pytest.fixture
 def run(tmp_path):
-    """A folder of two parts."""
     folder = Measurements(tmp_path / "run")
     folder.write_header({"device": "paper"})
     for name in ("a", "b"):
@@ -31,7 +30,6 @@ def run(tmp_path):
 
 
 def failing_write(code):
-    """A writer that leaves half a file and fails."""
 
     def write(rows, path, **_):
         path.write_bytes(b"PAR1 and then")
@@ -41,7 +39,6 @@ def failing_write(code):
 
 
 def test_what_was_written_is_read_back(run):
-    """Header, parts by name, and notes."""
     run.add_note("clock", {"us": 1.5})
     again = Measurements(run.folder)
     assert again.exists()
@@ -59,7 +56,6 @@ def test_what_is_no_number_is_written_as_null(run):
 
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
 def test_a_damaged_part_is_named_with_its_mend(run, kept):
-    """The one file to delete is in the message."""
     part = run.part("b")
     part.write_bytes(part.read_bytes()[:kept])
     with pytest.raises(StoreError, match=r"b\.parquet: is damaged .*; delete this"):

@@ -31,7 +31,6 @@ Env = pytest.MonkeyPatch
 
 @pytest.fixture
 def model():
-    """Top-4 of 32 experts."""
     return load_model("tiny")
 
 
@@ -53,12 +52,10 @@ def scripted(request, monkeypatch):
 
 
 def script(variable, value=HERE):
-    """Start the scripted runner with one environment variable set."""
     return pytest.mark.parametrize("scripted", [(variable, value)], indirect=True)
 
 
 def speaking(tmp_path, code):
-    """A runner made of a few lines."""
     path = tmp_path / "other.py"
     path.write_text(code)
     return Runner(str(path), None, tmp_path / "runner.log")
@@ -276,7 +273,6 @@ def test_an_answer_that_lacks_a_field_is_refused(tmp_path, answer, said):
 
 
 def test_a_field_that_no_sample_has_is_left_aside(tmp_path):
-    """A runner may report more than a sweep keeps."""
     sample = {**SAMPLE, "temperature": 60.0}
     with answering(tmp_path, {"ok": True, "samples": [sample]}) as runner:
         assert runner.measure(CELL, [1]) == [SAMPLE]

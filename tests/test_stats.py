@@ -86,14 +86,12 @@ def test_median_interval_ignores_order(values, rng):
 
 @given(latencies.filter(lambda v: len(v) >= 6), st.floats(1e-3, 1e3))
 def test_half_width_has_no_unit(values, factor):
-    """Microseconds or milliseconds: the relative half-width is the same."""
     scaled = median_interval([factor * v for v in values]).relative_half_width
     own = median_interval(values).relative_half_width
     assert scaled == pytest.approx(own, rel=1e-6, abs=1e-9)
 
 
 def test_median_of_nothing_is_refused():
-    """No samples, no median."""
     with pytest.raises(ValueError, match="no samples"):
         median_interval([])
 
@@ -133,13 +131,11 @@ def tokens_and_us(rng, prompts, spread):
 
 
 def rate(sums):
-    """Tokens over time."""
     tokens, us = sums
     return tokens / us
 
 
 def test_equal_prompts_leave_no_doubt():
-    """The interval is the value."""
     bootstrap = Bootstrap(8)
     sums = bootstrap.sums(tokens_and_us(np.random.default_rng(0), 8, spread=0.0))
     found = bootstrap.estimate(rate(sums))
@@ -219,7 +215,6 @@ def test_a_comparison_is_paired():
 
 
 def test_few_prompts_bound_nothing():
-    """However many seeds there are."""
     prompts = MIN_PROMPTS - 1
     bootstrap = Bootstrap(prompts, seeds=5)
     one = tokens_and_us(np.random.default_rng(0), prompts, 0.3)
@@ -256,7 +251,6 @@ def test_stats_imports_with_numpy_alone():
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 99))
 def test_folds_are_even_and_all_of_them_are_used(count, most, seed):
-    """Sizes differ by one at most, drawn or not."""
     for fold in (folds(count, most), folds(count, most, seed)):
         sizes = np.bincount(fold)
         assert len(sizes) == min(count, most)

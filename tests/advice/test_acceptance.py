@@ -25,7 +25,6 @@ from tests.traces.synthetic import Plan, make_table, write_trace
 
 
 def request(drafted, accepted, most):
-    """One response as vLLM's `detailed` writes it."""
     histogram = np.bincount(accepted, minlength=most + 1).tolist()
     return {
         "id": "x",
@@ -42,7 +41,6 @@ def request(drafted, accepted, most):
 
 
 def summary(response):
-    """The same as `summary` writes it."""
     metrics = response["metrics"]["speculative_decoding"]
     kept = {k: v for k, v in metrics.items() if not k.startswith("per_step")}
     return {"metrics": {"speculative_decoding": kept}}
@@ -255,7 +253,6 @@ class TestTrace:
             assert found.committed[way] == pytest.approx(tokens / steps)
 
     def test_replies_to_the_same_prompts_do_not_make_it_surer(self, tmp_path):
-        """What is independent is resampled: prompts."""
         once = make_table(Plan(prompts=6, workloads=("prose",), temperatures=(1.0,)))
         place = once.column_names.index("seed")
         again = [

@@ -71,7 +71,6 @@ class TestBest:
         assert advisor(table, lengths=lengths).at(1).best.levels == drafts
 
     def test_interval_adds_acceptance_and_both_costs(self, table):
-        """In quadrature; plain decoding has none."""
         known = replace(GOOD, reach=GOOD.reach + 0.1)
         cost, way = table.costs(1, 64), advisor(table, lengths=known).at(1).ways[2]
         halves = [

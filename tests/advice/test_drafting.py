@@ -16,7 +16,6 @@ FACTS = {"device": "a CPU", "threads": 1, "library_sha256": "abc"}
 
 @pytest.fixture
 def target(saved_table):
-    """Of llama.cpp, and a graph takes 7 us."""
     table = CostTable.load(saved_table)
     made = replace(table.provenance, fingerprint=FACTS, new_graph_us=7.0)
     key = replace(table.key, engine="llama_cpp", model="large")
@@ -46,7 +45,6 @@ def test_a_time_of_a_level_beside_a_table_is_refused(target, draft):
 
 
 def test_a_table_of_another_engine_is_refused(target, draft):
-    """Whichever of the two it is."""
     other = replace(draft, key=replace(draft.key, engine="sglang"))
     for pair in ((target, other), (other, draft)):
         with pytest.raises(ConfigError, match=r"draft\.json: a table of sglang"):
@@ -84,7 +82,6 @@ def test_a_table_of_another_machine_or_of_no_graphs_is_refused(
 
 
 def test_a_draft_covered_for_fewer_tokens_or_contexts_is_refused(target, draft):
-    """It reads as many as the model verifies."""
     domain = {**draft.fit.domain, "width": (1, 8)}
     narrow = replace(draft, fit=replace(draft.fit, domain=domain))
     with pytest.raises(ConfigError, match=r"covers up to 8 tokens.*up to 16"):
@@ -94,7 +91,6 @@ def test_a_draft_covered_for_fewer_tokens_or_contexts_is_refused(target, draft):
 
 
 def test_a_given_level_keeps_the_steps_rest(saved_table):
-    """At any depth; without clocks there is no rest."""
     table = CostTable.load(saved_table)
     assert drafting_of(replace(table, drafting=DRAFTING)) == DRAFTING
     bare, clocked = (

@@ -92,7 +92,6 @@ def test_a_restart_runs_the_same_command(monkeypatch):
     [(count, "0"), (count, "x"), (at_least(2), "1"), (amount, "-1"), (amount, "nan")],
 )
 def test_numbers_out_of_range_are_refused(kind, text):
-    """By argparse, with what was given."""
     with pytest.raises(argparse.ArgumentTypeError, match=repr(text)):
         kind(text)
 

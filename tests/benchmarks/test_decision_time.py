@@ -23,7 +23,6 @@ def test_the_rival_in_numpy_decides_the_same(batch):
 
 @pytest.mark.parametrize(("most", "code"), [(0.0, int(COMPILED)), (1e9, 0)])
 def test_a_ratio_above_its_limit_is_exit_code_1(tmp_path, monkeypatch, most, code):
-    """The limits are of the compiled loops."""
     monkeypatch.setattr(decision_time, "MOST", {2: (most, most)})
     monkeypatch.setattr(decision_time, "CALLS", 1)
     out = tmp_path / "times.json"

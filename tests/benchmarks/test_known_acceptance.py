@@ -21,7 +21,6 @@ SHORT = Text("short", _short)
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    """Populations of twenty prompts of four tokens."""
     monkeypatch.setattr(replays, "PROMPTS", 20)
     monkeypatch.setattr(script, "TEXTS", (SHORT,))
     monkeypatch.setattr(script, "CALIBRATED_ON", 8)

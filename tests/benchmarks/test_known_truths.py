@@ -35,7 +35,6 @@ CELL = Cell("layers", 8, 32, 512, 1, "balanced")
 
 @pytest.mark.parametrize("world", RISING, ids=lambda world: world.name)
 def test_more_experts_never_cost_less(world):
-    """And nothing is free."""
     places = random_places(np.random.default_rng(0), LIMITS, 200)
     tokens, union, context, batch = places.T
     less = world.cost(tokens, union, context, batch)
@@ -45,7 +44,6 @@ def test_more_experts_never_cost_less(world):
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
 def test_another_process_finds_a_world(world):
-    """Which is where it is judged."""
     assert pickle.loads(pickle.dumps(world)) == world
 
 
@@ -58,7 +56,6 @@ def test_places_lie_inside_the_domain():
 
 @pytest.mark.parametrize("tail", ["normal", "heavy", "floor"])
 def test_noise_has_the_truth_as_its_median(tail):
-    """Half of all samples take longer, whatever their shape."""
     machine = Machine(in_class, Disturbance(0.05, tail), seed=0)
     samples = [machine.sample_us(CELL, 32.0, 0.5)[0] for _ in range(4000)]
     true = float(in_class(*map(np.array, (8.0, 32.0, 512.0, 1.0))))

@@ -46,13 +46,11 @@ def test_full_steps_are_told_by_when_tokens_come():
 
 
 def test_every_step_of_plain_decoding_is_full():
-    """But the first two, and the prompt's."""
     us, committed = full_steps(np.arange(6) * 1e4, n_max=0)
     assert (us, committed) == ([1e4] * 3, [1] * 3)
 
 
 def test_there_are_more_than_ten_settings_beside_plain_decoding():
-    """Each once, and named apart."""
     asked = settings("target", "draft")
     names = {setting.name for setting in asked}
     assert len(names) == len(asked) >= 12
@@ -81,7 +79,6 @@ def test_results_do_not_replace_a_model(tmp_path):
 
 
 def test_a_sweep_goes_on_in_its_turns_alone(tmp_path, monkeypatch):
-    """And is gone with the benchmark."""
     file, popen = tmp_path / "written", psutil.Popen
     file.touch()
 

@@ -31,13 +31,11 @@ TOKENS = 6
 
 @pytest.fixture(scope="module")
 def replies():
-    """Three, of six tokens."""
     return make_trace(Plan(prompts=3, tokens=TOKENS, workloads=("prose",)))
 
 
 @pytest.fixture(scope="module")
 def session():
-    """Random weights: 3 layers of 8 experts, top-2."""
     checkpoint = make_checkpoint()
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(
@@ -49,7 +47,6 @@ def session():
 
 
 def measured(tokens, us, turn, replies=1):
-    """Steps of which only tokens and time are known."""
     known = {"tokens": tokens, "us": us}
     steps = [[known.get(n, us)[i] for n in COLUMNS] for i in range(len(us))]
     return Measured(steps, turn, 10.0, replies)
@@ -65,7 +62,6 @@ def test_turns_are_in_proportion(steps):
 
 
 def test_speed_is_tokens_over_time():
-    """Of all steps together."""
     found = measured([1, 3, 2], [10.0, 20.0, 30.0], 2)
     assert found.tokens_per_s("us")[0] == 1e6 * 6 / 60
     assert found.mean("us") == 20.0
@@ -80,7 +76,6 @@ def test_steps_of_a_turn_are_drawn_together():
 
 @given(st.floats(0.1, 10.0), st.integers(1, 30))
 def test_what_never_varies_has_no_interval(ratio, count):
-    """A ratio that all turns share."""
     below = np.arange(1.0, count + 1.0)
     steps = measured([1.0] * count, [1.0] * count, 1)
     assert steps.ratio(ratio * below, below, seed=0) == pytest.approx(ratio)
@@ -132,7 +127,6 @@ def test_the_clock_advises_the_simplest_that_will_do(pair, rule, over_pair, says
 
 
 def test_the_clock_counts_a_threshold_among_the_settings():
-    """What adapts must gain over it as well."""
     rows = [
         checked(AR, 1.0),
         checked(f"{BEST_PAIR} (2 tokens)", 1.3),

@@ -30,7 +30,6 @@ ROUTING_US = 80.0
 
 @pytest.fixture(scope="session")
 def table_file(fitted, tmp_path_factory):
-    """Costs and nothing else."""
     path = tmp_path_factory.mktemp("table") / "1.0.0.json"
     make_table(fitted, "0" * 64).save(path)
     return path
@@ -64,12 +63,10 @@ def steps(rule, budget, prompt=0, given=False, committed=(4, 4), **changed):
 
 
 def both(*setting, **changed):
-    """One text, decoded and given."""
     return [*steps(*setting, **changed), *steps(*setting, given=True, **changed)]
 
 
 def write(folder, rows, about=ABOUT, **changed):
-    """A recording of one part."""
     folder.mkdir()
     rows = pa.Table.from_pylist(list(rows), schema=COLUMNS)
     metadata = Metadata(about, CLOCKS, {"tokens": 8}, 1)

@@ -20,13 +20,11 @@ from tests.traces.synthetic import Plan, make_trace
 
 
 def lone_nodes(path_prob, accepted):
-    """Nodes each of which is a tree."""
     row = np.arange(len(path_prob))
     return Nodes(row, np.full(len(row), -1), path_prob, accepted)
 
 
 def made_nodes(count, trust, seed=0):
-    """Independent nodes, accepted with trust times their path probability."""
     rng = np.random.default_rng(seed)
     path_prob = rng.random(count) ** 3
     return lone_nodes(path_prob, rng.random(count) < path_prob * trust)

@@ -23,7 +23,6 @@ PLAN = Plan(prompts=8, tokens=10)
 
 @pytest.fixture(scope="module")
 def trace():
-    """Sixteen replies."""
     return make_trace(PLAN)
 
 
@@ -62,7 +61,6 @@ def test_batch_one_is_the_mean_over_steps(trace, activations):
 
 
 def test_batches_start_with_their_roots(trace):
-    """Then nodes of all requests compete by path probability."""
     trace = replace(trace, about=replace(trace.about, nodes=3))
     rows = np.array([0, 90, 37])
     every = list(steps_of(trace))
@@ -90,7 +88,6 @@ def test_activation_never_falls_and_stays_in_reach(trace, activations):
 
 
 def test_more_requests_activate_more_experts(activations):
-    """The same tokens from other replies share less."""
     assert activations[4].union[24] > activations[1].union[24]
 
 

@@ -17,7 +17,6 @@ PLAN = Plan(prompts=6, tokens=12, seeds=2, temperatures=(0.0, 1.0))
 
 
 def chances_of(nodes, **chances):
-    """Of twenty prompts."""
     return HeldOutChances(nodes.accepted, np.arange(len(nodes)) % 20, chances)
 
 

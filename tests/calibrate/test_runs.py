@@ -165,7 +165,6 @@ def test_what_cannot_be_is_one_sentence(tmp_path, text, drafts, part):
 
 
 def test_a_missing_file_is_one_sentence(tmp_path):
-    """As one that is no text."""
     with pytest.raises(ConfigError, match="cannot be read"):
         read_runs(tmp_path / "none", None, print)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")

@@ -30,7 +30,6 @@ CSV = """batch,drafts,accept_length,tokens_per_s
 
 
 def setting(batch, drafts, topk=1):
-    """A run whose rate is not known."""
     committed = 1.0 + drafts / 3.0
     return ServedRun(batch, drafts + 1, drafts, topk, committed, 1.0, 1024.0)
 
@@ -74,7 +73,6 @@ def test_what_is_already_known_stays():
 
 
 def test_a_drafting_step_that_is_too_fast_has_another_setting():
-    """Such as fewer drafts than were stated."""
     plain, drafting = served(TABLE, RECORD.amounts, *map(setting, (8, 8), (0, 3)))
     faster = replace(drafting, tokens_per_s=1.5 * drafting.tokens_per_s)
     found = study(TABLE, [plain, faster], "mine")
@@ -82,7 +80,6 @@ def test_a_drafting_step_that_is_too_fast_has_another_setting():
 
 
 def test_a_slow_server_is_told_where_to_look():
-    """And the table explains its steps all the same."""
     runs = served(TABLE, HOST_BOUND, *map(setting, (8, 8, 8), (0, 3, 7)))
     found = study(TABLE, runs, "mine")
     explained_us = found.deployment.step_us(found.found.amounts)
@@ -92,7 +89,6 @@ def test_a_slow_server_is_told_where_to_look():
 
 
 def test_another_sharding_s_table_is_refused():
-    """One GPU's table does not explain four."""
     other = CostTable.load(SHIPPED / "sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json")
     runs = served(TABLE, RECORD.amounts, *map(setting, (16, 16), (0, 3)))
     with pytest.raises(ConfigError, match="check the table's GPU, TP and dtype"):
@@ -167,7 +163,6 @@ def test_a_captured_width_is_explained_as_it_runs():
     ],
 )
 def test_runs_that_say_too_little_are_refused(runs, part):
-    """In one sentence."""
     with pytest.raises(ConfigError, match=part):
         study(TABLE, runs, "mine")
 

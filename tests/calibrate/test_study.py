@@ -81,7 +81,6 @@ def timed():
 
 
 def calibrated(traces, *words):
-    """The command, whose page is c.html beside the trace."""
     call = ("calibrate", traces, "--out", "c.html", *words)
     return evict(*call, folder=traces.parent)
 
@@ -145,7 +144,6 @@ def test_too_few_prompts_end_in_a_sentence(saved_table, tmp_path):
 def test_without_routes_the_activation_curve_stays_and_that_is_said(
     saved_table, tmp_path
 ):
-    """A server's trace has the needed columns alone."""
     whole = write_trace(tmp_path / "whole.parquet", PLAN)
     code_alone = pq.read_table(whole, filters=[("workload", "=", "code")])
     traces = tmp_path / "t.parquet"
@@ -166,7 +164,6 @@ def test_a_table_of_another_model_is_refused(table):
 
 
 def test_costs_are_read_at_the_measured_activation(found, table):
-    """Fewer experts than uniform routing wakes, so cheaper steps."""
     made = calibrated_table(found, table)
     before, after = table.step_cost_us(1, 64), made.step_cost_us(1, 64)
     assert np.all(after <= before + 0.1)

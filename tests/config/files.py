@@ -18,7 +18,6 @@ def names(kind):
 
 
 def example(kind):
-    """What a file holds that loads."""
     return dict(yaml.safe_load(named_file(kind, EXAMPLES[kind]).read_text()))
 
 

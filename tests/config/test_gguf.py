@@ -21,7 +21,6 @@ SHAPE = ToyShape(hidden=64, layers=2, kind="Q8_0")
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """A planted model whose experts are quantised."""
     made = tmp_path_factory.mktemp("gguf") / "Planted-Q8.gguf"
     write_toy(made, SHAPE)
     return made
@@ -52,14 +51,12 @@ def test_another_type_is_another_digest(path, tmp_path):
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):
-    """By the command, in one sentence."""
     (tmp_path / "text.gguf").write_text("no model")
     words = ("profile", "--model", "text.gguf", "--sweep", "llama")
     assert "is no readable GGUF file" in refused(*words, folder=tmp_path)
 
 
 def test_a_dense_model_is_refused(tmp_path):
-    """Without experts there is no union."""
     path = tmp_path / "dense.gguf"
     writer = GGUFWriter(path, "llama")
     writer.add_block_count(2)
@@ -71,7 +68,6 @@ def test_a_dense_model_is_refused(tmp_path):
 
 
 def test_without_the_package_the_extra_is_named(path, monkeypatch):
-    """Nobody else needs it."""
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ConfigError, match=r"pip install 'evict-profile\[llama\]'"):
         load_model(str(path))

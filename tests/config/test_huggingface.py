@@ -38,7 +38,6 @@ JUNK = st.one_of(
 
 
 def spec(content):
-    """The spec of a `config.json`."""
     return parse(ModelSpec, model_mapping(content, PATH), str(PATH))
 
 

@@ -13,7 +13,6 @@ def test_only_the_sweeps_of_servers_time_whole_forwards():
 
 
 def test_a_misspelt_folder_is_refused(tmp_path):
-    """It must not become a model of dummy weights."""
     changes = {"sglang": {"modle": "somewhere"}}
     message = failure("sweeps", tmp_path, example("sweeps") | changes)
     assert "unknown key 'sglang.modle'" in message

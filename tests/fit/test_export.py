@@ -32,7 +32,6 @@ def test_an_exported_table_loads_as_it_was_made(fitted, tmp_path):
 
 
 def test_exporting_again_is_the_next_patch(fitted, tmp_path):
-    """A table is never overwritten."""
     first = export_table(fitted, tmp_path)[1]
     second = export_table(fitted, tmp_path)[1]
     assert (first.stem, second.stem) == ("1.0.0", "1.0.1")
@@ -64,7 +63,6 @@ def test_unions_of_a_text_stand_where_a_runner_routed_one(fitted):
 
 
 def test_a_failed_gate_stops_the_export(fitted, tmp_path):
-    """Nothing is written, and every failed gate is named."""
     faster = replace(fitted.provenance, bandwidth_gbps=900.0)
     worse = replace(fitted, provenance=faster)
     with pytest.raises(GateError, match="roofline slope"):
@@ -73,7 +71,6 @@ def test_a_failed_gate_stops_the_export(fitted, tmp_path):
 
 
 def test_too_few_cells_are_refused(tmp_path):
-    """A fit of nothing says what it needs."""
     store = Store(tmp_path / "empty")
     store.create(write_run(tmp_path / "whole").header())
     with pytest.raises(StoreError, match="a fit needs"):
@@ -82,7 +79,6 @@ def test_too_few_cells_are_refused(tmp_path):
 
 @pytest.mark.parametrize(("batch", "slope"), [(1, 0.25), (2, 0.25)])
 def test_costs_are_read_at_the_measured_growth(saved_table, fitted, batch, slope):
-    """Of the batch, or of the nearest in ratio."""
     table = with_workload(CostTable.load(saved_table), ACCEPTANCE, ACTIVATION, DRAFTING)
     tokens = np.arange(float(batch), 17.0)
     union = 4.0 + slope * (tokens - 1.0)
@@ -92,7 +88,6 @@ def test_costs_are_read_at_the_measured_growth(saved_table, fitted, batch, slope
 
 
 def test_intervals_keep_their_relative_width(saved_table):
-    """The replicates behind them are not in a table."""
     before = CostTable.load(saved_table)
     after = with_workload(before, ACCEPTANCE, ACTIVATION, DRAFTING)
     for old, new in zip(before.staircases, after.staircases, strict=True):
@@ -123,7 +118,6 @@ def test_the_next_version_stands_beside_with_its_samples(workload_table):
 
 
 def test_a_tree_of_tables_has_a_place_for_it(saved_table, tmp_path):
-    """By the key, as an export has."""
     table = CostTable.load(saved_table)
     _, path = export_workload(table, saved_table, tmp_path / "tables")
     assert path.relative_to(tmp_path / "tables") == table.relative_path
@@ -138,7 +132,6 @@ def test_a_workload_needs_the_samples_of_its_table(saved_table):
 
 
 def test_a_curve_that_ends_too_early_is_refused(saved_table):
-    """With what to do instead."""
     short = ActivationCurve("short", False, (0.0, 4.0))
     with pytest.raises(TableError, match="ends at 1 tokens"):
         with_workload(CostTable.load(saved_table), None, short, None)
@@ -146,12 +139,10 @@ def test_a_curve_that_ends_too_early_is_refused(saved_table):
 
 @pytest.fixture(scope="module")
 def joined(tmp_path_factory):
-    """A run with fitted cells between the levels."""
     return fit_run(write_run(tmp_path_factory.mktemp("joined"), between=0.0))
 
 
 def test_axes_and_staircases_are_at_the_levels_of_the_grid(joined):
-    """Whatever cells between them the fit is made of."""
     table = make_table(joined)
     assert len(joined.layer_points) > len(joined.level_cells)
     assert table.axes.width == SWEEP.grid.width

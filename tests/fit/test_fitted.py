@@ -18,7 +18,6 @@ from tests.factories import part_us
 
 
 def test_cost_is_the_tables_own(saved_table, fitted):
-    """Nothing is lost on the way through the file."""
     rebuilt, _ = fitted_of_table(saved_table)
     ours, theirs = (part_us(f.cost, fitted.points.cells) for f in (rebuilt, fitted))
     np.testing.assert_array_equal(ours, theirs)
@@ -38,7 +37,6 @@ def test_page_is_that_of_the_run(saved_table, fitted):
 
 
 def test_missing_samples_are_refused(saved_table):
-    """The message names the file and the fix."""
     saved_table.with_suffix(".parquet").unlink()
     with pytest.raises(TableError, match=r"1\.0\.0\.parquet: is missing.*put the"):
         fitted_of_table(saved_table)

@@ -14,7 +14,6 @@ STILL = Change(0.001, 0.002, "over the run")
 
 
 def test_a_good_run_passes_every_gate(fitted):
-    """All seven, by name."""
     judged = gates.judge(fitted)
     assert [gate.name for gate in judged if gate.passed] == [
         "union test",
@@ -127,7 +126,6 @@ def test_parts_are_due_as_the_sweep_measures_them(fitted):
 
 
 def with_union_test(fitted, bandwidth_gbps, **readings):
-    """The run with other readings of its union test."""
     made = measured(fitted.provenance)
     test = {**made.union_test, **readings}
     made = replace(made, union_test=test, bandwidth_gbps=bandwidth_gbps)
@@ -144,7 +142,6 @@ def test_a_row_s_arithmetic_explains_a_slow_slope_and_no_fast_one(fitted):
 
 
 def test_a_cost_in_n_passes_only_with_its_proof(fitted):
-    """And the gate says so in words."""
     alike = with_union_test(fitted, 100.0, differ=False)
     assert not gates.union_gate(alike).passed
     proved = with_union_test(fitted, 100.0, differ=False, proved_routing=True)

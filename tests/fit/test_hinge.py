@@ -33,7 +33,6 @@ coefficients = st.lists(st.floats(0.0, 100.0), min_size=3, max_size=3)
 
 
 def by_tokens(values):
-    """One feature beside the constant."""
     return {"one": np.ones(len(values)), "tokens": values}
 
 
@@ -111,7 +110,6 @@ def test_expert_rows_count_experts_with_a_second_row():
 
 @given(coefficients)
 def test_any_non_negative_piecewise_line_is_recovered(slopes):
-    """Noise-free data from the basis are predicted exactly."""
     terms = (Term("one"), Term("tokens", 0.0, 8.0), Term("tokens", 8.0))
     x = by_tokens(np.arange(1.0, 33.0))
     truth = HingeCost(terms, np.array(slopes) + 0.1)
@@ -122,7 +120,6 @@ def test_any_non_negative_piecewise_line_is_recovered(slopes):
 
 @given(st.lists(st.floats(1.0, 1e6), min_size=8, max_size=8))
 def test_fitted_cost_never_falls_with_more_work(latencies):
-    """Whatever the data, prediction is non-decreasing in the feature."""
     x = by_tokens(np.arange(1.0, 9.0))
     terms = (Term("one"), Term("tokens", 0.0, 4.0), Term("tokens", 4.0))
     cost = fit_hinges(terms, Observations(x, np.array(latencies), np.ones(8)))
@@ -167,7 +164,6 @@ def test_a_jump_at_the_fourth_row_of_an_expert_is_found():
 
 
 def test_a_line_gets_none():
-    """Noise alone buys no knot."""
     latency = (100.0 + 10.0 * TOKENS) * NOISE
     assert choose_terms(LINES, Observations(X, latency, ERROR)) == LINES
 

@@ -39,7 +39,6 @@ def bent(tmp_path_factory):
 
 
 def test_nothing_is_fitted_to_validation_cells(sound, bent):
-    """What they cost leaves the fit as it is."""
     assert len(sound.validation.points) == 16
     assert not set(sound.validation.points.cells) & set(sound.points.cells)
     for one, other in zip(sound.cost.layers.terms, bent.cost.layers.terms, strict=True):
@@ -75,7 +74,6 @@ def test_intervals_are_as_wide_as_what_it_misses(sound, bent):
 
 @given(st.floats(0.0, 0.3), st.integers(1, 30))
 def test_a_misfit_is_what_noise_does_not_explain(off, cells):
-    """Root mean square; noise alone leaves none."""
     cell = Cell("layers", 1, 4, 64, 1, "balanced")
     latency_us = np.full(cells, 100.0 * (1.0 + off))
     points = Points((cell,) * cells, latency_us, np.full(cells, 0.1))
@@ -89,7 +87,6 @@ def test_a_fit_that_errs_between_its_levels_is_less_sure_of_its_slopes(sound, be
 
 
 def test_a_fit_that_is_far_off_between_its_levels_is_no_table(tmp_path):
-    """Though it meets the cells of its grid."""
     fitted = fit_run(write_run(tmp_path / "run", between=0.3))
     failed = [gate.name for gate in judge(fitted) if not gate.passed]
     assert failed == ["validation"]
@@ -103,7 +100,6 @@ def test_a_run_without_them_claims_nothing(tmp_path):
 
 
 def _own_misfit(fitted):
-    """Without what sessions leave."""
     return (fitted.misfit**2 - (fitted.shared_half_width / 2.0) ** 2) ** 0.5
 
 

@@ -25,7 +25,6 @@ def still(fitted):
 
 
 def slowed(still, factor):
-    """The same, slower by a factor a sample."""
     return still.assign(clock_us=still["clock_us"] * factor)
 
 
@@ -45,7 +44,6 @@ def test_a_machine_that_holds_still(still):
 
 
 def test_a_trend_of_five_percent_is_five_percent(still, place):
-    """From end to end."""
     drift = drift_of(slowed(still, 1.0 + 0.05 * place))
     assert drift.trend.size == pytest.approx(0.05, abs=0.003)
     assert drift.trend.certain
@@ -61,7 +59,6 @@ def test_a_slow_middle_third_is_a_change(still, place):
 
 
 def test_a_step_is_told(still, place):
-    """As what it is between stretches."""
     drift = drift_of(slowed(still, 1.0 + 0.05 * (place > 0.5)))
     assert drift.stretches and drift.stretches.size == pytest.approx(0.05, abs=0.004)
 
@@ -90,7 +87,6 @@ def in_two_shards(still, fitted):
 
 
 def test_the_anchor_compares_shards(still, fitted):
-    """No other cell is in both."""
     shards = in_two_shards(still, fitted)
     assert shards.groupby(list(CELL_FIELDS))["session"].nunique().max() == 2
     same = drift_of(shards)
@@ -110,7 +106,6 @@ def test_shards_without_a_common_cell_cannot_be_compared(still, fitted):
 
 
 def in_six_openings(still, log_us):
-    """Each measures all cells; they differ as a whole."""
     sixth = np.arange(len(still)) * 6 // len(still)
     return slowed(still.assign(session=sixth.astype(str)), np.exp(log_us)[sixth])
 
@@ -139,13 +134,11 @@ def test_one_session_of_another_speed_is_left_out(still, slow, judged):
 
 
 def test_sessions_that_measured_every_cell_compare_none_across(still):
-    """So nothing is said of two of them."""
     by_round = still.assign(session=still["round"].astype(str))
     assert drift_of(by_round).sessions is None
 
 
 def test_what_may_be_noise_is_called_no_change():
-    """With its size and two standard errors."""
     size, between = 0.025, "over the run"
     unsure, sure = (str(Change(size, error, between)) for error in (0.0955, 0.005))
     assert unsure == "no change shown over the run (+2.5% +- 19.1%)"
@@ -201,7 +194,6 @@ def test_a_machine_that_holds_still_loses_no_sample(seed, noise):
 
 
 def test_a_slow_drift_is_no_other_speed():
-    """It is for a gate to refuse."""
     assert (
         len(without_slow_blocks(measured(1.0 + 0.1 * np.arange(TOTAL) / TOTAL, 0.01)))
         == TOTAL
@@ -209,14 +201,12 @@ def test_a_slow_drift_is_no_other_speed():
 
 
 def test_what_is_slower_most_of_the_time_is_the_usual_speed():
-    """Of two speeds, the rarer one is left out."""
     quick = np.arange(TOTAL) % 120 >= 90
     kept = without_slow_blocks(measured(np.where(quick, 1.0, 2.0), noise=0.01))
     assert quick[kept["seed"].to_numpy()].mean() < 0.05
 
 
 def test_single_samples_tell_nothing_of_their_neighbours():
-    """Those of composed cells."""
     frame = measured(1.0 + (np.arange(TOTAL) < 24), 0.0).head(len(CELLS))
     assert len(without_slow_blocks(frame)) == len(CELLS)
 
@@ -228,7 +218,6 @@ def test_samples_that_failed_stay():
 
 
 def samples_of(cell, log_us):
-    """Samples of cells that are numbered."""
     columns = dict.fromkeys(CELL_FIELDS, 0)
     return pd.DataFrame(
         {**columns, "width": cell, "latency_us": np.exp(log_us)}, index=range(len(cell))
@@ -236,7 +225,6 @@ def samples_of(cell, log_us):
 
 
 def test_cells_and_blocks_are_taken_apart():
-    """Without noise exactly; the first block adds nothing."""
     cell, block = np.tile(np.arange(9), 4), np.repeat(np.arange(4), 9)
     log_us = np.linspace(1.0, 3.0, 9)[cell] + np.array([0.0, 0.4, 0.1, 0.1])[block]
     found = two_way(samples_of(cell, log_us), block)

@@ -33,7 +33,6 @@ def address():
 
 
 def test_a_killed_worker_is_retried_and_a_killed_driver_continues(address, tmp_path):
-    """No sweep outlives its worker or its driver."""
     write_fleet(tmp_path, env={"SCRIPTED_SLEEP": "0.02"}, shards=2)
     first = start(tmp_path, "--address", address)
     until(lambda: len(sweeps_of(tmp_path)) == 2 and len(parts_of(tmp_path)) >= 2)

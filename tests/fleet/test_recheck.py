@@ -48,7 +48,6 @@ def test_a_tree_without_measured_tables_is_refused(tmp_path):
 def test_exit_codes_say_what_a_recheck_found(
     tree, tmp_path, monkeypatch, device, status, words, exit_code
 ):
-    """A CPU's fingerprint also names its instructions."""
     [path] = newest_tables(tables_in([tree]))
     table = CostTable.load(path)
     replace(table, key=replace(table.key, gpu=device)).save(path)

@@ -29,7 +29,6 @@ PATIENCE_S = 120.0
 
 
 def until(ready):
-    """What is true at last."""
     ends = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends:
         if found := ready():
@@ -39,7 +38,6 @@ def until(ready):
 
 
 def sweeps_of(home):
-    """Sweeps of fleets in a folder that run."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
@@ -50,14 +48,12 @@ def sweeps_of(home):
 
 
 def parts_of(home):
-    """Rounds that shards have stored."""
     return {
         p: p.read_bytes() for p in (home / "fleet").glob("*/*-of-*/parts/*.parquet")
     }
 
 
 def start(home, *more):
-    """The command in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "evict_profile", *FLEET, *more],
         cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -149,7 +145,6 @@ def test_unequal_machines_are_not_published_and_the_page_says_why(frozen, tmp_pa
     ],
 )
 def test_a_shard_that_fails_says_why(fleet_of, frozen, monkeypatch, env, tries, says):
-    """Nothing of a sweep that hangs goes on measuring."""
     monkeypatch.setattr(child, "GRACE_S", 8.0)
     folder, _, pair = frozen
     [shard, _] = folder.shards(

@@ -20,7 +20,6 @@ def load(path, allow="", shape=None, **observed):
 
 
 def test_the_table_of_the_server_is_loaded(saved_table):
-    """An allowance of others changes nothing."""
     for allow in ("", COMPOSED):
         found = load(saved_table, allow)
         assert found.sha256 == CostTable.load(saved_table).sha256

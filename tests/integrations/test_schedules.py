@@ -17,7 +17,6 @@ from tests.exported import READERS, write_schedule
 
 @pytest.fixture(scope="module")
 def table(composed_path):
-    """Composed, of batches 1 and 4."""
     return CostTable.load(composed_path)
 
 
@@ -70,7 +69,6 @@ def test_no_file_is_written_where_drafting_does_not_pay(table, tmp_path, name):
 
 
 def test_another_engines_table_is_marked(table, tmp_path):
-    """This one was composed for SGLang."""
     own = write_schedule(table, "sglang", tmp_path / "a", 3).made
     other = write_schedule(table, "vllm", tmp_path / "b", 3).made
     assert not any("not of sglang" in note for note in own.notes)

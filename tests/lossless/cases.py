@@ -66,7 +66,6 @@ CONSTANTS: dict[str, Callable[[Levels, Random], Any]] = {
 
 
 def any_of(cut):
-    """A cut with random constants."""
     return lambda levels, rng: cut(
         *(CONSTANTS[constant.name](levels, rng) for constant in fields(cut))
     )
@@ -134,7 +133,6 @@ def at_temperature_zero(decoding):
 
 
 def at_zero(draw):
-    """The same trials at temperature zero."""
     return lambda rng: at_temperature_zero(draw(rng))
 
 

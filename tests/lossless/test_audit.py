@@ -44,7 +44,6 @@ def shown(tv):
 
 @pytest.mark.parametrize("combination", DISTINCT, ids=str)
 def test_every_verdict_survives_exact_trials(combination):
-    """Lossless: zero in every trial. Biased: an exact counterexample."""
     found = settle(claim_of(combination), range(8))
     assert (not found) == classify(combination).lossless
 

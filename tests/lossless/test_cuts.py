@@ -30,7 +30,6 @@ from tests.lossless.further_cuts import (
 
 
 def tenths(*values):
-    """Fractions from whole tenths."""
     return tuple(Fraction(value, 10) for value in values)
 
 

@@ -37,7 +37,6 @@ HALF = Fraction(1, 2)
 
 
 def rows(size=3):
-    """Probability rows with small integer weights, zeros included."""
     weights = st.lists(st.integers(0, 9), min_size=size, max_size=size).filter(any)
     return weights.map(lambda w: tuple(Fraction(n, sum(w)) for n in w))
 
@@ -146,12 +145,10 @@ def test_no_child_scores_above_its_parent(tree, score):
 
 
 def decoding(world, cut, tree=CHAIN):
-    """Three tokens under rejection of sampled drafts, own scores."""
     return Decoding((world,), tree, "sampled", "rejection", "own", cut, 3)
 
 
 def bias(one):
-    """Total variation from the target's law."""
     return total_variation(one.law(), target_law(one.worlds, one.horizon))
 
 
@@ -181,7 +178,6 @@ def test_rejection_with_a_one_hot_q_is_target_only(drafts):
 
 
 def test_laws_are_probabilities_even_where_biased():
-    """A bias moves probability; it never loses any."""
     biased = decoding(seeded_world(Random(1), 3), ScoreThreshold(HALF))
     assert bias(biased) > 0
     assert sum(biased.law().values()) == 1

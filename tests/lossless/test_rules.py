@@ -69,7 +69,6 @@ def test_an_unknown_word_is_answered_with_the_known_ones(field):
 
 
 def test_the_runtime_pays_nothing_for_the_import():
-    """Classifying imports neither numpy nor the enumeration."""
     code = (
         "import sys, evict_profile.lossless.rules;"
         "print([m for m in ('numpy', 'torch', 'fractions') if m in sys.modules])"

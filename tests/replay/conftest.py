@@ -18,7 +18,6 @@ from tests.traces.synthetic import COSTSD, Plan, make_trace, write_trace
 
 
 def policies(table):
-    """Makers of every kind of policy."""
     return {
         "plain": plain_decoding,
         "full tree": lambda: full_tree(24, 4),
@@ -30,7 +29,6 @@ def policies(table):
 
 @pytest.fixture(scope="session")
 def trace():
-    """Two workloads of five prompts."""
     return make_trace(Plan(prompts=5, tokens=24))
 
 

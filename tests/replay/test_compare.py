@@ -113,7 +113,6 @@ def test_too_few_prompts_are_a_caveat(table):
 
 
 def test_the_interval_of_a_cost_is_told_last(comparison):
-    """Once, of the batch that was replayed."""
     told = [each for each in comparison.caveats if "% interval of" in each]
     assert told == [comparison.caveats[-1]]
     assert f"a cost at batch {comparison.scenario.batch} has" in told[0]

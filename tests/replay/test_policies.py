@@ -82,7 +82,6 @@ def test_plain_decoding_is_a_width_of_one_at_no_depth():
 
 
 def test_a_threshold_stops_where_no_child_could_reach_it():
-    """Children never score above their parents."""
     policy, first = Threshold("", 4, 0.3), under_the_root(0.6, 0.3)
     for share, more in ((0.55, True), (0.4, False)):
         step = shown(policy, first, (np.array([[[share]]]), np.array([[0]])))
@@ -167,7 +166,6 @@ def test_fresh_policies_remember_nothing_of_each_other(arrays, table):
 
 
 def test_only_what_a_table_can_tell_is_offered(bare_table, table):
-    """Choosing a depth needs ranks and clocks."""
     assert tuple(guided(bare_table, 4)) == (RATIO, RATE)
     assert tuple(guided(table, 4)) == GUIDED
 

@@ -17,7 +17,6 @@ from tests.traces.synthetic import COSTSD, Plan, write_trace
 
 
 def studied(traces, table, synthetic="", workloads=()):
-    """A study of one order at batch 1."""
     covered = CostTable.load(table)
     trace = replayed_trace(traces, synthetic, covered, workloads)
     return study(trace, covered, [1], 1, lambda _: None)

@@ -74,7 +74,6 @@ def test_a_verdict_states_its_ratios():
     ],
 )
 def test_the_setting_is_told(speeds, setting):
-    """The default depth stays where another gains nothing."""
     verdict = make_comparison({RATE: 120.0, **speeds})
     assert str(verdict.advised) == setting
     assert f"fix a setting, {setting}" in str(verdict)

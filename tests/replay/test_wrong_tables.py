@@ -66,7 +66,6 @@ def test_without_a_table_of_another_device_its_row_is_left_out(
 
 @pytest.mark.slow
 def test_every_wrong_table_is_tried(replay):
-    """That of the same device loses nothing."""
     wrong = wrong_tables(replay, replay.table)
     found = study_wrong_tables(replay, wrong, RATE).over_right
     assert list(found) == list(wrong)

@@ -19,12 +19,10 @@ def undrawn(monkeypatch):
 
 @pytest.fixture(scope="session")
 def view(fitted):
-    """The plain run."""
     return View(fitted, make_table(fitted, samples_sha256="0" * 64))
 
 
 @pytest.fixture(scope="session")
 def rich_view(tmp_path_factory):
-    """A run with all that is optional."""
     run = fit_run(write_run(tmp_path_factory.mktemp("rich"), rich=True))
     return View(run, make_table(run, samples_sha256="0" * 64))

@@ -39,23 +39,19 @@ def study(fitted):
 
 @pytest.fixture(scope="module")
 def text(study):
-    """Its page."""
     return page(study)
 
 
 def test_the_page_is_whole(text):
-    """Two drawings a scenario; no two share an id."""
     check_page(text)
     assert text.count("<svg") == 2 * 3
 
 
 def test_the_verdict_comes_first(study, text):
-    """Before any drawing."""
     assert text.index(study.summary[-40:]) < text.index("<svg")
 
 
 def test_single_workloads_are_folded_beside_their_mix(text):
-    """A reader meets the mix first."""
     assert "<summary>prose, temperature 0, batch 1</summary>" in text
     assert "<h3>mixed, temperature 0, batch 1</h3>" in text
 
@@ -65,7 +61,6 @@ def test_what_a_wrong_table_loses_is_named(text):
 
 
 def test_a_terminal_has_a_line_a_policy(study):
-    """With its setting, never folded, however narrow the terminal."""
     console = Console(record=True, width=20)
     show_study(console, study)
     lines = console.export_text().splitlines()

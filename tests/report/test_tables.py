@@ -20,7 +20,6 @@ from evict_profile.table import CostTable
 
 
 def shown(table):
-    """Its screen, on a terminal too narrow for it."""
     console = Console(record=True, width=80)
     show_table(console, table)
     return console.export_text()
@@ -92,7 +91,6 @@ def test_what_one_more_costs_is_shown_between_its_places(saved_table):
 
 
 def test_scaled_costs_say_what_the_scaling_test_found(saved_table):
-    """Or that there was none."""
     table = CostTable.load(saved_table)
     words = " ".join(shown(table).split())
     assert "scaled by 2; no scaling test was run" in words
@@ -113,7 +111,6 @@ def test_a_workload_is_a_difference(saved_table, workload_table):
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_report_names_the_workload(workload_table):
-    """And is drawn at its activation curve."""
     fitted, table = fitted_of_table(workload_table)
     text = page(View(fitted, table))
     assert "the tokens activate is measured: code." in text

@@ -30,7 +30,6 @@ def noise():
 
 @pytest.fixture(scope="session")
 def small():
-    """Builds a small shape: `small(layers=1, mla=True, groups=4, ...)`."""
 
     def build(layers=1, mla=False, **changes):
         attention, moe = to_mapping(MLA if mla else GQA), to_mapping(MOE)

@@ -13,7 +13,6 @@ seeds = st.integers(0, 2**31 - 1)
 
 @st.composite
 def places(draw):
-    """(tokens, top_k, experts, union) for which a routing exists."""
     tokens = draw(st.integers(1, 32))
     experts = draw(st.integers(1, 64))
     top_k = draw(st.integers(1, min(8, experts)))
@@ -38,7 +37,6 @@ def test_the_union_is_exact_and_experts_of_a_token_are_distinct(place, skewed, s
 
 @given(places(), seeds)
 def test_balanced_counts_differ_by_one_at_most(place, seed):
-    """Slots are dealt out in turns."""
     dealt = counts(force_union(*place, False, seed))
     assert dealt.max() - dealt.min() <= 1
 

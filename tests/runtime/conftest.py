@@ -9,7 +9,6 @@ from evict_profile.runtime import decision
 
 @pytest.fixture(scope="module", params=["_scan", "scan_numpy"])
 def loops(request):
-    """The kernels that decide while a module's tests run."""
     if request.param == "_scan" and not decision.COMPILED:
         pytest.skip("not compiled: no C compiler was at hand at install")
     with pytest.MonkeyPatch.context() as patch:

@@ -83,7 +83,6 @@ class Tree:
     path_prob: tuple[float, ...]
 
     def is_closed(self, kept):
-        """Whether every kept node's parent is kept."""
         return all(p < 0 or kept[p] for i, p in enumerate(self.parents) if kept[i])
 
     def best_sums(self):
@@ -98,7 +97,6 @@ class Tree:
 
 
 def worth_by_hand(links, tree):
-    """One node after another, parents first."""
     worth: list[float] = []
     for node, parent in enumerate(tree.parents):
         above = tree.path_prob[parent] if parent >= 0 else 1.0
@@ -139,19 +137,16 @@ def shuffles(draw, path_prob):
 
 
 def forests(most_trees=3):
-    """A batch of trees."""
     return st.lists(trees(), min_size=1, max_size=most_trees)
 
 
 def padded(forest, dtype=torch.float32):
-    """path_prob [B, N], rows filled up with zeros."""
     nodes = max(len(tree.parents) for tree in forest)
     rows = [[*t.path_prob, *[0.0] * (nodes - len(t.path_prob))] for t in forest]
     return torch.tensor(rows, dtype=dtype).reshape(len(forest), nodes)
 
 
 def costs(forest):
-    """Any positive cost at each total, monotone or not."""
     size = len(forest) * (padded(forest).shape[1] + 1) + 1
     return st.lists(st.integers(1, 12), min_size=size, max_size=size)
 
@@ -185,7 +180,6 @@ def best_total(forest, cost_us, rule, terms, capture_sizes=None):
 
 
 def score(benefit, cost, rule, terms):
-    """What is maximised, exactly."""
     if rule.objective == "rate":
         return benefit - Fraction(terms.rate) * cost
     return (Fraction(terms.tokens) + benefit) / (Fraction(terms.us) + cost)

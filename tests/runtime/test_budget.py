@@ -36,17 +36,14 @@ def layers(draw):
 
 
 def ranked(values, among):
-    """Indices by falling value; of equals the lower first."""
     return sorted(among, key=lambda i: (-values[i], i))
 
 
 def natural(row, top_k):
-    """What a token runs without a budget."""
     return ranked(row, range(len(row)))[:top_k]
 
 
 def union(rows, top_k):
-    """What several do."""
     return {e for row in rows for e in natural(row, top_k)}
 
 
@@ -91,7 +88,6 @@ rankings = pytest.mark.parametrize("ranking", RANKINGS)
 @rankings
 @given(layer=layers())
 def test_equal_to_plain_loops(layer, ranking):
-    """Ids and probabilities, ties included."""
     rows, top_k, *_ = layer
     weights, ids = routed(layer, ranking)
     kept = kept_by_loops(*layer, ranking)
@@ -112,7 +108,6 @@ def check_unchanged(routes, rows, top_k):
 @rankings
 @given(layer=layers())
 def test_a_budget_of_all_experts_changes_nothing(layer, ranking):
-    """All is then the natural top k."""
     rows, top_k, _, weights = layer
     got = routed((rows, top_k, len(rows[0]), weights), ranking)
     check_unchanged(got, rows, top_k)
@@ -210,7 +205,6 @@ def test_padding_rows_have_no_say():
 
 
 def test_a_likely_node_outweighs_an_unlikely_one():
-    """Path probabilities decide for whom an expert is bought."""
     rows = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
     even = route(rows, 1, 1, renormalise=False)
     tilted = route(rows, 1, 1, renormalise=False, node_weights=torch.tensor([0.1, 1.0]))
@@ -219,7 +213,6 @@ def test_a_likely_node_outweighs_an_unlikely_one():
 
 
 def test_a_broken_row_does_not_rank_for_the_others():
-    """NaN adds nothing to any expert."""
     rows = torch.tensor([[0.25, 0.75], [float("nan"), float("nan")]])
     assert expert_mass(rows).tolist() == [0.25, 0.75]
     assert expert_mass(among_top_k(rows, 1)).tolist() == [0.0, 0.75]
@@ -229,7 +222,6 @@ def test_a_broken_row_does_not_rank_for_the_others():
 @pytest.mark.parametrize("budget", [8, 16])
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_the_host_reads_no_value(renormalise, budget, ranking):
-    """Tensors without data go through; reading one would raise."""
     routes = route(
         torch.zeros(5, 16, device=META),
         4,
@@ -243,7 +235,6 @@ def test_the_host_reads_no_value(renormalise, budget, ranking):
 
 
 def test_half_precision_is_summed_in_single():
-    """As routers themselves compute."""
     rows = torch.rand(40, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
     routes = route(rows, 2, 4, renormalise=True)
     assert routes.topk_weights.dtype == torch.float32
@@ -252,7 +243,6 @@ def test_half_precision_is_summed_in_single():
 
 
 def test_sigmoid_scores_keep_their_order_and_ratios():
-    """So that a router that renormalises is reproduced."""
     logits = torch.tensor([[2.0, -1.0, 0.5, -3.0]])
     scores = logits.sigmoid()
     probabilities = probabilities_of(logits, "sigmoid")
@@ -271,6 +261,5 @@ def test_a_budget_out_of_range_is_refused(budget):
 
 
 def test_an_unknown_ranking_is_refused():
-    """With those there are."""
     with pytest.raises(ConfigError, match="'mass', 'top-k'"):
         check(4, 8, 16, ranking="oracle")

@@ -37,13 +37,11 @@ def test_padding_earns_nothing():
     ],
 )
 def test_what_is_no_calibration_is_refused(scores, acceptances, says):
-    """One sentence each."""
     with pytest.raises(PlanError, match=says):
         Calibration(scores, acceptances)
 
 
 @pytest.mark.parametrize("wrong", [(0.7, 0.7), (-0.1,), ("often",)])
 def test_children_are_no_likelier_than_their_parent(wrong):
-    """Siblings exclude each other."""
     with pytest.raises(PlanError, match=r"per_rank|plain numbers"):
         Calibration((0.0, 1.0), (0.0, 1.0), wrong)

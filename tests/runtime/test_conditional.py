@@ -36,7 +36,6 @@ TWO = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.5, 1.0), (0.0, 0.25, 0.25)
 
 
 def parents_as_shown(tree, order, padding):
-    """Where each shown node's parent stands; anything for padding."""
     place = {node: at for at, node in enumerate(order)}
     own = [*tree.parents, *[padding] * (len(order) - len(tree.parents))]
     return [
@@ -98,7 +97,6 @@ def rough_trees(draw):
 @settings(max_examples=50)
 @given(rough_trees())
 def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn):
-    """On both paths, which agree to the bit."""
     tree, links = drawn
     path_prob, parent = np.array([tree.path_prob]), np.array([tree.parents])
     worth = ConditionalScorer(links).on_cpu(path_prob, parent)
@@ -123,7 +121,6 @@ def test_a_link_by_hand():
 
 
 def test_links_tell_a_sure_child_from_a_sure_parent():
-    """Which no curve over the product of both can."""
     curves = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.1, 1.0),))
     bent = ConditionalScorer(curves)
     apart = bent.on_cpu(np.array([[0.7, 0.35]]), np.array([[-1, 0]]))[0, 1]
@@ -142,7 +139,6 @@ def test_what_the_root_does_not_reach_is_worth_nothing():
 
 
 def test_no_nodes_are_worth_nothing():
-    """A plain step has none."""
     none = np.zeros((2, 0))
     assert ConditionalScorer(TWO).on_cpu(none, none.astype(int)).shape == (2, 0)
     there = ConditionalScorer(TWO).on_device(HERE, levels=3)
@@ -162,7 +158,6 @@ def test_what_is_no_probability_is_refused_before_it_is_followed(bad):
 
 @pytest.mark.parametrize("wrong", [-2, 2])
 def test_a_parent_outside_the_row_is_refused(wrong):
-    """Unless it is that of padding."""
     path_prob, parent = np.array([[0.5, 0.5]]), np.array([[-1, wrong]])
     with pytest.raises(PlanError, match=r"outside 0\.\.1; give the index"):
         ConditionalScorer(TWO).on_cpu(path_prob, parent)
@@ -191,14 +186,12 @@ def test_with_parents_a_plan_is_scored_by_links(table):
 
 
 def test_depths_still_cost_the_whole_step(table):
-    """Links take the place of the curves only."""
     truncator = Truncator(table, **EAGLE)
     plan = truncator.plan(TREE, 64, depth=DEPTH, parent=PARENT)
     assert plan.includes == ("verify", "draft", "fixed")
 
 
 def test_without_links_or_parents_all_is_as_it_was(table):
-    """The curves serve."""
     bare = replace(table, acceptance=replace(table.acceptance, conditional=None))
     ways = ((table, None), (bare, PARENT), (bare, None))
     plans = [
@@ -220,7 +213,6 @@ def test_without_links_or_parents_all_is_as_it_was(table):
     ],
 )
 def test_what_are_no_parents_is_refused(table, parent, says):
-    """With the sentence that says what to give."""
     with pytest.raises(PlanError, match=says):
         Truncator(table, **EAGLE).plan(TREE, 64, parent=parent)
 

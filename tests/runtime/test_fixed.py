@@ -97,7 +97,6 @@ def test_a_tables_acceptance_ranks_if_a_table_is_given(workload_table):
     ],
 )
 def test_what_is_no_fixed_width_is_refused(words, says):
-    """With what to give."""
     with pytest.raises(PlanError, match=says):
         Truncator(**words, **EAGLE)
 
@@ -111,7 +110,6 @@ def test_a_width_beside_a_deciding_objective_is_refused(workload_table):
 
 
 def test_it_is_refused_where_cutting_by_own_scores_is_not_lossless():
-    """It reads scores to rank, as the others do."""
     with pytest.raises(PlanError, match="would change what the model says"):
         Truncator(
             objective="fixed",

@@ -15,7 +15,6 @@ def steady(past, steps, accepted, claimed):
 
 
 def test_without_a_past_there_is_only_this_step():
-    """The terms are those of the plain ratio."""
     terms = History(True).terms(4)
     assert (terms.trust, terms.tokens, terms.us) == (1.0, 0.0, 0.0)
 
@@ -39,7 +38,6 @@ def test_a_batch_is_remembered_in_the_measure_of_the_next():
 
 @given(st.floats(0.2, 1.5))
 def test_trust_tends_to_accepted_over_claimed(share):
-    """Whatever the drafter's bias."""
     past = steady(History(True), 1000, 3.0 * share, 3.0)
     assert past.trust == pytest.approx(share, abs=0.02)
 
@@ -70,7 +68,6 @@ def test_one_slow_step_is_no_rule():
 
 
 def test_what_is_known_of_drafting_holds_until_the_clock_says_more():
-    """And not beside it."""
     past = History(True, 70.0)
     assert past.terms(1).us == 70.0
     past.add(1, 1.0, 1.0, 100.0, 130.0)
@@ -78,7 +75,6 @@ def test_what_is_known_of_drafting_holds_until_the_clock_says_more():
 
 
 def test_a_step_faster_than_its_cost_is_not_negative_time():
-    """Costs stay above zero."""
     past = History(True)
     past.add(1, 1.0, 1.0, 100.0, 20.0)
     assert past.overhead_us == 0.0

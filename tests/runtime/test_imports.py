@@ -14,7 +14,6 @@ print(*(set(sys.modules) - before))
 
 
 def python(*arguments):
-    """Run this interpreter."""
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, check=True
     )

@@ -34,13 +34,11 @@ def steps(pause, tokens_each, us):
 
 
 def test_the_first_step_drafts():
-    """Nothing is known yet."""
     assert not DraftBackoff().should_skip(PLAIN_US)
 
 
 @given(st.floats(1.001, 10.0))
 def test_what_pays_never_pauses(gain):
-    """However little more than plain decoding it brings."""
     tokens_each = 2.0
     us = tokens_each * PLAIN_US / gain
     assert not any(islice(steps(DraftBackoff(), tokens_each, us), 200))
@@ -86,7 +84,6 @@ def table(workload_table):
 
 @pytest.fixture
 def truncator(table, workload_table):
-    """One that decides depth, and believes its drafter."""
     known = CostTable.load(workload_table).acceptance
     honest = Calibration((0.0, 1.0), (0.0, 1.0), known.per_rank, known.conditional)
     return Truncator(table, calibration=honest, **EAGLE)
@@ -116,7 +113,6 @@ def test_a_truncator_never_pauses_what_pays(truncator):
 
 
 def test_a_truncator_drafts_again_when_text_turns_easy(truncator):
-    """At the next look."""
     for _ in range(200):
         drafts(truncator, HOPELESS)
     asked = [drafts(truncator, SURE) for _ in range(80)]

@@ -119,7 +119,6 @@ def test_both_find_what_is_no_probability(bad):
 
 @pytest.mark.parametrize("wrong", [-1, 3, 2**62, -(2**62)])
 def test_both_refuse_parents_outside_their_level(wrong):
-    """They would be read elsewhere."""
     trees, prob, parent = (
         np.ones((1, 9)),
         np.full((1, 2, 2), 0.5),
@@ -132,7 +131,6 @@ def test_both_refuse_parents_outside_their_level(wrong):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_shapes_beyond_what_is_given_are_refused(name):
-    """Nothing is read or written outside an array."""
     for seed in range(50):
         arguments = list(getattr(Draw(seed), name)())
         if any(value.size == 0 for value in arguments if hasattr(value, "size")):

@@ -22,7 +22,6 @@ def feed(watch, factor, steps, seed=0):
 
 
 def test_a_sound_table_holds(watch):
-    """Noise and stragglers do not make it drift."""
     feed(watch, 1.0, 200)
     report = watch.report()
     assert report.verdict == "holds"
@@ -31,7 +30,6 @@ def test_a_sound_table_holds(watch):
 
 @pytest.mark.parametrize("factor", [0.8, 1.25])
 def test_a_moved_machine_is_noticed_either_way(watch, factor):
-    """A quarter slower, a fifth faster."""
     feed(watch, factor, 200)
     report = watch.report()
     assert report.verdict == "drifted"
@@ -47,13 +45,11 @@ def test_old_steps_are_forgotten(watch):
 
 @pytest.mark.parametrize("times", [(5.0, 0.0), (float("nan"), 1.0), (-1.0, 1.0)])
 def test_times_that_are_none_are_refused(watch, times):
-    """They would be reported as drift."""
     with pytest.raises(PlanError, match="_us"):
         watch.observe(*times)
 
 
 def test_few_steps_say_nothing(watch):
-    """Not even when they are far off."""
     assert watch.report().verdict == "unknown"
     feed(watch, 2.0, 15)
     assert watch.report().verdict == "unknown"

@@ -98,7 +98,6 @@ def levels(draw, most_levels=3):
 
 
 def forest_of(drafted, batch):
-    """The same trees, node by node."""
     forest = []
     for request in range(batch):
         parents: list[int] = []
@@ -118,7 +117,6 @@ def forest_of(drafted, batch):
 
 
 def worth_of(tree, calibration):
-    """What a node is worth, by the definition."""
     if calibration is None:
         return tree.path_prob
     if calibration.conditional is not None:
@@ -135,7 +133,6 @@ ACCEPTED = st.one_of(st.none(), CALIBRATIONS, LINKS.map(Calibration.by))
 def test_a_plan_is_the_best_of_all_closed_sets(
     drafted, allocation, calibration, terms, data
 ):
-    """Against brute force: the smallest optimum, closed under ancestors."""
     batch = len(drafted[0][0]) if drafted else 1
     forest = forest_of(drafted, batch)
     cost_us = data.draw(costs(forest))
@@ -193,7 +190,6 @@ def test_of_more_nodes_than_a_request_can_verify_its_best_compete(
 
 
 def best_value(worth, us, terms):
-    """Over all widths, as plainly as can be written."""
     gains = np.cumsum([0.0, *sorted(worth, reverse=True)])[: len(us)]
     claimed = terms.tokens + 1.0 + terms.trust * gains
     return float((claimed / (terms.us + us[: len(gains)])).max())
@@ -263,7 +259,6 @@ def test_a_level_pays_only_where_its_nodes_can_be_verified(sizes):
 
 
 def test_a_tie_stops():
-    """What brings nothing more is not drafted."""
     assert not one_level((0.0, 10.0, 14.0)).deeper()
 
 
@@ -274,14 +269,12 @@ def test_no_level_is_drafted_after_the_last():
 
 
 def test_a_past_that_earns_more_drafts_less():
-    """Time is worth what it brought."""
     clock = (0.0, 10.0, 12.0)
     assert one_level(clock).deeper()
     assert not one_level(clock, tokens=100.0, us=100.0).deeper()
 
 
 def test_large_trees_are_given_room(table):
-    """More nodes than are laid out at first."""
     step = Truncator(table, calibration=None, outside="clamp", **EAGLE).begin(2, 64)
     rng, prob = np.random.default_rng(0), np.empty((2, 0))
     for level in range(4):
@@ -295,14 +288,12 @@ def test_large_trees_are_given_room(table):
 
 @pytest.fixture
 def table(workload_table):
-    """With acceptance, and drafting of three levels."""
     return CostTable.load(workload_table)
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
 @pytest.mark.parametrize("batch", [1, 2])
 def test_it_decides_as_a_plan_of_the_whole_tree(table, allocation, batch):
-    """Step after step, with what was learnt between."""
     one, other = (Truncator(table, allocation=allocation, **EAGLE) for _ in range(2))
     rng = np.random.default_rng(0)
     for _ in range(40):
@@ -375,7 +366,6 @@ def test_what_was_not_measured_is_named(table, lacks, says):
 
 
 def test_more_levels_than_were_clocked_are_refused(table):
-    """As contexts are."""
     step = Truncator(table, **EAGLE).begin(1, 64)
     for level in range(4):
         step.extend(np.ones((1, 1, 1)), np.zeros((1, 1), int) if level else None)
@@ -414,7 +404,6 @@ def test_what_is_no_probability_is_refused(table, bad, place):
     ],
 )
 def test_what_is_no_level_is_refused(table, prob, parent, says):
-    """With what to give instead; the level before stays."""
     step = Truncator(table, **EAGLE).begin(1, 64)
     step.extend(FIRST)
     with pytest.raises(PlanError, match=says):
@@ -423,7 +412,6 @@ def test_what_is_no_level_is_refused(table, prob, parent, says):
 
 
 def test_the_first_level_is_the_roots():
-    """One family, and no parents."""
     for prob, parent in ((np.ones((1, 2, 1)), None), (FIRST, np.array([[0]]))):
         step = begin(Given(np.ones(4), Terms()))
         with pytest.raises(PlanError, match="None at the first level"):

@@ -77,7 +77,6 @@ def test_time_that_earns_more_buys_less(table):
 
 
 def test_scores_that_promise_too_much_are_trusted_less(table):
-    """Trust tends to accepted over claimed."""
     torch.manual_seed(0)
     truncator = Truncator(table, **EAGLE)
     for _ in range(2000):
@@ -101,7 +100,6 @@ def test_the_clock_counts_what_the_table_lacks(table):
 
 
 def test_the_ratio_never_learns(table):
-    """The paper's rule sees one step."""
     truncator = Truncator(table, objective="ratio", **EAGLE)
     plan = truncator.plan(TREE, context=64)
     for _ in range(20):
@@ -128,7 +126,6 @@ def test_drafting_time_makes_trees_wider(table):
 
 
 def test_calibration_moves_the_benefit(table):
-    """A drafter twice too sure is believed half."""
     half = Calibration((0.0, 1.0), (0.0, 0.5))
     plain, doubted = (
         Truncator(table, objective="ratio", calibration=c, **EAGLE).plan(TREE, 64)
@@ -154,7 +151,6 @@ def test_context_is_covered_to_the_nearest_step(table):
 
 
 def test_outside_is_refused_or_marked(table):
-    """As it was told."""
     with pytest.raises(TableError, match="context 999 is outside"):
         Truncator(table, **EAGLE).plan(TREE, context=999)
     clamped = Truncator(table, outside="clamp", **EAGLE).plan(TREE, context=999)
@@ -162,7 +158,6 @@ def test_outside_is_refused_or_marked(table):
 
 
 def test_a_tree_larger_than_was_measured(table):
-    """Refused, or cut to what is covered and marked."""
     large = torch.ones(1, 40)
     with pytest.raises(TableError, match="41 tokens with their roots, and 16"):
         Truncator(table, **EAGLE).plan(large, context=64)
@@ -215,20 +210,17 @@ def test_other_words_are_refused(table, wrong):
     ],
 )
 def test_arguments_are_checked_at_once(table, wrong, says):
-    """Not at the first step of a server."""
     with pytest.raises(PlanError, match=says):
         Truncator(table, **EAGLE, **wrong)
 
 
 def test_a_path_is_no_table(saved_table):
-    """With the call that makes one of it."""
     with pytest.raises(PlanError, match=r"CostTable\.load"):
         Truncator(saved_table, **EAGLE)
 
 
 @pytest.mark.parametrize("context", [float("nan"), -1, None, "long"])
 def test_a_context_that_is_none_is_refused(table, context):
-    """Clamping is for contexts, not for mistakes."""
     with pytest.raises(PlanError, match="context"):
         Truncator(table, outside="clamp", **EAGLE).plan(TREE, context)
 
@@ -244,14 +236,12 @@ def test_a_time_that_is_none_teaches_nothing(table, step_us):
 
 
 def test_counts_may_be_tensors(table):
-    """As `accepted.sum()` is; what is learnt stays plain numbers."""
     truncator = Truncator(table, **EAGLE)
     truncator.observe(truncator.plan(TREE, context=64), torch.tensor(2))
     assert isinstance(truncator.plan(TREE, 64).trust, float)
 
 
 def test_no_more_is_expected_than_is_verified(table):
-    """However far scores are below the truth."""
     truncator = Truncator(table, draft_us=1e6, **EAGLE)
     for _ in range(200):
         plan = truncator.plan(TREE / 4.0, context=64)
@@ -315,7 +305,6 @@ def test_long_contexts_are_covered_once(table):
 
 
 def test_a_table_cannot_be_written_through_its_costs(table):
-    """They are its own, and shared."""
     with pytest.raises(ValueError, match="read-only"):
         table.step_cost_us(1, 64)[1] = 0.0
 
@@ -367,7 +356,6 @@ def test_a_known_draft_makes_trees_wider_as_one_that_is_told(table):
 
 
 def test_levels_that_were_not_clocked_are_refused_or_marked(calibrated):
-    """As contexts are."""
     with pytest.raises(TableError, match="4 levels are drafted, and 3 were clocked"):
         Truncator(calibrated, **EAGLE).plan(TREE, 64, depth=DEPTH + 1)
     clamped = Truncator(calibrated, outside="clamp", **EAGLE)
@@ -381,7 +369,6 @@ def test_levels_that_were_not_clocked_are_refused_or_marked(calibrated):
 def test_levels_beyond_the_clock_take_what_the_clock_says(
     calibrated, deepest, level_us
 ):
-    """As every other reader of a table does."""
     clock = DraftClock(1, (0.0, level_us, 3.0 * level_us), 10.0, 5.0)
     drafting = replace(calibrated.drafting, batches=(clock,))
     truncator = Truncator(
@@ -410,6 +397,5 @@ def test_another_batch_drafts_as_the_nearest_and_is_marked(calibrated):
     ],
 )
 def test_what_are_no_depths_is_refused(calibrated, depth, says):
-    """With the sentence that says what to give."""
     with pytest.raises(PlanError, match=says):
         Truncator(calibrated, **EAGLE).plan(TREE, 64, depth=depth)

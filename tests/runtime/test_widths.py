@@ -79,7 +79,6 @@ def test_select_widths_is_that_optimum(forest, rule, rate, capture_sizes, data):
 
 @given(st.permutations(range(12)), st.integers(0, 2**16))
 def test_the_order_of_nodes_does_not_matter(order, seed):
-    """Without ties, permuted nodes give the same widths."""
     rng = np.random.default_rng(seed)
     row = torch.from_numpy(rng.permutation(np.arange(1.0, 13.0)) / 13.0)[None]
     cost_us = rng.integers(1, 9, 14).astype(np.float64)
@@ -122,7 +121,6 @@ def test_what_is_no_probability_is_refused(bad):
 
 
 def test_no_nodes_verify_the_roots():
-    """An empty draft is plain decoding."""
     widths = select_widths(torch.zeros(3, 0), np.ones(4))
     assert widths.tolist() == [1, 1, 1]
 
@@ -168,6 +166,5 @@ def test_half_precision_is_read():
     ],
 )
 def test_what_cannot_be_used_is_refused(path_prob, cost_us, more, says):
-    """One sentence each."""
     with pytest.raises(PlanError, match=says):
         select_widths(path_prob, cost_us, **more)

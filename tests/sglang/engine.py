@@ -27,7 +27,6 @@ class Tree:
 
 
 def answer(path):
-    """Write the replies beside the job."""
     job = json.loads(path.read_text())
     options = {"log_level": "info", "max_running_requests": 8}
     if job["tree"]:

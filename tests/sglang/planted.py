@@ -96,7 +96,6 @@ class Planted:
     batch: Any = None
 
     def draft(self, original, worker, batch, **kwargs):
-        """Remember which requests are drafted for."""
         self.worker, self.batch = worker, batch
         return original(worker, batch, **kwargs)
 
@@ -139,7 +138,6 @@ class Planted:
         Serving.choose = forced  # type: ignore[method-assign]
 
     def force_pauses(self):
-        """Draft nothing in some of the steps."""
         from evict_profile.integrations.sglang.serving import Serving
 
         decide = Serving.pauses

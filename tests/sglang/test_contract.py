@@ -78,7 +78,6 @@ HAS = {
 
 
 def found(target):
-    """What SGLang's hooks would find under this name."""
     module, _, name = target.rpartition(".")
     return getattr(pkgutil.resolve_name(module), name)
 
@@ -123,12 +122,10 @@ def test_has_attributes(target, names):
 
 
 def test_worker_is_created_once_a_class_is_known():
-    """`create_worker` returns the class that the plug-in subclasses."""
     assert "EAGLEWorkerV2" in inspect.getsource(found(worker.CREATE))
 
 
 def test_target_is_reached_through_the_worker():
-    """`worker.target_worker.model_runner`, whose graphs are swapped."""
     eagle = found(EAGLE + "EAGLEWorkerV2")
     assert isinstance(inspect.getattr_static(eagle, "target_worker"), property)
     verifies = inspect.getsource(found(EAGLE + "build_eagle_verify_input"))

@@ -30,7 +30,6 @@ class Plain:
 
     @property
     def known(self):
-        """Each prompt with what follows it."""
         return [[*prompt, *said] for prompt, said in self.sequences.items()]
 
     def reply(self, request):
@@ -42,7 +41,6 @@ class Plain:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """Plain decoding of all prompts, at length."""
     prompts = [*PROMPTS, DECIDED]
     asked = [[Request(prompt, LONGEST + 8) for prompt in prompts]]
     (said,) = replies(tmp_path_factory.mktemp("plain"), None, asked, {})

@@ -15,7 +15,6 @@ def table(fitted):
 
 
 def test_steps_per_second_are_read_by_floor(table, tmp_path):
-    """At every token, and beyond the last sample."""
     from sglang.srt.speculative.dspark_components import dspark_sps
 
     path = tmp_path / "sps.json"

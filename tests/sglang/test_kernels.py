@@ -42,7 +42,6 @@ class Cut:
 
     @property
     def lengths(self):
-        """Some length of each request's prefix."""
         return torch.arange(self.requests) * 3 + 5
 
     def parents(self, row):
@@ -80,7 +79,6 @@ def blank(made, mask_mode):
 
 
 def expected(made, mask_mode):
-    """The same, node by node."""
     results, at = blank(made, mask_mode), 0
     b, n = made.requests, made.width
     results["index"] = torch.arange(b * n).view(b, n)
@@ -158,7 +156,6 @@ def said(made, seed):
 
 
 def unverified(made):
-    """The results of a verification, as SGLang makes them."""
     b = made.requests
     return {
         "predicts": torch.zeros(b * made.width, dtype=torch.int32),

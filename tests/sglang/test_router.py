@@ -15,20 +15,17 @@ EXPERTS, TOP_K, BUDGET, TOKENS = 16, 4, 6, 10
 
 
 def logits():
-    """Router logits of some tokens."""
     generator = torch.Generator().manual_seed(0)
     return 3 * torch.randn(TOKENS, EXPERTS, generator=generator)
 
 
 def real_config(**changes):
-    """SGLang's own, as `TopK.forward_native` leaves it."""
     from sglang.srt.layers.moe.topk import TopKConfig
 
     return TopKConfig(top_k=TOP_K, torch_native=True, **changes)
 
 
 def real(made, config, router_logits):
-    """What SGLang's own `select_experts` gives behind the hook."""
     from sglang.srt.layers.moe.topk import select_experts
 
     return functools.partial(made.budgeted, select_experts)(
@@ -106,7 +103,6 @@ def model_runner(routers, layers, **changes):
 
 @pytest.fixture
 def options(monkeypatch):
-    """SGLang's options, as the check reads them."""
     values = {"ep_size": 1}
     monkeypatch.setattr(module, "option", lambda args, name: values[name])
     return values

@@ -22,7 +22,6 @@ def model():
 
 
 def options(**changes):
-    """What the toolkit asks for."""
     folders = {"model": str(MODELS / "target"), "draft": str(MODELS / "draft")}
     own = {**folders, "steps": STEPS, "topk": TOPK, "attention_backend": ""}
     asked = {
@@ -50,12 +49,10 @@ def started(model, tmp_path_factory):
 
 @pytest.fixture
 def runner(started):
-    """The open runner."""
     return started[0]
 
 
 def measured(runner, cell):
-    """One sample of a cell."""
     [sample] = runner.measure(cell, seeds=[3])
     return sample
 
@@ -87,14 +84,12 @@ def test_every_layer_runs_the_forced_union(runner, width, batch, union, split):
 
 
 def test_natural_routing_is_the_models_own(runner):
-    """And one seed measures the same work."""
     sample, again = measured(runner, NATURAL), measured(runner, NATURAL)
     assert sample["union_low"] < sample["union_high"]
     assert sample["observed_union"] == again["observed_union"]
 
 
 def test_a_step_has_a_clock(runner):
-    """And cells measure the same after it."""
     if metadata.version("sglang") == "0.5.16":
         with pytest.raises(RunnerRefusal) as refused:
             runner.clock(2)

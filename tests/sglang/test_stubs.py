@@ -31,7 +31,6 @@ needs_loops = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def stubs():
-    """The package that SGLang imports."""
     return importlib.import_module("sgl_kernel")
 
 

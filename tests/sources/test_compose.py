@@ -43,7 +43,6 @@ def table(composed_path):
 
 
 def step_us(tokens, union, context, batch):
-    """What the formulas add up to."""
     norm = 3.0 + 8 * tokens * 2048 / 4800 / 1e3
     products = [(5120, 2048), (2048, 4096), (128, 2048)]
     attention = (attention_us(batch, context) * attention_us(tokens, context)) ** 0.5
@@ -108,7 +107,6 @@ def test_the_origin_is_in_the_table_and_on_its_screen(table, composed_path):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Pages without drawings, which take seconds."""
     for module, names in (
         (replay_page, ("bars", "width_curves")),
         (calibration_page, ("reliability",)),

@@ -15,7 +15,6 @@ from tests.sources.wheel import attention_rows, moe_rows, write_rows, write_whee
 
 @pytest.fixture(scope="module", autouse=True)
 def small_grid():
-    """Fewer cells to fit."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(composer, "WIDTHS", (1, 4, 16, 64))
         patch.setattr(composer, "BATCHES", (1, 4))

@@ -15,7 +15,6 @@ from tests.sources.wheel import PAIR, PEAK_GBPS, SHARE, US_PER_EXPERT, moe_rows
 
 
 def with_slope(times):
-    """Rows whose experts take so many times as long."""
     extra = (times - 1.0) * US_PER_EXPERT
     return [
         row | {"us": row["us"] + extra * (row["us"] - 20) / US_PER_EXPERT}

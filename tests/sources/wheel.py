@@ -24,12 +24,10 @@ US_PER_EXPERT = 3 * HIDDEN * WIDTH * 2 / (SHARE * PEAK_GBPS) / 1e3
 
 
 def moe_us(tokens: int, union: float) -> float:
-    """What the formula says of a layer's experts."""
     return BASE_US + US_PER_EXPERT * union + US_PER_TOKEN * tokens
 
 
 def moe_rows(**changed: Any) -> list[dict[str, Any]]:
-    """Rows of both samplers, for every token count."""
     facts = {
         "kernel_source": KERNEL,
         "moe_dtype": "bfloat16",
@@ -58,7 +56,6 @@ def gemm_us(m: int, n: int, k: int) -> float:
 
 
 def gemm_rows(dtype: str = "bfloat16", times: float = 1.0) -> list[dict[str, Any]]:
-    """Products of one data type."""
     sizes = product((1, 16, 256, 4096), (64, 1024, 8192, 65536), (64, 1024, 8192))
     return [
         {"gemm_dtype": dtype, "m": m, "n": n, "k": k, "us": times * gemm_us(m, n, k)}
@@ -67,7 +64,6 @@ def gemm_rows(dtype: str = "bfloat16", times: float = 1.0) -> list[dict[str, Any
 
 
 def attention_us(sequences: float, context: float) -> float:
-    """What the formula says of decoding attention."""
     return 4.0 * sequences**0.25 * (context / 512) ** 0.5
 
 

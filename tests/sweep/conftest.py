@@ -30,7 +30,6 @@ def comparable(frame):
 
 
 def round_of(grid, number, cells=None):
-    """A round of made-up samples."""
     return [
         Sample(c, round=number, order=i, seed=97 * number + i, clock_us=1000.0 + i)
         for i, c in enumerate(grid.cells[:cells])
@@ -52,7 +51,6 @@ class After(Deadline):
 
 @pytest.fixture(scope="session")
 def model():
-    """Top-4 of 32 experts."""
     return load_model("tiny")
 
 
@@ -72,7 +70,6 @@ def spec():
 
 @pytest.fixture
 def grid(spec, model):
-    """The cells of `spec`."""
     return make_grid(spec, model)
 
 
@@ -90,13 +87,11 @@ def open_session(spec, model, grid, tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    """Where a sweep goes."""
     return Store(tmp_path / "run")
 
 
 @pytest.fixture
 def header(spec, model):
-    """A header as a sweep writes it."""
     facts = {"device": "paper", "layers": 2}
     opened = {"capture_sizes": [], "bandwidth_gbps": 10.0, "bytes_per_expert": 1572864}
     return Header(model, spec, facts, opened, {"differ": True}, "1/1", 1.0)
@@ -115,7 +110,6 @@ def sweep(spec, model, monkeypatch):
 
 
 def swept(spec, model, folder):
-    """A finished sweep that nothing disturbed."""
     store, quiet = Store(folder / "run"), Console(quiet=True)
     assert run_sweep(spec, model, store, Limits(), quiet)
     return store
@@ -123,5 +117,4 @@ def swept(spec, model, folder):
 
 @pytest.fixture(scope="session")
 def whole(spec, model, tmp_path_factory):
-    """Samples of the uninterrupted sweep."""
     return swept(spec, model, tmp_path_factory.mktemp("whole")).frame()

@@ -19,7 +19,6 @@ CELLS = [Cell("layers", 1 + i, 4, 64, 1, "balanced") for i in range(30)]
 
 
 def samples(cell, session, log_us):
-    """As stored; cells differ by width alone."""
     fields = {"part": "layers", "union": 4, "context": 64, "batch": 1}
     own = {"width": 1 + cell, "latency_us": np.exp(log_us), "session": session}
     return pd.DataFrame({**own, **fields, "split": "balanced"})
@@ -45,13 +44,11 @@ class Machine:
         return levels_of(samples(cell, session, log_us.ravel()), CELLS)
 
     def change(self, seed, log_ratio=0.0, sessions=6):
-        """Since a table of so many sessions."""
         before = self.levels(2 * seed, sessions)
         now = self.levels(2 * seed + 1, log_ratio=log_ratio + 0.0 * SHARE)
         return change_between(before, now, SHARE)
 
     def verdicts(self, log_ratio=0.0, sessions=6, times=100):
-        """Verdicts of many rechecks."""
         changes = (self.change(seed, log_ratio, sessions) for seed in range(times))
         return [change.verdict for change in changes]
 
@@ -135,7 +132,6 @@ def test_cells_of_which_a_side_has_no_level_do_not_count():
 
 
 def test_one_session_of_another_speed_does_not_count():
-    """Its reference may have changed alone."""
     rng, session = np.random.default_rng(0), np.repeat(np.arange(ROUNDS), 30)
     cell = np.concatenate([rng.permutation(30) for _ in range(ROUNDS)])
     log_us = 7.0 + 0.01 * rng.standard_normal(len(cell)) + 0.3 * (session == 2)
@@ -147,7 +143,6 @@ def test_one_session_of_another_speed_does_not_count():
 @settings(max_examples=20)
 @given(st.floats(-5.0, 5.0), st.integers(0, 99))
 def test_a_change_has_no_unit(log_factor, seed):
-    """Both in microseconds, or both in anything else."""
     before, now = Machine().levels(seed), Machine().levels(seed + 1)
     moved = [s._replace(of_cell=s.of_cell + log_factor) for s in (before, now)]
     own, other = change_between(before, now, SHARE), change_between(*moved, SHARE)

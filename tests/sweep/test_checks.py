@@ -14,7 +14,6 @@ TINY = load_model("tiny")
 
 
 def grid_of(*widths):
-    """A grid of these widths."""
     axes = GridSpec(width=widths, union=(4,), context=(64,))
     return make_grid(SweepSpec(name="given", grid=axes), TINY)
 
@@ -94,7 +93,6 @@ def test_one_token_cannot_be_tested():
 
 
 def test_a_union_that_costs_nothing_is_said_in_words():
-    """And not as an infinite bandwidth."""
     free = replace(
         READINGS, us_per_expert=-0.1, implied_gbps=np.inf, bandwidth_share=np.inf
     )

@@ -34,12 +34,10 @@ KEYS = ["round", "seed", *CELL_FIELDS]
 
 
 def place_of(cell):
-    """As the scripted runner is told of it."""
     return f"width={cell.width} union={cell.union} batch={cell.batch}"
 
 
 def of(frame, cell):
-    """The rows of one cell."""
     return frame[[cell_of(row) == cell for row in frame.itertuples()]]
 
 
@@ -117,7 +115,6 @@ def test_a_failure_costs_one_cell(store, sweep, grid, spec, monkeypatch):
 
 
 def test_a_cell_that_fails_later_is_closed_for_good(store, sweep, monkeypatch):
-    """Its samples stay, and it is not tried again."""
     sweep(store, checks=60)
     monkeypatch.setenv("SCRIPTED_OOM", place_of(BAD))
     assert sweep(store, checks=350)

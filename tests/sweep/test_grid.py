@@ -16,7 +16,6 @@ some = st.sets(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1).map(tuple)
 
 @st.composite
 def specs(draw):
-    """Sweeps whose smallest union every width can activate."""
     unions = draw(st.sets(st.integers(4, 32), min_size=1)) | {4}
     axes = GridSpec(
         width=draw(some),
@@ -32,7 +31,6 @@ def specs(draw):
 
 
 def spec_of(**axes):
-    """A sweep over one context and batch."""
     return SweepSpec(name="given", grid=GridSpec(**{"context": (64,), **axes}))
 
 
@@ -68,7 +66,6 @@ def test_with_dense_layers_context_tells_them_apart_too():
 
 
 def test_natural_cells_are_left_out_on_request():
-    """`natural: false` measures forced and non-MoE cells only."""
     grid = make_grid(spec_of(width=(1, 2), union=(4,), natural=False), TINY)
     assert not [c for c in grid.cells if c.part == "layers" and c.split == "natural"]
 
@@ -83,7 +80,6 @@ def test_union_points_run_from_top_k_to_all_experts(points):
 
 
 def test_a_union_that_the_model_cannot_have_is_refused():
-    """The message names sweep, value and range."""
     with pytest.raises(ConfigError, match=r"'given'.*grid.union 33.*choose 4..32"):
         make_grid(spec_of(width=(8,), union=(4, 33)), TINY)
 
@@ -203,7 +199,6 @@ def test_spread_cells_have_all_levels():
 
 
 def test_shards_share_the_validation_cells():
-    """Each is measured by one of them."""
     grid = make_grid(spec_of(width=(1, 8, 64), union=(4, 32), validation=9), TINY)
     shards = [grid.shard(index, 2).validation for index in range(2)]
     assert sorted(shards[0] + shards[1]) == sorted(grid.validation)

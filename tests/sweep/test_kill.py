@@ -64,7 +64,6 @@ class KilledSweep:
         )
 
     def seeds(self):
-        """Seeds of all samples that this life has measured."""
         return {int(n) for n in self.journal.read_text().split() if n.isdigit()}
 
     def kill(self, samples, wait_s):
@@ -80,7 +79,6 @@ class KilledSweep:
         return False
 
     def parts(self):
-        """All stored parts."""
         return {p.name: p.read_bytes() for p in self.store.parts.glob("*.parquet")}
 
 

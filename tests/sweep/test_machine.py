@@ -11,7 +11,6 @@ from runners import device
 
 @pytest.fixture
 def nvml(monkeypatch):
-    """An NVML with one GPU."""
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
     return monkeypatch
@@ -28,7 +27,6 @@ def test_a_throttled_gpu_is_noted(nvml):
 
 
 def test_a_driver_that_does_not_tell_ends_no_sweep(nvml):
-    """Some GPUs, MIG slices and virtual machines answer NotSupported."""
 
     def refuse(handle):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

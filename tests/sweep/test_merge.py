@@ -46,7 +46,6 @@ def shard(name, rng, slower=0.0, noise=0.02, sessions=2, reference=False):
 
 
 def pair_of(rng, **second):
-    """Two shards of one sweep."""
     return [shard("1/2", rng), shard("2/2", rng, **second)]  # type: ignore[arg-type]
 
 
@@ -170,7 +169,6 @@ def test_merge_refuses_one_shard_twice(tmp_path, header, grid):
 
 
 def test_merge_refuses_a_shard_without_samples(tmp_path, header, grid):
-    """Such as one whose parts were not copied."""
     one, two = shards_of(tmp_path, header, grid, 2)
     shutil.rmtree(two.folder / "parts")
     target = Store(tmp_path / "whole")

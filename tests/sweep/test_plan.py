@@ -63,7 +63,6 @@ def test_a_seed_belongs_to_seed_round_cell_and_repeat(cell, seed, number, repeat
 
 
 def test_grid_plan_closes_what_is_known_or_failed():
-    """Nothing else; what is barely begun stays open."""
     known, failed, begun = GRID.cells[:3]
     assert PLAN.open_cells({}) == list(GRID.cells)
     history = {known: DONE, failed: [], begun: [100.0]}
@@ -96,7 +95,6 @@ def test_a_cell_is_done_when_precise_or_at_the_most_samples(count, half_width, d
 
 
 def drawn(noise, count, seed=3):
-    """So many samples of every cell of the grid."""
     rng = np.random.default_rng(seed)
     draws = 100.0 * np.exp(noise * rng.standard_normal((len(GRID.cells), count)))
     return dict(zip(GRID.cells, draws.tolist(), strict=True))
@@ -110,7 +108,6 @@ def test_a_cell_whose_samples_lie_close_by_luck_goes_on():
 
 
 def test_a_disturbed_cell_goes_on_alone():
-    """The others are as precise as asked."""
     history = drawn(0.01, 6)
     history[GRID.cells[0]][:3] = [200.0] * 3
     assert PLAN.open_cells(history) == [GRID.cells[0]]

@@ -62,7 +62,6 @@ def test_another_machine_is_refused_before_a_cell_is_measured(recheck_with):
 
 
 def test_a_log_that_will_be_gone_is_not_named(fitted, saved_table, tmp_path):
-    """What the runner said last is quoted."""
     table, log = CostTable.load(saved_table), tmp_path / "runner.log"
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho its last words >&2\nexit 3\n")
@@ -162,7 +161,6 @@ def test_a_reference_that_alone_moved_in_one_session_does_not_count(recheck_with
 
 
 def test_shares_of_u_are_those_of_the_cost(fitted, saved_table):
-    """What an expert costs is known here."""
     cells = [Cell("layers", 4, union, 64, 1, "balanced") for union in (4, 8, 16)]
     shares = union_shares(CostTable.load(saved_table), cells)
     wanted = [LAYERS * EXPERT_US * c.union / known_us(c, c.union) for c in cells]

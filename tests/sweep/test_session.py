@@ -10,7 +10,6 @@ from evict_profile.sweep.session import fingerprint
 
 
 def test_a_runner_that_keeps_a_fact_is_refused(open_session, monkeypatch):
-    """The missing fact is named before anything is measured."""
     whole = Runner.open
 
     def without_clock(runner, *asked):
@@ -47,7 +46,6 @@ def test_auto_takes_the_dtype_that_the_runner_opens(
 
 
 def test_a_runner_is_told_every_place_of_the_sweep(open_session, grid, monkeypatch):
-    """So that it can say which kernels run there."""
     whole, told = Runner.open, []
 
     def listening(runner, model, options):
@@ -73,7 +71,6 @@ TINY = load_model("tiny")
     ],
 )
 def test_another_shape_is_another_fingerprint(change):
-    """Any size of the model counts."""
     other = fingerprint(FACTS, replace(TINY, **change))
     assert differences(other, fingerprint(FACTS, TINY))[0].startswith("model_sha256")
 

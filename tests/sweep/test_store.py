@@ -14,7 +14,6 @@ from tests.sweep.conftest import round_of
 
 @pytest.fixture
 def store(store, header):
-    """A run that has begun."""
     store.create(header)
     return store
 
@@ -26,7 +25,6 @@ def test_header_round_trip(store, header):
 
 
 def test_samples_round_trip(store, grid):
-    """Rounds come back in the order measured."""
     rounds = [round_of(grid, 1), round_of(grid, 2)]
     for samples in reversed(rounds):
         store.append(samples)

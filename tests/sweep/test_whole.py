@@ -20,13 +20,11 @@ LAYERS = 4
 
 @pytest.fixture(autouse=True)
 def whole_forwards(monkeypatch):
-    """The scripted runner times whole forwards of all layers."""
     monkeypatch.setenv("SCRIPTED_WHOLE", str(LAYERS))
 
 
 @pytest.fixture(scope="module")
 def fitted(spec, model, tmp_path_factory):
-    """A finished sweep of whole forwards, fitted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCRIPTED_WHOLE", str(LAYERS))
         folder = tmp_path_factory.mktemp("whole-forwards")
@@ -34,7 +32,6 @@ def fitted(spec, model, tmp_path_factory):
 
 
 def journal_of(path):
-    """The batches whose clock was asked for, in order."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line.startswith("clock")]
 
@@ -107,14 +104,12 @@ def test_clocks_become_the_tables_drafting(fitted, tmp_path):
 
 
 def test_a_runner_without_clocks_is_no_end(sweep, store, tmp_path, monkeypatch):
-    """The sweep finishes, and the table knows no drafting."""
     monkeypatch.setenv("SCRIPTED_MUTE", "1")
     assert sweep(store, whole=True)
     assert export_table(fit_run(store), tmp_path / "tables")[0].drafting is None
 
 
 def test_damaged_clocks_are_named(tmp_path):
-    """With the file, and the way out."""
     store = Store(tmp_path)
     (store.folder / "clocks.json").write_text("[{", encoding="utf-8")
     with pytest.raises(StoreError, match=r"clocks\.json: cannot be read.*delete it"):

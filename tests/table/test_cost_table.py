@@ -13,7 +13,6 @@ from tests.factories import ACCEPTANCE, DRAFTING, HEAD_US, LAYERS, known_us
 
 
 def test_measured_places_cost_what_the_table_says(saved_table):
-    """Number for number, at every measured batch and context."""
     table = CostTable.load(saved_table)
     for stairs in table.staircases:
         cost = table.costs(stairs.batch, stairs.context)
@@ -43,14 +42,12 @@ def test_between_points_lies_between_them(saved_table):
 
 
 def test_entries_below_the_batch_repeat_the_roots(saved_table):
-    """Every request verifies at least its root."""
     costs = CostTable.load(saved_table).step_cost_us(batch=2, context=100)
     assert costs[0] == costs[1] == costs[2] < costs[3]
 
 
 @pytest.mark.parametrize(("batch", "context"), [(3, 64), (1, 32), (1, 300)])
 def test_outside_the_domain_is_refused(saved_table, batch, context):
-    """The sentence names the axis and its range."""
     with pytest.raises(TableError, match=r"is outside what was measured, \d+\.\.\d+"):
         CostTable.load(saved_table).step_cost_us(batch, context)
 
@@ -126,7 +123,6 @@ def test_a_workload_is_read_as_it_was_put_in(workload_table):
     ],
 )
 def test_a_wrong_field_is_refused_by_name(saved_table, change, sentence):
-    """Though the checksum is right."""
     document = CostTable.load(saved_table).document
     document = json.loads(json.dumps(document))
     change(document)

@@ -13,7 +13,6 @@ from evict_profile.table.document import as_text
 
 
 def edited(table, **changes):
-    """A copy with fields changed, signed again."""
     document = {**json.loads(table.read_text()), **changes}
     document.pop("sha256")
     document["sha256"] = digest(document)
@@ -102,7 +101,6 @@ def test_a_table_is_its_file_and_its_samples():
 
 
 def test_an_unknown_field_is_refused(saved_table):
-    """Even when it is signed."""
     with pytest.raises(TableError, match="unknown key 'colour'"):
         CostTable.load(edited(saved_table, colour="red"))
 
@@ -146,7 +144,6 @@ def test_what_is_no_number_is_written_as_null(saved_table):
 
 
 def test_names_become_folders():
-    """Marks and spaces do not reach the file system."""
     assert slug("Intel(R) Xeon(R) CPU @ 2.50GHz") == "intel-xeon-cpu-2.50ghz"
     assert slug("NVIDIA H200") == "nvidia-h200"
 

@@ -73,7 +73,6 @@ def reordered(value, rng):
 
 
 def mutate(container, key, rng):
-    """Change, remove or add one thing."""
     match rng.randrange(7):
         case 0:
             del container[key]

@@ -41,7 +41,6 @@ def tree_of(table):
 
 
 def key_of(table, **other):
-    """The key of a table, or one that differs."""
     return {**to_mapping(CostTable.load(table).key), **other}
 
 
@@ -103,7 +102,6 @@ class TestIndex:
         assert device_name(gpu) == name
 
     def test_a_near_miss_is_named_and_not_taken(self, saved_table):
-        """The device of the known run is "a test"."""
         found = tables_in([saved_table.parent])
         assert len(of_device(found, "a test")) == len(of_device(found, "a_test")) == 1
         with pytest.raises(

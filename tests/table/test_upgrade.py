@@ -10,7 +10,6 @@ OLD = {new: old for old, new in {**NAMES, **VALUES}.items()}
 
 
 def older(content):
-    """The content with the words of schema 3."""
     if isinstance(content, dict):
         return {OLD.get(key, key): older(value) for key, value in content.items()}
     if isinstance(content, list):

@@ -63,14 +63,12 @@ def test_a_clock_that_cannot_be_is_refused(draft_us, fixed_us, sentence):
 
 
 def test_drafting_needs_clocks_of_distinct_batches():
-    """One each."""
     for batches in ((), (ONE, ONE)):
         with pytest.raises(ValueError, match=r"at least one batch|twice"):
             Drafting("code", "a test", batches)
 
 
 def test_an_activation_curve_cannot_fall():
-    """More tokens cannot activate fewer experts."""
     with pytest.raises(ValueError, match="union falls"):
         ActivationCurve("code", False, (0.0, 4.0, 3.0))
     with pytest.raises(ValueError, match="twice"):
@@ -79,7 +77,6 @@ def test_an_activation_curve_cannot_fall():
 
 
 def test_a_budget_caps_every_curve():
-    """min(U, B), with batches and without."""
     curve = ActivationCurve("c", False, (0.0, 4.0, 9.0), (BatchActivation(2, (7.0,)),))
     capped = curve.capped(5)
     assert capped.union == (0.0, 4.0, 5.0)
@@ -98,7 +95,6 @@ def test_a_budget_caps_every_curve():
     ],
 )
 def test_conditional_curves_that_are_none_are_refused(scores, acceptances, sentence):
-    """Naming what is wrong."""
     with pytest.raises(ValueError, match=f"conditional.*{sentence}"):
         ConditionalAcceptance(scores, acceptances)
 
@@ -112,6 +108,5 @@ def test_conditional_curves_that_are_none_are_refused(scores, acceptances, sente
     ],
 )
 def test_an_acceptance_that_cannot_be_is_refused(rows, per_rank, sentence):
-    """One row is read, and siblings share one acceptance."""
     with pytest.raises(ValueError, match=sentence):
         Acceptance("code", 1, (0.0, 1.0), rows, per_rank, {})

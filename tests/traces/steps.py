@@ -56,7 +56,6 @@ def steps_of(trace):
 
 
 def replies_of(trace):
-    """The steps of each reply."""
     steps = list(steps_of(trace))
     return [steps[a:b] for a, b in zip(trace.first, trace.end, strict=True)]
 

@@ -59,7 +59,6 @@ class Plan:
     about: About = field(default_factory=lambda: ABOUT)
 
     def replies(self):
-        """Every reply; at temperature 0 all seeds are one."""
         for workload in self.workloads:
             for temperature in self.temperatures:
                 for prompt in range(self.prompts):

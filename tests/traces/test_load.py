@@ -73,7 +73,6 @@ def messages(draw, about, position):
 
 
 def step_of(message, about):
-    """The step that a message tells of, without Parquet."""
     tree = tuple(message[name] for name in ("parent", "path_prob", "accepted"))
     (step,) = steps_of(make_steps([KEYS[0]], [tree], [message["position"]]))
     kind = "<u1" if about.experts <= 256 else "<u2"
@@ -159,7 +158,6 @@ STEP: Message = {
 
 
 def table_with(**changes):
-    """Two good steps, and one changed."""
     good = [{**STEP, "position": at} for at in (0, 2)]
     rows = [good[0], {**STEP, **changes}, good[1]]
     columns = {name: [row[name] for row in rows] for name in STEP}
@@ -279,7 +277,6 @@ def test_no_parquet_is_refused(make, sentence, tmp_path):
 
 
 def test_a_file_that_says_fan_is_read():
-    """The draft's topk was written so at first."""
     table = table_with()
     notes = json.loads(table.schema.metadata[b"evict-trace"])
     notes["about"]["fan"] = notes["about"].pop("topk")

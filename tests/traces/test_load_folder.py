@@ -28,7 +28,6 @@ def write_parts(folder, table, server="71", rows=5):
 
 
 def write_part(path, about=ABOUT, clocks=(), positions=slice(None), drop=()):
-    """A part that holds some steps of one reply."""
     path.parent.mkdir(exist_ok=True)
     table = make_table(replace(PLAN, prompts=1)).drop_columns(list(drop))
     first, end, _ = positions.indices(len(table))
@@ -84,12 +83,10 @@ def test_parts_of_another_recording_are_refused(tmp_path):
 
 
 def nothing(folder):
-    """No part, though a part is being written."""
     (folder / "9-000000.unfinished").write_bytes(b"PAR1")
 
 
 def unfinished(folder):
-    """What 'evict-profile trace' leaves while it runs."""
     rows = mark(make_table(PLAN), Metadata(ABOUT, replies=2))
     pq.write_table(rows, folder / "00000.parquet")
 

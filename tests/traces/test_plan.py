@@ -13,7 +13,6 @@ STEP_FIELDS = COLUMNS.names[4:]
 
 
 def test_seeds_are_one_at_temperature_zero():
-    """Without noise all seeds say the same."""
     plan = TracePlan(prompts=1, seeds=3, temperatures=(0.0, 1.0), workloads=("code",))
     told = [(key.temperature, key.seed) for key in plan.replies()]
     assert told == [(0.0, 0), (1.0, 0), (1.0, 1), (1.0, 2)]

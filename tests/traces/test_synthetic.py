@@ -39,7 +39,6 @@ def test_a_node_is_accepted_as_often_as_it_claims(name):
 
 
 def test_positions_are_easy_in_the_share_of_their_kind():
-    """Kinds take turns in stretches of tokens."""
     mix = Mix("", (1.0, 0.0), stretch=3)
     rows = concentrations(np.random.default_rng(0), mix, 9)
     easy = rows[:, 0] == EASY[0]

@@ -21,7 +21,6 @@ ONE_NODE = ([-1], [0.5], [True])
 
 @st.composite
 def trees(draw):
-    """Parents, each before its children, and probabilities, with ties."""
     size = draw(st.integers(0, 12))
     chance = st.sampled_from([0.0, 0.25, 0.5, 0.5000001, 1.0])
     parent = [draw(st.integers(-1, i - 1)) for i in range(size)]
@@ -82,7 +81,6 @@ def test_what_a_node_has_of_its_parent():
 
 
 def test_steps_are_taken_with_their_trees_and_routes():
-    """In any order, and more than once."""
     trace = make_trace(Plan(prompts=2, tokens=6))
     rows = np.array([17, 3, 3, 9])
     steps, taken = list(steps_of(trace)), trace.take(rows)

@@ -14,7 +14,6 @@ CAPTURED = [1, 2, 4, 8, 16]
 
 
 def make_manager(requests=REQUESTS, drafts=DRAFTS):
-    """An `AdaptiveVerificationManager` with vLLM's own curves in it."""
     from vllm.v1.worker.gpu.spec_decode import adaptive_verification as adaptive
 
     made = object.__new__(adaptive.AdaptiveVerificationManager)

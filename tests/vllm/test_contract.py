@@ -93,7 +93,6 @@ def test_the_manager_of_the_tests_has_only_what_vllms_has():
 
 
 def test_metrics_are_named_as_they_are_read():
-    """What `--metrics` reads, as vLLM's own class writes it."""
     from vllm.v1.metrics.stats import RequestSpecDecodeMetrics
 
     made: Any = RequestSpecDecodeMetrics.new(3)

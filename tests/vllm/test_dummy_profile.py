@@ -89,7 +89,6 @@ def test_the_dummy_batch_runs_no_union(
 
 
 def test_dummy_steps_are_padding_where_they_are_timed():
-    """`_dummy_run` without `is_profile`, which is what marks them so."""
     from vllm.v1.worker.gpu.spec_decode import adaptive_verification as adaptive
 
     manager = adaptive.AdaptiveVerificationManager

@@ -45,7 +45,6 @@ def library(tmp_path):
 
 @pytest.fixture(scope="module")
 def module_library(tmp_path_factory):
-    """A library that stays as it is."""
     return write_library(tmp_path_factory.mktemp("source") / "library")
 
 

@@ -38,7 +38,6 @@ def test_the_side_follows_from_the_name_alone():
 
 
 def test_tests_are_read_on_request_and_never_held_out(library):
-    """Held-out workloads are the same with and without them."""
     without, with_tests = (read_corpus(library, tests) for tests in (False, True))
     added = [d for d in with_tests if d not in without]
     assert {d.name for d in added} == {"test/test_module.py"}
@@ -46,7 +45,6 @@ def test_tests_are_read_on_request_and_never_held_out(library):
 
 
 def test_the_digest_knows_every_letter_of_what_can_be_parsed(library):
-    """The standard library has files that cannot, on purpose."""
     before = digest(read_corpus(library, tests=False))
     (library / "bad.py").write_text("def " * 100)
     assert digest(read_corpus(library, tests=False)) == before
@@ -67,7 +65,6 @@ def test_topics_of_the_reference_are_prose(library):
 
 
 def test_any_text_survives(library):
-    """Bytes that training never saw are tokens too."""
     tokenizer = train_tokenizer(read_corpus(library, tests=False), 400)
     text = "naïve ☃\n\tdef  x(): pass\n"
     assert tokenizer.decode(tokenizer.encode(text).ids) == text

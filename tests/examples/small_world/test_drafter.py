@@ -36,7 +36,6 @@ def test_unrolled_training_equals_cached_drafting(drafter, shape, last):
 
 
 def test_the_loss_is_least_at_the_targets_own_distribution():
-    """There it is the target's entropy (Gibbs)."""
     wanted = torch.randn(5, 20)
     entropy = torch.special.entr(wanted.softmax(-1)).sum(-1)
     torch.testing.assert_close(draft_loss(wanted + 3.0, wanted), entropy)

@@ -35,7 +35,6 @@ class DraftLists:
     expanded: list[list[list[int]]]
 
     def lists(self):
-        """`score_list`, `token_list` and `parents_list`, one of each a level."""
         topk, batch = self.topk, len(self.nodes)
         scores, tokens, parents = [], [], []
         for level in range(self.steps):
@@ -67,7 +66,6 @@ class DraftLists:
         return self.chosen(chosen)
 
     def chosen(self, index):
-        """The nodes of these flat indices."""
         picked = [
             [own[i] for i in row] for own, row in zip(self.nodes, index, strict=True)
         ]
@@ -90,7 +88,6 @@ def on_host(drafted):
 
 
 def organized(score_list, token_list, parents_list, draft_tokens):
-    """As SGLang's `organize_draft_results` answers, parents first among equals."""
     scores = torch.cat(score_list, 1).flatten(1)
     best = torch.sort(scores, dim=1, descending=True, stable=True).indices
     index = best[:, : draft_tokens - 1].sort(dim=1).values
@@ -99,7 +96,6 @@ def organized(score_list, token_list, parents_list, draft_tokens):
 
 
 def drafting(seed, batch, topk, steps):
-    """Random trees, many of whose probabilities tie."""
     generator = torch.Generator().manual_seed(seed)
     nodes: list[list[Node]] = []
     expanded: list[list[list[int]]] = []
@@ -128,7 +124,6 @@ def drafting(seed, batch, topk, steps):
 
 @st.composite
 def draftings(draw):
-    """Trees of one to three requests."""
     return drafting(
         draw(st.integers(0, 10**6)),
         draw(st.integers(1, 3)),

@@ -313,7 +313,6 @@ def cache_slots(
     draft_token_num,
     device,
 ):
-    """`assign_extend_cache_locs_func`."""
     assert bool((end_offset - start_offset == draft_token_num).all())
     assert batch_size == len(req_pool_indices)
     rows = zip(req_pool_indices, start_offset, end_offset, strict=True)
@@ -321,7 +320,6 @@ def cache_slots(
 
 
 def modules(monkeypatch, context):
-    """Put what the plug-in imports into `sys.modules`."""
     contents: dict[str, dict[str, Any]] = {
         "sglang.srt.runtime_context": {"get_context": lambda: context},
         "sglang.srt.layers.moe.fused_moe_triton.layer": {"FusedMoE": FusedMoE},
@@ -364,5 +362,4 @@ def start(settings, runner=None):
 
 
 def eagle3(is_eagle3=True):
-    """One of SGLang's algorithms."""
     return SimpleNamespace(name="NAME", is_eagle3=lambda: is_eagle3)

@@ -32,7 +32,6 @@ class Config:
 
 
 def logits(seed=0):
-    """Router logits of some tokens."""
     generator = torch.Generator().manual_seed(seed)
     return 3 * torch.randn(TOKENS, EXPERTS, generator=generator)
 
@@ -45,7 +44,6 @@ def hook(budget=BUDGET, tokens=TOKENS):
 
 
 def given(made, config, router_logits=None, **kwargs):
-    """The configuration that SGLang's router is given."""
     return made.budgeted(
         lambda hidden, router, config, **kwargs: config,
         hidden_states=torch.zeros(TOKENS, 1),
@@ -57,7 +55,6 @@ def given(made, config, router_logits=None, **kwargs):
 
 
 def routed(made):
-    """What its routing function makes of the tokens."""
     return given(made, Config()).custom_routing_function(
         hidden_states=None, gating_output=logits(), topk=TOP_K, renormalize=False
     )
@@ -154,7 +151,6 @@ def test_what_is_none_was_not_given():
 
 
 def batch(verifies):
-    """A forward's batch, whose last row is padding."""
     mode = SimpleNamespace(is_target_verify=lambda: verifies)
     return SimpleNamespace(forward_mode=mode, out_cache_loc=torch.tensor([7, 9, 0]))
 
@@ -191,7 +187,6 @@ def test_only_verifications_in_the_plug_ins_graphs_are_budgeted(followed):
 
 
 def test_nodes_count_as_the_square_root_of_their_path_probability(followed):
-    """And roots in full, also where they stand alone."""
     made, model, seen = followed
     four = batch(verifies=True)
     four.out_cache_loc = torch.tensor([3, 4, 5, 6])

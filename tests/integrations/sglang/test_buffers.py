@@ -19,7 +19,6 @@ def scores():
 
 
 def draft(scores, batch, width=WIDTH, seed=3):
-    """What SGLang gets of a draft through the hook."""
     return scores.keep(organized, *drafting(seed, batch, 3, 3).lists(), width)
 
 
@@ -59,7 +58,6 @@ FORCED = 1000 + torch.arange(len(LAYERS) * TOKENS * TOP_K).view(-1, TOKENS, TOP_
 
 @pytest.fixture
 def router():
-    """A router with room for six tokens."""
     made = RouteBuffers()
     made.allocate(LAYERS, TOKENS, TOP_K, "cpu")
     return made
@@ -114,7 +112,6 @@ def test_calls_without_a_buffer_pass_through(router, layer, tokens):
 
 
 def test_buffers_stay_where_they_are(router):
-    """A captured graph reads and writes them there."""
     router.forcing = router.recording = True
     before = [b[5].data_ptr() for b in (router.forced, router.recorded)]
     router.force(FORCED)

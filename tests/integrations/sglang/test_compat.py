@@ -64,7 +64,6 @@ class OldArguments:
 
 @pytest.fixture(params=["context", "arguments"])
 def arguments(request, sglang, monkeypatch):
-    """Server arguments of both kinds of version."""
     if request.param == "context":
         sglang.options["page_size"] = 1
         return SimpleNamespace(tp_size="asked for, not resolved")
@@ -85,7 +84,6 @@ def test_overrides_of_resolved_options_last_as_long_as_the_block(arguments):
 
 @pytest.fixture
 def runner(sglang):
-    """A model runner on a CPU."""
     return ModelRunner()
 
 
@@ -174,7 +172,6 @@ def test_experts_come_in_order_of_layers(runner):
 def test_servers_that_were_not_tried_are_refused(
     worker, sglang, monkeypatch, name, value, says
 ):
-    """By their options, their environment and their worker."""
     if hasattr(worker, name):
         setattr(worker, name, value)
     elif name.isupper():
@@ -234,7 +231,6 @@ def test_attention_backends_are_known_by_device(worker, device, backend, known):
 
 @pytest.fixture
 def served(worker, monkeypatch, saved_table):
-    """The server that the known run covers."""
     key = to_mapping(CostTable.load(saved_table).key)
     monkeypatch.setattr(compat, "observed_key", lambda runner: key)
     for layer in worker.runner.model:
@@ -277,7 +273,6 @@ def test_drafting_of_another_shape_is_warned_of(
 
 
 def test_caveats_of_a_table_are_logged(served, composed_path, monkeypatch, caplog):
-    """Also where the server's kernels and versions are others."""
     table = CostTable.load(composed_path)
     key = {**to_mapping(table.key), "engine_version": "9", "moe_backend": "other"}
     monkeypatch.setattr(compat, "observed_key", lambda runner: key)

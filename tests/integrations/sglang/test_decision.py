@@ -28,7 +28,6 @@ def clock(monkeypatch):
 
 
 def trees(batch=2, seed=1, width=16):
-    """Some draft trees of three levels."""
     return drafting(seed, batch, 3, 3).drafted(width)
 
 
@@ -38,7 +37,6 @@ def depth_of(drafted):
 
 
 def truncator(table):
-    """The runtime, as the plug-in must use it."""
     return Truncator(
         table,
         drafts="topk",
@@ -50,7 +48,6 @@ def truncator(table):
 
 @pytest.fixture
 def chooser(plain_table):
-    """Decides by costs of verification alone."""
     return Chooser(plain_table, CAPTURE_SIZES)
 
 
@@ -226,7 +223,6 @@ def test_no_clock_is_read_where_the_table_costs_the_whole_step(
 
 
 def test_a_tree_without_some_parent_is_decided_all_the_same(full_table):
-    """As SGLang chooses where probabilities tie."""
     tree = drafting(0, 1, 2, 3).chosen([[0, 1, 7, 8]])
     sure = replace(tree, path_prob=torch.ones(1, 4))
     assert sure.parent[0].tolist()[2:] == [2, 3]

@@ -18,7 +18,6 @@ from tests.integrations.sglang.server import STEPS, WIDTH, Graphs, ModelRunner
 
 @pytest.fixture
 def runner(sglang):
-    """A model runner with graphs of its own."""
     made = ModelRunner()
     made.decode_cuda_graph_runner = Graphs(made, made.attn_backend, STEPS, WIDTH)
     return made

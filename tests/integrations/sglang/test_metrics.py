@@ -22,7 +22,6 @@ LATER_S = LOG_EVERY_S + 1.0
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands still until it is set."""
     now = SimpleNamespace(s=metrics.time.monotonic())
     monkeypatch.setattr(metrics.time, "monotonic", lambda: now.s)
     return now

@@ -43,7 +43,6 @@ def watched(choose, made):
 
 
 def keeps(drafted, kept, plan):
-    """Whether a cut has the nodes of a plan."""
     return all(
         kept.index[row].tolist() == drafted.index[row][plan.keep[row]].tolist()
         for row in range(len(drafted.index))

@@ -44,12 +44,10 @@ DRAFT_US, FORWARD_US, REST_US = 100.0, 1000.0, 10.0
 
 @pytest.fixture
 def seen(sglang, tmp_path):
-    """The folder that is written to."""
     return tmp_path / "seen"
 
 
 def serve(folder, **changes):
-    """A server that is observed."""
     return start(Settings("observe", traces=folder), **changes)
 
 
@@ -58,7 +56,6 @@ def flush(worker):
 
 
 def recorded(worker, folder):
-    """What was written, the last steps included."""
     flush(worker)
     return load_traces(folder)
 
@@ -75,7 +72,6 @@ def decode(worker, batch, steps):
 
 
 def paths(parent):
-    """Every path from the root, as nodes."""
     found: list[list[int]] = [[]]
     for node, above in enumerate(parent):
         found += [[*path, node] for path in found if (path or [-1])[-1] == above]
@@ -105,7 +101,6 @@ class Session:
     trace: Trace
 
     def rows(self):
-        """Each request's place in its batch, and its steps."""
         for row in (0, 1):
             yield row, replies_of(self.trace)[row]
 
@@ -146,7 +141,6 @@ def test_trees_are_whole(session):
 
 
 def test_routes_are_each_nodes_own(session):
-    """The root's first; by request, by layer."""
     ran = torch.stack([routes(layer, 2 * WIDTH) for layer in range(LAYERS)], dim=1)
     for row, steps in session.rows():
         for step in steps:
@@ -154,7 +148,6 @@ def test_routes_are_each_nodes_own(session):
 
 
 def test_the_trace_says_what_it_was_recorded_on(session):
-    """And each request's temperature."""
     about = session.trace.about
     assert (about.layers, about.experts, about.top_k) == (LAYERS, EXPERTS, TOP_K)
     assert (about.depth, about.topk, about.nodes) == (STEPS, TOPK, WIDTH - 1)
@@ -164,7 +157,6 @@ def test_the_trace_says_what_it_was_recorded_on(session):
 
 
 def test_requests_are_told_apart(seen):
-    """Also where they join, leave, and change rows."""
     worker = serve(seen)
     two = Batch(2)
     for batch in (Batch(1), two, Batch(1, first=2)):
@@ -189,7 +181,6 @@ def test_prefills_are_not_recorded_and_wait_for_nothing(seen, monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that the fake server moves on."""
     stages = {"draft": DRAFT_US, "forward": FORWARD_US, "rest": REST_US}
     now = SimpleNamespace(us=0.0, slower=1.0)
     monkeypatch.setattr(Observer, "_now_us", lambda self: now.us)
@@ -239,7 +230,6 @@ def test_clocks_are_medians_by_batch(seen, clock):
 
 
 def parts(folder):
-    """What was written, in order."""
     return sorted(folder.iterdir())
 
 
@@ -267,7 +257,6 @@ def test_parts_are_written_once_when_the_server_is_idle(seen, idle):
 
 
 def test_writing_that_fails_is_told_by_the_next_step(seen, idle, monkeypatch, caplog):
-    """Nobody hears what a thread raises."""
     worker = serve(seen)
     decode(worker, Batch(2), 1)
 

@@ -38,7 +38,6 @@ print(*(set(sys.modules) - before))
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    """An environment that asks for nothing."""
     for name in VARIABLES:
         monkeypatch.delenv(f"EVICT_PROFILE_{name}", raising=False)
     return monkeypatch
@@ -105,7 +104,6 @@ def test_an_unknown_version_registers_nothing(sglang, environment, caplog):
 
 
 def test_eagle3_gets_a_truncating_worker(sglang):
-    """Before that the hooks pass everything through."""
     serving = Serving(Settings("on"))
     around = hooks(serving)
     HookRegistry._patched = set(around)

@@ -33,14 +33,12 @@ def log(caplog):
 
 @pytest.fixture
 def outcomes(monkeypatch):
-    """What is told to the metrics."""
     heard = []
     monkeypatch.setattr(Metrics, "add", lambda self, outcome: heard.append(outcome))
     return heard
 
 
 def decode(worker, steps, size=2):
-    """Tokens that some steps of a batch commit."""
     batch, committed = Batch(size), []
     for _ in range(steps):
         result = worker.forward_batch_generation(batch)
@@ -55,7 +53,6 @@ def verified(worker):
 
 
 def raises(error):
-    """A function that fails."""
 
     def fail(*args, **kwargs):
         raise error
@@ -109,7 +106,6 @@ def test_a_prefill_between_makes_a_steps_time_unknown(outcomes, monkeypatch):
 
 @pytest.mark.usefixtures("covered", "sglang")
 def test_the_asked_sizes_are_built_and_its_memory_logged(log):
-    """The whole tree's graphs are the server's own."""
     worker = start(replace(ON, capture_sizes=(2, 5, WIDTH)))
     states = worker.evict_profile._states
     assert sorted(states) == [2, 5, WIDTH]

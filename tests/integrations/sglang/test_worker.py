@@ -55,7 +55,6 @@ def made(sglang, covered, monkeypatch):
 
 
 def decode(made, width, size=2):
-    """One step at a width."""
     made.width, batch = width, Batch(size)
     return batch, made.worker.forward_batch_generation(batch)
 
@@ -189,7 +188,6 @@ def test_the_full_width_changes_nothing(made):
 @pytest.mark.parametrize("pausing", [False, True])
 @pytest.mark.parametrize("width", [1, 3, WIDTH])
 def test_a_failing_verification_leaves_the_worker_as_it_was(made, width, pausing):
-    """The error is SGLang's to handle."""
     made.worker.fails_in, made.pausing = "verify", pausing
     with pytest.raises(RuntimeError, match="the kernel failed"):
         decode(made, width)

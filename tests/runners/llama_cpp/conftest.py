@@ -10,7 +10,6 @@ from runners.protocol import Refusal
 
 @pytest.fixture(scope="session")
 def libllama():
-    """The library to test with."""
     pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
     from runners.llama_cpp import library
 
@@ -45,5 +44,4 @@ def options():
 
 @pytest.fixture(scope="session")
 def model(toy):
-    """The toy model's shape, as the protocol sends it."""
     return to_mapping(load_model(str(toy)))

@@ -21,14 +21,12 @@ def test_one_thread_is_timed_on_any_machine(monkeypatch):
 
 
 def test_several_threads_are_timed_on_an_idle_machine_alone(monkeypatch):
-    """The load is named, and the fix."""
     monkeypatch.setattr(os, "getloadavg", lambda: (0.4, 0.0, 0.0))
     with pytest.raises(Refusal, match=r"the load is 0\.4.*set threads: 1"):
         check_idle(clock(wall_now))
 
 
 def test_a_reference_that_spreads_is_refused(monkeypatch):
-    """Also where the load average has not caught up."""
     wall, times = clock(wall_now), iter([100.0, 150.0, 120.0] * 5 + [100.0] * 15)
     monkeypatch.setattr(wall, "time_reference", lambda: next(times))
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))

@@ -58,7 +58,6 @@ def test_repacking_is_the_last_flag_that_is_on():
 
 
 def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch):
-    """Asked for, or by the environment."""
     with pytest.raises(Refusal, match=r"no\.so: no such file; --lib takes"):
         library.find(str(tmp_path / "no.so"))
     monkeypatch.setenv(library.ENVIRONMENT, str(tmp_path / "other.so"))

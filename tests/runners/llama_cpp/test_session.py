@@ -26,12 +26,10 @@ def quick_copy():
 
 @pytest.fixture(scope="module")
 def session(libllama, model, options):
-    """A session, its self-test passed."""
     return Session(model, options)
 
 
 def cell(width, union, context=16, batch=1):
-    """A cell of the protocol; union 0 is natural."""
     split = "balanced" if union else "natural"
     place = {"width": width, "union": union, "context": context, "batch": batch}
     return {"part": "layers", "split": split, **place}
@@ -191,7 +189,6 @@ def test_an_error_in_the_callback_is_not_swallowed(session):
     ],
 )
 def test_a_cell_that_cannot_be_is_refused(session, change, says):
-    """With a word that leaves the sweep going."""
     with pytest.raises(Refusal, match=says) as refused:
         session.measure({"cell": {**cell(4, 8), **change}, "seeds": [1]})
     assert refused.value.kind == "infeasible"
@@ -206,7 +203,6 @@ def test_a_cell_that_cannot_be_is_refused(session, change, says):
     ],
 )
 def test_options_that_cannot_be_are_refused(libllama, model, options, llama, says):
-    """By name, before anything is measured."""
     with pytest.raises(Refusal, match=says):
         Session(model, {**options, "llama": {**options["llama"], **llama}})
 
@@ -240,7 +236,6 @@ def test_a_model_of_another_shape_is_refused(libllama, model, options):
 
 
 def test_the_self_test_refuses_what_it_does_not_know(libllama, monkeypatch):
-    """Logits that numpy says otherwise."""
     real = check.expected_logits
     monkeypatch.setattr(check, "expected_logits", lambda *a: 1.1 * real(*a))
     with pytest.raises(Refusal, match="natural routing are off by 9"):

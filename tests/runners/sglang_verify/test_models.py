@@ -12,7 +12,6 @@ from runners.sglang_verify import models
 
 @pytest.fixture
 def shape():
-    """A shape that a Qwen3-MoE config can say."""
     return to_mapping(load_model("tiny-qwen3"))
 
 

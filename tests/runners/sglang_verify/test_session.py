@@ -58,7 +58,6 @@ class Verifier:
     trees: list[ServedTrees] = field(default_factory=list)
 
     def prepare(self, trees, context, seed):
-        """A forward of these trees."""
         self.trees.append(trees)
         batch = len(trees.parents)
         about = SimpleNamespace(batch_size=batch)
@@ -68,7 +67,6 @@ class Verifier:
 
 
 def timed(run, before):
-    """A clock that runs what it times."""
     run()
     return Reading(5.0, 6.0, 7.0)
 
@@ -97,7 +95,6 @@ def opened(monkeypatch):
 
 
 def ask(width, union, split="balanced", **changes):
-    """A request to measure one cell with one seed."""
     cell = {
         "part": "layers",
         "width": width,
@@ -171,7 +168,6 @@ def test_what_cannot_run_is_refused(opened, request_, says):
     ],
 )
 def test_an_engine_s_error_costs_one_cell(opened, error, kind):
-    """But for one that poisons all that follows."""
     verifier: Any = opened.verifier
     verifier.breaks = error
     with pytest.raises(Refusal, match=str(error).split("\n")[0]) as refusal:
@@ -209,7 +205,6 @@ def test_some_layers_are_refused():
 
 
 def loaded(layers=8, vocab=2048, **changes):
-    """SGLang's modules of experts and its model config."""
     own = {"num_experts": 8, "top_k": 2, **changes}
     config = SimpleNamespace(hidden_size=1024, vocab_size=vocab)
     return [SimpleNamespace(**own) for _ in range(layers)], config

@@ -48,7 +48,6 @@ def test_a_chain_hangs_each_on_the_one_before():
 
 
 def model_runner(free, table):
-    """What of SGLang's model runner the slots read."""
     all_slots = torch.arange(100, 100 + free)
     return SimpleNamespace(
         token_to_kv_pool_allocator=SimpleNamespace(
@@ -63,7 +62,6 @@ def model_runner(free, table):
 
 @pytest.fixture
 def slots(monkeypatch):
-    """Batches of one and two requests, nine slots each."""
     rows = iter([torch.tensor([1]), torch.tensor([2, 3])])
     table = torch.zeros(4, 12, dtype=torch.int32)
 

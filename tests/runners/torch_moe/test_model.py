@@ -34,14 +34,12 @@ def draw(*sizes):
 
 
 def metadata_of(shape, tree):
-    """A meta with a tree in it."""
     meta = make_metadata(shape, BATCH, len(tree), CONTEXT, CPU)
     meta.set_tree(tree)
     return meta
 
 
 def turned(x, position):
-    """Rotary embedding of x [..., dim] by complex multiplication."""
     half = x.shape[-1] // 2
     rates = 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
     angle = torch.polar(torch.ones(half, dtype=torch.float64), position * rates)
@@ -50,7 +48,6 @@ def turned(x, position):
 
 
 def path_to(tree, node):
-    """The node's ancestors from the root, itself included."""
     return [int(i) for i in tree[node].nonzero()]
 
 
@@ -72,7 +69,6 @@ def by_root_paths(layer, tree, attended):
 
 
 def reference_gqa(layer, x, tree):
-    """Heads of a group share a key head."""
     a, past = layer.spec, [t.clone() for t in layer.cache.tensors]
     rows = [layer.query_rows, layer.key_rows, layer.key_rows]
     parts = F.linear(x, layer.qkv).split(rows, dim=-1)
@@ -158,7 +154,6 @@ def test_windowed_attention_reads_the_window_only(small, noise):
 
 
 def test_every_other_layer_is_windowed(small, noise):
-    """From the first, as gpt-oss has it."""
     shape = small(sliding_window=4)
     windows = [make_attention(shape, i, SLOTS, noise).window for i in range(4)]
     assert windows == [4, 0, 4, 0]
@@ -228,7 +223,6 @@ def test_noise_is_scaled_to_keep_activations_in_range(noise):
 
 
 def layout(*tensors):
-    """Sizes and strides, by which a kernel is picked."""
     return [(tensor.shape, tensor.stride()) for tensor in tensors]
 
 
@@ -258,7 +252,6 @@ def test_it_is_asked_with_the_layouts_that_run(small, noise, monkeypatch, change
 
 
 def test_kernels_have_torch_s_numbers():
-    """Else a table would name another kernel than ran."""
     names = {"math": "MATH", "flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
     names |= {"efficient": "EFFICIENT_ATTENTION", "overrideable": "OVERRIDEABLE"}
     for number, name in KERNELS.items():
@@ -266,7 +259,6 @@ def test_kernels_have_torch_s_numbers():
 
 
 def weights(thing):
-    """Every floating-point tensor that an object holds."""
     if isinstance(thing, Tensor):
         if thing.is_floating_point():
             yield thing
@@ -293,7 +285,6 @@ def test_memory_is_counted_to_the_byte(small, noise, mla, shared_width):
 
 
 def test_layers_fill_nine_tenths_of_the_memory(small, monkeypatch):
-    """Room is left for activations."""
     shape = small()
     free = (non_moe_bytes(shape, SLOTS) + 3.5 * layer_bytes(shape, SLOTS)) / 0.9
     monkeypatch.setattr(stack_module, "free_bytes", lambda _: int(free))

@@ -37,7 +37,6 @@ REQUEST = CellRequest("layers", 4, 9, 32, 1, "skewed", tier=4, layers=2)
 
 @pytest.fixture(scope="module")
 def quick():
-    """Small copies and references."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "COPY_BYTES", {"cpu": 1 << 22, "cuda": 1 << 22})
         patch.setattr(clock, "MIN_REFERENCE_BYTES", 1 << 22)
@@ -47,12 +46,10 @@ def quick():
 
 @pytest.fixture(scope="module")
 def session(quick):
-    """The tiny model, open on the CPU."""
     return Session(ASKED, OPTIONS)
 
 
 def measured(session, width, union, split="balanced", **changes):
-    """The sample of one seed."""
     layers = changes.pop("layers", None)
     cell = {"part": "layers", "width": width, "union": union, "context": 32}
     cell |= {"batch": 1, "split": split, **changes}
@@ -165,7 +162,6 @@ def test_padded_tokens_repeat_their_request_s_last(width, padding, batch, skewed
 
 
 def broken(error):
-    """A session's `program` that raises."""
 
     def fail(*_):
         raise error

@@ -18,7 +18,6 @@ def checkpoint():
 
 @pytest.fixture(scope="session")
 def target():
-    """The checkpoint's, with autograd's layers."""
     return make_target()
 
 

@@ -46,25 +46,21 @@ SHAPE = TargetShape(
 
 
 def make_target():
-    """Random weights, always the same."""
     torch.manual_seed(3)
     return Target(SHAPE).eval()
 
 
 def named_weights(target):
-    """By the names under which a checkpoint stores them."""
     return {f"target.{n}": p.detach() for n, p in target.named_parameters()}
 
 
 def make_checkpoint(device=CPU):
-    """The same target, with a drafter of random weights."""
     stack = load_stack(SHAPE, named_weights(make_target()), device)
     drafter = Drafter(SHAPE, 32).eval().to(device)
     return Checkpoint(SHAPE, stack, drafter, Tokenizer(models.BPE()), {"model": "any"})
 
 
 def trained_target(folder):
-    """The target of a checkpoint, with autograd's layers."""
     about = json.loads((folder / "world.json").read_text())
     target = Target(TargetShape(**about["shape"]))
     tensors = load_file(folder / "weights.safetensors")
@@ -146,7 +142,6 @@ class Decoder:
         return engine
 
     def replies(self, policy, batch, temperature=0.0, tokens=24):
-        """The first tokens of each reply."""
         engine = self.start(batch, temperature)
         while min(len(r.reply) for r in engine.requests) < tokens:
             engine.step(policy)

@@ -127,7 +127,6 @@ def session(checkpoint, monkeypatch):
 
 
 def replies(session, **changed):
-    """What is told of a reply but its times."""
     steps = session.record({**REPLY, **changed})["steps"]
     return [{name: s[name] for name in s if name != "routing_us"} for s in steps]
 
@@ -142,7 +141,6 @@ def test_the_same_request_is_the_same_reply(session):
 
 
 def test_settings_begin_behind_the_same_text(session):
-    """Prompts have no budget."""
     none, few = (replies(session, budget=budget)[0] for budget in (8, 2))
     assert (none["position"], none["context"]) == (few["position"], few["context"])
     assert none["kl"] == pytest.approx(0.0, abs=1e-7)

@@ -106,7 +106,6 @@ def test_a_budget_is_as_the_request_names_it():
 
 @pytest.mark.parametrize("budget", [1, 9])
 def test_a_budget_that_no_layer_can_keep_is_refused(budget):
-    """As an answer, so that the runner goes on."""
     sentence = f"budget of {budget} cannot be kept .* from 2 to 8"
     with pytest.raises(Refusal, match=sentence):
         make_budget({**ASK, "budget": budget}, TOP_K, EXPERTS)

@@ -103,7 +103,6 @@ def alone(checkpoint, target, ids, path):
 
 
 def tokens_to(tree, request, node):
-    """Tokens from the root's child to a node."""
     path: list[int] = []
     while node >= 0:
         path.insert(0, int(tree.token[request, node]))
@@ -146,7 +145,6 @@ class OneDevice(TorchDispatchMode):
 
 
 def without_host(self, x, routes, weights):
-    """Experts' products without asking the host which are activated."""
     rows = x.repeat_interleave(routes.shape[1], dim=0)
     gate, up = product(rows, self.gate_up, [1], [len(rows)]).chunk(2, dim=-1)
     out = product(gate * up, self.down, [1], [len(rows)])
@@ -161,7 +159,6 @@ def watched(monkeypatch):
 
 
 def test_the_watch_sees_two_devices():
-    """Else the tests below would say nothing."""
     with OneDevice(), pytest.raises(AssertionError, match="mm"):
         torch.mm(torch.zeros(2, 2), torch.zeros(2, 2, device=ELSEWHERE))
 

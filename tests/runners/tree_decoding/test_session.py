@@ -53,7 +53,6 @@ CELL = {
 
 @pytest.fixture
 def opened(checkpoint, monkeypatch):
-    """Sessions open random weights."""
     for place in (module, measuring):
         monkeypatch.setattr(place, "open_checkpoint", lambda folder, device: checkpoint)
         monkeypatch.setattr(place, "HeldOut", Text)

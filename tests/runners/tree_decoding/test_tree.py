@@ -14,7 +14,6 @@ CPU = torch.device("cpu")
 
 @st.composite
 def trees(draw):
-    """Trees grown level by level, with ties."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     batch, topk = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     found = Trees.empty(batch)

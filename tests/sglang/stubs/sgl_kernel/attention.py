@@ -113,7 +113,6 @@ def _extend(
 def _attend(
     q: Tensor, keys: Tensor, values: Tensor, scaling: float, seen: Tensor | None
 ) -> Tensor:
-    """[tokens, heads, dim], in float32, whatever the cache holds."""
     attended = scaled_dot_product_attention(
         q.transpose(0, 1).float(),
         keys.transpose(0, 1).float(),

@@ -21,7 +21,6 @@ def assign_extend_cache_locs_cpu(
     out: Tensor,
     pool_len: int,
 ) -> None:
-    """Reads the slots of each request's piece."""
     pieces = [req_to_token[r, s:e] for r, s, e in _pieces(req_pool_indices, start, end)]
     slots = torch.cat(pieces)
     out[: slots.numel()] = slots.to(out.dtype)
@@ -35,7 +34,6 @@ def assign_req_to_token_pool_cpu(
     slots: Tensor,
     pool_len: int,
 ) -> None:
-    """Writes newly allocated slots into each request's piece."""
     at = 0
     for r, s, e in _pieces(req_pool_indices, start, end):
         req_to_token[r, s:e] = slots[at : at + e - s].to(req_to_token.dtype)

@@ -92,7 +92,6 @@ def verify_tree_greedy_cpu(
 def _parents(
     selected: Sequence[int], parent_list: Sequence[int], topk: int
 ) -> list[int]:
-    """The parent of each node, NONE for the root."""
     node_of = {rank: i + 1 for i, rank in enumerate(selected)}
     parents = [NONE]
     for rank in selected:
