@@ -180,12 +180,12 @@ def _cost_us(of: Sequence[Cell]) -> Floats:
 
 
 @cache
-def _cost_us(tokens: float, union: float, context: float, batch: float) -> float:
+def _place_us(tokens: float, union: float, context: float, batch: float) -> float:
     return float(in_class(*map(np.array, (tokens, union, context, batch))))
 
 
 def _cached_cost(*place: Floats) -> Floats:
-    return np.array(_cost_us(*map(float, place)))
+    return np.array(_place_us(*map(float, place)))
 
 
 def show(rows: pd.DataFrame) -> None:

@@ -171,7 +171,7 @@ def test_what_cannot_be_compared_is_refused(recording, table, tmp_path):
     with pytest.raises(ConfigError, match="--agreement 98: give a share"):
         budget_front(recording, table, agreement=98)
     other = write(tmp_path / "o", both(NONE, 32), replace(ABOUT, top_k=2))
-    with pytest.raises(TraceError, match=r"top-2 \(tiny\), and the table covers .*-4"):
+    with pytest.raises(TraceError, match=r"top-2 \(tiny\), and the table is of .*-4"):
         budget_front(other, table)
 
 
