@@ -192,7 +192,7 @@ def show(rows: pd.DataFrame) -> None:
     """Drifted/unclear/same in %, and what is said of "same", one line a noise."""
     for sessions, own in rows.groupby("sessions"):
         print(
-            f"\nopenings behind the table: {sessions}, of the recheck: "
+            f"\nsessions behind the table: {sessions}, of the recheck: "
             f"{RECHECK_SESSIONS}; cells: {RECHECK_CELLS}; drifted/unclear/same, %"
         )
         by_noise = own.groupby("noise", sort=False)
