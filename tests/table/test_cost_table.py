@@ -119,6 +119,7 @@ def test_a_workload_is_read_as_it_was_put_in(workload_table):
         (lambda d: d["staircases"].clear(), "staircases"),
         (lambda d: d["fit"]["marginal"][0]["start"].pop("union"), "start and end"),
         (lambda d: d["fit"]["marginal"][0].update(axis="batch"), "axis 'batch'"),
+        (lambda d: d["fit"]["domain"]["batch"].reverse(), "domain.batch falls"),
         (lambda d: d.update(caveats=[]), "unknown key 'caveats'"),
     ],
 )
@@ -128,3 +129,24 @@ def test_a_wrong_field_is_refused_by_name(saved_table, change, sentence):
     change(document)
     with pytest.raises(TableError, match=sentence):
         CostTable.of(document, "a table")
+
+
+def test_a_domain_of_one_place_is_read(saved_table):
+    document = json.loads(json.dumps(CostTable.load(saved_table).document))
+    document["fit"]["domain"]["batch"] = [1, 1]
+    assert CostTable.of(document, "a table").fit.domain["batch"] == (1, 1)
+
+
+def test_a_watch_expects_what_intervals_and_noise_allow(saved_table):
+    table = CostTable.load(saved_table)
+    lows, highs = (
+        np.concatenate([bound / np.array(s.step_cost_us) for s, bound in pairs])
+        for pairs in (
+            [(s, np.array(s.low_us)) for s in table.staircases],
+            [(s, np.array(s.high_us)) for s in table.staircases],
+        )
+    )
+    assert table.noise > 0.0
+    assert table.watch_bounds == pytest.approx(
+        (np.median(lows) - table.noise, np.median(highs) + table.noise)
+    )

@@ -89,6 +89,7 @@ def test_a_budget_caps_every_curve():
         ((0.0, 1.0), (0.0, 1.0), "a row of acceptances for each rank"),
         ((0.0, 0.5), ((0.0, 1.0),), "from 0 to 1"),
         ((0.0, 1.0), ((1.0, 0.0),), "must not fall"),
+        ((0.0, 0.5, 0.5, 1.0), ((0.0, 0.1, 0.2, 1.0),), "scores must increase"),
         ((0.0, 1.0), ((0.1, 1.0),), "0 at score 0"),
         ((0.0, 1.0), ((0.0, 1.1),), "1 at most"),
         ((0.0, 1.0), ((0.0, 1.0), (0.0,)), "equally many"),
