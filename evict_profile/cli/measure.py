@@ -7,7 +7,6 @@ from typer import Argument, Context, Option
 
 from evict_profile.cli import options
 from evict_profile.cli.options import check_read, console, stderr
-from evict_profile.config.sweep import LLAMA_CPP
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, say
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 UNREAD = {
     "roofline": {"layers", "device"},
-    LLAMA_CPP: {"layers", "device"},
+    "llama_cpp": {"layers", "device"},
     "tree_decoding": {"dtype"},
 }
 """Options of a sweep that its runner does not read."""
@@ -103,6 +102,7 @@ def audit(
 def _measure(ctx: Context, asked: options.SweepOptions, shard: str = "1/1") -> "Store":
     """Run or continue a sweep, and say how it ended; the store of its run."""
     from evict_profile.config import load_model, load_sweep
+    from evict_profile.config.sweep import LLAMA_CPP
     from evict_profile.records import replace
 
     # What is mistyped is told before the libraries of a sweep load.

@@ -11,7 +11,6 @@ from evict_profile.cli import options
 from evict_profile.cli.options import check_read, console, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say, write_text
-from evict_profile.records import to_mapping
 
 if TYPE_CHECKING:
     from evict_profile.report.advice import Advice
@@ -85,6 +84,8 @@ def advise(
 
         written = write_advice(advice.advisors[0], advice.plan, reader, file)
     if as_json:
+        from evict_profile.records import to_mapping
+
         made = written and {"path": str(file), **to_mapping(written)}
         say(console, advice.json(file=made))
         return
