@@ -35,21 +35,7 @@ MOST_PROMPTS = 1024
 itself would take gigabytes, and the spread of a sum is the same."""
 
 
-class MedianInterval(Struct, frozen=True):
-    """A median with its interval; `relative_half_width` is infinite when n < 6."""
-
-    median: float
-    low: float
-    high: float
-    count: int
-
-    @property
-    def relative_half_width(self) -> float:
-        """Half the interval over the median."""
-        return (self.high - self.low) / 2.0 / self.median
-
-
-def median_interval(values: Sequence[float] | Floats) -> MedianInterval:
+def median_interval(values: Sequence[float] | Floats) -> "Estimate":
     """The median and its distribution-free 95 % interval.
 
     With fewer than 6 samples no pair of order statistics covers the median with
@@ -66,10 +52,8 @@ def median_interval(values: Sequence[float] | Floats) -> MedianInterval:
     rank = int(np.searchsorted(cumulative, TAIL))
     median = float(np.median(ordered))
     if rank < 1:
-        return MedianInterval(median, -np.inf, np.inf, count)
-    return MedianInterval(
-        median, float(ordered[rank - 1]), float(ordered[count - rank]), count
-    )
+        return Estimate(median, -np.inf, np.inf)
+    return Estimate(median, float(ordered[rank - 1]), float(ordered[count - rank]))
 
 
 def median_of_draws(values: Floats, count: int) -> tuple[float, float]:

@@ -52,8 +52,8 @@ class View:
     @cached_property
     def medians(self) -> dict[Cell, Estimate]:
         """Median latency of each timed cell, in microseconds."""
-        timed = {c: median_interval(v) for c, v in self.fitted.latencies.items() if v}
-        return {c: Estimate(m.median, m.low, m.high) for c, m in timed.items()}
+        timed = self.fitted.latencies.items()
+        return {cell: median_interval(us) for cell, us in timed if us}
 
     @cached_property
     def timed(self) -> pd.DataFrame:

@@ -179,24 +179,24 @@ def run_union_test(
 
     copy_gbps = opened["bandwidth_gbps"]
     high, low = found[large], found[lone]
-    middle = implied_gbps(high.median - low.median)
+    middle = implied_gbps(high.value - low.value)
     return UnionTest(
         width=large.width,
         small_union=small.union,
         large_union=large.union,
         single_token_width=lone.width,
         single_token_union=lone.union,
-        small_us=found[small].median,
-        large_us=high.median,
-        single_token_us=low.median,
+        small_us=found[small].value,
+        large_us=high.value,
+        single_token_us=low.value,
         differ=int((ratios > 1.0).sum()) >= UNLIKE,
-        us_per_expert=(high.median - low.median) / experts,
+        us_per_expert=(high.value - low.value) / experts,
         implied_gbps=middle,
         measured_gbps=copy_gbps,
         bandwidth_share=middle / copy_gbps,
         bandwidth_share_low=implied_gbps(high.high - low.low) / copy_gbps,
         bandwidth_share_high=implied_gbps(high.low - low.high) / copy_gbps,
-        us_per_row=(found[small].median - low.median) / rows if by_rows else 0.0,
+        us_per_row=(found[small].value - low.value) / rows if by_rows else 0.0,
         proved_routing=bool(opened.get("proves_routing", False)),
         ratio_upper=median_interval(ratios).high,
     )
@@ -271,7 +271,7 @@ def run_scaling_test(runner: Runner, cell: Cell, layers: int) -> ScalingTest:
         large_layers=layers,
         small_us=small_us,
         large_us=large_us,
-        error=found.median - 1.0,
+        error=found.value - 1.0,
         error_low=found.low - 1.0,
         error_high=found.high - 1.0,
     )

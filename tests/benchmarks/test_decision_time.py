@@ -29,4 +29,4 @@ def test_a_ratio_above_its_limit_is_exit_code_1(tmp_path, monkeypatch, most, cod
     assert decision_time.main(["--out", str(out)]) == code
     found = json.loads(out.read_text())["us"]["2"]
     assert found["plain numpy"]["over_numpy"] == 1.0
-    assert 0.0 < found["plan"]["low"] <= found["plan"]["median"]
+    assert 0.0 < found["plan"]["low"] <= found["plan"]["value"]
