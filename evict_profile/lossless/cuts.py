@@ -111,14 +111,14 @@ class ScoreThreshold(WidthCut):
 
 
 @dataclass(frozen=True)
-class StopAtPrice(WidthCut):
+class StopAtRate(WidthCut):
     """Nodes until one is worth less than its marginal cost."""
 
     costs: Costs
-    price: Fraction
+    rate: Fraction
 
     def choose(self, scores: Scores, state: State) -> int:
-        return first_drop(surpluses_of(scores, self.costs, self.price))
+        return first_drop(surpluses_of(scores, self.costs, self.rate))
 
 
 @dataclass(frozen=True)
@@ -144,19 +144,19 @@ class Ratio(WidthCut):
 
 @dataclass(frozen=True)
 class Rate(WidthCut):
-    """The width of the highest benefit less price times cost."""
+    """The width of the highest benefit less rate times cost."""
 
     by_score = True
     costs: Costs
-    price: Fraction
+    rate: Fraction
 
     def choose(self, scores: Scores, state: State) -> int:
-        return argmax(surpluses_of(scores, self.costs, self.price))
+        return argmax(surpluses_of(scores, self.costs, self.rate))
 
 
 @dataclass(frozen=True)
 class OnlineRate(WidthCut):
-    """`Rate` at the price of tokens over time of the steps before."""
+    """`Rate` at the rate of tokens over time of the steps before."""
 
     by_score = True
     costs: Costs
@@ -268,10 +268,10 @@ def ratios_of(scores: Scores, costs: Costs) -> list[Fraction]:
     return [gain / cost for gain, cost in zip(gains(scores), costs, strict=False)]
 
 
-def surpluses_of(scores: Scores, costs: Costs, price: Fraction) -> list[Fraction]:
+def surpluses_of(scores: Scores, costs: Costs, rate: Fraction) -> list[Fraction]:
     """Expected tokens less what the time of the step should earn, by width."""
     pairs = zip(gains(scores), costs, strict=False)
-    return [gain - price * cost for gain, cost in pairs]
+    return [gain - rate * cost for gain, cost in pairs]
 
 
 def argmax(values: Sequence[Fraction]) -> int:

@@ -40,7 +40,7 @@ class Combination(Struct, frozen=True):
     drafted, each drafted or not by the scores of those before it; `threshold`, those
     whose score reaches a bound; `stop`, those before the first, in drafting order,
     that does not pay; `ratio` and `rate`, the width of the highest (1 + benefit) /
-    cost or benefit - price * cost among all widths, for cost tables of any shape.
+    cost or benefit - rate * cost among all widths, for cost tables of any shape.
 
     `score` says what a rule reads: `own`, the product of q over a node's path;
     `shifted`, its parent's product; `max`, the product of the highest q along it.

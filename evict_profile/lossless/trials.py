@@ -20,7 +20,7 @@ from evict_profile.lossless.cuts import (
     Ratio,
     ScoreThreshold,
     StopAtDrop,
-    StopAtPrice,
+    StopAtRate,
     WidthFromRate,
 )
 from evict_profile.lossless.enumeration import Decoding
@@ -51,16 +51,16 @@ def draw_decoding(combination: Combination, rng: Random) -> Decoding:
 
 def draw_cut(rule: Rule, tree: Tree, rng: Random) -> Cut:
     """A rule with random constants, for trees of that shape."""
-    bound, price = draw_bound(rng), draw_price(rng)
+    bound, rate = draw_bound(rng), draw_rate(rng)
     costs, width = draw_costs(tree.size, rng), rng.randint(0, tree.size)
     levels = tree.levels
     cuts: dict[Rule, tuple[Cut, ...]] = {
-        "fixed": (FixedWidth(width), Lagged(bound), WidthFromRate(costs, price)),
+        "fixed": (FixedWidth(width), Lagged(bound), WidthFromRate(costs, rate)),
         "depth": (DepthAtBound(levels, bound), DepthAtRatio(levels, costs, bound)),
         "threshold": (ScoreThreshold(bound),),
-        "stop": (StopAtPrice(costs, price), StopAtDrop(costs)),
+        "stop": (StopAtRate(costs, rate), StopAtDrop(costs)),
         "ratio": (Ratio(costs),),
-        "rate": (Rate(costs, price), OnlineRate(costs)),
+        "rate": (Rate(costs, rate), OnlineRate(costs)),
     }
     return rng.choice(cuts[rule])
 
@@ -70,7 +70,7 @@ def draw_bound(rng: Random) -> Fraction:
     return Fraction(rng.randint(1, 11), 12)
 
 
-def draw_price(rng: Random) -> Fraction:
+def draw_rate(rng: Random) -> Fraction:
     """Tokens that a unit of time must earn."""
     return Fraction(rng.randint(1, 8), 4)
 

@@ -168,7 +168,7 @@ def test_runs_that_say_too_little_are_refused(runs, part):
 
 
 def test_the_command_writes_the_next_version(tmp_path):
-    """Beside the table that it began from, with its samples; steps get dearer."""
+    """Beside the table that it began from, with its samples; steps cost more."""
     for name in (PATH, PATH.with_suffix(".parquet")):
         (tmp_path / name.name).write_bytes(name.read_bytes())
     (tmp_path / "runs.csv").write_text(CSV)

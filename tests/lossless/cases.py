@@ -34,7 +34,7 @@ from evict_profile.lossless.trials import (
     draw_bound,
     draw_costs,
     draw_decoding,
-    draw_price,
+    draw_rate,
 )
 from evict_profile.lossless.world import FORK, TREES, Tree, seeded_world
 from tests.lossless.further_cuts import (
@@ -60,7 +60,7 @@ CONSTANTS: dict[str, Callable[[Levels, Random], Any]] = {
     "levels": lambda levels, rng: levels,
     "width": lambda levels, rng: rng.randint(1, len(levels) - 1),
     "bound": lambda levels, rng: draw_bound(rng),
-    "price": lambda levels, rng: draw_price(rng),
+    "rate": lambda levels, rng: draw_rate(rng),
     "costs": lambda levels, rng: draw_costs(len(levels), rng),
 }
 
@@ -77,7 +77,7 @@ def convex_ratio(levels, rng):
 
 
 def width_from_rate(levels, rng):
-    return WidthFromRate(draw_costs(len(levels), rng), draw_price(rng))
+    return WidthFromRate(draw_costs(len(levels), rng), draw_rate(rng))
 
 
 def stop_by_depth(levels, rng):

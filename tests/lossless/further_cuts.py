@@ -16,7 +16,7 @@ from evict_profile.lossless.cuts import (
     Levels,
     OnlineRate,
     Ratio,
-    StopAtPrice,
+    StopAtRate,
     argmax,
     down_to,
     first,
@@ -33,8 +33,8 @@ class Best(FixedWidth):
 
 
 @dataclass(frozen=True)
-class StopByScore(StopAtPrice):
-    """`StopAtPrice` with nodes taken by score."""
+class StopByScore(StopAtRate):
+    """`StopAtRate` with nodes taken by score."""
 
     by_score = True
 
@@ -169,14 +169,14 @@ class PooledRatio(Cut):
 
 @dataclass(frozen=True)
 class StopByDepth(Cut):
-    """Chains: all grow until the scores at a depth sum to less than `price`."""
+    """Chains: all grow until the scores at a depth sum to less than `rate`."""
 
-    price: Fraction
+    rate: Fraction
 
     def keep(self, batch, state):
         depth = 0
         for level in zip(*(scores for scores in batch if scores), strict=True):
-            if sum(level) < self.price:
+            if sum(level) < self.rate:
                 break
             depth += 1
         return tuple(first(depth, scores) for scores in batch)

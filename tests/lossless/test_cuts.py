@@ -15,7 +15,7 @@ from evict_profile.lossless.cuts import (
     ScoreThreshold,
     Spent,
     StopAtDrop,
-    StopAtPrice,
+    StopAtRate,
     WidthFromRate,
 )
 from tests.lossless.further_cuts import (
@@ -43,8 +43,8 @@ STAIRS = tenths(10, 16, 26, 26)
         (FixedWidth(2), {0, 1}),
         (Best(2), {0, 2}),
         (ScoreThreshold(Fraction(6, 10)), {0, 2}),
-        # Marginal costs .6, 1, 0: node 1 does not pay at price 1.
-        (StopAtPrice(STAIRS, Fraction(1)), {0}),
+        # Marginal costs .6, 1, 0: node 1 does not pay at rate 1.
+        (StopAtRate(STAIRS, Fraction(1)), {0}),
         # By score .9, .6, .5: the second still does not pay.
         (StopByScore(STAIRS, Fraction(1)), {0}),
         (StopByScore(STAIRS, Fraction(1, 2)), {0, 1, 2}),
@@ -54,7 +54,7 @@ STAIRS = tenths(10, 16, 26, 26)
         # Where the last cost falls to 1.8, its ratio is 1.67: a stop does not see it.
         (StopAtDrop(tenths(10, 16, 26, 18)), {0}),
         (Ratio(tenths(10, 16, 26, 18)), {0, 1, 2}),
-        # Gains less cost at price 1/2: .5, 1.1, 1.2, 1.7.
+        # Gains less cost at rate 1/2: .5, 1.1, 1.2, 1.7.
         (Rate(STAIRS, Fraction(1, 2)), {0, 1, 2}),
         (Rate(STAIRS, Fraction(2)), set()),
     ],

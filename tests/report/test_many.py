@@ -34,8 +34,8 @@ def test_a_device_shows_the_least_of_its_kernels(composed_path):
     [stairs, *others] = table.staircases
     cost_us = list(stairs.step_cost_us)
     cost_us[32] *= 2.0
-    dearer = replace(stairs, step_cost_us=tuple(cost_us))
-    worse = replace(table, staircases=(dearer, *others))
+    costlier = replace(stairs, step_cost_us=tuple(cost_us))
+    worse = replace(table, staircases=(costlier, *others))
     elsewhere = replace(worse, key=replace(table.key, gpu="other"))
     rows = by_device([worse, table, elsewhere])
     [times] = ratios(table, [32])

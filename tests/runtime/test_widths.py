@@ -150,7 +150,7 @@ def test_half_precision_is_read():
         (torch.zeros(4, 4), np.ones(4), {}, "reach 3"),
         ([[0.5]], np.ones(9), {}, "is a list; give a tensor"),
         (torch.zeros(1, 4), np.ones((3, 3)), {}, "2 dimensions"),
-        (torch.zeros(1, 4), ["dear"], {}, "no numbers"),
+        (torch.zeros(1, 4), ["much"], {}, "no numbers"),
         (torch.zeros(1, 4), np.ones(9), {"objective": "rate"}, "give rate="),
         (torch.zeros(1, 4), np.ones(9), {"objective": "rate", "rate": -1}, "at least"),
         (torch.zeros(1, 4), np.ones(9), {"objective": "best"}, "ratio, rate"),

@@ -257,6 +257,6 @@ def _lost(
     for first, end in curve.gaps:
         yield (
             f"No batch has a cost at {first} to {end} tokens: SGLang takes them for "
-            f"as cheap as {first - 1}, vLLM for as dear as {end + 1}, or beyond its "
+            f"as cheap as {first - 1}, vLLM for as costly as {end + 1}, or beyond its "
             "captured sizes for what lies between."
         )

@@ -11,7 +11,7 @@ from runners.protocol import Refusal
 pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
 
 from runners.llama_cpp import check
-from runners.llama_cpp import session as opening
+from runners.llama_cpp import session as module
 from runners.llama_cpp.engine import Context, ContextSize
 from runners.llama_cpp.session import Session
 
@@ -20,7 +20,7 @@ from runners.llama_cpp.session import Session
 def quick_copy():
     """The bandwidth of a copy is measured elsewhere, in half a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "copy_bandwidth_gbps", lambda _: 10.0)
+        patch.setattr(module, "copy_bandwidth_gbps", lambda _: 10.0)
         yield
 
 
@@ -134,10 +134,10 @@ def test_a_timed_decode_finds_the_graph_of_its_shape(session, monkeypatch):
 
 def test_the_hook_costs_what_it_adds_to_the_same_decode(session, monkeypatch):
     """Pair by pair, over the reference; a pair that a neighbour disturbs is nothing."""
-    times_us = iter([100.0, 130.0, 80.0, 900.0, 200.0, 230.0] * opening.PAIRS)
+    times_us = iter([100.0, 130.0, 80.0, 900.0, 200.0, 230.0] * module.PAIRS)
     monkeypatch.setattr(session, "decode_us", lambda *_: next(times_us))
     monkeypatch.setattr(session.clock, "median_reference_us", lambda: 200.0)
-    assert session.measure_overhead(4, opening.PAIRS) == pytest.approx(0.15)
+    assert session.measure_overhead(4, module.PAIRS) == pytest.approx(0.15)
 
 
 def test_the_hook_costs_more_with_more_tokens(session, monkeypatch):
@@ -163,7 +163,7 @@ def test_a_graph_takes_time_to_build(session):
 
 
 def test_a_new_graph_costs_what_it_adds_to_a_decode(session, monkeypatch):
-    times_us = iter([500.0, 130.0, 80.0] * opening.REFERENCE_RUNS)
+    times_us = iter([500.0, 130.0, 80.0] * module.REFERENCE_RUNS)
     monkeypatch.setattr(session.hook, "start_us", lambda _: next(times_us))
     monkeypatch.setattr(session.clock, "median_reference_us", lambda: 200.0)
     assert session.measure_new_graph() == pytest.approx(0.25)
