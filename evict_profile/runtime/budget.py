@@ -31,12 +31,7 @@ SMALLEST = torch.finfo(torch.float32).tiny
 
 
 class Routes(NamedTuple):
-    """Which experts each token runs, the most probable first.
-
-    Attributes:
-        topk_weights: float32 [T, k].
-        topk_ids: int64 [T, k]; all of them kept, no two of a token alike.
-    """
+    """Which experts each token runs, [T, k], the most probable first."""
 
     topk_weights: Tensor
     topk_ids: Tensor
@@ -60,15 +55,11 @@ def route(
     Args:
         probabilities: floats [T, E], by the router.
         top_k: experts that a token runs.
-        budget: experts that may run, from `top_k` to E; E leaves all as it was.
-        renormalise: whether the model's router divides the weights that are run by
-            their sum (`norm_topk_prob`), as against using the probabilities.
-        node_weights: floats [T], how much each token counts in the ranking, such as the
-            path probability of its node; 0 for the padding rows of a graph.
+        budget: experts that may run, from `top_k` to E.
+        renormalise: whether weights are divided by their sum (`norm_topk_prob`).
+        node_weights: floats [T], how much each token counts in the ranking; 0 for the
+            padding rows of a graph.
         ranking: which of a token's probabilities count: all, or its `top_k` largest.
-
-    Raises:
-        ConfigError: no layer could keep such a budget; or an unknown ranking.
     """
     tokens, experts = probabilities.shape
     check(top_k, budget, experts, ranking)
@@ -94,11 +85,7 @@ def holds_all(tokens: int, top_k: int, budget: int, experts: int) -> bool:
 
 
 def check(top_k: int, budget: int, experts: int, ranking: str = "mass") -> None:
-    """Refuse what no layer with so many experts can keep.
-
-    Raises:
-        ConfigError: in one sentence, with what there is to choose from.
-    """
+    """Refuse what no layer with so many experts can keep."""
     if ranking not in RANKINGS:
         raise ConfigError(
             f"unknown ranking {ranking!r} of expert budgets: use {RANKINGS}"

@@ -22,11 +22,8 @@ tokens cost far less than the width of any table's interval."""
 KEPT = 2048
 
 
-class Costs(NamedTuple):
-    """Step cost when each pool keeps k nodes, float64 [most + 1], and its caveats."""
-
-    us: Floats
-    caveats: tuple[str, ...]
+Costs = tuple[Floats, tuple[str, ...]]
+"""Step cost when each pool keeps k nodes, float64 [most + 1], and its caveats."""
 
 
 class Overhead(NamedTuple):
@@ -78,7 +75,7 @@ class CostCache:
         if self._outside == "refuse":
             self._table.costs(batch, context, self._outside)
         us, caveats = self._kept(batch, nodes, near)
-        return Costs(us, (*caveats, f"context {context:g} read as {near:g}"))
+        return us, (*caveats, f"context {context:g} read as {near:g}")
 
     def _cost(self, batch: int, nodes: int | None, context: float) -> Costs:
         cost = self._table.costs(batch, context, self._outside)
@@ -88,9 +85,7 @@ class CostCache:
             nodes = len(us)
         else:
             caveats += self._tree_caveats(batch, nodes, pools)
-        return Costs(
-            reachable_costs(us, batch, nodes, pools, self._capture_sizes), caveats
-        )
+        return reachable_costs(us, batch, nodes, pools, self._capture_sizes), caveats
 
     def _tree_caveats(self, batch: int, nodes: int, pools: int) -> tuple[str, ...]:
         whole, most = batch * (nodes + 1), self._table.max_tokens(batch)
@@ -140,7 +135,7 @@ class FixedCosts:
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
         """See `CostCache.at`; nothing is refused."""
-        return Costs(self._us if nodes is None else self._us[: nodes + 1], ())
+        return self._us if nodes is None else self._us[: nodes + 1], ()
 
     def overhead(self, batch: int, levels: int) -> Overhead:
         """None is covered."""

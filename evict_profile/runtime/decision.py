@@ -105,13 +105,8 @@ def reachable_costs(
 ) -> Floats:
     """Step cost when each pool keeps k nodes, k = 0..most, float64 [most + 1].
 
-    Args:
-        cost_us: float64 [T + 1]; cost_us[t] is the step cost of t tokens in all.
-        batch: requests, B.
-        nodes: draft nodes of a request, N, its root excluded.
-        pools: see `pools_of`.
-        capture_sizes: totals that the engine can run, or widths when uniform, rising;
-            cost is read at the next of them, and there is nothing beyond the last.
+    `cost_us[t]` is the step cost of t tokens in all; with captured sizes it is read at
+    the next of them, and there is nothing beyond the last.
     """
     used = cost_us[batch:]
     if len(used) and not (used.min() > 0.0 and np.isfinite(used.max())):
@@ -143,18 +138,12 @@ def _padded(cost_us: Floats, pools: int, capture_sizes: Sequence[int]) -> Floats
 def decide(
     scores: Floats, costs: Floats, pools: int, terms: Terms, ties: Floats | None = None
 ) -> tuple[Bools, Ints, int, float]:
-    """The kept nodes, bool [B, N], and the tokens of each request, int64 [B].
+    """The kept nodes, bool [B, N], the tokens of each request, int64 [B], the nodes k
+    of a pool, and the sum of their scores.
 
-    With them k, the nodes of a pool, and the sum of their scores. Values alone are
-    sorted, since a sort of indices takes ten times as long: nodes above the k-th score
-    are kept, and of those that equal it the first.
-
-    Args:
-        scores: float64 [B, N], contiguous; parents before children where the two tie.
-        costs: step cost at each k, from `reachable_costs`.
-        pools: see `pools_of`.
-        terms: the numbers in what is maximised.
-        ties: float64 [B, N], which ranks nodes of equal scores.
+    `scores` [B, N] are contiguous, parents before children where the two tie; `ties`
+    ranks nodes of equal scores. Values alone are sorted, since a sort of indices takes
+    ten times as long: nodes above the k-th score are kept, and of its equals the first.
     """
     batch = len(scores)
     best = scores.copy() if pools == batch else scores.reshape(pools, -1).copy()
@@ -189,8 +178,7 @@ def select_widths(
         objective: "ratio" maximises committed tokens over cost in this step (EVICT);
             "rate" maximises committed tokens - rate * cost.
         capture_sizes: totals that the engine can run, or widths when uniform.
-        allocation: "batch" lets all requests' nodes compete; "uniform" gives every
-            request the same width.
+        allocation: see `Truncator`.
         rate: long-run tokens a microsecond, which "rate" needs.
 
     Raises:

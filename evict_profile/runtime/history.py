@@ -51,10 +51,7 @@ class DraftBackoff:
             self._us += us
 
     def should_skip(self, plain_us: float) -> bool:
-        """Whether the coming step drafts nothing, by the cost of plain decoding.
-
-        To be called once a step.
-        """
+        """Whether the coming step drafts nothing; to be called once a step."""
         if self._tokens_each * plain_us >= self._us:
             self._skipped, self.backoff_steps = 0, 1
             return False
@@ -75,7 +72,6 @@ class History:
     """
 
     def __init__(self, learns: bool, overhead_us: float = 0.0) -> None:
-        """`overhead_us` is beside the costs, until `observe` is given times."""
         self._learns, self.overhead_us = learns, overhead_us
         self._tokens_each = self._us = self._accepted = self._claimed = 0.0
         self._timed: deque[float] = deque(maxlen=TIMED_STEPS)

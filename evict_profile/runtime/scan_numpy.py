@@ -25,18 +25,12 @@ def score_level(
     trees: Floats, above: int, begin: int, prob: Floats, parent: Ints | None,
     curves: Floats, *_shapes: int,
 ) -> str | None:  # fmt: skip
-    """Write the scores of a new level: the parent's, times the chance given the parent.
+    """Write the scores of a new level into `trees` [B, room] from `begin` on: the
+    parent's, times the chance given the parent.
 
-    Args:
-        trees: [B, room], scores of nodes.
-        above: where the level before begins.
-        begin: where it ends, and the new one begins.
-        prob: [B, P, K], of children given their parents, siblings by rank.
-        parent: int64 [B, P], places in the level before; None for the root.
-        curves: see `ConditionalScorer.curves`.
-
-    Returns:
-        Which of `prob` and `parent` cannot be used; what is written then means nothing.
+    The level before begins at `above`; `parent` int64 [B, P] are places in it, None
+    for the root. `prob` [B, P, K] are of siblings by rank. Returns which of the two
+    cannot be used; what is written then means nothing.
     """
     batch, families, children = prob.shape
     if not ((prob >= 0.0) & (prob <= LARGEST_PROBABILITY)).all():
@@ -64,17 +58,11 @@ def chance(curves: Floats, prob: Floats, rank: Ints) -> Floats:
 def expect_level(
     trees: Floats, begin: int, end: int, per_rank: Floats, out: Floats, *_shapes: int
 ) -> None:
-    """Write the scores of nodes, and again with those expected of one more level.
+    """Write scores into `out` [2, B, end + parents * ranks], without and with those
+    expected of one more level; missing children are -inf.
 
-    The best nodes of the last level, as many as there are ranks, are expected to have
-    children of their score times `per_rank`.
-
-    Args:
-        trees: [B, room].
-        begin: where the last level begins.
-        end: where it ends.
-        per_rank: [ranks], how often a node's child of each rank is accepted.
-        out: [2, B, end + parents * ranks]; missing children are -inf.
+    The best nodes of the last level, at `begin` to `end`, as many as there are ranks,
+    are expected to have children of their score times `per_rank`.
     """
     parents = np.sort(trees[:, begin:end])[:, ::-1][:, : len(per_rank)]
     out[:, :, :end] = trees[:, :end]
@@ -87,11 +75,8 @@ def best_case(
 ) -> int:
     """Which case reaches the highest claimed / (costs + us); the first of equals.
 
-    Args:
-        best: [cases, pools, nodes], in rising order.
-        costs: [sizes], when each pool keeps k nodes.
-        start: what is claimed without a node.
-        us: [cases], time to add to every cost.
+    `best` [cases, pools, nodes] is in rising order, `costs` [sizes] are those when each
+    pool keeps k nodes, and `start` is what is claimed without a node.
     """
     return _find_size(best, costs, start, us, np.nan)[0]
 
@@ -100,24 +85,12 @@ def select_nodes(
     scores: Floats, best: Floats, ties: Floats | None, costs: Floats, start: float,
     us: float, rate: float, keep: Bools, widths: Ints, *_shapes: int,
 ) -> tuple[int, float] | None:  # fmt: skip
-    """Write which nodes are kept, and the tokens of each request with its root.
+    """Write which nodes are kept, bool [B, N], and the tokens of each request.
 
-    Of equal nodes those of the highest `ties` are kept, and then the first.
-
-    Args:
-        scores: [B, N].
-        best: the same as [pools, nodes], each pool in rising order.
-        ties: [B, N].
-        costs: see `best_case`, as are the next two.
-        start: what is claimed without a node.
-        us: time to add to every cost.
-        rate: maximise claimed - rate * costs; NaN maximises claimed / (costs + us).
-        keep: bool [B, N].
-        widths: int64 [B].
-
-    Returns:
-        How many nodes each pool keeps, and what they claim; None where a score is no
-        probability, and what is written then means nothing.
+    `best` [pools, nodes] are the scores of each pool in rising order; of equal nodes
+    those of the highest `ties` are kept, and then the first. See `best_case`; with a
+    rate claimed - rate * costs is maximised. Returns how many nodes each pool keeps,
+    and what they claim; None where a score is no probability.
     """
     # NaN sorts last, and compares as false.
     within = best.size == 0 or best[:, 0].min() >= 0.0
@@ -168,16 +141,10 @@ def _keep_best(
 def score_by_parent(
     path_prob: Floats, parent: Ints, curves: Floats, out: Floats, *_shapes: int
 ) -> bool:
-    """Write the scores of nodes whose parents are known.
+    """Write the scores of nodes whose parents are known; see `ConditionalScorer`.
 
-    Args:
-        path_prob: [B, N], parents before children wherever the two tie.
-        parent: int64 [B, N], each node's parent in its row, -1 for the root.
-        curves: see `ConditionalScorer.curves`.
-        out: [B, N]; 0 for padding, and below a parent of lower probability.
-
-    Returns:
-        Whether all parents are in their row, but for those of padding.
+    They are 0 for padding, and below a parent of lower probability. Returns whether all
+    parents are in their row, but for those of padding.
     """
     batch, nodes = path_prob.shape
     outside = (parent < -1) | (parent >= nodes)

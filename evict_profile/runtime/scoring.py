@@ -45,17 +45,7 @@ class ConditionalScorer:
         self.curves: Floats = np.vstack((x, y, np.pad(slopes, ((0, 0), (0, 1)))))
 
     def on_cpu(self, path_prob: NDArray[Any], parent: NDArray[Any]) -> Floats:
-        """Acceptance of each node, float64 [B, N].
-
-        Args:
-            path_prob: floats [B, N], parents before children wherever the two tie.
-            parent: whole numbers [B, N], each node's parent in its row, -1 for the
-                root, anything for padding.
-
-        Raises:
-            PlanError: a probability is NaN or outside [0, 1], or a node that is no
-                padding has a parent outside its row.
-        """
+        """Acceptance of each node, float64 [B, N]; see `Truncator.plan`."""
         shown = np.ascontiguousarray(path_prob, np.float64)
         require_probabilities(shown)
         scores, above = np.empty(shown.shape), np.ascontiguousarray(parent, np.int64)
@@ -199,10 +189,8 @@ class Calibration(Struct, frozen=True, dict=True):
 class GrowingTrees:
     """The trees of a batch, roots left out, scored level by level as they are drafted.
 
-    Attributes:
-        levels: drafted so far.
-        nodes: of each request, padding among them; level by level, families in the
-            order in which they came, siblings by rank.
+    `nodes` of each request, padding among them, stand level by level, families in the
+    order in which they came, siblings by rank.
     """
 
     def __init__(self, batch: int, calibration: Calibration | None = None) -> None:
@@ -226,7 +214,8 @@ class GrowingTrees:
         places = None if is_root else self._places_of(parent, families)
         begin, end = self.nodes, self.nodes + families * children
         if end > self._trees[0].shape[1]:
-            self._trees = [_widened(trees, end) for trees in self._trees]
+            more = ((0, 0), (0, 2 * end - self._trees[0].shape[1]))
+            self._trees = [np.pad(trees, more) for trees in self._trees]
         trees, curves = self._trees[0], self._curves
         wrong = decision.kernels.score_level(
             trees, self._last_level, begin, shares, places, curves,
@@ -252,11 +241,8 @@ class GrowingTrees:
         return self._trees[-1][:, self._last_level : self.nodes]
 
     def with_expected_level(self, per_rank: Floats) -> Floats:
-        """`worth` without and with the level that may follow, [2, B, places].
-
-        The best nodes of the last level, as many as there are ranks (as EAGLE-2 and -3
-        draft), are expected to have children of their score times `per_rank`.
-        """
+        """`worth` without and with the level that may follow, [2, B, places]: EAGLE-2
+        and -3 draft children of as many nodes as there are ranks."""
         trees, ranks = self._trees[-1], len(per_rank)
         begin, end = self._last_level, self.nodes
         parents = min(end - begin, ranks)
@@ -292,13 +278,6 @@ class GrowingTrees:
             "parent in the level before, and None at the first level, whose one family "
             "is the root's"
         )
-
-
-def _widened(trees: Floats, nodes: int) -> Floats:
-    """The same with room for twice so many nodes."""
-    wider = np.empty((len(trees), 2 * nodes))
-    wider[:, : trees.shape[1]] = trees
-    return wider
 
 
 def require_probabilities(path_prob: NDArray[Any]) -> None:

@@ -22,14 +22,8 @@ LEAST_US = 1e-3
 
 
 class Staleness(Struct, frozen=True):
-    """What the last steps say of a table.
-
-    Attributes:
-        verdict: "unknown" with fewer than 16 steps, else "holds" or "drifted".
-        ratio: median of observed over predicted.
-        low, high: what the ratio may be while the table holds.
-        steps: steps that the verdict rests on.
-    """
+    """The median ratio of observed over predicted, and where it is while the table
+    holds; "unknown" with fewer than 16 steps."""
 
     verdict: State
     ratio: float

@@ -21,12 +21,7 @@ from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classi
 from evict_profile.records import replace
 from evict_profile.runtime import decision
 from evict_profile.runtime.checks import host_ints, number, one_of, sizes, whole
-from evict_profile.runtime.costs import (
-    CostCache,
-    FixedCosts,
-    Overhead,
-    not_measured,
-)
+from evict_profile.runtime.costs import CostCache, FixedCosts, Overhead, not_measured
 from evict_profile.runtime.decision import ALLOCATIONS, Allocation, Plan, host_floats
 from evict_profile.runtime.history import History
 from evict_profile.runtime.scoring import Calibration, GrowingTrees
@@ -81,7 +76,6 @@ class Truncator:
         draft_us: float = 0.0,
         outside: Outside = "refuse",
     ) -> None:
-        """See the class."""
         one_of("objective", objective, get_args(AnyObjective))
         one_of("allocation", allocation, ALLOCATIONS)
         one_of("outside", outside, OUTSIDES)
@@ -185,7 +179,6 @@ class DecodingStep:
     def __init__(
         self, truncator: Truncator, batch: int, context: float, nodes: int | None
     ) -> None:
-        """See `Truncator.begin`."""
         if batch < 1:
             raise PlanError(f"a batch of {batch} has no request; give at least 1")
         self._of, self._batch = truncator, batch

@@ -19,7 +19,7 @@ from evict_profile.runtime import (
     CostTable,
     Truncator,
 )
-from evict_profile.runtime.costs import Costs, Overhead
+from evict_profile.runtime.costs import Overhead
 from evict_profile.runtime.decision import ALLOCATIONS, Terms
 from evict_profile.runtime.truncator import DecodingStep
 from tests.factories import ACCEPTANCE
@@ -51,7 +51,7 @@ class Given(NamedTuple):
     clock: tuple[float, ...] = (0.0,)
 
     def at(self, batch, nodes, context):
-        return Costs(self.us, ())
+        return self.us, ()
 
     def clock_us(self, batch):
         return np.array(self.clock)
