@@ -54,7 +54,6 @@ def exported(table, name, staircases=(), **options):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path, name):
-    """Key, samples, context and the printed note, in a folder made for it."""
     out = tmp_path / "new" / "costs.json"
     table = CostTable.load(saved_table)
     notes = write_format(table, name, out, 256, draft_ms=1.0).notes
@@ -115,7 +114,6 @@ def test_the_smallest_batch_that_makes_a_count_costs_it():
     ],
 )
 def test_flat_and_inert_curves_are_refused(table, name, staircases, reason):
-    """By them a draft costs nothing wherever a planner can choose."""
     with pytest.raises(TableError, match=reason):
         exported(table, name, staircases, draft_ms=1.0)
 
@@ -134,7 +132,6 @@ def test_a_domain_smaller_than_what_is_asked_is_refused(table, name):
     captured=st.integers(0, 22),
 )
 def test_every_measured_count_keeps_its_cost(table, staircases, draft_ms, captured):
-    """Dropping points on flat tiers changes no look-up inside the domain."""
     try:
         sglang, _ = exported(table, "sglang-sps", staircases, draft_ms=draft_ms)
         vllm, _ = exported(table, "vllm-curves", staircases, draft_ms=1.0)

@@ -39,7 +39,6 @@ def test_another_models_table_is_refused(saved_table):
 
 
 def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path):
-    """It knows no kernels, and marks each of its costs."""
     unknown = dict.fromkeys(("attention_backend", "moe_backend"), "other")
     with pytest.raises(TableError, match=r"ALLOW=composed .*mend it"):
         load(composed_path)
@@ -63,7 +62,6 @@ def test_a_composed_table_of_another_version_marks_its_costs(composed_path, capl
 def test_weights_are_compared_by_the_name_of_their_format(
     served, covered, composed_path, tmp_path
 ):
-    """Engines name the format alone, public rows its variant as well."""
     table, path = CostTable.load(composed_path), tmp_path / "table.json"
     replace(table, key=replace(table.key, dtype=covered)).save(path)
     assert load(path, COMPOSED, dtype=served).key.dtype == covered

@@ -22,7 +22,6 @@ def table(composed_path):
 
 @pytest.mark.parametrize("name", READERS)
 def test_every_batch_drafts_what_was_chosen(table, tmp_path, name):
-    """Beyond the last range vLLM and SGLang go on, and TensorRT-LLM drafts nothing."""
     written = write_schedule(table, name, tmp_path / "s", 5, 2, 4)
     beyond = 0 if name == "trtllm" else 4
     for batch, drafts in (written.chosen | {10_000: beyond}).items():
@@ -50,7 +49,6 @@ def test_vllms_command_holds_the_whole_config(table, tmp_path, drafts):
 
 
 def test_trtllm_begins_with_its_longest_draft(table, tmp_path):
-    """It refuses a longer one, and a YAML with fields that it does not know."""
     content = write_schedule(table, "trtllm", tmp_path / "s.yaml", 5, 2).content
     config = content["speculative_config"]
     lengths = config["draft_len_schedule"]
@@ -87,7 +85,6 @@ def test_llama_cpp_is_advised_at_one_request(saved_table, tmp_path):
     ("accept", "rates"), [("0.9,0.8,0.7", "0.9,0.8"), ("1.5,1.4", ""), ("1.2,2.1", "")]
 )
 def test_the_line_to_check_by_has_the_shares_that_were_told(table, accept, rates):
-    """Lengths that fall, or rise by more than before, no server can accept."""
     [lengths] = acceptance_of(accept)
     made = llama_cpp((Range(1, 1, 2),), Advisor.of(table, lengths))
     assert " ".join(made.notes).endswith(f"--spec-synth-rates {rates}" if rates else "")

@@ -125,7 +125,6 @@ def test_a_budget_for_all_that_tokens_could_want_changes_nothing(layer, ranking)
 
 @given(layers(), st.integers(0, 6))
 def test_a_budget_holds_all_that_its_union_could_come_to(layer, spare):
-    """At most k distinct experts a token, and never more than there are."""
     rows, top_k, budget, _ = layer
     most = min(len(rows) * top_k, len(rows[0]))
     assert holds_all(len(rows), top_k, most + spare, len(rows[0]))
@@ -255,7 +254,6 @@ def test_sigmoid_scores_keep_their_order_and_ratios():
 
 @pytest.mark.parametrize("budget", [3, 17, -1])
 def test_a_budget_out_of_range_is_refused(budget):
-    """Fewer than a token runs, or more than there are."""
     with pytest.raises(ConfigError, match="choose one from 4 to 16"):
         check(4, budget, 16)
 

@@ -47,7 +47,6 @@ def parents_as_shown(tree, order, padding):
 @settings(max_examples=75)
 @given(forests(), LINKS, RULES, TERMS, st.data())
 def test_equal_to_brute_force_in_any_order_of_nodes(forest, links, rule, terms, data):
-    """The smallest optimum, closed under ancestors, and the same in tensors."""
     cost_us = data.draw(costs(forest))
     path_prob = padded(forest).numpy()
     batch, nodes = path_prob.shape
@@ -129,7 +128,6 @@ def test_links_tell_a_sure_child_from_a_sure_parent():
 
 
 def test_what_the_root_does_not_reach_is_worth_nothing():
-    """Parents in a circle, and on a device levels beyond those that it follows."""
     circle = ConditionalScorer(TWO).on_cpu(np.full((1, 2), 0.5), np.array([[1, 0]]))
     assert circle.tolist() == [[0.0, 0.0]]
     chain = torch.full((1, 3), 1.0), torch.tensor([[-1, 0, 1]])
@@ -147,7 +145,6 @@ def test_no_nodes_are_worth_nothing():
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1])
 def test_what_is_no_probability_is_refused_before_it_is_followed(bad):
-    """By the scorer itself, and the loops end whatever they are given."""
     path_prob, parent = np.array([[0.5, bad]]), np.array([[-1, 0]])
     scorer = ConditionalScorer(TWO)
     scores, shape = np.empty((1, 2)), (1, 2, len(scorer.curves) // 2)

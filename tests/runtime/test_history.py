@@ -43,14 +43,12 @@ def test_trust_tends_to_accepted_over_claimed(share):
 
 
 def test_trust_returns_when_nothing_is_claimed():
-    """Steps that verify roots alone teach nothing, and doubt fades."""
     past = steady(History(True), 500, 0.0, 3.0)
     assert past.trust < 0.05
     assert steady(past, 500, 0.0, 0.0).trust > 0.5
 
 
 def test_time_beyond_the_cost_belongs_to_the_next_step_too():
-    """It is learnt from the clock, and kept where the clock is silent."""
     past = History(True)
     for _ in range(100):
         past.add(1, 1.0, 1.0, 100.0, 150.0)

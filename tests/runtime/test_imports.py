@@ -20,7 +20,6 @@ def python(*arguments):
 
 
 def test_nothing_else_is_imported():
-    """Beyond torch come the table and what it stands on, and msgspec."""
     loaded = python("-c", LOADED).stdout.split()
     ours = {name for name in loaded if name.startswith("evict_profile")}
     foreign = {name.split(".")[0] for name in loaded} - set(sys.stdlib_module_names)

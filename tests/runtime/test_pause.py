@@ -53,7 +53,6 @@ def test_what_loses_pauses_for_longer_and_longer():
 
 
 def test_one_good_look_after_a_long_pause_ends_it():
-    """What was known has faded, and pauses start short again."""
     pause = DraftBackoff()
     for _ in islice(steps(pause, 1.0, 2.0 * PLAIN_US), 200):
         pass
@@ -65,7 +64,6 @@ def test_one_good_look_after_a_long_pause_ends_it():
 
 
 def test_one_bad_step_among_good_ones_does_not_pause():
-    """Half of what is known fades in eight steps, and not in one."""
     pause = DraftBackoff()
     for _ in range(50):
         pause.observe(3.0, 2.0 * PLAIN_US, drafted=True)
@@ -108,7 +106,6 @@ def test_a_truncator_pauses_what_loses(truncator):
 
 
 def test_a_truncator_never_pauses_what_pays(truncator):
-    """Four sure tokens for one and a half plain steps."""
     assert all(drafts(truncator, SURE) for _ in range(50))
 
 

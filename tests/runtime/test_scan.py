@@ -92,7 +92,6 @@ class Draw:
 @pytest.mark.parametrize("name", NAMES)
 @given(st.integers(0, 2**32))
 def test_both_give_the_same_numbers(name, seed):
-    """What is answered, and unless that refuses what is written, bit for bit."""
     one = getattr(Draw(seed), name)()
     other = deepcopy(one)
     ours = getattr(decision.kernels, name)(*one)

@@ -37,7 +37,6 @@ def test_a_moved_machine_is_noticed_either_way(watch, factor):
 
 
 def test_old_steps_are_forgotten(watch):
-    """After the machine is itself again, so is the verdict."""
     feed(watch, 1.5, 200)
     feed(watch, 1.0, 200)
     assert watch.report().verdict == "holds"

@@ -158,7 +158,6 @@ def test_a_plan_is_the_best_of_all_closed_sets(
 def test_of_more_nodes_than_a_request_can_verify_its_best_compete(
     drafted, calibration, terms, most, data
 ):
-    """The best of all closed sets that hold so few of each request."""
     batch = len(drafted[0][0]) if drafted else 1
     forest = forest_of(drafted, batch)
     worth = [Tree(tree.parents, worth_of(tree, calibration)) for tree in forest]
@@ -206,7 +205,6 @@ def best_value(worth, us, terms):
 def test_a_level_is_drafted_if_the_best_of_both_trees_has_it(
     drafted, calibration, terms, rises, level_us
 ):
-    """Its best nodes are expected to have children, as many as were measured."""
     per_rank = (0.5, 0.25)
     own = replace(calibration or Calibration((0.0, 1.0), (0.0, 1.0)), per_rank=per_rank)
     us = np.cumsum([9.0, *rises])
@@ -250,7 +248,6 @@ def test_the_best_parents_are_expected_to_have_children():
 
 @pytest.mark.parametrize("sizes", [2, 3])
 def test_a_level_pays_only_where_its_nodes_can_be_verified(sizes):
-    """A root and one node are covered, or one node more."""
     own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
     costs = Given(9.0 + np.arange(float(sizes)), Terms(), (0.0, 10.0, 10.1))
     step = begin(costs, calibration=own)
@@ -263,7 +260,6 @@ def test_a_tie_stops():
 
 
 def test_no_level_is_drafted_after_the_last():
-    """Nobody has clocked a deeper one, however cheap the others were."""
     assert one_level((0.0, 1.0, 1.0)).deeper()
     assert not one_level((0.0, 1.0)).deeper()
 
@@ -336,7 +332,6 @@ def test_before_the_first_level_the_past_decides(table):
 
 
 def test_parents_are_worth_what_conditional_acceptance_says(table):
-    """A level below them is drafted for what they are worth by that."""
     for chance, pays in ((1.0, True), (1e-6, False)):
         links = ConditionalAcceptance((0.0, 1.0), ((0.0, chance),))
         own = Calibration.of(replace(table.acceptance, conditional=links))
@@ -379,7 +374,6 @@ FIRST = np.array([[[0.9, 0.1]]])
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, -1.5, 1.1, float("inf")])
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_is_no_probability_is_refused(table, bad, place):
-    """Of any rank, and the trees stay as they were."""
     prob = FIRST.copy()
     prob[0, 0, place] = bad
     step = Truncator(table, **EAGLE).begin(1, 64)
@@ -419,7 +413,6 @@ def test_the_first_level_is_the_roots():
 
 
 def test_it_is_lossless_wherever_a_truncator_can_be_made():
-    """Drafting by own scores reads less than cutting by them."""
     for drafts in DRAFTS:
         for acceptance in ACCEPTANCES:
             cut, depth = (

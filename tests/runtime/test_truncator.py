@@ -31,7 +31,6 @@ def calibrated(workload_table):
 
 @pytest.mark.parametrize("allocation", ["batch", "uniform"])
 def test_ratio_is_select_widths_on_the_tables_costs(table, allocation):
-    """A truncator adds nothing to the paper's rule but the cost."""
     trees = torch.cat([TREE, TREE**2])
     truncator = Truncator(table, objective="ratio", allocation=allocation, **EAGLE)
     plan = truncator.plan(trees, context=64)
@@ -45,7 +44,6 @@ def test_ratio_is_select_widths_on_the_tables_costs(table, allocation):
 
 
 def test_the_first_step_is_the_papers(table):
-    """Without a past, throughput over past and present is the ratio."""
     ratio, rate = (
         Truncator(table, objective=objective, **EAGLE).plan(TREE, context=64)
         for objective in ("ratio", "rate")
@@ -54,7 +52,6 @@ def test_the_first_step_is_the_papers(table):
 
 
 def test_a_step_is_decided_with_those_before(table):
-    """It maximises the throughput of the remembered steps and this one."""
     truncator = Truncator(table, **EAGLE)
     first = truncator.plan(TREE, context=64)
     truncator.observe(first, committed_tokens=3)
@@ -87,7 +84,6 @@ def test_scores_that_promise_too_much_are_trusted_less(table):
 
 
 def test_the_clock_counts_what_the_table_lacks(table):
-    """Steps longer than their cost make trees wider, as a draft's time does."""
     plans = []
     for unpriced_us in (0.0, 1e5):
         truncator = Truncator(table, **EAGLE)
@@ -137,7 +133,6 @@ def test_calibration_moves_the_benefit(table):
 
 
 def test_captured_sizes_are_filled(table):
-    """A tier is paid whole, so all that pays at no further cost is kept."""
     truncator = Truncator(table, objective="ratio", capture_sizes=[1, 7], **EAGLE)
     assert truncator.plan(TREE, 64).tokens in (1, 7)
 
@@ -192,7 +187,6 @@ def test_plans_repeat(table):
     "wrong", [{"objective": "stop"}, {"allocation": "fair"}, {"outside": "Refuse"}]
 )
 def test_other_words_are_refused(table, wrong):
-    """An objective that losslessness knows and the truncator does not, among them."""
     with pytest.raises(PlanError, match="is not one of"):
         Truncator(table, **EAGLE, **wrong)
 
@@ -264,7 +258,6 @@ def test_a_slower_machine_changes_no_plan_whose_cost_is_whole(calibrated, slower
 
 
 def test_a_batch_learns_from_smaller_ones(table):
-    """Trust and drafting time belong to the drafter, not to the batch."""
     truncator = Truncator(table, **EAGLE)
     for _ in range(50):
         plan = truncator.plan(SURE, context=64)
@@ -296,7 +289,6 @@ def test_a_table_of_captured_widths_keeps_them(table):
 
 
 def test_long_contexts_are_covered_once(table):
-    """Beyond the domain every step has another context, and the same cost."""
     truncator = Truncator(table, outside="clamp", **EAGLE)
     plans = [truncator.plan(TREE, context=c) for c in (1000, 1001)]
     assert plans[0].step_cost_us == plans[1].step_cost_us
@@ -313,7 +305,6 @@ DEPTH = torch.tensor([[1, 1, 2, 2, 3, 0]])
 
 
 def test_the_tables_own_calibration_is_the_default(calibrated):
-    """None believes the drafter, and another one takes its place."""
     half = Calibration((0.0, 1.0), (0.0, 0.5))
     own, named, believed, doubted = (
         Truncator(calibrated, **words, **EAGLE).plan(SURE, 64, depth=DEPTH)
@@ -345,7 +336,6 @@ def test_with_depths_the_cost_is_of_the_whole_step(calibrated, deepest, beside_u
 
 
 def test_a_known_draft_makes_trees_wider_as_one_that_is_told(table):
-    """The same time in the table and as `draft_us` decides the same."""
     slow = Drafting("none", "a test", (DraftClock(1, (0.0, 1e5), 0.0, 0.0),))
     truncator = Truncator(replace(table, drafting=slow), objective="ratio", **EAGLE)
     told = Truncator(table, objective="ratio", draft_us=1e5, **EAGLE)

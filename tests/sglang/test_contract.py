@@ -91,7 +91,6 @@ def test_version_is_supported():
     ("target", "by_place", "by_name"), [(name, *takes) for name, takes in TAKES.items()]
 )
 def test_takes_what_it_is_called_with(target, by_place, by_name):
-    """Parameters beyond those that are given by place have defaults."""
     parameters = inspect.signature(found(target)).parameters
     assert set(by_name.split()) <= set(parameters)
     if by_place is not None:
@@ -133,6 +132,5 @@ def test_target_is_reached_through_the_worker():
 
 
 def test_hooks_can_be_counted():
-    """A hook that fails is only logged, so the plug-in looks at what was patched."""
     registry = found(SRT + "plugins.hook_registry.HookRegistry")
     assert isinstance(registry._patched, set)

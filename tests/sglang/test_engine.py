@@ -107,7 +107,6 @@ def test_accepts_paths_of_every_length(cut):
 
 
 def test_a_step_that_drafted_nothing_is_followed_by_one_that_is_accepted(cut):
-    """The drafter's cache was kept meanwhile, and its trees hang where they should."""
     after = [
         tokens
         for (_, _, paused), (width, tokens, _) in pairwise(cut.steps)
@@ -118,7 +117,6 @@ def test_a_step_that_drafted_nothing_is_followed_by_one_that_is_accepted(cut):
 
 @pytest.mark.slow
 def test_a_fixed_width_says_what_plain_decoding_says(plain, fitted, tmp_path):
-    """Ranked by conditional acceptance, and steps differ in what they commit."""
     asked, *_ = batches(plain)
     decided = [prompt[0] for prompt in PROMPTS]
     fixed = {"CAPTURE_SIZES": "", "WIDTH": "4"}

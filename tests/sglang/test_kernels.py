@@ -204,7 +204,6 @@ def test_cut_trees_are_verified_greedily(kernels, made, seed):
 
 
 def test_every_accept_length_is_tried():
-    """The greedy test's targets agree with drafts often enough to mean something."""
     seen = set()
     for seed in range(40):
         made = Cut(drafting(seed, 3, 3, 3).drafted(10), 3)
@@ -213,7 +212,6 @@ def test_every_accept_length_is_tried():
 
 
 def test_trees_of_these_tests_are_drafted_as_sglang_drafts():
-    """From the same chances and tokens SGLang's own functions make the same lists."""
     from sglang.srt.speculative.eagle_utils import organize_draft_results
     from sglang.srt.speculative.spec_utils import select_top_k_tokens
 

@@ -121,7 +121,6 @@ def saved(tmp_path_factory):
 
 @pytest.mark.slow
 def test_weights_of_a_folder_decide_natural_routes(saved, model, tmp_path):
-    """Twelve tokens activate as many experts as chance says, which dummies do not."""
     own = {**options()["sglang"], "model": str(saved)}
     with Runner("sglang_verify", None, tmp_path / "log") as runner:
         opened = runner.open(model, options(sglang=own))

@@ -78,7 +78,6 @@ def test_any_doubt_leaves_vllms_curves(table_path, caplog, facts, why):
 
 
 def test_a_table_of_other_graphs_or_none_is_refused(table_path):
-    """What else a table may not be stands in tests/integrations/test_matching.py."""
     table = CostTable.load(table_path)
     axes = replace(table.axes, capture_sizes=(1, 2, 5))
     with pytest.raises(TableError, match=r"captured none of \[5\]"):
@@ -123,7 +122,6 @@ def test_the_entry_point_wraps_a_worker_once_and_only_when_asked(
 
 
 def test_the_extension_adds_to_vllms_worker_without_a_clash():
-    """vLLM refuses an extension with an attribute that its worker has."""
     from vllm.v1.worker.worker_base import WorkerBase
 
     added = [n for n in dir(plugin.EvictProfileWorker) if not n.startswith("__")]

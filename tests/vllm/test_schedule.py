@@ -18,7 +18,6 @@ def written(tmp_path):
 
 
 def test_every_batch_drafts_what_was_chosen(written):
-    """And the last length from there to vLLM's largest batch."""
     from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
     drafts = build_dynamic_sd_schedule_lookup(

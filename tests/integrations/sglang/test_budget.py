@@ -66,7 +66,6 @@ def test_outside_verifications_nothing_changes():
 
 
 def test_a_verification_gets_a_routing_function():
-    """Which keeps to the budget, in the types that SGLang's kernels read."""
     weights, ids = routed(hook())
     assert ids.unique().numel() <= BUDGET
     assert (weights.dtype, ids.dtype) == (torch.float32, torch.int32)
@@ -74,7 +73,6 @@ def test_a_verification_gets_a_routing_function():
 
 
 def test_experts_are_ranked_by_the_tokens_that_count_and_run_them():
-    """With room for the experts that one token or two run, these keep theirs."""
     made, own = hook(), logits().topk(TOP_K).indices
     for first, second in itertools.combinations_with_replacement(range(TOKENS), 2):
         if own[[first, second]].unique().numel() > BUDGET:

@@ -32,7 +32,6 @@ def test_scores_are_those_of_the_chosen_nodes(scores, batch):
 
 
 def test_each_draft_fills_the_same_buffer(scores):
-    """A captured graph writes where it wrote when it was captured."""
     draft(scores, 2)
     address = scores.last(2).data_ptr()
     draft(scores, 2, seed=8)
@@ -104,7 +103,6 @@ def test_routes_of_other_layers_are_refused(router):
 
 @pytest.mark.parametrize(("layer", "tokens"), [(7, 6), (None, 6), (5, 7)])
 def test_calls_without_a_buffer_pass_through(router, layer, tokens):
-    """The drafter's layer, one that does not say which it is, and a prefill."""
     router.forcing = router.recording = True
     router.force(FORCED)
     assert select(router, layer, tokens).topk_ids[0, 0] == 10 * (layer or 0)

@@ -133,7 +133,6 @@ class UnquantizedMethod:
     ],
 )
 def test_experts_are_named_by_method_and_kernel(runner, device, backend, kernel):
-    """A CPU picks a kernel, and does not run it."""
     runner.device = device
     runner.model[0].quant_method = UnquantizedMethod(backend)
     assert moe_backend(runner) == f"UnquantizedMethod-{kernel}"

@@ -53,8 +53,6 @@ def chooser(plain_table):
 
 @given(st.integers(0, 10**6), st.integers(1, 2), st.integers(64, 256))
 def test_choices_are_the_runtimes(plain_table, seed, batch, context):
-    """At the next captured width, which the plan counts, else a step that commits
-    all could not be learnt from."""
     drafted = trees(batch, seed)
     made = Chooser(plain_table, CAPTURE_SIZES).choose(*on_host(drafted), context)
     plan = truncator(plain_table).plan(drafted.path_prob, context)
@@ -69,7 +67,6 @@ def test_choices_are_the_runtimes(plain_table, seed, batch, context):
 
 
 def test_the_most_probable_of_the_rest_fill_a_captured_width(chooser):
-    """A fourth node that is worth next to nothing costs nothing, and gains nothing."""
     path_prob = np.zeros((2, 15), np.float32)
     path_prob[:, [0, 5]], path_prob[:, 9] = 1.0, 1e-20
     flat = np.tile(np.arange(15), (2, 1))

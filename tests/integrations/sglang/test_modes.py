@@ -84,7 +84,6 @@ def test_decided_cuts_keep_what_the_plan_keeps(
 @pytest.mark.usefixtures("sglang")
 @pytest.mark.parametrize("width", [1, 2, 4, WIDTH])
 def test_fixed_cuts_keep_what_the_runtime_keeps(full_table, cuts, monkeypatch, width):
-    """One state of graphs, whatever the batch, and nothing is fetched."""
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
     server = start(replace(ON, width=width))
     monkeypatch.setattr(modes, "fetch", None)
@@ -108,7 +107,6 @@ def test_fixed_cuts_keep_what_the_runtime_keeps(full_table, cuts, monkeypatch, w
 
 
 def test_worth_comes_before_probability():
-    """And of equals the more probable, then the first, is kept."""
     drafted = drafting(0, 1, 2, 2).drafted(5)
     worth = torch.tensor([[0.5, 0.9, 0.5, 0.5]], dtype=torch.float64)
     kept = cut(drafted, 3, worth).index[0].tolist()

@@ -168,7 +168,6 @@ def test_requests_are_told_apart(seen):
 
 
 def test_prefills_are_not_recorded_and_wait_for_nothing(seen, monkeypatch):
-    """To read the clock is to wait for the device."""
     worker, prefill = serve(seen), Batch(2, "extend")
     decode(worker, Batch(2), 1)
     read = []
@@ -244,7 +243,6 @@ def test_parts_are_written_when_enough_is_there(seen, monkeypatch):
 
 
 def test_parts_are_written_once_when_the_server_is_idle(seen, idle):
-    """SGLang kills its processes, so there is no last moment to write in."""
     worker = serve(seen)
     flush(worker)
     decode(worker, Batch(2), 2)
@@ -271,7 +269,6 @@ def test_writing_that_fails_is_told_by_the_next_step(seen, idle, monkeypatch, ca
 
 
 def test_servers_write_beside_each_other(seen, monkeypatch):
-    """Also one that has the same process id as the one before, as in a container."""
     for started_s in (1e9, 2e9):
         monkeypatch.setattr(observer.time, "time", lambda at=started_s: at)
         worker = serve(seen)

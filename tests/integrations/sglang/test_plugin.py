@@ -68,7 +68,6 @@ def test_it_is_light():
     ],
 )
 def test_only_what_is_needed_is_hooked(sglang, environment, variables, hooked):
-    """Whether the table can be used is found out later, in the worker."""
     for name, value in variables.items():
         environment.setenv(f"EVICT_PROFILE_{name}", value)
     register()

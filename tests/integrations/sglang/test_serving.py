@@ -87,8 +87,6 @@ def test_outcomes_are_of_the_step_before_each_with_its_width(outcomes):
 
 @pytest.mark.usefixtures("covered", "sglang")
 def test_a_prefill_between_makes_a_steps_time_unknown(outcomes, monkeypatch):
-    """Contexts are read from the device where the host has none, as with overlapped
-    scheduling."""
     worker, contexts = start(ON), []
     choose = Chooser.choose
     monkeypatch.setattr(

@@ -43,7 +43,6 @@ def test_capture_sizes_are_a_set_of_widths(said):
 
 
 def test_off_wins_over_all_else():
-    """It is how to be rid of what was asked wrongly."""
     wrong = {"EVICT_PROFILE_CAPTURE_SIZES": "two", "EVICT_PROFILE_TABEL": "t.json"}
     asked = {**TABLE, **wrong, "EVICT_PROFILE_MODE": "off"}
     assert from_environment(asked) == Settings()
@@ -107,5 +106,4 @@ def test_mistakes_name_the_variable(environment, sentence):
 
 
 def test_the_search_path_of_tables_is_no_misspelt_setting():
-    """`evict-profile show` reads it, and a server may have it in its environment."""
     assert from_environment({"EVICT_PROFILE_TABLES": "a:b"}) == Settings()

@@ -37,7 +37,6 @@ def test_parent_is_the_place_of_the_node_it_hangs_on(made):
 
 @given(TREES, st.integers(0, 10**6))
 def test_parents_on_the_host_are_those_on_the_device(made, seed):
-    """Also of any nodes at all, some of whose parents are not among them."""
     plan, drafted = made
     dice, drafts = Random(seed), range(len(plan.nodes[0]))
     rows = [sorted(dice.sample(drafts, drafted.width - 1)) for _ in plan.nodes]
@@ -98,7 +97,6 @@ def test_saturated_probabilities_keep_the_chain():
 
 
 def test_a_node_without_its_parent_has_its_own_place():
-    """SGLang's choice is not always closed, and says nothing of it."""
     plan = drafting(0, 2, 2, 3)
     (first, second), far = plan.expanded[0][1], 2
     orphan = far + 4 + 1

@@ -71,7 +71,6 @@ def as_it_was(made):
 
 
 def test_state_is_made_ready_in_sglangs_order(sglang, monkeypatch):
-    """Buffers after the cache, checks before graphs, each width's graphs after."""
     serving = Serving(ON)
     worker = truncating(Worker, serving)()
     for stage in ("allocate", "prepare", "ready"):
@@ -113,7 +112,6 @@ def test_roots_alone_are_as_wide_integers_as_trees(made):
 
 
 def test_a_pause_drafts_nothing(made):
-    """SGLang's own way for zero steps, with the graphs of one token."""
     made.pausing = True
     result = made.worker.forward_batch_generation(Batch(3))
     assert made.log == ["trivial", ("verify", 1, 0, 1)]
@@ -149,7 +147,6 @@ def test_the_best_nodes_are_verified_with_their_own_tokens(made, monkeypatch):
 
 @pytest.mark.parametrize("width", range(1, WIDTH))
 def test_results_are_of_the_full_width_again(made, width):
-    """Each request's rows in front of its own places, as drafting goes on there."""
     _, result = decode(made, width, size=3)
     said = result.next_token_ids.view(3, WIDTH)
     assert bool((said[:, :width] == 99).any(dim=1).all())
