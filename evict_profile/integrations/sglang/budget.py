@@ -36,12 +36,8 @@ logger = logging.getLogger("evict_profile.sglang")
 class BudgetHook:
     """The hook around `select_experts`; it does nothing until it follows a model.
 
-    A token that loses an expert takes its next best kept one ("substitution").
-
-    Attributes:
-        budget: experts of a layer that a verification may activate.
-        node_weights: how much each token counts of the verification within the budget
-            that runs or is being captured; None while there is none.
+    `node_weights` are those of the tokens of the verification within the budget that
+    runs or is being captured; None while there is none.
     """
 
     def __init__(self, budget: int) -> None:
@@ -55,10 +51,8 @@ class BudgetHook:
         self._weights = torch.ones(tokens, device=device)
 
     def weigh(self, path_prob: Tensor) -> None:
-        """Set the weights of the next verification's tokens.
-
-        `path_prob` [B, M] is of the nodes that each request verifies behind its root.
-        """
+        """Set the weights of the next verification's tokens: each request's root and
+        its nodes, whose path probabilities are [B, M]."""
         requests, nodes = path_prob.shape
         rows = self._weights[: requests * (nodes + 1)].view(requests, nodes + 1)
         rows[:, 0] = 1.0

@@ -56,13 +56,9 @@ class Scores:
 class RouteBuffers:
     """Buffers of routes, int32 [tokens, k] for each MoE layer, and their hook.
 
-    All MoE backends that go through `select_experts` read the expert ids it returns, so
-    overwriting them in place forces an exact union, and copying them out records what
-    ran.
-
-    Attributes:
-        recording: whether routes are copied out.
-        forcing: whether the forced routes replace the router's own.
+    All MoE backends that go through `select_experts` read the expert ids it returns:
+    overwriting them in place (`forcing`) makes an exact union, and copying them out
+    (`recording`) shows what ran.
     """
 
     def __init__(self) -> None:

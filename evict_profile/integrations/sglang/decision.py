@@ -22,13 +22,10 @@ from evict_profile.runtime import CostTable, Plan, Truncator
 
 @dataclass(frozen=True)
 class WidthChoice:
-    """The width of one step.
+    """The runtime's plan at the width of one step, and the host time that it took.
 
-    Attributes:
-        plan: the runtime's plan, at that width.
-        decision_us: host time that it took, the wait for the draft left out.
-        verify_us: the table's cost of its verification alone; None where the table
-            measured no such batch, which a graph may pad, or no such context.
+    `verify_us` is the table's cost of its verification alone; None where the table
+    measured no such batch, which a graph may pad, or no such context.
     """
 
     plan: Plan
@@ -58,17 +55,12 @@ class StepOutcome:
 class Chooser:
     """Decides widths from a table, and learns from how the steps went.
 
-    Attributes:
-        can_pause: whether a step may draft nothing.
+    For greedy decoding and target-only sampling, as SGLang's trees have; on both, any
+    rule of cutting is lossless.
     """
 
     def __init__(self, table: CostTable, capture_sizes: Sequence[int]) -> None:
-        """A chooser for greedy decoding and target-only sampling, as SGLang's trees
-        have; on both, any rule of cutting is lossless."""
-        self._table, self._capture_sizes = (
-            _always_extending(table),
-            tuple(capture_sizes),
-        )
+        self._table, self._capture_sizes = _always_extending(table), capture_sizes
         self._truncator = Truncator(
             self._table,
             drafts="topk",
@@ -105,10 +97,7 @@ class Chooser:
         return self._chosen(captured, context, levels, begun_us)
 
     def pause(self, requests: int, context: float) -> WidthChoice | None:
-        """The choice of a step that drafts nothing, if past steps say it pays.
-
-        None where the table lacks the time of drafting or width 1 is not captured.
-        """
+        """The choice of a step that drafts nothing, if past steps say it pays."""
         if not self.can_pause:
             return None
         begun_us = _now_us()
@@ -120,8 +109,7 @@ class Chooser:
     def learn(self, accepted: NDArray[Any]) -> StepOutcome | None:
         """Learn from the step before; to be called before the next choice.
 
-        Args:
-            accepted: int [B], tokens that each of its requests committed.
+        `accepted` are the tokens that each of its requests committed.
         """
         (last, self._last), since_us = (self._last, None), self._since_us
         if last is None and since_us is not None:

@@ -57,15 +57,8 @@ def capture_sizes_of(
 
 @dataclass(frozen=True)
 class GraphState:
-    """The attention backend that verifies one width, and its captured graphs.
-
-    Attributes:
-        width: tokens of one request, its root included.
-        attn_backend: SGLang's attention backend for this width.
-        graph_runner: the captured graphs, one a batch size; None in eager mode.
-        memory_bytes: device memory that building it took; 0 on a CPU.
-        build_s: time that building it took.
-    """
+    """The attention backend that verifies one width, and its captured graphs, one a
+    batch size; with the device memory and the time that building them took."""
 
     width: int
     attn_backend: Any

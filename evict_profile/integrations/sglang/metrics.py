@@ -45,14 +45,10 @@ LINE = (
 
 
 class Metrics:
-    """Sums up steps, and logs their means now and then.
-
-    Attributes:
-        verify_ratio: the last steps' time of verification over its cost, median.
-    """
+    """Sums up steps, and logs their means now and then; with `prometheus`, the means
+    also stand in SGLang's registry."""
 
     def __init__(self, prometheus: bool = False) -> None:
-        """With `prometheus`, the means also stand in SGLang's registry."""
         self.verify_ratio = 1.0
         self._gauges: dict[str, Any] = {}
         if prometheus:
@@ -90,8 +86,7 @@ class Metrics:
             self.log(choice.plan.includes)
 
     def log(self, includes: tuple[str, ...]) -> None:
-        """Log the means since the last line, and begin anew; times over the steps that
-        have one, of which there must be some."""
+        """Log the means since the last line; times over the steps that have one."""
         sums = self._sums
         means = {
             "verify_ratio": self.verify_ratio,
@@ -114,7 +109,6 @@ class VerifyTimer:
     """Times the target's forward in verifications, without waiting for the device."""
 
     def __init__(self, model_runner: Any) -> None:
-        """Wrap a model runner's `forward`."""
         self._on_gpu = on_gpu(model_runner)
         self._verifies = False
         self._ends: tuple[Any, Any] | None = None
@@ -163,15 +157,11 @@ class DriftWatch:
     """
 
     def __init__(self, table: CostTable) -> None:
-        """Watch the costs of a table."""
         self._path, self._guesses = table.path, table.activation.is_guess
         self._watch, self._warned = StepWatch(table), False
 
     def add(self, verify_us: float, estimated_us: float) -> float:
-        """Add a step: the time of its verification, and the table's cost of it.
-
-        Returns the median of time over cost of the last steps.
-        """
+        """Add a step; returns the median of time over cost of the last steps."""
         self._watch.observe(verify_us, estimated_us)
         seen = self._watch.report()
         drifted = seen.verdict == "drifted" and seen.steps >= WINDOW

@@ -24,12 +24,9 @@ class Mode:
 
     A step calls `begin`; where it decodes, `pauses`, `choose` unless it pauses,
     `verified`; and `end`. Another mode overrides what it needs.
-
-    Attributes:
-        capture_sizes: widths to verify; none where the server's own graphs do.
     """
 
-    capture_sizes: tuple[int, ...] = ()
+    capture_sizes: tuple[int, ...] = ()  # none where the server's own graphs do
 
     def begin(self, prefill: bool) -> None:
         """A forward of the worker begins."""
@@ -89,8 +86,7 @@ class ByTable(Mode):
 
     The decision takes one copy from the device: the scores of this step, and what the
     last one accepted. It is made on the host, because the width says which captured
-    graph is launched. Whether a step drafts nothing is decided first, with a copy of
-    its own.
+    graph is launched.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The entry point: what SGLang calls in each of its processes, before anything else.
+"""The entry point, which SGLang calls in each of its processes before anything else.
 
-Does nothing, and imports nothing of SGLang, unless the environment asks for it. Then it
-registers hooks; all else happens in the worker that they lead to.
+Does nothing, and imports nothing of SGLang, unless the environment asks for it
+(`settings`). Then it registers hooks, which lead to the worker.
 """
 
 import logging

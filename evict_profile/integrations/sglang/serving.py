@@ -30,12 +30,8 @@ class Serving:
 
     At the start the worker calls `begin`, `allocate`, `prepare` and `ready`; in each
     forward `step` around all, then `pauses`, `choose`, `weigh`, `verified`, with
-    `graphs` around what prepares and runs a verification.
-
-    Attributes:
-        follows: whether it takes part in decoding at all; once false, for good.
-        width: tokens that each request verifies in this step.
-        full_width: tokens that each request verifies without the plug-in.
+    `graphs` around what prepares and runs a verification. Once `follows` is false, it
+    stays so. Each request verifies `width` tokens, `full_width` without the plug-in.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -138,8 +134,7 @@ class Serving:
         return drafted
 
     def weigh(self, path_prob: Tensor) -> None:
-        """Say what is verified, [B, M], so that a budget is spent on what will be
-        accepted."""
+        """Spend an expert budget on what will be accepted of these nodes [B, M]."""
         if self.budget and self.follows:
             self.budget.weigh(path_prob)
 

@@ -18,17 +18,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 class Settings(msgspec.Struct, frozen=True, rename="upper"):
     """The plug-in's settings; `table` is the variable EVICT_PROFILE_TABLE, and so on.
 
-    Attributes:
-        mode: "on" cuts trees; "observe" verifies them whole and records traces; "off"
-            does nothing.
-        table: the cost table to decide with.
-        traces: the folder that traces are written to.
-        expert_budget: experts that one layer may run in one verification (MoE-Spec);
-            None for all.
-        capture_sizes: widths to capture graphs for; None takes the table's own.
-        allow: "composed" takes a table that nobody measured.
-        width: tokens that every request verifies, ranked by the table's conditional
-            acceptance; None decides step by step.
+    docs/how-to/sglang.md describes each; `width` is that of every request and step.
     """
 
     mode: Literal["off", "observe", "on"] = "off"

@@ -45,15 +45,8 @@ def depths(index: Ints, topk: int) -> Ints:
 
 @dataclass(frozen=True)
 class Drafted:
-    """Draft trees of a batch, roots excluded.
-
-    Attributes:
-        parent_list: int64 [B, G], flat index of the parent of each sibling group.
-        index: int64 [B, M], flat indices of the nodes, increasing.
-        tokens: int64 [B, M], what was drafted there.
-        path_prob: float32 [B, M], product of the drafter's probabilities from the root.
-        topk: children that each expanded node has.
-    """
+    """Draft trees of a batch, roots excluded: `parent_list` int64 [B, G], the rest
+    [B, M], in order of `index`. `path_prob` is the drafter's product from the root."""
 
     parent_list: Tensor
     index: Tensor

@@ -29,8 +29,7 @@ def truncating(base: Any, serving: Serving) -> Any:
     return type(name, (TruncatingWorker, base), {"evict_profile": serving})
 
 
-_SglangWorker: Any = object
-"""What stands behind `TruncatingWorker`: known only where SGLang is."""
+_SglangWorker: Any = object  # SGLang's own class, set by `truncating`
 
 
 class TruncatingWorker(_SglangWorker):  # type: ignore[misc]
