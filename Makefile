@@ -129,9 +129,13 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 # What takes too long for CI: all of SGLang's tests, and the promises of benchmarks that
 # need no device and no download. Each exits 1 where its promise is missed.
 nightly: test-sglang
+	mkdir -p build
 	$(BIN)/python -m benchmarks.known_truths --sweeps 8 --out build/truths.json
 	$(BIN)/python -m benchmarks.known_truths --gates --sweeps 20 --out build/gates.json
 	$(BIN)/python benchmarks/decision_time.py --out build/decision_time.json
+	$(BIN)/python -m benchmarks.known_acceptance --trials 20 --prompts 16 \
+		--out build/acceptance.json
+	$(BIN)/python -m benchmarks.served
 
 $(VENV)/ready: constraints.txt pyproject.toml hatch_build.py \
 		evict_profile/runtime/_scan.c

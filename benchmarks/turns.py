@@ -17,25 +17,24 @@ from evict_profile.replay.simulate import reply_order
 from evict_profile.stats import RESAMPLES, Bootstrap, Floats
 from evict_profile.traces import Trace
 from runners.clock import now
-from runners.tree_decoding.serving import ContinuousBatching, Job, Served
-from runners.tree_decoding.session import TraceSession
+from runners.tree_decoding.engine import Engine, EngineStep
+from runners.tree_decoding.session import Job, TraceSession
 
 TURN = 2
 """Steps a turn of the policy that makes fewest steps."""
 CPU = torch.device("cpu")
 
-COLUMNS: dict[str, Callable[[Served], float]] = {
-    "tokens": lambda s: sum(s.counted),
-    "us": lambda s: s.step.times.step.us,
-    "wall_us": lambda s: s.step.times.step.wall_us,
-    "verify_us": lambda s: s.step.times.verify.us,
-    "draft_us": lambda s: sum(t.us for t in s.step.times.levels),
-    "fixed_us": lambda s: s.step.times.fixed.us,
-    "verified": lambda s: sum(1 + t.token.shape[1] for t in s.step.trees),
-    "committed": lambda s: sum(s.step.committed),
-    "levels": lambda s: s.step.levels,
+COLUMNS: dict[str, Callable[[EngineStep], float]] = {
+    "us": lambda step: step.times.step.us,
+    "wall_us": lambda step: step.times.step.wall_us,
+    "verify_us": lambda step: step.times.verify.us,
+    "draft_us": lambda step: sum(t.us for t in step.times.levels),
+    "fixed_us": lambda step: step.times.fixed.us,
+    "verified": lambda step: sum(1 + t.token.shape[1] for t in step.trees),
+    "committed": lambda step: sum(step.committed),
+    "levels": lambda step: step.levels,
 }
-"""Numbers of one step."""
+"""Numbers of one step; `tokens`, those of its replies, are counted beside them."""
 
 
 def serve_all(
@@ -48,13 +47,14 @@ def serve_all(
 ) -> dict[str, "Measured"]:
     """Decode the trace's replies with every policy; `steps`: how many each takes."""
     jobs = [session.job(ask) for ask in requests(trace, prompts)]
+    longest = max(job.tokens for job in jobs)
     working = {
-        name: PolicyDecoding(session, make(), jobs, batch)
+        name: PolicyDecoding(session.engine(batch, longest), make(), jobs, batch)
         for name, make in policies.items()
     }
     turns = turns_of(steps)
     rng = np.random.default_rng(0)
-    while busy := [name for name, one in working.items() if not one.serving.ended]:
+    while busy := [name for name, one in working.items() if not one.ended]:
         for name in rng.permutation(busy):
             working[name].take_turn(turns[name])
     return {
@@ -102,24 +102,55 @@ class Timed:
 
 
 class PolicyDecoding:
-    """A policy at work, with an engine of its own."""
+    """A policy at work on jobs, with an engine of its own, as a replay simulates it.
+
+    One that ends makes way for the next before the next step, lower slots first, so
+    that the batch is always full; the run ends with the step in which as many tokens
+    were counted as all replies have together. Prompts are run off the clock.
+    """
 
     def __init__(
-        self, session: TraceSession, policy: Policy, jobs: Sequence[Job], batch: int
+        self, engine: Engine, policy: Policy, jobs: Sequence[Job], batch: int
     ) -> None:
-        """`jobs` are decoded in the order in which a replay simulates them."""
-        self.policy = Timed(policy)
-        engine = session.engine(batch, max(job.tokens for job in jobs), None)
-        order = reply_order(len(jobs), 0)
-        self.serving = ContinuousBatching(engine, self.policy, jobs, order, batch)
-        self.steps: list[list[float]] = []
+        self.engine, self.policy, self.jobs = engine, Timed(policy), jobs
+        self.order = reply_order(len(jobs), 0)
+        self.left = sum(job.tokens for job in jobs)
+        self.slots = [next(self.order) for _ in range(batch)]
+        self.steps: list[dict[str, float]] = []
+        for slot in range(batch):
+            self._admit(slot)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all tokens are counted."""
+        return self.left <= 0
 
     def take_turn(self, steps: int) -> None:
         """So many steps, or as many as are left."""
         for _ in range(steps):
-            if not self.serving.ended:
-                served = self.serving.serve()
-                self.steps.append([float(read(served)) for read in COLUMNS.values()])
+            if not self.ended:
+                self._step()
+
+    def _step(self) -> None:
+        before = self._missing()
+        step = self.engine.step(cast(Policy, self.policy))
+        tokens = sum(map(min, before, step.committed))
+        numbers = {name: float(read(step)) for name, read in COLUMNS.items()}
+        self.steps.append({"tokens": float(tokens)} | numbers)
+        self.left -= tokens
+        for slot, missing in enumerate(self._missing()):
+            if missing <= 0:
+                self.slots[slot] = next(self.order)
+                self._admit(slot)
+
+    def _missing(self) -> list[int]:
+        """Tokens that each slot's reply lacks; the prompt's own does not count."""
+        pairs = zip(self.slots, self.engine.requests, strict=True)
+        return [self.jobs[job].tokens - len(r.reply) + 1 for job, r in pairs]
+
+    def _admit(self, slot: int) -> None:
+        job = self.jobs[self.slots[slot]]
+        self.engine.admit(job.prompt, job.sampler, slot)
 
 
 class Measured:
@@ -127,16 +158,17 @@ class Measured:
 
     def __init__(
         self,
-        steps: Sequence[Sequence[float]],
+        steps: Sequence[Mapping[str, float]],
         turn: int,
         decided_us: float,
         replies: int,
     ) -> None:
-        """`steps`: of each its `COLUMNS`; `turn`: steps of a turn."""
+        """`steps`: the numbers of each; `turn`: steps of a turn."""
         self.turn, self.replies = turn, replies
         self.decision_us = decided_us / len(steps)
-        values = np.array(steps, dtype=np.float64).T
-        self.columns: dict[str, Floats] = dict(zip(COLUMNS, values, strict=True))
+        self.columns: dict[str, Floats] = {
+            name: np.array([step[name] for step in steps]) for name in steps[0]
+        }
 
     def mean(self, name: str) -> float:
         """Of a step."""

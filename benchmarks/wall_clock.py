@@ -11,7 +11,8 @@ over plain decoding and over the best setting that knows no cost: ratios are wha
 replay is believed for. All policies decode the same text in the same order and end
 together, so a ratio compares their times on each share of it, and its interval draws
 shares, about one a reply: what is hard or slow in one is so for all. At the end stands
-what the clock advises: the rule that adapts where it gains, else the setting.
+what the clock advises: the rule that adapts where it gains, else the setting. Exit code
+1 where the whole interval of a policy lies more than `MOST_OFF` beside the replay.
 """
 
 import argparse
@@ -49,6 +50,8 @@ from evict_profile.traces import Trace, load_traces
 from runners.tree_decoding.session import TraceSession
 
 PROMPT_TOKENS = 128
+MOST_OFF = 0.15
+"""Of 13 policies at batch 1 and 4 the clock was within 9 % of the replay."""
 
 
 @dataclass(frozen=True)
@@ -87,19 +90,20 @@ class CheckedPolicy:
 
 
 @command
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> int:
     """Check scenarios of a trace; print them, and write all numbers as JSON."""
     options = parse(arguments)
     inputs = [options.world, options.traces, *files_of(options.table)]
     answer, table = Answer(options.out, inputs), CostTable.load(options.table)
     trace, session = open_trace(options)
-    results = []
+    results, off = [], False
     for part, scenario in list(scenarios(trace, options)):
         arrays = TraceArrays(part)
         replay = ScenarioReplay(arrays, table, scenario, 1)
         policies = policies_of(replay, options.contenders)
         rows = check(session, replay, policies, options.prompts)
         show(scenario, rows)
+        off |= any(is_off(row.gap) for row in rows)
         results.append(
             {
                 "scenario": to_mapping(scenario),
@@ -110,6 +114,12 @@ def main(arguments: Sequence[str]) -> None:
         print(f"{scenario}: {results[-1]['advice']}", flush=True)
         answer.keep(results)
     answer.write(results)
+    return int(off)
+
+
+def is_off(gap: Estimate) -> bool:
+    """Whether the clock surely differs from the replay by more than `MOST_OFF`."""
+    return gap.low > 1.0 + MOST_OFF or gap.high < 1.0 / (1.0 + MOST_OFF)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -8,7 +8,8 @@ nothing was cut, what the target would have accepted is known of every node.
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from evict_profile.replay.policies import Fixed, full_tree
 from runners.clock import now
 from runners.device import pick_device
 from runners.protocol import Message
-from runners.tree_decoding.accept import greedy, make_sampler
+from runners.tree_decoding.accept import Sampler, greedy, make_sampler
 from runners.tree_decoding.checkpoint import describe_checkpoint, open_checkpoint
 from runners.tree_decoding.clocks import (
     REFERENCE_CONTEXT,
@@ -31,7 +32,6 @@ from runners.tree_decoding.clocks import (
 from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.engine import BudgetHook, Engine, EngineStep
 from runners.tree_decoding.limits import check_options, clocked_tokens, reply_room
-from runners.tree_decoding.serving import Job
 from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
 
@@ -39,6 +39,15 @@ Result = TypeVar("Result")
 CLOCK_WIDTH = 16
 """Tokens a request verifies at most while whole steps are timed: what is neither
 drafting nor verification hardly depends on it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A reply to decode: its prompt, how it is drawn, and when it ends."""
+
+    prompt: Sequence[int]
+    sampler: Sampler
+    tokens: int
 
 
 class TraceSession:

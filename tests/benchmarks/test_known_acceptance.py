@@ -3,57 +3,59 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from benchmarks.known_acceptance import __main__ as script
-from benchmarks.known_acceptance import calibrations, replays
-from benchmarks.known_acceptance.replays import DrawnReplay, KnownReplay
-from benchmarks.known_acceptance.texts import ABOUT, TEXTS, Text, drawn, population
+from benchmarks import known_acceptance as script
+from benchmarks.known_acceptance import (
+    ABOUT,
+    SURE,
+    TEXTS,
+    WRONG,
+    DrawnReplay,
+    KnownReplay,
+    drawn,
+    misses,
+    population,
+)
 from evict_profile.replay.policies import AR, BEST_PAIR, Fixed
 
-
-def _short(rng):
-    return rng.random(), 4.0, 1.0
+SHORT = {"short": lambda rng: (rng.random(), 4.0, 1.0)}
 
 
-SHORT = Text("short", _short)
-
-
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(replays, "PROMPTS", 20)
-    monkeypatch.setattr(script, "TEXTS", (SHORT,))
-    monkeypatch.setattr(script, "CALIBRATED_ON", 8)
-    monkeypatch.setattr(calibrations, "TRUE_DRAWS", 1)
+    monkeypatch.setattr(script, "TEXTS", SHORT)
+    monkeypatch.setattr(script, "POPULATIONS", {"batch 4": 20, "calibrate": 8})
+    monkeypatch.setattr(script, "TRUE_DRAWS", 1)
 
 
-def test_a_trial_of_every_prompt_tells_the_truth():
+def test_a_trial_of_every_prompt_finds_the_truth(few):
     """And of ties, that adaptive policies are as fast as the best fixed setting."""
-    known, everyone = KnownReplay(SHORT, batch=1, seed=0), np.arange(20)
-    told = known.trial(everyone).compare()
+    known, everyone = KnownReplay("short", 1, 20, seed=0), np.arange(20)
+    found = known.trial(everyone).compare()
     for name in known.lead:
-        assert told.of(name).tokens_per_s.value == pytest.approx(known.rate(name))
+        assert found.of(name).tokens_per_s.value == pytest.approx(known.rate(name))
         ratio = known.rate(name) / known.rate(AR)
-        assert told.of(name).over[AR].value == pytest.approx(ratio)
-    pair = Fixed("", told.best.depth, told.best.width)
-    assert told.best.tokens_per_s == pytest.approx(known.rate(pair))
+        assert found.of(name).over[AR].value == pytest.approx(ratio)
+    pair = Fixed("", found.best.depth, found.best.width)
+    assert found.best.tokens_per_s == pytest.approx(known.rate(pair))
     tied = DrawnReplay(known, everyone, tied=True).compare()
     for name in known.lead:
         assert tied.of(name).tokens_per_s.value == pytest.approx(known.fastest)
     assert tied.of(BEST_PAIR).tokens_per_s.value < known.fastest
 
 
-def test_a_prompt_drawn_twice_is_two_prompts():
-    trace = drawn(population(SHORT, 3, seed=0), np.array([2, 0, 2]))
+def test_a_prompt_drawn_twice_is_two_prompts(few):
+    trace = drawn(population("short", 3, seed=0), np.array([2, 0, 2]))
     assert [reply.prompt for reply in trace.replies] == [0, 1, 2]
     first, _, again = (trace.part(prompt, 3) for prompt in range(3))
     assert np.array_equal(first.nodes.path_prob, again.nodes.path_prob)
     assert np.array_equal(first.routes, again.routes)
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.name)
+@pytest.mark.parametrize("text", TEXTS)
 def test_populations_are_whole(text):
-    """Trees no deeper than is drafted, ancestors there, routes for every token."""
     trace = population(text, 4, seed=0)
     assert trace.dense
     assert trace.nodes.depth.max() == ABOUT.depth
@@ -68,10 +70,11 @@ def test_populations_are_whole(text):
         ("calibrate", ("Brier, raw", "U(t), batch 4")),
     ],
 )
-def test_a_study_is_judged_and_kept(study, numbers, tmp_path, capsys):
+def test_a_study_is_judged_and_kept(few, study, numbers, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(script, "LEAST", 0.0)
     out = tmp_path / "acceptance.json"
-    asked = ["--trials", "1", "--prompts", "6", "--jobs", "1", "--only", study]
-    assert script.main([*asked, "--out", str(out)]) == 0
+    asked = ["--trials", "1", "--prompts", "6", "--only", study, "--out", str(out)]
+    assert script.main(asked) == 0
     printed = capsys.readouterr().out
     rows = json.loads(out.read_text())
     assert {row["study"] for row in rows} == {study}
@@ -80,6 +83,16 @@ def test_a_study_is_judged_and_kept(study, numbers, tmp_path, capsys):
     assert all(row["half_width"] >= 0.0 <= row["error"] for row in rows)
 
 
-def test_a_text_that_there_is_not_is_refused(capsys):
-    assert script.main(["--text", "easy"]) == 2
-    assert "nothing is called so; there are replay" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("inside", "wrong", "missed"),
+    [(0.9, 0.0, False), (0.8, 0.0, True), (0.9, 0.1, True)],
+)
+def test_intervals_that_hold_too_little_are_a_miss(inside, wrong, missed):
+    """Verdicts that are sure, and not wrong, count as neither."""
+    shares = {"tokens/s": inside, SURE: 0.5, WRONG: wrong}
+    rows = [
+        {"study": "replay", "what": what, "inside": trial < 100 * share}
+        for what, share in shares.items()
+        for trial in range(100)
+    ]
+    assert misses(pd.DataFrame(rows)) is missed

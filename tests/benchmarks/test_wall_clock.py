@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import wall_clock
-from benchmarks.turns import COLUMNS, Measured, serve_all, turns_of
-from benchmarks.wall_clock import CheckedPolicy, advice, policies_of
+from benchmarks.turns import Measured, PolicyDecoding, serve_all, turns_of
+from benchmarks.wall_clock import CheckedPolicy, advice, is_off, policies_of
 from evict_profile.replay.compare import ScenarioReplay
 from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.dataset import TraceArrays
@@ -20,9 +20,11 @@ from evict_profile.replay.policies import (
     Fixed,
     plain_decoding,
 )
+from evict_profile.replay.simulate import reply_order
 from evict_profile.stats import Estimate
 from runners.tree_decoding import session as module
-from runners.tree_decoding.session import TraceSession
+from runners.tree_decoding.accept import greedy
+from runners.tree_decoding.session import Job, TraceSession
 from tests.runners.tree_decoding.decoding import OPTIONS, Text, make_checkpoint
 from tests.traces.synthetic import Plan, make_trace
 
@@ -47,8 +49,7 @@ def session():
 
 
 def measured(tokens, us, turn, replies=1):
-    known = {"tokens": tokens, "us": us}
-    steps = [[known.get(n, us)[i] for n in COLUMNS] for i in range(len(us))]
+    steps = [{"tokens": t, "us": u} for t, u in zip(tokens, us, strict=True)]
     return Measured(steps, turn, 10.0, replies)
 
 
@@ -96,6 +97,14 @@ def test_an_interval_tells_of_shares_that_differ():
     over = Estimate.of(other.over(plain))
     assert over.value == pytest.approx(0.8)
     assert over.low == pytest.approx(0.5) and over.high == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "off"),
+    [(0.8, 1.2, False), (1.1, 1.3, False), (1.16, 1.3, True), (0.7, 0.86, True)],
+)
+def test_a_clock_far_from_the_replay_is_noticed(low, high, off):
+    assert is_off(Estimate((low + high) / 2, low, high)) is off
 
 
 def checked(policy, plain, fixed=1.0):
@@ -156,3 +165,40 @@ def test_all_decode_every_reply(session, replies, batch):
     for each in serve_all(session, replies, policies, steps, 3, batch).values():
         assert each.columns["tokens"].sum() == 3 * TOKENS
         assert len(each.columns["us"]) <= 18
+
+
+LENGTHS = (5, 9, 7, 6)
+
+
+def decoding(session, policy, batch):
+    """Four replies of different lengths."""
+    prompts = session.held_out.prompts("prose", len(LENGTHS), session.prompt_tokens)
+    pairs = zip(prompts, LENGTHS, strict=True)
+    jobs = [Job(prompt, greedy, tokens) for prompt, tokens in pairs]
+    engine = session.engine(batch, max(LENGTHS))
+    return PolicyDecoding(engine, policy, jobs, batch)
+
+
+def test_slots_take_replies_in_order_and_are_never_empty(session):
+    one, order = decoding(session, plain_decoding(), 2), reply_order(len(LENGTHS), 0)
+    # A plain step counts one token a slot, so each reply lasts as many steps.
+    slots = [next(order), next(order)]
+    left = [LENGTHS[job] for job in slots]
+    while not one.ended:
+        assert one.slots == slots
+        one.take_turn(1)
+        assert one.steps[-1]["tokens"] == 2
+        left = [n - 1 for n in left]
+        for slot in range(2):
+            if not left[slot]:
+                slots[slot] = next(order)
+                left[slot] = LENGTHS[slots[slot]]
+
+
+def test_a_reply_counts_no_further_than_its_end(session):
+    one, tokens = decoding(session, Fixed("tree", 3, 10), 1), np.zeros(len(LENGTHS))
+    while not one.ended:
+        (job,) = one.slots
+        one.take_turn(1)
+        tokens[job] += one.steps[-1]["tokens"]
+    assert tokens.tolist() == list(LENGTHS)

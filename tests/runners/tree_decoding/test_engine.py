@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from evict_profile.replay.simulate import reply_order
 from runners.tree_decoding.accept import greedy
-from runners.tree_decoding.serving import ContinuousBatching, Job
 from runners.tree_decoding.session import trace_reply
 from tests.runners.tree_decoding.decoding import PLAIN, Erratic, best_of, fixed
 
@@ -98,48 +96,3 @@ def test_traced_paths_are_the_reply(decoder):
         assert path == reply[position + 1 : position + 1 + len(path)]
         assert step.contexts == [len(decoder.prompt(0)) + position]
         assert step.verified.routes.shape == (3, step.trees[0].token.shape[1] + 1, 2)
-
-
-LENGTHS = (5, 9, 7, 6)
-
-
-def serving(decoder, policy, batch):
-    """Four replies of different lengths, in an order of seed 3."""
-    jobs = [Job(decoder.prompt(i), greedy, n) for i, n in enumerate(LENGTHS)]
-    order = reply_order(len(jobs), 3)
-    return ContinuousBatching(decoder.engine(batch), policy, jobs, order, batch)
-
-
-def test_a_run_ends_when_all_tokens_are_counted(decoder):
-    at_work = serving(decoder, fixed(3, 6), 2)
-    counted = 0
-    while not at_work.ended:
-        assert counted < sum(LENGTHS)
-        counted += sum(at_work.serve().counted)
-    assert counted >= sum(LENGTHS)
-
-
-def test_slots_take_replies_in_order_and_are_never_empty(decoder):
-    at_work = serving(decoder, PLAIN, 2)
-    # A plain step counts one token a slot, so each reply lasts as many steps.
-    order = reply_order(len(LENGTHS), 3)
-    slots = [next(order), next(order)]
-    left = [LENGTHS[job] for job in slots]
-    while not at_work.ended:
-        served = at_work.serve()
-        assert served.jobs == tuple(slots)
-        assert served.counted == (1, 1)
-        left = [n - 1 for n in left]
-        for slot in range(2):
-            if not left[slot]:
-                slots[slot] = next(order)
-                left[slot] = LENGTHS[slots[slot]]
-
-
-def test_a_reply_counts_no_further_than_its_end(decoder):
-    at_work = serving(decoder, fixed(4, 15), 1)
-    tokens = np.zeros(len(LENGTHS), dtype=int)
-    while not at_work.ended:
-        served = at_work.serve()
-        tokens[served.jobs[0]] += served.counted[0]
-    assert tokens.tolist() == list(LENGTHS)

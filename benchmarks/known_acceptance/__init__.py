@@ -1,1 +1,0 @@
-"""Prompts whose acceptance is known: how sure may replay and calibration be?"""
