@@ -107,14 +107,6 @@ def check_unchanged(routes, rows, top_k):
 
 @rankings
 @given(layer=layers())
-def test_a_budget_of_all_experts_changes_nothing(layer, ranking):
-    rows, top_k, _, weights = layer
-    got = routed((rows, top_k, len(rows[0]), weights), ranking)
-    check_unchanged(got, rows, top_k)
-
-
-@rankings
-@given(layer=layers())
 def test_a_budget_for_all_that_tokens_could_want_changes_nothing(layer, ranking):
     """Tokens x k: rows without a say included, and whatever is ranked first."""
     rows, top_k, _, weights = layer
@@ -145,28 +137,6 @@ def test_ranked_by_top_k_a_union_within_the_budget_changes_nothing(layer, spare)
     budget = min(max(wanted, top_k) + spare, len(rows[0]))
     got = routed((rows, top_k, budget, weights), "top-k")
     check_unchanged(got, rows[:count], top_k)
-
-
-def test_ranked_by_mass_an_expert_that_no_token_runs_outranks_one_that_is_run():
-    """Three tokens activate two experts; the sums are 1.1, 1.2 and .7."""
-    row, other = [0.5, 0.4, 0.1], [0.1, 0.4, 0.5]
-    rows = torch.tensor([row, row, other])
-    natural, lossy = (
-        route(rows, 1, 2, renormalise=False, ranking=ranking)
-        for ranking in ("top-k", "mass")
-    )
-    assert natural.topk_ids.tolist() == [[0], [0], [2]]
-    assert lossy.topk_weights[2, 0] == 0.4
-
-
-@given(layers())
-def test_nothing_counts_but_a_token_s_own_experts(layer):
-    """The others' probabilities are 0, its own as they were."""
-    rows, top_k, _, _ = layer
-    counted = among_top_k(torch.tensor(rows), top_k)
-    for found, row in zip(counted.tolist(), rows, strict=True):
-        own = natural(row, top_k)
-        assert found == [p if e in own else 0.0 for e, p in enumerate(row)]
 
 
 @given(layer=layers())
@@ -201,14 +171,6 @@ def test_padding_rows_have_no_say():
             )
             assert routes.topk_ids[0].tolist() == [0, 1]
             assert set(routes.topk_ids[1].tolist()) == {0, 1}
-
-
-def test_a_likely_node_outweighs_an_unlikely_one():
-    rows = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
-    even = route(rows, 1, 1, renormalise=False)
-    tilted = route(rows, 1, 1, renormalise=False, node_weights=torch.tensor([0.1, 1.0]))
-    assert even.topk_ids.tolist() == [[0], [0]]
-    assert tilted.topk_ids.tolist() == [[1], [1]]
 
 
 def test_a_broken_row_does_not_rank_for_the_others():

@@ -14,11 +14,6 @@ def steady(past, steps, accepted, claimed):
     return past
 
 
-def test_without_a_past_there_is_only_this_step():
-    terms = History(True).terms(4)
-    assert (terms.trust, terms.tokens, terms.us) == (1.0, 0.0, 0.0)
-
-
 @given(st.floats(0.0, 8.0), st.integers(1, 64))
 def test_steady_steps_weigh_as_their_memory(claimed, batch):
     """A half-life of two steps remembers about 2.4 past ones, in tokens and time."""

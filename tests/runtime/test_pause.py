@@ -4,8 +4,6 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from evict_profile.records import replace
 from evict_profile.runtime import (
@@ -31,17 +29,6 @@ def steps(pause, tokens_each, us):
         else:
             pause.observe(tokens_each, us, drafted=True)
         yield skipped
-
-
-def test_the_first_step_drafts():
-    assert not DraftBackoff().should_skip(PLAIN_US)
-
-
-@given(st.floats(1.001, 10.0))
-def test_what_pays_never_pauses(gain):
-    tokens_each = 2.0
-    us = tokens_each * PLAIN_US / gain
-    assert not any(islice(steps(DraftBackoff(), tokens_each, us), 200))
 
 
 def test_what_loses_pauses_for_longer_and_longer():

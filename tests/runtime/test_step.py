@@ -15,7 +15,6 @@ from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, Combination, class
 from evict_profile.records import replace
 from evict_profile.runtime import (
     Calibration,
-    ConditionalAcceptance,
     CostTable,
     Truncator,
 )
@@ -236,16 +235,6 @@ def test_one_level_by_hand():
         assert one_level((0.0, 10.0, 10.0 + level_us)).deeper() is pays
 
 
-def test_the_best_parents_are_expected_to_have_children():
-    """By hand: 1.9 tokens in 20 us now; 0.45 more below the best of the three."""
-    own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
-    for level_us, pays in ((3.6, True), (3.9, False)):
-        clock = (0.0, 10.0, 10.0 + level_us)
-        step = begin(Given(9.0 + np.arange(20.0), Terms(), clock), calibration=own)
-        step.extend(np.array([[[0.9, 0.0, 0.0]]]))
-        assert step.deeper() is pays
-
-
 @pytest.mark.parametrize("sizes", [2, 3])
 def test_a_level_pays_only_where_its_nodes_can_be_verified(sizes):
     own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
@@ -262,12 +251,6 @@ def test_a_tie_stops():
 def test_no_level_is_drafted_after_the_last():
     assert one_level((0.0, 1.0, 1.0)).deeper()
     assert not one_level((0.0, 1.0)).deeper()
-
-
-def test_a_past_that_earns_more_drafts_less():
-    clock = (0.0, 10.0, 12.0)
-    assert one_level(clock).deeper()
-    assert not one_level(clock, tokens=100.0, us=100.0).deeper()
 
 
 def test_large_trees_are_given_room(table):
@@ -323,20 +306,6 @@ def test_sure_steps_are_drafted_deeper(table):
     for batch, prob, pays in ((1, 1.0, True), (2, 1.0, True), (1, 1e-6, False)):
         step = truncator.begin(batch, 64)
         step.extend(np.full((batch, 1, 4), prob))
-        assert step.deeper() is pays
-
-
-def test_before_the_first_level_the_past_decides(table):
-    """Nothing is known of the step; the first of all is drafted."""
-    assert Truncator(table, **EAGLE).begin(1, 64).deeper()
-
-
-def test_parents_are_worth_what_conditional_acceptance_says(table):
-    for chance, pays in ((1.0, True), (1e-6, False)):
-        links = ConditionalAcceptance((0.0, 1.0), ((0.0, chance),))
-        own = Calibration.of(replace(table.acceptance, conditional=links))
-        step = Truncator(table, calibration=own, **EAGLE).begin(1, 64)
-        step.extend(np.ones((1, 1, 4)))
         assert step.deeper() is pays
 
 

@@ -63,16 +63,6 @@ def test_a_step_is_decided_with_those_before(table):
     assert truncator.plan(TREE, context=64).tokens == 1 + together.argmax()
 
 
-def test_time_that_earns_more_buys_less(table):
-    """After steps that were fast, a node must earn more."""
-    truncator = Truncator(table, **EAGLE)
-    before = truncator.plan(TREE, context=64)
-    for _ in range(20):
-        plan = truncator.plan(SURE, context=64)
-        truncator.observe(plan, plan.tokens)
-    assert truncator.plan(TREE, context=64).tokens < before.tokens
-
-
 def test_scores_that_promise_too_much_are_trusted_less(table):
     torch.manual_seed(0)
     truncator = Truncator(table, **EAGLE)
@@ -110,26 +100,6 @@ def test_impossible_counts_are_refused(table, committed):
     plan = truncator.plan(TREE, context=64)
     with pytest.raises(PlanError, match=f"committed_tokens {committed} is not within"):
         truncator.observe(plan, committed)
-
-
-def test_drafting_time_makes_trees_wider(table):
-    """A fixed cost dilutes the marginal one, so that the ratio keeps more."""
-    narrow, wide = (
-        Truncator(table, objective="ratio", draft_us=draft_us, **EAGLE)
-        for draft_us in (0.0, 1e5)
-    )
-    assert narrow.plan(TREE, 64).tokens < wide.plan(TREE, 64).tokens
-
-
-def test_calibration_moves_the_benefit(table):
-    half = Calibration((0.0, 1.0), (0.0, 0.5))
-    plain, doubted = (
-        Truncator(table, objective="ratio", calibration=c, **EAGLE).plan(TREE, 64)
-        for c in (None, half)
-    )
-    assert doubted.tokens < plain.tokens
-    kept = float(TREE[doubted.keep].sum())
-    assert doubted.expected_tokens == pytest.approx(1.0 + kept / 2.0)
 
 
 def test_captured_sizes_are_filled(table):

@@ -46,10 +46,6 @@ def test_drafts_that_do_not_fit_pass_through(scores, batch, width):
     assert not scores.last(REQUESTS).any()
 
 
-def test_drafts_before_the_buffer_is_made_pass_through():
-    assert draft(Scores(), 2)[1].shape == (2, WIDTH - 1)
-
-
 LAYERS, TOKENS, TOP_K = [5, 2, 9], 6, 2
 FORCED = 1000 + torch.arange(len(LAYERS) * TOKENS * TOP_K).view(-1, TOKENS, TOP_K)
 """Routes [layers, tokens, k] that no router would pick."""

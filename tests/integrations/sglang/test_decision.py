@@ -183,18 +183,6 @@ def test_a_pause_is_the_runtimes(full_table):
     assert any(paused) and not all(paused)
 
 
-def test_a_pause_verifies_the_root(full_table):
-    chooser = Chooser(full_table, CAPTURE_SIZES)
-    paused = None
-    while paused is None:
-        chooser.choose(*on_host(trees(2)), 100)
-        chooser.learn(np.array([1, 1]))
-        paused = chooser.pause(2, 10**6)
-    assert (paused.width, paused.requests) == (1, 2)
-    assert (paused.plan.tokens, paused.plan.keep.shape) == (2, (2, 0))
-    assert paused.plan.whole_step
-
-
 @pytest.mark.parametrize("lacks", ["drafting", "acceptance", "width"])
 def test_without_all_that_it_needs_nothing_pauses(full_table, lacks):
     capture_sizes = (2, 4, 8) if lacks == "width" else CAPTURE_SIZES

@@ -128,10 +128,3 @@ def test_what_cannot_be_fixed_is_refused(full_table, worker, width, lacks, says)
         table = replace(table, acceptance=replace(table.acceptance, conditional=None))
     with pytest.raises(ConfigError, match=says):
         modes.FixedWidth(table, width, worker)
-
-
-def test_what_lies_on_the_host_is_not_copied():
-    tensors = (torch.zeros(2, 3), torch.zeros(4, dtype=torch.int32))
-    found = modes.fetch({}, *tensors)
-    for array, tensor in zip(found, tensors, strict=True):
-        assert array.ctypes.data == tensor.data_ptr()

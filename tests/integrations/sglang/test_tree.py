@@ -1,6 +1,5 @@
 """Depths, parents and cuts of SGLang's flat trees."""
 
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -75,25 +74,11 @@ def test_cut_keeps_nodes_whole(made, data):
         assert torch.equal(getattr(kept, name), getattr(again, name))
 
 
-@given(TREES)
-def test_the_full_width_cuts_nothing(made):
-    _, drafted = made
-    assert torch.equal(cut(drafted, drafted.width).index, drafted.index)
-
-
 @pytest.mark.parametrize("width", [-1, 0, 9])
 def test_other_widths_are_refused(width):
     drafted = drafting(0, 1, 3, 2).drafted(8)
     with pytest.raises(ValueError, match=rf"width {width} is not within 1\.\.8"):
         cut(drafted, width)
-
-
-def test_saturated_probabilities_keep_the_chain():
-    """All 1.0: nodes are taken in order of flat indices, parents first."""
-    plan = drafting(0, 1, 2, 3)
-    made = plan.drafted(11)
-    sure = replace(made, path_prob=torch.ones(1, 10))
-    assert all(plan.is_closed(cut(sure, width).index) for width in range(2, 12))
 
 
 def test_a_node_without_its_parent_has_its_own_place():
