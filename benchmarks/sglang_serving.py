@@ -57,9 +57,7 @@ class Failed(Exception):
 class Mode:
     """A way of decoding, and its files in the folder of all.
 
-    Attributes:
-        speculative: whether it drafts.
-        capture_sizes: widths to verify; None for the table's, () for no plug-in.
+    `capture_sizes` are widths to verify; None for the table's, () for no plug-in.
     """
 
     name: str
@@ -70,13 +68,11 @@ class Mode:
         """What the plug-in is told."""
         if self.capture_sizes == ():
             return {}
-        capture_sizes = {
-            "EVICT_PROFILE_CAPTURE_SIZES": ",".join(map(str, self.capture_sizes or ()))
-        }
-        return {
-            "EVICT_PROFILE_TABLE": str(table),
-            **(capture_sizes if self.capture_sizes else {}),
-        }
+        named = {"EVICT_PROFILE_TABLE": str(table)}
+        if self.capture_sizes:
+            widths = ",".join(map(str, self.capture_sizes))
+            named["EVICT_PROFILE_CAPTURE_SIZES"] = widths
+        return named
 
     def result(self, out: Path) -> Path:
         """The file of its result; its log has another suffix."""

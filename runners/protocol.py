@@ -29,7 +29,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 Message = dict[str, Any]
 
@@ -54,18 +54,9 @@ class Refusal(Exception):
         self.kind = kind
 
 
-class Session(Protocol):
-    """An open model that measures cells; `answer_clock` is for one that can draft."""
-
-    def answer_open(self) -> Message:
-        """What it is."""
-
-    def measure(self, ask: Message) -> Message:
-        """Samples of one cell."""
-
-
-def serve_session(begin: Callable[[Message, Message], Session]) -> None:
-    """Open a session on a model, with options; its methods answer what follows."""
+def serve_session(begin: Callable[[Message, Message], Any]) -> None:
+    """Open a session on a model, with options; its methods `answer_open`, `measure`
+    and, if it can draft, `answer_clock` answer what follows."""
     sessions: list[Any] = []
 
     def opened(ask: Message) -> Message:

@@ -63,15 +63,7 @@ class Forward:
 
 
 class MeasureSession(ABC):
-    """An open model that measures cells.
-
-    Attributes:
-        fingerprint: facts that make two measurements comparable.
-        layers: MoE layers that are open.
-        bandwidth_gbps: of a large copy.
-        capture_sizes: widths of captured graphs.
-        whole: whether it times whole forwards alone.
-    """
+    """An open model that measures cells: of `layers` MoE layers, or whole forwards."""
 
     fingerprint: Message
     layers: int

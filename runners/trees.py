@@ -18,11 +18,8 @@ ZIPF_EXPONENT = 1.0
 def force_union(
     tokens: int, top_k: int, experts: int, union: int, skewed: bool, seed: int
 ) -> Tensor:
-    """Routes of one layer that activate exactly `union` of `experts`.
-
-    Returns:
-        int64 [tokens, top_k], distinct within a row, on the CPU.
-    """
+    """Routes of one layer that activate exactly `union` of `experts`: int64 [tokens,
+    top_k], distinct within a row, on the CPU."""
     if not top_k <= union <= min(experts, tokens * top_k):
         raise Refusal(
             "infeasible",
@@ -78,11 +75,8 @@ def _skewed_slots(tokens: int, top_k: int, union: int, rng: torch.Generator) -> 
 
 
 def random_parents(batch: int, width: int, seed: int) -> Tensor:
-    """Trees in which each node hangs on any of those before it.
-
-    Returns:
-        int64 [batch, width - 1], the parent of node i + 1; 0 is the root.
-    """
+    """Trees in which each node hangs on any of those before it: int64 [batch, width -
+    1], the parent of node i + 1; 0 is the root."""
     generator = torch.Generator().manual_seed(seed)
     chance = torch.rand(batch, width - 1, generator=generator, dtype=torch.float64)
     return (chance * torch.arange(1, width)).long()

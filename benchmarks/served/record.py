@@ -36,7 +36,7 @@ QWEN_235B = H200.format("qwen3-235b-a22b/sglang-0.5.14-bfloat16-tp8-ep1")
 KIMI = H200.format("kimi-k2/sglang-0.5.14-fp8-block-tp8-ep1")
 VLLM_30B = "nvidia-h100-80gb-hbm3/qwen3-30b-a3b/vllm-0.24.0-bfloat16-tp1-ep1/1.0.0.json"
 
-COSTSD = {
+COMPOSED = {
     "Qwen3-30B-A3B-Instruct-2507": ("qwen3-30b-a3b", QWEN_30B),
     "Qwen3-Coder-30B-A3B-Instruct": ("qwen3-30b-a3b", QWEN_30B),
     "Qwen3-235B-A22B-Instruct-2507": ("qwen3-235b-a22b", QWEN_235B),
@@ -77,7 +77,7 @@ def specbundle() -> pd.DataFrame:
     `decode_speedup` the served speed-up without it.
     """
     rows = pd.read_csv(DATA / "specbundle.csv", comment="#")
-    names = {model: name for model, (name, _) in COSTSD.items()} | DENSE
+    names = {model: name for model, (name, _) in COMPOSED.items()} | DENSE
     rows = rows[rows["model"].isin(names)].reset_index(drop=True)
     rows["deployment"] = rows["model"].map(names)
     fastest = rows.groupby("deployment")["plain_tok_s"].transform("max")
@@ -91,14 +91,14 @@ def specbundle() -> pd.DataFrame:
 def not_judged() -> dict[str, int]:
     """Runs of SpecBundle's models with experts that no table here covers, by model."""
     models = pd.read_csv(DATA / "specbundle.csv", comment="#")["model"]
-    judged = models.isin([*COSTSD, *DENSE])
+    judged = models.isin([*COMPOSED, *DENSE])
     return {str(name): int(n) for name, n in models[~judged].value_counts().items()}
 
 
 @cache
 def table_of(deployment: str) -> CostTable:
     """The composed table of a deployment, without overheads."""
-    paths = dict(COSTSD.values()) | {AUTOSPEC: QWEN_235B, "angelslim": VLLM_30B}
+    paths = dict(COMPOSED.values()) | {AUTOSPEC: QWEN_235B, "angelslim": VLLM_30B}
     return CostTable.load(TABLES / paths[deployment])
 
 

@@ -29,16 +29,8 @@ LOGS_EVERY_S = 31.0
 
 @dataclass(frozen=True)
 class Start:
-    """An engine, and what it is to decode.
-
-    Attributes:
-        target, draft: folders with a config.json.
-        speculative: whether it drafts at all.
-        width, steps, topk: of the whole tree.
-        context: tokens of a prompt.
-        tokens: that each request decodes.
-        attention: SGLang's name of a backend; "" leaves the choice to it.
-    """
+    """An engine with folders of its models and its whole tree, and what it decodes:
+    `context` tokens of a prompt, and `tokens` of each reply."""
 
     target: str
     draft: str

@@ -43,14 +43,8 @@ so that a wrong token is never right by chance."""
 
 @dataclass(frozen=True)
 class PlantedWorld:
-    """Texts, by what makes them.
-
-    Attributes:
-        vocabulary: of the target.
-        topk: guesses at each position.
-        texts: different ones; a prompt names its own by its first token.
-        positions: after which a text begins anew.
-    """
+    """Texts with `topk` guesses at each position, after `positions` of which they begin
+    anew; a prompt names its own text by its first token."""
 
     vocabulary: int
     topk: int
@@ -117,12 +111,7 @@ class PlantedWorld:
 
 
 class Stage:
-    """A step's drafts and the target's words, in buffers that captured graphs read.
-
-    Attributes:
-        rows: requests that there is room for.
-        steps: levels that are drafted.
-    """
+    """A step's drafts and the target's words, in buffers that captured graphs read."""
 
     def __init__(
         self, world: PlantedWorld, rows: int, steps: int, device: torch.device | str

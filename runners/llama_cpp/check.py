@@ -120,11 +120,8 @@ def _norm(x: np.ndarray) -> np.ndarray:
 
 
 def check_model(hook: Hook, ids: np.ndarray, layers: int, experts: int) -> None:
-    """Check that this model's routes can be read and forced, and its cache cut.
-
-    Args:
-        ids: tokens to decode in sequence 0, which must be empty.
-    """
+    """Check that this model's routes can be read and forced, and its cache cut, on
+    tokens in sequence 0, which must be empty."""
     context, key = hook.context, "check"
     context.fill(ids, 0, [0])
     own = hook.read(key, context.decode)

@@ -25,16 +25,8 @@ again when it is computed."""
 
 @dataclass(frozen=True)
 class Options:
-    """What decides how llama.cpp decodes; every word of it is in the fingerprint.
-
-    Attributes:
-        threads: of prompt and decoding.
-        gpu_layers: layers on a GPU.
-        overrides: "PATTERN=CPU": tensors whose names match stay in CPU memory.
-        cache_k, cache_v: types of the KV cache.
-        flash_attention: "auto", "on" or "off".
-        repack: whether weights may be repacked for this CPU's kernels.
-    """
+    """What decides how llama.cpp decodes, as in a sweep's section `llama`; every word
+    of it is in the fingerprint."""
 
     threads: int = 1
     gpu_layers: int = 0
@@ -165,24 +157,19 @@ class Context:
         start: int,
         sequences: Sequence[int],
         outputs: bool = True,
-        into: c.Batch | None = None,
     ) -> None:
-        """Put tokens into a batch, as many of each sequence, from position `start`.
-
-        Args:
-            ids: of the first sequence, then of the next.
-            into: the context's own by default.
-        """
-        batch, width = into or self.batch, len(ids) // len(sequences)
+        """Put the tokens of one sequence after another into the batch, as many of each,
+        from position `start`."""
+        batch, width = self.batch, len(ids) // len(sequences)
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):
             batch.token[i], batch.pos[i] = int(token), start + i % width
             batch.n_seq_id[i], batch.seq_id[i][0] = 1, sequences[i // width]
             batch.logits[i] = outputs
 
-    def decode(self, batch: c.Batch | None = None) -> None:
-        """Decode a batch, the context's own by default."""
-        status = self.c.llama_decode(self.handle, batch or self.batch)
+    def decode(self) -> None:
+        """Decode the batch."""
+        status = self.c.llama_decode(self.handle, self.batch)
         self.c.llama_synchronize(self.handle)
         if status:
             raise Refusal("failed", f"llama_decode ended with status {status}")

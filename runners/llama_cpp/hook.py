@@ -33,11 +33,7 @@ class Hook:
         self.context = Context(model, size, self._call)
 
     def read(self, key: object, run: Callable[[], None]) -> Routes:
-        """Run a decode that chooses its own routes: what it chose.
-
-        Args:
-            key: names the shape of the decode, for `write`.
-        """
+        """What a decode chooses; `key` names its shape, for `write`."""
         self._begin("read", frozenset())
         self._finish(run)
         self.places[key] = frozenset(self._found)

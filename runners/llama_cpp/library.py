@@ -12,9 +12,8 @@ import importlib.util
 import os
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runners.protocol import Refusal
 
@@ -118,17 +117,13 @@ SYMBOLS: Mapping[str, tuple[Any, ...]] = {
 """What is called: the answer's type, then the arguments'."""
 
 
-@dataclass(frozen=True)
-class ContextLayout:
+class ContextLayout(NamedTuple):
     """Offsets in llama_context_params, in bytes."""
 
     flash_attention: int
     eval_callback: int
     cache_k: int
     kv_unified: int
-
-    HEAD = ("n_ctx", "n_batch", "n_ubatch", "n_seq_max")
-    """At the start of the struct, four bytes each."""
 
 
 GPU_LAYERS_AT, OVERRIDES_AT, FLAGS_AT = 16, 8, 72

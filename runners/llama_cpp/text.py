@@ -24,13 +24,8 @@ DRAWS = 64
 
 
 class DecodeWindow(NamedTuple):
-    """What a cell decodes.
-
-    Attributes:
-        before: the tokens that run right before, int64 [batch * width].
-        own: the cell's, int64 [batch * width].
-        activated: how many of these activate an expert, int64 [layers, experts].
-    """
+    """What runs right before a cell, what it decodes, int64 [batch * width] each, and
+    how many of these tokens activate an expert, int64 [layers, experts]."""
 
     before: np.ndarray
     own: np.ndarray
@@ -51,13 +46,8 @@ class DecodeWindow(NamedTuple):
 
 
 class Text:
-    """Tokens of a file, Python code unless told otherwise.
-
-    Attributes:
-        name: of the file.
-        tokens: int64, repeated until there are `least`.
-        activates: whether a token activates an expert, bool [ROUTED, layers, experts].
-    """
+    """Tokens of a file, Python code by default, repeated until there are `least`; and
+    whether each activates an expert, bool [ROUTED, layers, experts]."""
 
     def __init__(self, path: str, model: Model, least: int) -> None:
         file = Path(path or inspect.getfile(argparse))

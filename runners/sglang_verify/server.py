@@ -23,17 +23,8 @@ NO_RANK = ("dp_rank", "moe_dp_rank")
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """The model and head to load, and how much room they need.
-
-    Attributes:
-        target, draft: folders, with weights or without.
-        drafts: whether the head can run.
-        width: tokens a request verifies at most; SGLang's own graphs have it.
-        steps, topk: levels that are drafted, and children of each node.
-        batches: batch sizes whose graphs are captured.
-        context: cached tokens of a request at most.
-        attention: SGLang's name of an attention backend; "" leaves the choice to it.
-    """
+    """The model and head to load, and how much room they need: `width` and `context`
+    are the most of a request, and `attention` is SGLang's name of a backend, or ""."""
 
     target: Path
     draft: Path

@@ -26,12 +26,10 @@ class ServedTrees:
     each node, whose quotient by `topk` names its sibling group, and the flat index on
     which each group hangs. With `topk` as large as the tree, any tree can be told: node
     i under parent p is p * n + i, and group p hangs on p.
-
-    Attributes:
-        parents: int64 [B, n - 1], parent of node i + 1; 0 is the root.
     """
 
     parents: Tensor
+    """int64 [B, n - 1], parent of node i + 1; 0 is the root."""
 
     @property
     def width(self) -> int:
@@ -77,10 +75,6 @@ class CacheSlots:
     the pool, filled with noise: what attention costs depends on how much it reads, not
     on what. Batch sizes have requests of their own, and share the slots, since one runs
     at a time.
-
-    Attributes:
-        slots: int64 [batch, reach], slots that the requests of every batch share.
-        batches: SGLang's batches, by size.
     """
 
     def __init__(
@@ -136,12 +130,7 @@ def fill(pool: Any, seed: int) -> None:
 
 @dataclass
 class ServedVerifier:
-    """The target, its requests' cache slots, and what verifies each width.
-
-    Attributes:
-        states: by width.
-        topk, steps: what the server would draft with.
-    """
+    """The target, its requests' cache slots, and what verifies each width."""
 
     model_runner: Any
     slots: CacheSlots
@@ -200,12 +189,8 @@ class ServedVerifier:
 
 @dataclass
 class ServedForward:
-    """A forward that is laid out and can be run.
-
-    Attributes:
-        graph_ran: whether a captured graph served it, as SGLang says afterwards.
-        logits: of every token, once it ran.
-    """
+    """A forward that is laid out and can be run; SGLang says afterwards whether a
+    captured graph served it."""
 
     model_runner: Any
     forward_batch: Any

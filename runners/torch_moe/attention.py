@@ -138,15 +138,10 @@ class Attention:
         out = attend(q, keys, values, mask_of(keys, meta), meta.width)
         return F.linear(out, self.out)
 
-    def inputs(self, meta: AttnMetadata) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries without values, and the keys and values that are cached there."""
+    def cached(self, meta: AttnMetadata) -> tuple[Tensor, Tensor]:
+        """The keys and values that a forward attends to."""
         keys, values = self.cache.views(meta, self.window)
-        return self.queries(keys, meta), keys, values
-
-    def queries(self, keys: Tensor, meta: AttnMetadata) -> Tensor:
-        """Of these sizes they are attended with, all zero: [T, heads, dim]."""
-        tokens = meta.batch * meta.width
-        return keys.new_zeros(tokens, self.spec.num_heads, keys.shape[-1])
+        return keys, values
 
 
 class LatentAttention(Attention):
@@ -194,9 +189,9 @@ class LatentAttention(Attention):
         values_out = torch.einsum("thc,hcd->thd", mixed, self.absorb_value)
         return F.linear(values_out.flatten(1), self.out)
 
-    def inputs(self, meta: AttnMetadata) -> tuple[Tensor, Tensor, Tensor]:
+    def cached(self, meta: AttnMetadata) -> tuple[Tensor, Tensor]:
         (keys,) = self.cache.views(meta, self.window)
-        return self.queries(keys, meta), keys, keys[..., : self.spec.kv_lora_rank]
+        return keys, keys[..., : self.spec.kv_lora_rank]
 
 
 def attend(
@@ -222,8 +217,9 @@ def attend(
 
 def kernel_of(attention: Attention, meta: AttnMetadata) -> str:
     """The kernel that scaled_dot_product_attention picks."""
-    q, keys, values = attention.inputs(meta)
-    query = fold(q, keys.shape[1], meta.width)
+    keys, values = attention.cached(meta)
+    sizes = meta.batch * meta.width, attention.spec.num_heads, keys.shape[-1]
+    query = fold(keys.new_zeros(sizes), keys.shape[1], meta.width)
     choice = torch._fused_sdp_choice(query, keys, values, mask_of(keys, meta))
     return KERNELS.get(choice, str(choice))
 

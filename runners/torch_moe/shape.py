@@ -69,11 +69,7 @@ class RandomWeights:
 
 
 class MetaWeights(RandomWeights):
-    """Weights without values, to be overwritten or only counted.
-
-    Attributes:
-        bytes: of all weights so far.
-    """
+    """Weights without values, to be overwritten, or only counted in bytes."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.block = torch.empty(0, device=device, dtype=dtype)

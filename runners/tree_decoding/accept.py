@@ -48,12 +48,8 @@ def make_sampler(
 def accepted_path(
     token: Sequence[int], parent: Sequence[int], wanted: Sequence[int]
 ) -> list[int]:
-    """Nodes that the target accepts, from the root's child on.
-
-    Args:
-        token, parent: the tree's nodes; a parent is the index of another or -1.
-        wanted: the target's token after the root, then after each node.
-    """
+    """Nodes that the target accepts, from the root's child on, where it wants these
+    tokens after the root and after each node. The parent -1 is the root."""
     child = {
         (up, t): node for node, (up, t) in enumerate(zip(parent, token, strict=True))
     }

@@ -23,14 +23,10 @@ from runners.tree_decoding.verifier import Routing, Verified
 
 @dataclass
 class ExpertBudget:
-    """What every verification keeps to; a budget hook of the engine.
+    """Experts that a layer may activate in a verification; a budget hook of the engine.
 
-    Attributes:
-        budget: experts that a layer may activate.
-        ranking: see `route`.
-        exponent: each token counts as its path probability to this power; 0 counts all
-            alike.
-        added_us: what its routing took beyond the model's own, in all so far.
+    Each token counts as its path probability to the power `exponent`. `added_us` is
+    what the routing took beyond the model's own, in all so far.
     """
 
     budget: int
@@ -48,10 +44,7 @@ class ExpertBudget:
         return self.routing(weights)
 
     def routing(self, weights: Tensor | None) -> Routing:
-        """Between the router of each layer and its experts.
-
-        `weights` [T] say how much each token counts; None counts all alike.
-        """
+        """Where each token counts so much, [T]; None counts all alike."""
         return partial(self._timed, weights)
 
     def _timed(

@@ -15,14 +15,8 @@ CLOCKS = {"cpu": "process CPU time", "cuda": "wall time"}
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Parts of one step.
-
-    Attributes:
-        levels: drafting of each level, the question whether to included; the first
-            holds the catching up.
-        verify: the target's forward, from laying it out to the tokens it wants.
-        step: all of it.
-    """
+    """Of one step: drafting of each level, the question whether to included; the
+    target's forward, from laying it out to the tokens it wants; and all of it."""
 
     levels: tuple[Timestamp, ...]
     verify: Timestamp

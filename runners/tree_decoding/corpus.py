@@ -70,13 +70,7 @@ def standard_library() -> Path:
 def read_corpus(
     root: Path, tests: bool = False, held_out: bool = False
 ) -> list[Document]:
-    """Documents of the library at `root`.
-
-    Args:
-        root: where it lies.
-        tests: whether its tests are read as well.
-        held_out: whether only what training must not see is read.
-    """
+    """Documents of the library at `root`, with its tests, or only what is held out."""
     skipped = SKIPPED_FOLDERS if tests else SKIPPED_FOLDERS | TEST_FOLDERS
     names = [path.relative_to(root) for path in sorted(root.rglob("*.py"))]
     wanted = [

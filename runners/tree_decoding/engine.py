@@ -48,15 +48,8 @@ class Request:
 
 @dataclass(frozen=True)
 class EngineStep:
-    """What one step did.
-
-    Attributes:
-        contexts: cached tokens of each request before it.
-        trees: what was verified of each request, roots left out.
-        paths: accepted nodes of each, as indices into its tree.
-        committed: tokens that each request's reply grew by.
-        verified: of roots and nodes, requests end to end.
-    """
+    """What one step did: of each request its cached tokens before it, the tree that was
+    verified, the accepted nodes, and the tokens that its reply grew by."""
 
     contexts: list[int]
     trees: list[Trees]

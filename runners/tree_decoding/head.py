@@ -48,13 +48,8 @@ class DraftHead:
         streams: Sequence[Sequence[Tensor]],
         done: Sequence[int],
     ) -> Tensor:
-        """Run each request's new rows; the last output of each, [B, D].
-
-        Args:
-            ids: tokens of each request's rows, each the one after its feature's.
-            streams: the target's streams of each request, [rows, D] each.
-            done: rows of each request that ran before.
-        """
+        """Run each request's new rows behind those `done`; the last output of each,
+        [B, D]. `ids` are the tokens after those of the features in `streams`."""
         joined = [torch.cat(stream) for stream in zip(*streams, strict=True)]
         feature = self.drafter.feature(joined)
         slots = [
@@ -79,11 +74,7 @@ class TreeDraft:
     def __init__(
         self, head: DraftHead, shape: TreeShape, lengths: Sequence[int], outs: Tensor
     ) -> None:
-        """Trees that are roots alone.
-
-        `lengths` are the cached rows of each request, `outs` [B, D] what the head put
-        out for the last of them.
-        """
+        """Roots; cached rows of each request, and the last one's output [B, D]."""
         self.head, self.shape, self.lengths = head, shape, lengths
         self.outs = outs
         self.trees = Trees.empty(len(lengths))

@@ -117,12 +117,8 @@ class Session(MeasureSession):
 
 
 class CellForward:
-    """One forward of a cell: its tokens, trees and routes, drawn by a seed.
-
-    Attributes:
-        routes: forced ones, [layers, T, k]; None where the routers choose.
-        ran: experts [T, k] of each MoE layer of the last run.
-    """
+    """One forward of a cell: its tokens, trees and routes, drawn by a seed; `ran` are
+    the experts [T, k] of each layer of the last run."""
 
     def __init__(self, session: Session, cell: Message, layers: int, seed: int) -> None:
         self.session, self.cell, self.seed = session, cell, seed

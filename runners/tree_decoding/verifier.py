@@ -39,13 +39,8 @@ def forced_routing(routes: Tensor) -> Routing:
 
 @dataclass(frozen=True)
 class Verified:
-    """What the target found for T tokens.
-
-    Attributes:
-        logits: [T, vocab].
-        streams: residual streams [T, D] that the drafter reads, low to high.
-        routes: experts that ran, int64 [layers, T, k].
-    """
+    """For T tokens: logits [T, vocab], the residual streams [T, D] that the drafter
+    reads, low to high, and the experts that ran, int64 [layers, T, k]."""
 
     logits: Tensor
     streams: list[Tensor]

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from benchmarks import llama_server
-from benchmarks.llama_server import Setting, Sweep, compared, full_steps, settings
+from benchmarks.llama_server import Setting, Sweep, compared, full_steps
 from evict_profile.config import load_sweep
 from evict_profile.records import replace
 from evict_profile.table import CostTable, Staircase
@@ -50,10 +50,17 @@ def test_every_step_of_plain_decoding_is_full():
     assert (us, committed) == ([1e4] * 3, [1] * 3)
 
 
-def test_there_are_more_than_ten_settings_beside_plain_decoding():
-    asked = settings("target", "draft")
-    names = {setting.name for setting in asked}
-    assert len(names) == len(asked) >= 12
+@pytest.mark.parametrize(
+    ("errors", "off"),
+    [([0.05, -0.14, 0.02], False), ([0.0, 0.0, -0.16], True), ([0.07, -0.07], True)],
+)
+def test_predictions_too_far_off_are_a_miss(errors, off):
+    names = ("predicted", "predicted_low", "predicted_high", "measured", "low", "high")
+    rows = [
+        {"setting": "n_max 2", "error": error, **dict.fromkeys(names, 1.0)}
+        for error in errors
+    ]
+    assert llama_server.show(rows) is off
 
 
 WRITES = """

@@ -75,12 +75,6 @@ def test_chosen_widths_that_lose_are_noticed(seconds, slow):
     assert is_slow(summary(results, TEXTS)["ratios"]) is slow
 
 
-def test_speeds_and_steps():
-    found = summary({OURS: result(1.0, steps=25)}, TEXTS)["modes"][OURS]["batch 1"]
-    assert found["tokens_per_s"] == {"median": 75.0, "low": 50.0, "high": 100.0}
-    assert found["tokens_per_step"] == 4.0
-
-
 def test_other_tokens_are_noticed():
     good = {PLAIN: result(1.0), OURS: result(1.0)}
     other = {PLAIN: result(1.0), OURS: result(1.0, said="b")}

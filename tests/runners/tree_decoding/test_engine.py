@@ -52,14 +52,6 @@ def test_a_slot_can_be_taken_again(decoder):
     assert engine.requests[1].reply[:12] == expected
 
 
-def test_parts_of_a_step_add_up(decoder):
-    times = decoder.start(1).step(fixed(3, 8)).times
-    drafted = sum(level.us for level in times.levels)
-    whole = drafted + times.verify.us + times.fixed.us
-    assert len(times.levels) == 3
-    assert whole == pytest.approx(times.step.us)
-
-
 def test_depths_may_differ_from_step_to_step(decoder):
     """After a plain step as well, if it is told that others follow."""
     engine = decoder.start(1)
