@@ -98,7 +98,6 @@ def test_equal_to_plain_loops(layer, ranking):
 
 
 def check_unchanged(routes, rows, top_k):
-    """Routes are the natural ones of some rows, the first of all."""
     ids = [natural(row, top_k) for row in rows]
     assert routes.topk_ids[: len(rows)].tolist() == ids
     expected = [[row[e] for e in own] for row, own in zip(rows, ids, strict=True)]

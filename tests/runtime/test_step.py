@@ -80,7 +80,6 @@ def begin(given, batch=1, allocation="batch", calibration=None, nodes=None):
 
 @st.composite
 def levels(draw, most_levels=3):
-    """Levels of one to three trees, of up to two families of two."""
     batch = draw(st.integers(1, 3))
     made: list[Level] = []
     for _ in range(draw(st.integers(0, most_levels))):

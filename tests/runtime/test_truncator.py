@@ -25,7 +25,6 @@ def table(saved_table):
 
 @pytest.fixture
 def calibrated(workload_table):
-    """The same with acceptance by depth and the time of drafting."""
     return CostTable.load(workload_table)
 
 

@@ -23,8 +23,6 @@ LONGEST_S = 400.0
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, and when its reply ends."""
-
     prompt: tuple[int, ...]
     max_new_tokens: int
     stop: tuple[int, ...] = ()

@@ -11,7 +11,6 @@ EXPERTS, LENGTH = 16, 24
 
 
 def budgeted(folder, fitted, budget, plain):
-    """Two requests at once, through every width, within a budget."""
     known = [[*p, *said] for p, said in zip(PROMPTS, plain, strict=True)]
     asked = [[Request(prompt, LENGTH) for prompt in PROMPTS]]
     return cut_replies(folder, fitted, TREE, asked, known, EXPERT_BUDGET=str(budget))
@@ -19,7 +18,6 @@ def budgeted(folder, fitted, budget, plain):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """Plain decoding, at more than the length that is asked for."""
     asked = [[Request(prompt, LENGTH + 8) for prompt in PROMPTS]]
     (said,) = replies(tmp_path_factory.mktemp("plain"), None, asked, {})
     return said

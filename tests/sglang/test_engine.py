@@ -24,8 +24,6 @@ MORE_TREES = (
 
 @dataclass(frozen=True)
 class Plain:
-    """What plain decoding says to each prompt, at length."""
-
     sequences: dict[tuple[int, ...], list[int]]
 
     @property

@@ -101,7 +101,6 @@ def expected(made, mask_mode):
 
 
 def ancestors(above, node):
-    """A node, its parent, and so on up to the root."""
     return [node] if node == 0 else [node, *ancestors(above, above[node])]
 
 
@@ -165,7 +164,6 @@ def unverified(made):
 
 
 def accepted(made, tokens, target):
-    """The path that the target's own tokens take, request by request."""
     results, n = unverified(made), made.width
     for row in range(made.requests):
         above, path = made.parents(row), [0]

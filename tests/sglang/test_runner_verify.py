@@ -41,7 +41,6 @@ def options(**changes):
 
 @pytest.fixture(scope="module")
 def started(model, tmp_path_factory):
-    """The runner with the target open, and its answer to opening."""
     log = tmp_path_factory.mktemp("runner") / "log"
     with Runner("sglang_verify", None, log) as runner:
         yield runner, runner.open(model, options())

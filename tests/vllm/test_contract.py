@@ -17,14 +17,12 @@ from tests.vllm.server import make_manager
 
 
 def source(module):
-    """The text of a module of vLLM, which is not imported."""
     spec = importlib.util.find_spec(f"vllm.{module}")
     assert spec and spec.origin
     return Path(spec.origin).read_text(encoding="utf-8")
 
 
 def assigned(text, owner):
-    """Attributes that a class of this text assigns to itself."""
     body = re.search(rf"^class {owner}\b.*?(?=^\S|\Z)", text, re.M | re.S)
     return set(re.findall(r"self\.(\w+)(?:: [^=\n]+)? = ", body[0] if body else ""))
 

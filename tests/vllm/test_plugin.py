@@ -16,7 +16,6 @@ from tests.vllm.server import CAPTURED, drafts_kept, make_manager, make_runner
 
 @pytest.fixture(autouse=True)
 def one_rank(monkeypatch):
-    """A tensor parallel group of one, and the device of the known run."""
     import torch
     from vllm.distributed import parallel_state
     from vllm.v1.worker.gpu.spec_decode import adaptive_verification

@@ -93,12 +93,10 @@ def plain_table(table_files):
 
 @pytest.fixture(scope="session")
 def full_table(table_files):
-    """The same with conditional acceptance and the time of drafting."""
     return CostTable.load(table_files[1])
 
 
 @pytest.fixture
 def covered(monkeypatch, plain_table):
-    """The table that every server is found to have, whatever its path."""
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: plain_table)
     return plain_table

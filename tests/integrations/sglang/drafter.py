@@ -48,7 +48,6 @@ class DraftLists:
         return scores, tokens, parents
 
     def is_closed(self, index):
-        """Whether each row holds the parent of each of its nodes."""
         return all(
             own[i].parent in (-1, *row)
             for own, row in zip(self.nodes, index.tolist(), strict=True)
@@ -82,7 +81,6 @@ class DraftLists:
 
 
 def on_host(drafted):
-    """What a width is decided by, of trees that lie on the host."""
     tensors = (drafted.path_prob, drafted.index, drafted.parent_list)
     return *(tensor.numpy() for tensor in tensors), drafted.topk
 
@@ -134,6 +132,5 @@ def draftings(draw):
 
 @st.composite
 def trees(draw):
-    """What was drafted, and the best nodes of it at some width."""
     made = draw(draftings())
     return made, made.drafted(draw(st.integers(2, len(made.nodes[0]) + 1)))

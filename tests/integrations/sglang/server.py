@@ -47,8 +47,6 @@ class Context:
 
 
 class FusedMoE(torch.nn.Module):
-    """The module that holds routed experts."""
-
     def __init__(self, layer_id, experts=EXPERTS):
         super().__init__()
         self.layer_id, self.num_experts, self.top_k = layer_id, experts, TOP_K
@@ -63,8 +61,6 @@ class IntelAMXAttnBackend:
 
 
 class Graphs:
-    """Captured graphs."""
-
     def __init__(
         self, runner, attn_backend, speculative_num_steps, speculative_num_draft_tokens
     ):
@@ -73,8 +69,6 @@ class Graphs:
 
 
 class ModelRunner:
-    """The target's model runner."""
-
     def __init__(self, layers=LAYERS):
         self.model = torch.nn.ModuleList(FusedMoE(i) for i in range(layers))
         self.device, self.dtype = "cpu", torch.bfloat16
@@ -128,8 +122,6 @@ class Mode(str):
 
 @dataclass
 class Request:
-    """One request."""
-
     rid: str
     origin_input_ids: list[int]
     sampling_params: Any = field(
@@ -282,8 +274,6 @@ class VerifyInput:
 
 
 class HookType:
-    """Kinds of hooks."""
-
     AROUND = "around"
 
 

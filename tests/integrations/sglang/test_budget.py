@@ -37,7 +37,6 @@ def logits(seed=0):
 
 
 def hook(budget=BUDGET, tokens=TOKENS):
-    """A hook, as it is within a verification of so many tokens."""
     made = BudgetHook(budget)
     made.node_weights = torch.ones(tokens)
     return made

@@ -25,7 +25,7 @@ from evict_profile.integrations.sglang.compat import (
 )
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import CostTable, Key
-from tests.integrations.sglang.server import Graphs, ModelRunner, Worker
+from tests.integrations.sglang.server import Graphs, ModelRunner
 
 Patch = pytest.MonkeyPatch
 
@@ -115,8 +115,6 @@ def test_attention_is_named_with_its_kernels_version(runner, version, name):
 
 
 class UnquantizedMethod:
-    """How experts are held."""
-
     def __init__(self, backend):
         if backend:
             chosen = SimpleNamespace(value=backend)
@@ -204,11 +202,6 @@ def test_backends_that_route_by_themselves_are_refused(
         check_routes(worker.runner)
 
 
-def test_a_dense_model_is_refused(sglang):
-    with pytest.raises(ConfigError, match="no routed experts; unset EVICT_PROFILE_"):
-        check_server(Worker(ModelRunner(layers=0)))
-
-
 @pytest.mark.parametrize(
     ("device", "backend", "known"),
     [
@@ -269,16 +262,3 @@ def test_drafting_of_another_shape_is_warned_of(
     served.topk = topk
     compat._warn_of_other_drafts(table, served)
     assert ("time of drafting is of steps" in caplog.text) is warns
-
-
-def test_caveats_of_a_table_are_logged(served, composed_path, monkeypatch, caplog):
-    table = CostTable.load(composed_path)
-    key = {**to_mapping(table.key), "engine_version": "9", "moe_backend": "other"}
-    monkeypatch.setattr(compat, "observed_key", lambda runner: key)
-    config = served.runner.model_config
-    config.hidden_size, config.num_hidden_layers = table.model.hidden_size, 48
-    config.vocab_size = table.model.vocab_size
-    for layer in served.runner.model:
-        layer.num_experts, layer.top_k = 128, 8
-    load_matching_table(composed_path, "composed", served)
-    assert "composed from public rows, not measured" in caplog.text

@@ -32,7 +32,6 @@ def trees(batch=2, seed=1, width=16):
 
 
 def depth_of(drafted):
-    """The level of each node, as the runtime is told it."""
     return depths(drafted.index, drafted.topk)
 
 

@@ -25,7 +25,6 @@ def runner(sglang):
 
 @pytest.fixture
 def unchanged(runner, sglang):
-    """The server's state, options and workspace flag are as before."""
     own, options = own_state(runner, WIDTH), dict(sglang.options)
     yield
     assert own_state(runner, WIDTH) == own
@@ -82,7 +81,6 @@ CAPTURE_SIZES = (1, 2, 4, 8, 16)
 
 
 def with_capture_sizes(table, *capture_sizes):
-    """The table, as if it was measured at captured widths."""
     return replace(table, axes=replace(table.axes, capture_sizes=capture_sizes))
 
 

@@ -23,7 +23,6 @@ CAPTURE_SIZES = tuple(range(1, WIDTH + 1))
 
 @pytest.fixture
 def cuts(monkeypatch):
-    """Each tree that is cut, and what is left of it."""
     made = []
     for mode in Mode.__subclasses__():
         monkeypatch.setattr(mode, "choose", watched(mode.choose, made))

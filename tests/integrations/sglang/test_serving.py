@@ -48,7 +48,6 @@ def decode(worker, steps, size=2):
 
 
 def verified(worker):
-    """Width of each verification, and of the backend that ran it."""
     return [(each[1], each[3]) for each in worker.log if each[0] == "verify"]
 
 

@@ -60,7 +60,6 @@ def decode(made, width, size=2):
 
 
 def as_it_was(made):
-    """Whether nothing of a cut is left in a worker."""
     worker = made.worker
     state = own_state(worker.runner, WIDTH)
     return (
