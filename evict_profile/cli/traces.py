@@ -137,13 +137,13 @@ def replay(
         None, exists=True, help="A .parquet, or a folder of parts."
     ),
     synthetic: str = Option("", help="In place of a trace: easy, hard, bursts ..."),
-    batch: list[int] = Option([1], help="Repeatable."),
+    batch: list[int] = Option([1], min=1, help="Repeatable."),
     workload: options.Workloads = None,
     temperature: list[float] | None = Option(
         None, help="Repeatable.", show_default="all"
     ),
     part: options.Part = "1/1",
-    seeds: int = Option(5, help="Orders of replies."),
+    seeds: int = Option(5, min=1, help="Orders of replies."),
     out: options.Page = Path("replay.html"),
     json_out: options.Json = None,
 ) -> None:
@@ -158,7 +158,8 @@ def replay(
     chosen = replayed_trace(
         traces, synthetic, covered, workload or [], temperature or [], own
     )
-    found = study(chosen, covered, batch, seeds, lambda text: say(stderr, text))
+    batches = list(dict.fromkeys(batch))
+    found = study(chosen, covered, batches, seeds, partial(say, stderr))
     show_study(console, found)
     _write(page(found), out, found.as_json, json_out)
 

@@ -1,17 +1,16 @@
 """All policies on one trace and one table: which is fastest, and how sure is that?
 
-A scenario is one workload, temperature and batch size; "mixed" has the replies of all
-workloads in one order. What is chosen because it was the fastest here will be slower
-elsewhere. So throughputs of chosen settings are stated less their optimism, as they are
-expected of other prompts; a verdict's strongest setting and its adaptive policy, each
-the best of several, likewise. Every resample chooses anew, as other prompts would have.
+What is chosen because it was the fastest here will be slower elsewhere. So throughputs
+of chosen settings are stated less their optimism, as they are expected of other
+prompts; a verdict's strongest setting and its adaptive policy, each the best of
+several, likewise. Every resample chooses anew, as other prompts would have.
 
-Every policy decodes the same prompts, so a comparison takes both sides from the same
-resamples of prompts and orders, and most of the spread between prompts cancels.
+A comparison takes both sides from the same resamples of prompts and orders, so that
+most of the spread between prompts cancels.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -39,8 +38,7 @@ from evict_profile.replay.simulate import Run, StepTimes, simulate
 from evict_profile.replay.sums import (
     COLUMNS,
     PER_STEP,
-    SPEED,
-    mean,
+    Sums,
     slowed,
     sums_by_prompt,
     tokens_per_s,
@@ -50,7 +48,6 @@ from evict_profile.runtime import CostTable
 from evict_profile.stats import (
     CONFIDENCE,
     MIN_PROMPTS,
-    Bools,
     Bootstrap,
     Floats,
     Ints,
@@ -73,7 +70,11 @@ def parts(trace: Trace) -> Iterator[tuple[Trace, str, float]]:
 
 
 class ScenarioReplay:
-    """Replays of one scenario: policies are tuned, simulated and compared."""
+    """Replays of one scenario: policies are tuned, simulated and compared.
+
+    Each policy is simulated in as many orders of replies as there are seeds. `speed`
+    is the table's machine over the recorder's; see `StepTimes`.
+    """
 
     def __init__(
         self,
@@ -83,15 +84,6 @@ class ScenarioReplay:
         seeds: int,
         speed: float = 1.0,
     ) -> None:
-        """Prepare a scenario.
-
-        Args:
-            arrays: the part of the trace that is replayed.
-            table: covers it, and guides policies.
-            scenario: what that part is, and at which batch size.
-            seeds: orders of replies in which every policy is simulated.
-            speed: of the table's machine over the recorder's; see `StepTimes`.
-        """
         self.arrays = arrays
         self.scenario = scenario
         self.seeds = seeds
@@ -102,36 +94,39 @@ class ScenarioReplay:
 
     def compare(self) -> Comparison:
         """Tune what can be tuned, then simulate everything with every seed."""
-        points = self.tune()
-        sums, settings = self._sums_of_all(points)
-        best = dict(_best_of(kind, sums) for kind in (HINDSIGHT, GUIDED))
+        points, settings = self.tune(), dict[str, Tuned]()
+        sums = dict[str, Sums]()
+        for policy, too_fast in self.chosen(points):
+            settings[policy.name] = policy
+            run = partial(self.by_prompt, policy)
+            sums[policy.name] = slowed(self._sums(run, learns=False), too_fast)
+        for name, make in guided(self.table, self.arrays.depth).items():
+            sums[name] = self.sums(make)
+        sums[ORACLE] = self._sums(self._oracle, learns=False)
         plain = sums[AR]
+        # Chosen before errors of the growth are drawn, which are the same for all.
+        best = dict(_best_of(kind, sums) for kind in (HINDSIGHT, GUIDED))
         sums, best = (
             {name: self._with_growth_error(own, plain) for name, own in each.items()}
             for each in (sums, best)
         )
-
-        def result(name: str, sums: Mapping[str, Floats]) -> PolicyResult:
-            return self._result(name, settings.get(name), sums)
-
-        strongest, adaptive = (result(name, {**sums, **best}) for name in best)
-        results = tuple(result(name, sums) for name in sums)
+        strongest, adaptive = (
+            self._result(name, settings.get(name), {**sums, **best}) for name in best
+        )
+        results = [self._result(name, settings.get(name), sums) for name in sums]
         verified = np.array([each.verified.value for each in results])
+        interval = self.costs.interval_note(verified)
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
             self.arrays.tokens,
-            results,
+            tuple(results),
             tuple(points),
             strongest,
             adaptive,
             self.costs.assumptions,
             self.costs.drafting_is_assumed,
-            (
-                *self._of_prompts(),
-                *self.costs.caveats,
-                self.costs.interval_note(verified),
-            ),
+            (*self._of_prompts(), *self.costs.caveats, interval),
         )
 
     def run(self, policy: Policy, seed: int) -> Run:
@@ -142,8 +137,8 @@ class ScenarioReplay:
         """Sums of `COLUMNS` of such a run, float64 [prompts, columns]."""
         return self._by_prompt(self.run(policy, seed))
 
-    def sums(self, make: MakePolicy) -> Floats:
-        """Sums over a policy's runs, of `COLUMNS`; float64 [columns, 1 + resamples]."""
+    def sums(self, make: MakePolicy) -> Sums:
+        """Sums over a policy's runs."""
         return self._sums(lambda seed: self.by_prompt(make(), seed))
 
     def tune(self) -> list[FixedPoint]:
@@ -162,21 +157,7 @@ class ScenarioReplay:
             fastest = rates.argmax(axis=0)
             yield kind[fastest[0]], optimism(rates, fastest)
 
-    def _sums_of_all(
-        self, points: Sequence[FixedPoint]
-    ) -> tuple[dict[str, Floats], dict[str, Tuned]]:
-        """Sums by policy, and those that were set in hindsight."""
-        sums, settings = {}, {}
-        for policy, too_fast in self.chosen(points):
-            sums[policy.name] = slowed(self._sums_of_fixed(policy), too_fast)
-            if policy.name in HINDSIGHT:
-                settings[policy.name] = policy
-        for name, make in guided(self.table, self.arrays.depth).items():
-            sums[name] = self.sums(make)
-        sums[ORACLE] = self._sums(self._oracle, learns=False)
-        return sums, settings
-
-    def _with_growth_error(self, sums: Floats, plain: Floats) -> Floats:
+    def _with_growth_error(self, sums: Sums, plain: Sums) -> Sums:
         """Sums whose steps beyond plain decoding's err as the table's growth may.
 
         One draw a resample serves all policies: they are timed by one table.
@@ -184,24 +165,15 @@ class ScenarioReplay:
         if self.costs.overheads is None:
             return sums
         factor = np.exp(self.costs.overheads.growth * self.bootstrap.normal)
-        us, requests = (COLUMNS.index(name) for name in ("us", "requests"))
-        plain_us = sums[requests] * plain[us] / plain[requests]
-        erring = sums.copy()
-        erring[us] = plain_us + factor * (sums[us] - plain_us)
-        return erring
-
-    def _served_by(self, policy: Tuned) -> str:
-        if not isinstance(policy, Fixed):
-            return ""
-        topk = self.arrays.trace.about.topk
-        return policy.served_by(self.table.path, topk, self.arrays.nodes)
+        plain_us = sums["requests"] * plain["us"] / plain["requests"]
+        return {**sums, "us": plain_us + factor * (sums["us"] - plain_us)}
 
     def _rate(self, policy: Tuned) -> float:
         return float(self._rates(policy)[0])
 
     def _first_rates(self, policy: Tuned) -> Floats:
         """Tokens/s in the first order of replies, float64 [1 + resamples]."""
-        return tokens_per_s(self.bootstrap.sums(self.by_prompt(policy, 0)[:, :SPEED]))
+        return tokens_per_s(self._resampled(self.by_prompt(policy, 0)))
 
     def _oracle(self, seed: int) -> Floats:
         batch = self.scenario.batch
@@ -210,10 +182,7 @@ class ScenarioReplay:
     def _by_prompt(self, run: Run) -> Floats:
         return sums_by_prompt(self.arrays, run, self.costs.undrafted_us)
 
-    def _sums_of_fixed(self, policy: Tuned) -> Floats:
-        return self._sums(lambda seed: self.by_prompt(policy, seed), learns=False)
-
-    def _sums(self, run: Callable[[int], Floats], learns: bool = True) -> Floats:
+    def _sums(self, run: Callable[[int], Floats], learns: bool = True) -> Sums:
         """Sums over runs in every order.
 
         One request in a dense trace takes the same steps in every order, unless the
@@ -222,23 +191,30 @@ class ScenarioReplay:
         alone = self.scenario.batch == 1 and self.arrays.trace.dense
         seeds = range(self.seeds) if learns or not alone else [0] * self.seeds
         by_seed = {seed: run(seed) for seed in set(seeds)}
-        return self.bootstrap.sums(np.stack([by_seed[seed] for seed in seeds]))
+        return self._resampled(np.stack([by_seed[seed] for seed in seeds]))
+
+    def _resampled(self, by_prompt: Floats) -> Sums:
+        return dict(zip(COLUMNS, self.bootstrap.sums(by_prompt), strict=True))
 
     def _result(
-        self, name: str, tuned: Tuned | None, sums: Mapping[str, Floats]
+        self, name: str, policy: Tuned | None, sums: Mapping[str, Sums]
     ) -> PolicyResult:
         own, estimate, ratio = sums[name], self.bootstrap.estimate, self.bootstrap.ratio
+        served_by, topk = "", self.arrays.trace.about.topk
+        set_here = policy if name in HINDSIGHT else None
+        if isinstance(set_here, Fixed):
+            served_by = set_here.served_by(self.table.path, topk, self.arrays.nodes)
         return PolicyResult(
             policy=name,
-            setting=tuned.setting if tuned else "",
-            served_by=self._served_by(tuned) if tuned else "",
+            setting=set_here.setting if set_here else "",
+            served_by=served_by,
             tokens_per_s=ratio(tokens_per_s(own)),
             over={
                 baseline: ratio(tokens_per_s(own) / tokens_per_s(sums[baseline]))
                 for baseline in BASELINES
                 if baseline in sums
             },
-            **{column: estimate(mean(own, column)) for column in PER_STEP},
+            **{name: estimate(own[name] / own["requests"]) for name in PER_STEP},
         )
 
     def _of_prompts(self) -> Iterable[str]:
@@ -257,7 +233,7 @@ class ScenarioReplay:
             )
 
 
-def _best_of(kind: Sequence[str], sums: Mapping[str, Floats]) -> tuple[str, Floats]:
+def _best_of(kind: Sequence[str], sums: Mapping[str, Sums]) -> tuple[str, Sums]:
     """The simplest of a kind of policy that will do, and its sums less optimism."""
     names = [name for name in kind if name in sums]
     rates = np.stack([tokens_per_s(sums[name]) for name in names])
@@ -267,14 +243,9 @@ def _best_of(kind: Sequence[str], sums: Mapping[str, Floats]) -> tuple[str, Floa
 
 
 def simplest(rates: Floats) -> Ints:
-    """The first policy within one per cent of the fastest; the simplest come first.
+    """The first policy within one per cent of the fastest, int64 [...].
 
-    Args:
-        rates: throughputs, float64 [policies, ...].
-
-    Returns:
-        Its row, int64 [...].
+    Of throughputs, float64 [policies, ...]; the simplest come first.
     """
-    near: Bools = rates * WORTHWHILE >= rates.max(axis=0)
-    first: Ints = near.argmax(axis=0)
+    first: Ints = (rates * WORTHWHILE >= rates.max(axis=0)).argmax(axis=0)
     return first

@@ -1,5 +1,4 @@
-"""What a scenario's replay found, and its verdict: do not speculate, fix a setting, or
-adapt; by how much, and how sure.
+"""The numbers of a scenario's replay, and its verdict.
 
 The simplest policy that will do is advised. Each step up in effort, from plain decoding
 to the strongest setting that knows no cost and from that to a policy that reads a
@@ -8,13 +7,10 @@ table, must gain more than one per cent, with an interval above no gain.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
 
 from evict_profile.replay.policies import AR
 from evict_profile.stats import Estimate
 
-Action = Literal["adapt", "fix a setting", "do not speculate"]
 ADAPT, FIX, STOP = ACTIONS = ("adapt", "fix a setting", "do not speculate")
 
 WORTHWHILE = 1.01
@@ -38,14 +34,13 @@ class PolicyResult:
     """One policy in one scenario. Means are over the steps of requests.
 
     Attributes:
-        setting: what it was set to in hindsight; empty for one that needs no setting.
+        setting: what it was set to in hindsight, if anything.
         served_by: environment and flags that set SGLang so; empty where none can.
         tokens_per_s: of the whole batch; less the optimism of a setting.
-        over: its throughput over that of each baseline there is, and of the oracle.
+        over: its throughput over that of each baseline, and of the oracle.
         committed, verified: tokens of a request in a step, its root included.
-        depth: levels drafted.
         union: distinct experts a layer, of the whole batch.
-        step_us, verify_us, draft_us, fixed_us: time of a step of the batch.
+        step_us: time of a step of the batch.
     """
 
     policy: str
@@ -82,11 +77,9 @@ class Comparison:
     Attributes:
         fixed: every fixed depth and width that was tried.
         strongest, adaptive: the simplest within one per cent of the fastest of those
-            set in hindsight, and of those that read a table; each less the optimism of
-            having been chosen.
-        assumptions: what of costs nobody measured, and the choice rests on.
-        drafting_is_assumed: whether times of drafting are among them.
-        caveats: all that costs assume, and whether prompts are too few.
+            set in hindsight, and of those that read a table; less their optimism.
+        assumptions: what the choice rests on without a measurement.
+        caveats: all that latencies assume, and whether prompts are too few.
     """
 
     scenario: Scenario
@@ -115,20 +108,19 @@ class Comparison:
         deepest = max(point.depth for point in self.fixed)
         return fastest([point for point in self.fixed if point.depth == deepest])
 
-    @cached_property
-    def choice(self) -> Action:
-        """What to do."""
-        adaptive, fixed = self.adaptive, self.strongest
-        pays = worthwhile(adaptive.over[AR])
-        if pays and worthwhile(adaptive.over[fixed.policy]):
-            return "adapt"
-        if worthwhile(fixed.over[AR]):
-            return "fix a setting"
-        return "adapt" if pays else "do not speculate"
+    @property
+    def choice(self) -> str:
+        """One of `ACTIONS`."""
+        pays = worthwhile(self.adaptive.over[AR])
+        if pays and worthwhile(self.adaptive_over_fixed):
+            return ADAPT
+        if worthwhile(self.strongest.over[AR]):
+            return FIX
+        return ADAPT if pays else STOP
 
     @property
     def advised(self) -> PolicyResult:
-        """The policy that is advised."""
+        """The result of the policy that is advised."""
         by_choice = {ADAPT: self.adaptive, FIX: self.strongest, STOP: self.of(AR)}
         return by_choice[self.choice]
 
@@ -153,7 +145,7 @@ class Comparison:
         """Whether it is settled, and drafting was measured."""
         return self.settled and not self.drafting_is_assumed
 
-    @cached_property
+    @property
     def break_even(self) -> tuple[str, ...]:
         """Where the choice would change, in sentences."""
         return tuple(_break_even(self))

@@ -1,10 +1,4 @@
-"""A trace as arrays: the trees of all steps at a depth, and experts as bit sets.
-
-A simulation needs the same of a step again and again: its best nodes at some depth,
-which of them were accepted, and how many experts they activate together with the trees
-of other requests. So the trees of each depth are padded into arrays once, and each
-node's experts become one bit a layer, whose union is an OR.
-"""
+"""A trace as a simulation reads it: padded trees of all steps, experts as bit sets."""
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -23,16 +17,9 @@ WORD = 64
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """One level of the trees of all steps, as a drafter gives it: family by family.
+    """One level of the trees of all steps, family by family; see `PolicyStep.extend`.
 
-    Of each step those nodes that are among its N best when drafting ends here. Padding
-    has probability 0.
-
-    Attributes:
-        prob: float64 [steps, P, K], given the parent; siblings by rank.
-        parent: int64 [steps, P], the family's parent in the level before; None at the
-            first.
-        node: int64 [steps, P * K], places among the trace's nodes; -1 for padding.
+    `node`, int64 [steps, P * K], are places among the trace's nodes; -1 is padding.
     """
 
     prob: Floats
@@ -49,8 +36,8 @@ class Level:
 class DraftedTrees:
     """The trees of all steps drafted to one depth, level by level; [steps, nodes].
 
-    `expert_row` is the row of a node in the expert sets of `TraceArrays`. Padding has
-    its root's, and is never accepted.
+    `expert_row` is a node's row in the trace's routes. Padding has its root's, and is
+    never accepted.
     """
 
     accepted: Bools
@@ -58,17 +45,14 @@ class DraftedTrees:
 
 
 class TraceArrays:
-    """The steps of a trace end to end, and which step follows each.
+    """The steps of a trace, and which step follows each.
 
     Attributes:
-        trace: what it was made of.
         depth, nodes: levels that can be drafted, and the most nodes verified.
         tokens_left: int64 [steps], tokens of the reply that a step can still commit.
-        context: float64 [steps], tokens in the KV cache.
     """
 
     def __init__(self, trace: Trace) -> None:
-        """Arrays of a trace; its replies keep their order."""
         nodes = trace.nodes
         self.trace = trace
         self.depth = trace.about.depth or int(nodes.depth.max(initial=0))
@@ -84,8 +68,7 @@ class TraceArrays:
     def next_rows(self, rows: Ints, committed: Ints) -> Ints:
         """The step after each, given the tokens it committed; -1 at the reply's end.
 
-        A dense trace has a tree at the position reached. In a sparse one the next
-        recorded step stands in for it.
+        In a sparse trace it is the next that was recorded.
         """
         ahead = rows + (committed if self.trace.dense else 1)
         over = (committed >= self.tokens_left[rows]) | (
@@ -114,8 +97,7 @@ class TraceArrays:
     def _level(self, depth: int, slot: Ints) -> Level:
         """A level, family by family in the order recorded; siblings best first.
 
-        Args:
-            slot: int64 [nodes], the column of each node in its level; it is filled in.
+        `slot`, int64 [nodes], the column of each node in its level, is filled in.
         """
         nodes, steps = self.trace.nodes, len(self.trace)
         shown = self._shown(depth)

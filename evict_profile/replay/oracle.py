@@ -1,16 +1,12 @@
-"""Oracles: decisions by those who know what the target will accept.
+"""The oracle knows what the target will accept, and verifies and drafts no more.
 
-They verify accepted nodes alone and draft no deeper than those reach. For one request
-in a dense trace each step leads to a known position, so the shortest way to the end of
-the reply is found exactly, backwards from it. As far as more work never costs less, no
-policy is faster.
+For one request in a dense trace the fastest way to the end of the reply is found
+exactly, backwards from it: as far as more work never costs less, no policy is faster.
 
-A batch advances in lockstep, and a sparse trace does not tell where a shorter step
-leads. There a greedy oracle picks in each step, for the whole batch, the depth of
-largest tokens - rate * time, at the rate that it thereby earns (Dinkelbach, "On
-nonlinear fractional programming", 1967). That is optimal if later steps do not depend
-on how far a step went. It is a yardstick for policies that decide step by step, and no
-proven bound.
+A batch advances in lockstep, and in a sparse trace it is unknown where a shorter step
+leads. There the oracle picks in each step, for the whole batch, the depth of largest
+tokens - rate * time, at the rate that this reaches (Dinkelbach, "On nonlinear
+fractional programming", 1967): no proven bound.
 """
 
 import numpy as np
@@ -20,11 +16,11 @@ from evict_profile.replay.simulate import Run, StepTimes, simulate_decisions
 from evict_profile.stats import Bools, Ints
 
 CLOSE = 1e-6
-"""Relative gain in rate under which another iteration teaches nothing."""
+"""Relative gain in rate under which the iteration ends."""
 
 
 def oracle_run(arrays: TraceArrays, costs: StepTimes, batch: int, seed: int) -> Run:
-    """The oracle's run; see the module for when it is a bound."""
+    """The oracle's run, a bound for one request in a dense trace."""
     if batch == 1 and arrays.trace.dense:
         depths = shortest_depths(arrays, costs)
 

@@ -27,18 +27,12 @@ FULL_TREE = "full tree"
 BEST_WIDTH = "best fixed width"
 BEST_PAIR = "best fixed depth and width"
 PAIR_CONDITIONAL = "best fixed pair, conditional"
-"""What ranking by conditional acceptance brings alone, at a pair fixed in hindsight."""
 THRESHOLD = "best threshold"
 HINDSIGHT = (BEST_WIDTH, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD)
 """Those set to what was fastest on the trace that is replayed, the simplest first."""
-RATIO = "ratio"
-"""EVICT's objective: each step alone."""
-RATE = "rate"
-"""The runtime's default: the last steps and this one."""
-RATE_DEPTH = "rate and depth"
-"""Chooses before each level whether to draft it, the first included."""
-GUIDED = (RATIO, RATE, RATE_DEPTH)
-"""Those that read a table, the simplest first."""
+GUIDED = RATIO, RATE, RATE_DEPTH = ("ratio", "rate", "rate and depth")
+"""Those that read a table, the simplest first: EVICT's objective; the runtime's; that,
+with the choice before each level whether to draft it."""
 ORACLE = "oracle"
 
 
@@ -51,10 +45,9 @@ class PolicyStep(Protocol):
     def extend(self, prob: NDArray[Any], parent: Ints | None) -> None:
         """Show the level that was drafted.
 
-        Args:
-            prob: floats [B, P, K], children given their parents, siblings by rank; 0
-                is padding, and what is not among the N best drafted so far.
-            parent: int64 [B, P], places in the level before; None at the first.
+        `prob` [B, P, K] is of children given their parents, siblings by rank; 0 is
+        padding, and what is not among the N best drafted so far. `parent` [B, P] are
+        places in the level before; None at the first.
         """
 
     def keep(self) -> Bools:
@@ -76,12 +69,9 @@ class Policy(Protocol):
         """Most levels to draft; 0 is plain decoding."""
 
     def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
-        """The coming step.
+        """The coming step, at the batch's mean context.
 
-        Args:
-            batch: requests.
-            context: tokens in a request's KV cache, mean over the batch.
-            nodes: N, the most that a request can verify, its root excluded.
+        `nodes` is N, the most that a request can verify, its root excluded.
         """
 
     def observe(self, committed: int, step_us: float) -> None:
@@ -108,16 +98,15 @@ class TruncatedStep:
         return kept & (self._step.worth > 0.0)
 
     def observe(self, committed: int, step_us: float) -> None:
-        """Told to the truncator."""
+        """Passed to the truncator."""
         self._step.observe(committed, step_us)
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """The best `width` - 1 nodes of every request, whatever they promise.
+    """The best `width` - 1 nodes of every request.
 
-    The best by path probability, or by conditional acceptance. Policies that keep the
-    same nodes are equal, whatever they are called.
+    The best by path probability, or by conditional acceptance.
     """
 
     name: str = field(compare=False)
@@ -127,22 +116,22 @@ class Fixed:
 
     @property
     def setting(self) -> str:
-        """What hindsight can set."""
+        """Depth and width."""
         return f"{self.width} tokens at depth {self.depth}"
 
     def served_by(self, table: Path, topk: int, nodes: int) -> str:
-        """Environment and flags that make SGLang serve it, of trees as traced.
+        """Environment and flags by which SGLang serves it, of trees as traced.
 
-        Args:
-            table: whose conditional acceptance is used, where it is.
-            topk: children of a node that is expanded.
-            nodes: the most that are ranked.
+        The plug-in cuts trees of `nodes` by the table's conditional acceptance.
         """
-        tree = f"--speculative-num-steps {self.depth} --speculative-eagle-topk {topk}"
-        if self.conditional is None:
-            return f"{tree} --speculative-num-draft-tokens {self.width}"
-        asked = f"EVICT_PROFILE_TABLE={table} EVICT_PROFILE_WIDTH={self.width}"
-        return f"{asked} {tree} --speculative-num-draft-tokens {nodes + 1}"
+        environment, width = "", self.width
+        if self.conditional:
+            environment = f"EVICT_PROFILE_TABLE={table} EVICT_PROFILE_WIDTH={width} "
+            width = nodes + 1
+        return (
+            f"{environment}--speculative-num-steps {self.depth} "
+            f"--speculative-eagle-topk {topk} --speculative-num-draft-tokens {width}"
+        )
 
     def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
         """As the runtime's fixed objective decides it."""
@@ -175,7 +164,7 @@ def full_tree(nodes: int, depth: int) -> Fixed:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Nodes whose path probability reaches `least` (above 0), whatever they cost."""
+    """Nodes whose path probability is `least` (above 0) or more."""
 
     name: str = field(compare=False)
     depth: int
@@ -183,7 +172,7 @@ class Threshold:
 
     @property
     def setting(self) -> str:
-        """What hindsight can set."""
+        """The least path probability."""
         return f"{self.least:g}"
 
     def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
@@ -212,15 +201,13 @@ class ThresholdStep:
 
 
 class Guided:
-    """A truncator that plans from a cost table.
+    """A truncator that plans from a cost table; `name` is one of `GUIDED`.
 
-    Trees hold the drafter's best tokens, accepted target-only. What lies outside the
-    table is evaluated at its edge: a replay lists that among its caveats, and an engine
-    checks before it starts.
+    What lies outside the table is evaluated at its edge: a replay lists that among its
+    caveats, and an engine checks before it starts.
     """
 
     def __init__(self, name: str, depth: int, table: CostTable) -> None:
-        """`name` is one of `GUIDED`; `depth` is the most levels to draft."""
         self.name, self.depth = name, depth
         self._step: TruncatedStep | None = None
         self._truncator = Truncator(
@@ -244,14 +231,10 @@ class Guided:
 
 
 def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
-    """Makers of the policies that read a table, by name.
+    """Makers of the policies that read a table, by name, to a depth at the most.
 
     Depth is chosen by what the next level would bring and take, so a table without
     ranks or clocks has no such policy.
-
-    Args:
-        table: what they decide with, right or wrong.
-        depth: most levels to draft.
     """
     has_depth = table.acceptance and table.acceptance.per_rank and table.drafting
     names = GUIDED if has_depth else (RATIO, RATE)

@@ -12,13 +12,9 @@ An engine can follow the same rules exactly:
 - The run ends with the step in which the tokens counted reach the number that all
   replies have together.
 
-One policy serves the whole batch. Before each level it is asked whether to draft it.
-Of each level it is shown what is among the N best nodes drafted so far, and of all that
-it was shown it keeps at most N of a request.
-
 A policy decides with what is known before verification. The step is charged for what
-then ran: the fit's cost of its tokens, its union of experts and its context, drafting
-to the depth drafted, and the rest of a step, which is shorter in plain decoding.
+then ran: the fit's latency at its tokens, its union of experts and its context,
+drafting to the depth drafted, and the rest of a step, shorter in plain decoding.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,8 +60,8 @@ class Run:
     Attributes:
         rows: int64 [S, B], steps of the trace.
         counted: int64 [S, B], tokens committed, up to the reply's end.
-        accepted, verified: int64 [S, B], draft tokens accepted; tokens verified, the
-            root included.
+        accepted: int64 [S, B], draft tokens.
+        verified: int64 [S, B], tokens, the root included.
         depth: int64 [S], levels drafted.
         cost: float64 [S, 4], a `StepTime` each.
     """
@@ -95,23 +91,16 @@ class Run:
 
 
 class StepTimes:
-    """Costs of the steps of one trace at one batch size."""
+    """Latencies of the steps of one trace at one batch size.
+
+    By the table of a served step, with the overheads that it states. Draft times are
+    the table's; else the trace's clocks, brought to the table's by `speed` (see
+    `CostTable.speed_over`); else those that `advise` assumes, which `table` then has.
+    """
 
     def __init__(
-        self,
-        table: CostTable,
-        arrays: TraceArrays,
-        batch: int,
-        speed: float = 1.0,
+        self, table: CostTable, arrays: TraceArrays, batch: int, speed: float = 1.0
     ) -> None:
-        """The table is that of a served step, with the overheads that it states.
-
-        Draft times are the table's; where it has none, the trace's own clocks; where
-        nobody clocked drafting, those that `advise` assumes, which `table` then has.
-
-        `speed` brings the trace's times to those of the table; see
-        `CostTable.speed_over`.
-        """
         self.arrays = arrays
         self.batch = batch
         trace = arrays.trace
@@ -163,8 +152,7 @@ class StepTimes:
     def interval_note(self, verified: Floats) -> str:
         """The table's own interval at this batch and context, in words.
 
-        Args:
-            verified: tokens of a request in a step, float64 [policies].
+        `verified` are tokens of a request in a step, one a policy.
         """
         context = float(self.arrays.context.mean())
         cost = self.table.costs(self.batch, context, "clamp")
@@ -176,46 +164,38 @@ class StepTimes:
         )
 
     def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepTime:
-        """The time of one step.
+        """The time of steps of the trace that run together, `rows`, int64 [B].
 
-        Args:
-            rows: int64 [B], the steps of the trace that run together.
-            expert_rows: of all verified draft nodes.
-            depth: levels drafted; 0 is plain decoding.
+        `expert_rows` are those of all verified draft nodes.
         """
         tokens = len(rows) + len(expert_rows)
         if self.arrays.has_routes:
             roots = self.arrays.root[rows]
             union = self.arrays.union(np.concatenate([roots, expert_rows]))
         else:
-            union = float(self.expected_union(np.array([float(tokens)]))[0])
-        context = self.arrays.mean_context(rows)
-        verify_us = self.verify_us(np.array([tokens]), np.array([union]), context)
-        return StepTime(
-            float(verify_us[0]), self.draft_us(depth), self.fixed_us(depth), union
+            union = self.expected_union(tokens)
+        verify_us = self.verify_us(tokens, union, self.arrays.mean_context(rows))
+        return StepTime(verify_us, self.draft_us(depth), self.fixed_us(depth), union)
+
+    def verify_us(self, tokens: int, union: float, context: float) -> float:
+        """The target's forward; batch and context outside the table are at its edge."""
+        domain = self.table.fit.domain
+        run = padded_tokens(
+            np.array([tokens]), self.batch, self.table.axes.capture_sizes
         )
-
-    def verify_us(self, tokens: Ints, union: Floats, context: float) -> Floats:
-        """The target's forward over so many tokens and experts, float64 [places].
-
-        Batch and context outside the table are evaluated at its edge.
-        """
-        run = padded_tokens(tokens, self.batch, self.table.axes.capture_sizes)
-        shortest, longest = self.table.fit.domain["context"]
-        least, most = self.table.fit.domain["batch"]
-        return self.table.cost.latency_us(
+        us = self.table.cost.latency_us(
             run,
-            union,
-            min(max(context, shortest), longest),
-            min(max(self.batch, least), most),
+            np.array([union]),
+            _clamped(context, domain["context"]),
+            _clamped(self.batch, domain["batch"]),
         )
+        return float(us[0])
 
     @cached_property
     def undrafted_us(self) -> float:
         """The target's forward over the roots of a batch alone, mid-trace."""
-        roots = np.array([self.batch])
-        union = self.expected_union(roots.astype(np.float64))
-        return float(self.verify_us(roots, union, self.arrays.context.mean())[0])
+        union = self.expected_union(self.batch)
+        return self.verify_us(self.batch, union, float(self.arrays.context.mean()))
 
     def draft_us(self, depth: int) -> float:
         """Drafting to a depth; levels deeper than clocked take as long as the last."""
@@ -225,9 +205,10 @@ class StepTimes:
         """The rest of a step, with drafting or without."""
         return self._clock.fixed_us if depth else self._clock.plain_fixed_us
 
-    def expected_union(self, tokens: Floats) -> Floats:
-        """The table's union for so many tokens of this batch, float64 [places]."""
-        return self.table.activation.at(tokens, self.batch)
+    def expected_union(self, tokens: int) -> float:
+        """The table's union for so many tokens of this batch."""
+        at = np.array([float(tokens)])
+        return float(self.table.activation.at(at, self.batch)[0])
 
     @cached_property
     def _clock(self) -> DraftClock:
@@ -235,11 +216,11 @@ class StepTimes:
 
     def _outside(self) -> Iterator[str]:
         """What of the trace lies outside the table."""
-        contexts = self.arrays.context
+        contexts, batch = self.arrays.context, self.batch
         needed = {
-            "batch": (self.batch, self.batch),
+            "batch": (batch, batch),
             "context": (int(contexts.min()), int(contexts.max())),
-            "tokens": (self.batch, self.batch * (self.arrays.nodes + 1)),
+            "tokens": (batch, batch * (self.arrays.nodes + 1)),
         }
         for axis, (low, high) in needed.items():
             least, most = self.table.fit.domain[axis]
@@ -258,25 +239,6 @@ def simulate(
 ) -> Run:
     """Decode the trace's replies under a policy; see the module for the rules."""
 
-    if isinstance(policy, Fixed):
-        decide = _ranked(arrays, policy)
-    else:
-        decide = _asked(arrays, policy)
-    return simulate_decisions(arrays, decide, costs, batch, seed, policy.observe)
-
-
-def _ranked(arrays: TraceArrays, policy: Fixed) -> Decide:
-    """What a fixed policy's steps decide, read from the ranks of all nodes.
-
-    It learns nothing and decides each tree alone, so all are ranked at once.
-    """
-    kept = arrays.ranks(policy.depth, policy.conditional) < policy.width - 1
-    return lambda rows: (policy.depth, kept[rows])
-
-
-def _asked(arrays: TraceArrays, policy: Policy) -> Decide:
-    """What a policy decides, level by level."""
-
     def decide(rows: Ints) -> tuple[int, Bools]:
         step = policy.begin(len(rows), arrays.mean_context(rows), arrays.nodes)
         depth = 0
@@ -285,7 +247,13 @@ def _asked(arrays: TraceArrays, policy: Policy) -> Decide:
             depth += 1
         return depth, step.keep()
 
-    return decide
+    if not isinstance(policy, Fixed):
+        return simulate_decisions(arrays, decide, costs, batch, seed, policy.observe)
+    # It learns nothing and decides each tree alone, so all are ranked at once.
+    kept = arrays.ranks(policy.depth, policy.conditional) < policy.width - 1
+    return simulate_decisions(
+        arrays, lambda rows: (policy.depth, kept[rows]), costs, batch, seed
+    )
 
 
 def simulate_decisions(
@@ -296,9 +264,9 @@ def simulate_decisions(
     seed: int,
     observe: Callable[[int, float], None] | None = None,
 ) -> Run:
-    """As `simulate`, for anything that decides whole steps.
+    """As `simulate`, for whatever decides whole steps.
 
-    `observe` is told the tokens that each step committed, and its time.
+    `observe` takes the tokens that each step committed, and its time.
     """
     order = reply_order(len(arrays.first), seed)
     rows = arrays.first[list(islice(order, batch))]
@@ -319,6 +287,10 @@ def simulate_decisions(
         for slot in np.flatnonzero(rows < 0):
             rows[slot] = arrays.first[next(order)]
     return Run(*map(np.array, zip(*steps, strict=True)))
+
+
+def _clamped(value: float, ends: tuple[float, float]) -> float:
+    return min(max(value, ends[0]), ends[1])
 
 
 def _span(low: float, high: float) -> str:

@@ -1,4 +1,6 @@
-"""What a run sums up, prompt by prompt: the numbers that resampling draws."""
+"""What a run sums up by prompt: the numbers that resampling draws."""
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -14,20 +16,18 @@ PER_STEP = (
 COLUMNS = ("us", "requests", *PER_STEP)
 """What is summed over the steps of a prompt. `us` is the request's share of a step's
 time, and `requests` counts its steps; from `depth` on the values are of whole steps."""
-SPEED = 3
-"""So many columns, the first ones, tell a throughput."""
+
+Sums = Mapping[str, Floats]
+"""By column, over all prompts and in each resample, float64 [1 + resamples]."""
 
 
 def sums_by_prompt(arrays: TraceArrays, run: Run, undrafted_us: float) -> Floats:
     """Sums of `COLUMNS` over the steps of each prompt, float64 [prompts, columns].
 
     In a batch a request's share of a step's time is what the step would be shorter
-    without its draft tokens, and an equal part of the rest. Equal parts of the whole
-    would charge a request that is hard to draft for tokens that others verified, and
-    resampled prompts would differ by more than they do.
-
-    Args:
-        undrafted_us: verification of a step that drafts nothing.
+    without its draft tokens, and an equal part of the rest (`undrafted_us` is the
+    forward of roots alone). Equal parts of the whole would charge a request that is
+    hard to draft for tokens that others verified, and widen intervals.
     """
     prompt = arrays.prompt[arrays.reply[run.rows]]
     verify_us, draft_us, fixed_us, union = run.cost.T[:, :, None]
@@ -46,22 +46,11 @@ def sums_by_prompt(arrays: TraceArrays, run: Run, undrafted_us: float) -> Floats
     return np.stack(sums, axis=1)
 
 
-def tokens_per_s(sums: Floats) -> Floats:
+def tokens_per_s(sums: Sums) -> Floats:
     """Tokens of the whole batch a second, float64 [1 + resamples]."""
-    rate: Floats = 1e6 * sums[COLUMNS.index("committed")] / sums[COLUMNS.index("us")]
-    return rate
+    return 1e6 * sums["committed"] / sums["us"]
 
 
-def mean(sums: Floats, column: str) -> Floats:
-    """A column over the steps of requests, float64 [1 + resamples]."""
-    per_step: Floats = sums[COLUMNS.index(column)] / sums[COLUMNS.index("requests")]
-    return per_step
-
-
-def slowed(sums: Floats, flattered: Floats) -> Floats:
-    """The sums at throughputs lower by log ratios, float64 [1 + resamples].
-
-    A step takes what it took.
-    """
-    us = np.arange(len(COLUMNS)) == COLUMNS.index("us")
-    return np.where(us[:, None], np.exp(flattered) * sums, sums)
+def slowed(sums: Sums, optimism: Floats) -> Sums:
+    """The sums at throughputs lower by log ratios; a step takes what it took."""
+    return {**sums, "us": np.exp(optimism) * sums["us"]}

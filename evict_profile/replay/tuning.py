@@ -1,9 +1,4 @@
-"""Settings that know no cost, each tuned in hindsight on the trace that is replayed.
-
-Whoever tunes one or two numbers by hand gets as far as the strongest of them: the best
-width at full depth, the best pair of depth and width, that pair with nodes ranked by
-conditional acceptance, and the best threshold of the path probability.
-"""
+"""Settings that know no cost, each tuned in hindsight on the trace that is replayed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 

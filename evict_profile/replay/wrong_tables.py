@@ -1,9 +1,8 @@
-"""Wrong tables: a policy decides with one, and true costs are charged.
+"""Wrong tables: a policy decides with one, and true latencies are charged.
 
-A table can be wrong in how the union grows (start-up profiles with dummy tokens, as
-vLLM's and SGLang's, activate the same experts or none) or in everything (another
-device's). The adaptive policy of a verdict is compared with itself, deciding with the
-right table, on the same prompts: so the loss is the table's alone.
+A start-up profile with dummy tokens, as vLLM's and SGLang's, activates the same experts
+with every token, or none; another device's table is wrong in everything. The adaptive
+policy of a verdict is compared with itself, deciding with the right table.
 """
 
 from collections.abc import Mapping
@@ -55,7 +54,7 @@ def wrong_tables(
 
 
 def start_up_dummies(table: CostTable) -> dict[str, CostTable]:
-    """What an engine sees that profiles itself with dummy tokens when it starts."""
+    """What an engine measures that profiles itself with dummy tokens when it starts."""
     top_k = table.cost.shape.top_k
     alike = f"start-up dummy: all tokens activate the same {top_k}"
     none = "start-up dummy: no routed experts"

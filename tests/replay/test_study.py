@@ -46,10 +46,8 @@ def test_command_writes_verdict_page_and_numbers(trace_file, saved_table, tmp_pa
     ("words", "says"),
     [
         (("--workload", "poems"), "it holds code at 0, prose at 0"),
-        (("--batch", "0"), "are counts; give 1 or more"),
+        (("--batch", "0"), "0 is not in the range"),
         (("--batch", "100000"), "in one forward; give 16 at most"),
-        (("--seeds", "0"), "are counts; give 1 or more"),
-        (("--batch", "1", "--batch", "1"), "name each once"),
         (("--synthetic", "easy"), "give either a trace file, or --synthetic"),
         (("--json", "1.0.0.parquet"), "1.0.0.parquet, which this command reads"),
         (("--json", "."), "is a folder"),
@@ -67,7 +65,7 @@ def test_a_synthetic_mix_is_replayed_like_a_trace(saved_table):
     few = partial(synthetic_trace, prompts=5, tokens=6)
     with patch("evict_profile.replay.study.synthetic_trace", few):
         found = studied(None, saved_table, synthetic="bursts")
-    assert found.traces == "synthetic"
+    assert found.about.model == "synthetic"
     assert [each.scenario.workload for each in found.comparisons] == ["bursts"]
     assert any("no routes" in each for each in found.comparisons[0].caveats)
 

@@ -28,7 +28,6 @@ def study(fitted):
     loss = Estimate(0.9, 0.85, 0.95)
     return ReplayStudy(
         table=make_table(fitted, "0" * 64),
-        traces="trace.parquet",
         about=About(),
         dense=True,
         seeds=5,
