@@ -1,9 +1,8 @@
 """Acceptance of draft nodes, learnt from trees that were verified whole.
 
-A trace of truncated steps does not do: what a policy cut is unknown, and what it kept
-it rated well. Candidates turn a node's path probability into its chance of acceptance.
-A curve is non-decreasing, so that the best k nodes stay the best k. Where a runtime has
-the parents of nodes, conditional acceptances by rank order them better.
+A curve turns path probability into the chance of acceptance. It never falls, so that
+the best k nodes stay the best k. Where a runtime has the parents of nodes, conditional
+acceptances by rank order them better.
 """
 
 from collections.abc import Callable
@@ -30,17 +29,15 @@ Calibrator = Callable[[Nodes], Floats]
 class Curves:
     """Acceptance over a probability, linear between knots.
 
-    Attributes:
-        scores: [K], increasing from 0 to 1.
-        acceptances: [rows, K]; the last row serves all after it. Path probabilities
-            have one row, and probabilities given the parent one a rank.
+    `acceptances` are [rows, knots]; the last row serves all after it. Path
+    probabilities have one row, and probabilities given the parent one a rank.
     """
 
     scores: Floats
     acceptances: Floats
 
     def __call__(self, nodes: Nodes) -> Floats:
-        """Chance of acceptance of each node, float64 [nodes]."""
+        """Chance of acceptance by the first row, float64 [nodes]."""
         return self.at(nodes.path_prob, np.zeros_like(nodes.rank))
 
     @property
@@ -53,7 +50,7 @@ class Curves:
         """Acceptance at these probabilities, each read in its row, float64 [nodes]."""
         chances, rows = np.empty(len(prob)), len(self.acceptances)
         for number, curve in enumerate(self.acceptances):
-            own = _clipped(row, rows) == number
+            own = np.minimum(row, rows - 1) == number
             chances[own] = np.interp(prob[own], self.scores, curve)
         return chances
 
@@ -84,15 +81,16 @@ RAW = Curves(np.array([0.0, 1.0]), np.array([[0.0, 1.0]]))
 
 def fit_isotonic(nodes: Nodes) -> Curves:
     """One curve over the path probability."""
-    row = np.zeros_like(nodes.rank)
-    return _fit_curves(nodes.path_prob, row, nodes.accepted, 1)
+    one = np.zeros_like(nodes.rank)
+    return _fit_curves(nodes.path_prob, one, nodes.accepted, 1)
 
 
 def fit_conditional(nodes: Nodes) -> Conditional:
     """Curves by rank, on the nodes whose parent was accepted."""
     own = nodes.parent_accepted
-    prob, row = nodes.own_prob[own], _clipped(nodes.rank[own], RANKS)
-    return Conditional(_fit_curves(prob, row, nodes.accepted[own], RANKS))
+    rank = np.minimum(nodes.rank[own], RANKS - 1)
+    curves = _fit_curves(nodes.own_prob[own], rank, nodes.accepted[own], RANKS)
+    return Conditional(curves)
 
 
 CURVES: dict[str, Callable[[Nodes], Curves]] = {
@@ -111,13 +109,9 @@ CANDIDATES: dict[str, Callable[[Nodes], Calibrator]] = {
 def per_rank_acceptance(nodes: Nodes, topk: int) -> Floats:
     """Share of accepted, expanded parents whose child of each rank was accepted.
 
-    This is what is known of a level before it is drafted. The root counts as an
-    accepted parent, and a parent without a recorded child does not count. A child that
-    was drafted and not recorded lost its place to better nodes. At most one child is
-    accepted, so that the shares sum to no more than 1.
-
-    Args:
-        topk: children drafted for one parent; the result is float64 [topk].
+    This is what is known of a level before it is drafted; float64 [topk], which sum to
+    1 at most. The root counts as an accepted parent, and a parent without a recorded
+    child does not count.
     """
     parents = len(np.unique(nodes.family[nodes.parent_accepted]))
     hits = np.bincount(nodes.rank[nodes.accepted], minlength=topk)[:topk]
@@ -163,7 +157,3 @@ def _curves(mean_score: Floats, fit: Floats) -> Curves:
     # A bin of nothing but zeros or ones has its mean at an end: the end is enough.
     kept = np.unique(scores, return_index=True)[1]
     return Curves(scores[kept], np.round(np.clip(chances[:, kept], 0.0, 1.0), 5))
-
-
-def _clipped(values: Ints, count: int) -> Ints:
-    return np.minimum(values, count - 1)

@@ -1,8 +1,7 @@
 """How many experts a layer activates as a draft tree is kept node by node.
 
-The order is that in which nodes are kept: roots first, then the best by path
-probability, over all requests of a batch. Neighbours in a tree route alike and so do
-neighbours in a text, which is why uniform routing overestimates.
+Roots are kept first, then the best nodes by path probability, over all requests of a
+batch. Neighbours in a tree route alike, so uniform routing overestimates.
 """
 
 from collections.abc import Sequence
@@ -25,8 +24,7 @@ DRAWS = 400
 class Activation:
     """U(t) of nodes as they are kept, each float64 [t + 1], t from 0.
 
-    Low and high bound the 95 % interval over prompts; they are nan where every group of
-    requests holds all prompts, which says nothing of others.
+    The interval over prompts is nan where every group of requests holds all prompts.
     """
 
     union: Floats
@@ -103,9 +101,7 @@ def kept_order(trace: Trace, steps: Ints) -> Routes:
 def union_by_tokens(routes: Routes, experts: int) -> Floats:
     """Distinct experts of the first t tokens, mean over layers; float64 [tokens + 1].
 
-    Args:
-        routes: [tokens, layers, k].
-        experts: of a layer.
+    Of `routes` [tokens, layers, k], by layer one of `experts`.
     """
     tokens, layers, _ = routes.shape
     name = routes.astype(np.int64) + experts * np.arange(layers)[None, :, None]

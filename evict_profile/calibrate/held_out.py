@@ -28,13 +28,9 @@ BINS = 15
 
 @dataclass(frozen=True)
 class HeldOutErrors:
-    """Errors of one calibrator.
+    """Calibration error and Brier score of one calibrator.
 
-    Attributes:
-        ece: expected calibration error, 15 bins of equally many nodes.
-        brier: mean squared error of the chances.
-        excess_brier: Brier score less that of the calibrator that was chosen, on the
-            same prompts; positive where the chosen one is better.
+    `excess_brier` is the Brier score less that of the calibrator that was chosen.
     """
 
     ece: float
@@ -44,13 +40,7 @@ class HeldOutErrors:
 
 @dataclass(frozen=True)
 class HeldOutChances:
-    """Chances of every node by every candidate, none of which saw the node's prompt.
-
-    Attributes:
-        accepted: bool [nodes].
-        prompt: int64 [nodes], the number of the prompt of each, from 0.
-        chances: float64 [nodes] by candidate.
-    """
+    """Chances of every node by candidate, fitted without the node's prompt; [nodes]."""
 
     accepted: Bools
     prompt: Ints
@@ -58,10 +48,8 @@ class HeldOutChances:
 
     def errors(self, chosen: str) -> dict[str, HeldOutErrors]:
         """Errors of each candidate, all on the same resamples of prompts."""
-        bootstrap, reference = (
-            Bootstrap(int(self.prompt.max()) + 1),
-            self.squares(chosen),
-        )
+        bootstrap = Bootstrap(int(self.prompt.max()) + 1)
+        reference = self.squares(chosen)
 
         def mean(values: Floats) -> Estimate:
             columns = [np.bincount(self.prompt, values), np.bincount(self.prompt)]
@@ -100,7 +88,7 @@ class HeldOutChances:
 
 
 def calibration_error(chance: Floats, accepted: Bools) -> float:
-    """Mean distance of chance and share accepted, over bins of as many nodes."""
+    """Mean distance of chance and share accepted, over 15 bins of as many nodes."""
     order = np.argsort(chance, kind="stable")
     bins = np.arange(len(chance)) * BINS // len(chance)
     gaps = np.bincount(bins, (chance - accepted)[order])

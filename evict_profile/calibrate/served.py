@@ -1,10 +1,8 @@
 """What runs of a server say of the time that its steps take beside experts.
 
-Tokens a second and the accepted length are a step: batch * committed / rate. A plain
-run fixes the time of a forward, and a setting that drafts what speculation adds. Both
-are fitted by least squares of log ratios to the model of `table.overheads`, beginning
-from what other deployments showed and how far they lie apart: two runs move what they
-can tell, and the rest stays.
+Log ratios of steps are fitted by least squares to the model of `table.overheads`. The
+prior is what other deployments showed and how far they lie apart: two runs move what
+they can show, and the rest stays.
 """
 
 from collections.abc import Sequence
@@ -44,10 +42,7 @@ class ServedRun:
     """One setting of a server under one load.
 
     Attributes:
-        batch: requests that decode together.
         width: tokens a request verifies; 1 decodes plainly.
-        levels: levels drafted.
-        topk: branches a level may have.
         committed: tokens a step and request, the accepted length; 1 of a plain run.
         tokens_per_s: decoded in all, prefill and queues left out.
         context: mean tokens in a request's KV cache.
@@ -63,7 +58,7 @@ class ServedRun:
 
     @property
     def step_us(self) -> float:
-        """The whole step."""
+        """The latency of the whole step."""
         return 1e6 * self.batch * self.committed / self.tokens_per_s
 
 

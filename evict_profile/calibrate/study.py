@@ -37,14 +37,9 @@ GROUPS = 20
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """The candidates compared, and what a table gets.
+    """The candidates compared, and what a table gets, fitted to all nodes.
 
-    Attributes:
-        chosen: the simplest curve of nearly the best held-out Brier score.
-        curves: that, fitted to all nodes.
-        conditional: acceptance level by level, fitted to all nodes.
-        per_rank: acceptance of an accepted node's children, by rank.
-        errors: held-out errors of each candidate.
+    `chosen` is the simplest curve of nearly the best held-out Brier score.
     """
 
     held_out: HeldOutChances
@@ -57,15 +52,10 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class CostCheck:
-    """A table's costs against the clocks of recorded verifications.
+    """A table's latencies, of forced routing, against clocks where a router chose.
 
-    A table is made from forced routing; a recording verifies trees that a router
-    routed. At the tokens and the union that were observed, the two should agree.
-
-    Attributes:
-        error: relative errors of the costs, over groups of steps of like cost: a
-            single step's time scatters with the machine, and a group's median does not.
-        ratio: median of measured over predicted, over all steps.
+    `error` is over medians of groups of steps of like latency; `ratio` is the median
+    of measured over predicted steps.
     """
 
     error: ErrorSummary
@@ -73,7 +63,7 @@ class CostCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether the costs are as near as a fit must be on unseen cells."""
+        """Whether they are as near as a fit must be on unseen cells."""
         return is_good(self.error)
 
     def __str__(self) -> str:
@@ -92,7 +82,7 @@ class CostCheck:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationStudy:
-    """What was found; None where the trace does not hold what that needs."""
+    """What a trace shows; None where it lacks routes or clocks."""
 
     trace: Trace
     calibrated: Calibrated
@@ -155,6 +145,10 @@ def calibrate(trace: Trace) -> Calibrated:
 def as_acceptance(found: Calibrated, workload: str, steps: int) -> Acceptance:
     """What was found, as a table holds it."""
     scores, acceptances = found.curves.knots
+    raw, calibrated = (
+        CalibrationError(ece=round(each.ece, 6), brier=round(each.brier.value, 6))
+        for each in (found.errors["raw"], found.errors[found.chosen])
+    )
     return Acceptance(
         workload=workload,
         steps=steps,
@@ -162,18 +156,15 @@ def as_acceptance(found: Calibrated, workload: str, steps: int) -> Acceptance:
         acceptances=acceptances,
         # Rounded down: shares of siblings must not sum to more than 1.
         per_rank=tuple((np.floor(found.per_rank * 1e6) / 1e6).tolist()),
-        held_out={
-            "raw": _error(found.errors["raw"]),
-            "calibrated": _error(found.errors[found.chosen]),
-        },
+        held_out={"raw": raw, "calibrated": calibrated},
         conditional=ConditionalAcceptance(*found.conditional.level.knots),
     )
 
 
 def check_costs(trace: Trace, cost: ForwardCost, speed: float) -> CostCheck | None:
-    """Evaluate each timed step at what it verified; None without clocks or routes.
+    """Evaluate each timed step; `speed` brings its clocks to the table's.
 
-    `speed` brings the trace's clocks to the table's.
+    None without clocks or routes.
     """
     if trace.verify_us is None or trace.routes is None:
         return None
@@ -196,10 +187,4 @@ def workload_name(trace: Trace) -> str:
     return (
         f"{'+'.join(trace.workloads)}, {trace.about.model}, T={temperatures}: "
         f"{len(trace):,} trees of {len(trace.prompts)} prompts"
-    )
-
-
-def _error(errors: HeldOutErrors) -> CalibrationError:
-    return CalibrationError(
-        ece=round(errors.ece, 6), brier=round(errors.brier.value, 6)
     )
