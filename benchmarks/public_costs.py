@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--from", dest="source", type=Path, default=None)
     rows = served(open_source(parser.parse_args(arguments).source))
     show_served(rows)
-    good = rows[rows["slope"] & rows["quantised products"]]
+    good = passed(rows)
     grown = _growth(good)
     errors = (
         np.median(np.abs(found["real text"] / found["served"] - 1.0))
@@ -153,19 +153,17 @@ def _unions(composer: Composer, batch: int) -> dict[str, float]:
     }
 
 
+def passed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those whose parts pass both gates."""
+    return rows[rows["slope"] & rows["quantised products"]]
+
+
 def show_served(rows: pd.DataFrame) -> None:
     """Errors of steps and of their growth, under each selection of rows."""
-    slope, products = rows["slope"], rows["quantised products"]
-    selections = {
-        "all": slope | True,
-        "slope gate": slope,
-        "product gate": products,
-        "both gates": slope & products,
-    }
+    selections = {"all": rows, "both gates": passed(rows)}
     costs = ("uniform", "real text", "no experts")
     cells, growths = [], []
-    for name, mask in selections.items():
-        own = rows[mask]
+    for name, own in selections.items():
         count = f"{len(own)}, {own['deployment'].nunique()}"
         cells.append((name, count, *(_error(own[p] / own["served"]) for p in costs)))
         grown = _growth(own)

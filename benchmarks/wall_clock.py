@@ -56,21 +56,11 @@ MOST_OFF = 0.15
 
 @dataclass(frozen=True)
 class CheckedPolicy:
-    """One policy, predicted and measured.
+    """One policy, predicted and measured: tokens a second, and means of a step.
 
-    Attributes:
-        same_steps: whether the engine took the very steps of the replay; a policy that
-            learns from a clock need not.
-        predicted, measured: tokens a second of the batch; by `Timestamp.us`.
-        measured_wall: by wall time.
-        predicted_over_plain, measured_over_plain: over plain decoding.
-        measured_over_fixed: over the best of `HINDSIGHT` by the clock.
-        gap: the measured one over the predicted one. Where the engine took the very
-            steps of the replay its interval is of time alone, step by step.
-        parts: microseconds of a step, predicted and measured, by part.
-        decision_us: CPU time of the policy in a step, which no cost holds; the
-            question whether to draft a level is timed with that level.
-        verified, committed, levels: of a step of the batch, as measured.
+    `gap` is measured over predicted, both over plain decoding; where the engine took
+    the very steps of the replay its interval is of time alone. A policy that learns
+    from a clock need not. `decision_us` is CPU time that no cost holds.
     """
 
     policy: str
@@ -198,10 +188,8 @@ def check(
 def policies_of(
     replay: ScenarioReplay, contenders: bool = False
 ) -> dict[str, MakePolicy]:
-    """Policies to check: those that know no cost, set by the replay, and the guided.
-
-    Or only those that an advice is about.
-    """
+    """Those that know no cost, set by the replay, and the guided; or only those that an
+    advice is about."""
     found: dict[str, MakePolicy] = {}
     for policy, _ in replay.chosen(replay.tune()):
         setting = f" ({policy.setting})" if policy.name in HINDSIGHT else ""

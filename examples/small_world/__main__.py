@@ -27,7 +27,7 @@ from examples.small_world.corpus import (
     train_tokenizer,
 )
 from examples.small_world.recipe import RECIPES, Recipe
-from examples.small_world.training import Models, Progress, Training
+from examples.small_world.training import Models, Training
 from runners.tree_decoding.checkpoint import TOKENIZER, WEIGHTS
 from runners.tree_decoding.corpus import Document, read_corpus, standard_library
 
@@ -80,7 +80,7 @@ def train(out: Path, recipe: Recipe, minutes: float, seed: int) -> None:
 def run_phases(models: Models, tokens: Tokens, minutes: float) -> None:
     """The target, then the drafter."""
     for phase in PHASES:
-        for line in Training(models, tokens, Progress(phase), minutes).run():
+        for line in Training(models, tokens, phase, minutes).run():
             say(line)
 
 

@@ -7,14 +7,8 @@ from runners.tree_decoding.drafter import TargetShape
 
 @dataclass(frozen=True)
 class Phase:
-    """Training of one model, target or drafter.
-
-    Attributes:
-        steps: optimiser steps, if there is time for them.
-        share: of the whole time, what this phase may take.
-        rate: the highest learning rate.
-        batch: sequences a step.
-    """
+    """Training of one model, target or drafter: optimiser steps, if its share of the
+    whole time allows them, the highest learning rate, and sequences a step."""
 
     steps: int
     share: float
@@ -26,14 +20,9 @@ class Phase:
 class Recipe:
     """Sizes and training of a small world.
 
-    Attributes:
-        draft_width: width of the drafter's MLP.
-        length: tokens of a sequence; longer contexts are untrained.
-        balance: weight of the load-balance loss.
-        unroll: draft steps that the drafter is trained through.
-        draft_decay: weight of each draft step's loss against the one before it.
-        autocast: whether products run in bfloat16.
-        minutes: time for everything, unless the caller says otherwise.
+    `draft_width` is of the drafter's MLP, `balance` the load-balance loss's weight,
+    `unroll` the draft steps that the drafter is trained through, `draft_decay` the
+    weight of each against the one before it. Contexts over `length` are untrained.
     """
 
     shape: TargetShape

@@ -23,15 +23,9 @@ from runners.tree_decoding.drafter import (
 
 @dataclass(frozen=True)
 class Pass:
-    """What one forward over a batch of sequences found.
-
-    Attributes:
-        logits: [B, T, vocab].
-        features: residual streams [B, T, D] that the drafter reads, low to high.
-        routes: experts of each token and layer, [layers, B * T, k].
-        balance: the load-balance loss, 1 where every expert is used alike.
-        entropy: mean entropy of the router's distribution, in nats.
-    """
+    """Of a batch of sequences: logits [B, T, vocab], residual streams [B, T, D] for the
+    drafter, low to high, experts [layers, B * T, k], the load-balance loss, 1 where
+    every expert is used alike, and the router's mean entropy in nats."""
 
     logits: Tensor
     features: list[Tensor]

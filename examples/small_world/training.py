@@ -33,15 +33,6 @@ Tell = Callable[[], str]
 """Says what a step found; asking costs a GPU a wait, so only some steps are asked."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a phase is: steps done and seconds spent."""
-
-    phase: str
-    step: int = 0
-    seconds: float = 0.0
-
-
 class Models:
     """Target, drafter and what is needed to train them."""
 
@@ -123,14 +114,8 @@ def check_batch(stream: Tensor, length: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Health:
-    """Routing of some tokens.
-
-    Attributes:
-        peak: load of the busiest expert over the mean load, mean over the layers.
-        worst: the same of the worst layer.
-        dead: experts that got no token, in all layers together.
-        entropy: mean entropy of the router's distribution over that of uniform.
-    """
+    """Routing of some tokens: the busiest expert's load over the mean one, mean over
+    layers and of the worst; experts without a token; entropy over that of uniform."""
 
     peak: float
     worst: float
@@ -157,13 +142,14 @@ def routing_health(routes: Tensor, entropy: float, experts: int) -> Health:
 
 
 class Training:
-    """One phase, from wherever it stands to its end."""
+    """One phase, of the target or of the drafter: steps done and seconds spent."""
 
     def __init__(
-        self, models: Models, tokens: Tokens, progress: Progress, minutes: float
+        self, models: Models, tokens: Tokens, phase: str, minutes: float
     ) -> None:
-        self.models, self.tokens, self.progress = models, tokens, progress
-        on_target = progress.phase == "target"
+        self.models, self.tokens, self.name = models, tokens, phase
+        self.step, self.seconds = 0, 0.0
+        on_target = phase == "target"
         self.phase = models.recipe.target if on_target else models.recipe.drafter
         self.model: nn.Module = models.target if on_target else models.drafter
         self.loss = models.target_loss if on_target else models.drafter_loss
@@ -174,8 +160,7 @@ class Training:
 
     @property
     def done(self) -> float:
-        steps = self.progress.step / self.phase.steps
-        return max(steps, self.progress.seconds / self.limit_s)
+        return max(self.step / self.phase.steps, self.seconds / self.limit_s)
 
     def run(self) -> Iterator[str]:
         """Train to the end; yields lines of progress."""
@@ -185,8 +170,7 @@ class Training:
             tell = self.make_step()
             now = time.monotonic()
             pace, lap = now - lap, now
-            done = self.progress
-            self.progress = Progress(done.phase, done.step + 1, done.seconds + pace)
+            self.step, self.seconds = self.step + 1, self.seconds + pace
             if int(self.done * REPORTS) > reported:
                 reported = int(self.done * REPORTS)
                 yield self.describe(tell(), pace)
@@ -195,9 +179,8 @@ class Training:
                 yield self.check()
 
     def make_step(self) -> Tell:
-        models, step = self.models, self.progress.step
-        recipe = models.recipe
-        seed = (models.seed, step)
+        models, recipe = self.models, self.models.recipe
+        seed = (models.seed, self.step)
         ids = draw_batch(self.tokens.train, self.phase, recipe.length, seed)
         with models.autocast():
             loss, tell = self.loss(ids.to(models.device))
@@ -210,11 +193,10 @@ class Training:
         return tell
 
     def describe(self, told: str, seconds: float) -> str:
-        p, recipe = self.progress, self.models.recipe
-        pace = self.phase.batch * recipe.length / seconds
-        left = max(0.0, p.seconds * (1.0 / self.done - 1.0) / 60.0)
+        pace = self.phase.batch * self.models.recipe.length / seconds
+        left = max(0.0, self.seconds * (1.0 / self.done - 1.0) / 60.0)
         return (
-            f"{p.phase} step {p.step}/{self.phase.steps}  loss {told}  "
+            f"{self.name} step {self.step}/{self.phase.steps}  loss {told}  "
             f"{pace:,.0f} tokens/s  {left:.1f} min left"
         )
 

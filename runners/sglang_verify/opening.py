@@ -118,13 +118,8 @@ def kernels() -> str:
 
 
 def check_loaded(model: Message, layers: list[Any], config: Any) -> None:
-    """Refuse a model that is not the sweep's.
-
-    Args:
-        model: the toolkit's.
-        layers: SGLang's modules of routed experts.
-        config: SGLang's model config.
-    """
+    """Refuse SGLang's modules of routed experts and its config if they are not those of
+    the sweep's model."""
     first = layers[0] if layers else None
     has = {
         "MoE layers": (model["num_layers"] - model["dense_layers"], len(layers)),

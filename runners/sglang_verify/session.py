@@ -164,10 +164,8 @@ class Session(MeasureSession):
         """Force the cell's union; a graph is given the router's own routes likewise.
 
         A captured graph either forces or not, and these force: so natural routes are
-        learnt in an eager forward that is not timed.
-
-        Returns:
-            The routes that are forced, [layers, T, k]; None where none are.
+        learnt in an eager forward that is not timed. Returns what is forced, [layers,
+        T, k], or None.
         """
         self.router.forcing = cell["split"] != "natural"
         if self.router.forcing:

@@ -25,11 +25,9 @@ class AttnMetadata:
     The tensors are buffers that `set_tree` fills, so that a captured graph which reads
     them serves any tree.
 
-    Attributes:
-        batch, width, context: requests, tokens a request, cached tokens a request.
-        mask: [group * width, context + width], 0 where visible, else -inf; repeated
-            for the `group` query heads that share a key head.
-        angles: rotary cosines and sines [batch * width, 1, dim].
+    The mask is [group * width, context + width], 0 where visible, else -inf, repeated
+    for the `group` query heads that share a key head; the angles are rotary cosines and
+    sines [batch * width, 1, dim].
     """
 
     batch: int

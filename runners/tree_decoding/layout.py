@@ -19,15 +19,9 @@ from runners.torch_moe.attention import Angles, attend, rotary
 
 @dataclass(frozen=True)
 class CacheSlot:
-    """One request's tokens in a forward.
-
-    Attributes:
-        index: which part of the cache is the request's.
-        length: rows of it that every token sees.
-        seen: bool [tokens, tail]; which of the rows behind those a token sees. The
-            tokens' own rows are the last of the tail.
-        positions: int64 [tokens], for the rotary angles.
-    """
+    """One request's tokens in a forward: they see the first `length` rows of its slot,
+    and of the rows behind those what `seen` says, bool [tokens, tail], whose last are
+    the tokens' own."""
 
     index: int
     length: int

@@ -5,7 +5,6 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ from evict_profile.runner import QUIET_CPU
 from runners.protocol import Refusal
 
 ROOT = Path(__file__).resolve().parents[2]
-Refused = Callable[[Sequence[str]], None]
 MISTAKES = [
     "benchmarks/sglang_serving.py --model tiny --sweep tiny --table no --out OUT",
     "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",

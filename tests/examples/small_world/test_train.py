@@ -1,18 +1,11 @@
 """Training: at its end when time is up."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
-from examples.small_world.training import (
-    Models,
-    Progress,
-    Training,
-    rate_at,
-    routing_health,
-)
+from examples.small_world.training import Models, Training, rate_at, routing_health
 
 CPU = torch.device("cpu")
 
@@ -20,10 +13,10 @@ CPU = torch.device("cpu")
 def test_a_phase_ends_when_its_time_is_up(recipe, tokens):
     """However few steps there were; with the learning rate at its lowest."""
     models = Models(recipe, 0, CPU)
-    spent = Progress("target", step=1, seconds=recipe.target.share * 60.0 - 1e-6)
-    training = Training(models, tokens, spent, minutes=1.0)
+    training = Training(models, tokens, "target", minutes=1.0)
+    training.step, training.seconds = 1, recipe.target.share * 60.0 - 1e-6
     lines = list(training.run())
-    assert training.progress.step == 2
+    assert training.step == 2
     assert training.optimiser.param_groups[0]["lr"] < 0.03 * recipe.target.rate
     assert len(lines) == 2
 
@@ -37,7 +30,7 @@ def test_each_phase_trains_its_own_model(recipe, tokens, phase):
     models = Models(recipe, 0, CPU)
     other = models.drafter if phase == "target" else models.target
     before = [p.clone() for p in other.parameters()]
-    training = Training(models, repeated, Progress(phase), minutes=60.0)
+    training = Training(models, repeated, phase, minutes=60.0)
     first = loss_on(training, repeated)
     list(training.run())
     assert all(map(torch.equal, before, other.parameters()))
@@ -45,8 +38,7 @@ def test_each_phase_trains_its_own_model(recipe, tokens, phase):
 
 
 def loss_on(training, tokens):
-    loss: Callable[[torch.Tensor], tuple[torch.Tensor, object]] = training.loss
-    return float(loss(tokens.train[:64].view(2, 32))[0].detach())
+    return float(training.loss(tokens.train[:64].view(2, 32))[0].detach())
 
 
 def test_the_rate_rises_then_falls_to_almost_nothing():
