@@ -51,11 +51,9 @@ def load_matching_table(
 ) -> CostTable:
     """The table, if it is of this very server; its caveats are logged.
 
-    Args:
-        observed: the fields of the key that the server runs.
-        shape: of its model, by the names of `shape_of`.
-        allow: "composed" takes a table that nobody measured.
-        fix: how to come by the right one.
+    `observed` are the fields of the key that the server runs, `shape` those of
+    `shape_of`; "composed" in `allow` takes a table that nobody measured, and `fix` says
+    how to come by the right one.
     """
     table = CostTable.load(path)
     for what, covered in shape_of(table).items():

@@ -119,14 +119,6 @@ def test_a_link_by_hand():
     np.testing.assert_allclose(worth, [[0.5, 0.05, 0.25, 0.125, 0.0]])
 
 
-def test_links_tell_a_sure_child_from_a_sure_parent():
-    curves = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.1, 1.0),))
-    bent = ConditionalScorer(curves)
-    apart = bent.on_cpu(np.array([[0.7, 0.35]]), np.array([[-1, 0]]))[0, 1]
-    alike = bent.on_cpu(np.array([[0.59, 0.35]]), np.array([[-1, 0]]))[0, 1]
-    assert apart != pytest.approx(alike, rel=0.05)
-
-
 def test_what_the_root_does_not_reach_is_worth_nothing():
     circle = ConditionalScorer(TWO).on_cpu(np.full((1, 2), 0.5), np.array([[1, 0]]))
     assert circle.tolist() == [[0.0, 0.0]]
@@ -163,7 +155,6 @@ def test_a_parent_outside_the_row_is_refused(wrong):
 
 @pytest.fixture
 def table(workload_table):
-    """With links, and a calibration by depth for where parents are unknown."""
     return CostTable.load(workload_table)
 
 
@@ -173,19 +164,12 @@ DEPTH = torch.tensor([[1, 2, 1, 2]])
 
 
 def test_with_parents_a_plan_is_scored_by_links(table):
-    """In place of the curves by depth, so that no depth is missing."""
     plan = Truncator(table, **EAGLE).plan(TREE, 64, parent=PARENT)
     worth = ConditionalScorer(table.acceptance.conditional).on_cpu(
         TREE.numpy(), PARENT.numpy()
     )
     assert plan.claimed == pytest.approx(worth[plan.keep.numpy()].sum())
     assert plan.caveats == ()
-
-
-def test_depths_still_cost_the_whole_step(table):
-    truncator = Truncator(table, **EAGLE)
-    plan = truncator.plan(TREE, 64, depth=DEPTH, parent=PARENT)
-    assert plan.includes == ("verify", "draft", "fixed")
 
 
 def test_without_links_or_parents_all_is_as_it_was(table):

@@ -107,10 +107,8 @@ class Chooser:
         return self._chosen(step.plan(), context, 0, begun_us)
 
     def learn(self, accepted: NDArray[Any]) -> StepOutcome | None:
-        """Learn from the step before; to be called before the next choice.
-
-        `accepted` are the tokens that each of its requests committed.
-        """
+        """Learn from the step before what each of its requests accepted; to be called
+        before the next choice."""
         (last, self._last), since_us = (self._last, None), self._since_us
         if last is None and since_us is not None:
             return None  # learnt already, when the pause was decided
@@ -119,8 +117,7 @@ class Chooser:
             return None
         step_us = None if since_us is None else now_us - since_us
         outcome = StepOutcome(last, int(accepted.sum()), step_us)
-        clock_us = None if last.plan.whole_step else step_us
-        self._truncator.observe(last.plan, outcome.committed, clock_us)
+        self._truncator.observe(last.plan, outcome.committed, step_us)
         return outcome
 
     def costs(self, requests: int) -> bool:

@@ -193,19 +193,6 @@ def test_without_all_that_it_needs_nothing_pauses(full_table, lacks):
         assert chooser.pause(1, 100) is None
 
 
-def test_no_clock_is_read_where_the_table_costs_the_whole_step(
-    full_table, clock, monkeypatch
-):
-    heard = []
-    monkeypatch.setattr(Truncator, "observe", lambda self, *words: heard.append(words))
-    chooser = Chooser(full_table, CAPTURE_SIZES)
-    for _ in range(2):
-        chooser.choose(*on_host(trees(1)), 100)
-        outcome = chooser.learn(np.array([1]))
-    assert outcome is not None and outcome.step_us == 3.0
-    assert [(tokens, step_us) for _, tokens, step_us in heard] == 2 * [(1, None)]
-
-
 def test_a_tree_without_some_parent_is_decided_all_the_same(full_table):
     tree = drafting(0, 1, 2, 3).chosen([[0, 1, 7, 8]])
     sure = replace(tree, path_prob=torch.ones(1, 4))
