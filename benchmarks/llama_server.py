@@ -1,4 +1,4 @@
-"""Does a table of llama.cpp tell llama-server's time? Prediction beside the clock.
+"""Does a table of llama.cpp predict llama-server's time? Prediction beside the clock.
 
     python -m examples.small_world.export_gguf worlds/stdlib draft.gguf
     python -m examples.small_world.export_gguf worlds/stdlib large.gguf --dtype BF16 \
@@ -81,8 +81,8 @@ class Setting:
     @property
     def name(self) -> str:
         """As the result lists it."""
-        told = f"accepted {self.rate:g}" if self.rate else "own drafts"
-        return f"n_max {self.n_max}, {told}" if self.n_max else f"plain {self.model}"
+        kind = f"accepted {self.rate:g}" if self.rate else "own drafts"
+        return f"n_max {self.n_max}, {kind}" if self.n_max else f"plain {self.model}"
 
 
 class Server:
@@ -275,16 +275,16 @@ def compared(
         speed = committed / float(np.median(steps))
         lengths = of_lengths({way.n_max: committed}, "the server")
         advisor = Advisor.of(table, lengths, None, level_ms, draft)
-        told = advisor.at(1).ways[-1].speed
+        stated = advisor.at(1).ways[-1].speed
         yield {
             "setting": way.name,
-            "predicted": told.value,
-            "predicted_low": told.low,
-            "predicted_high": told.high,
+            "predicted": stated.value,
+            "predicted_low": stated.low,
+            "predicted_high": stated.high,
             "measured": speed,
             "low": low,
             "high": high,
-            "error": told.value / speed - 1.0,
+            "error": stated.value / speed - 1.0,
             "turns": own,
         }
 

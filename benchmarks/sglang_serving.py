@@ -65,7 +65,7 @@ class Mode:
     capture_sizes: tuple[int, ...] | None = ()
 
     def environment(self, table: Path) -> dict[str, str]:
-        """What the plug-in is told."""
+        """The settings of the plug-in."""
         if self.capture_sizes == ():
             return {}
         named = {"EVICT_PROFILE_TABLE": str(table)}

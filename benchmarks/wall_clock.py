@@ -1,4 +1,4 @@
-"""Does the replay tell the truth? Its prediction against the engine's own clock.
+"""Does the replay hold? Its prediction against the engine's own clock.
 
     python benchmarks/wall_clock.py worlds/stdlib TRACES --table TABLE --prompts 24
 
@@ -244,7 +244,7 @@ def advice(rows: Sequence[CheckedPolicy]) -> str:
         key=lambda row: row.measured_over_plain.value,
     )
     rules = [row for row in rows if row.policy == RATE_DEPTH]
-    told = "; ".join(
+    measured = "; ".join(
         f"{row.policy} is {row.measured_over_plain} of plain decoding and "
         f"{row.measured_over_fixed} of the {fixed.policy}"
         for row in rules
@@ -254,13 +254,13 @@ def advice(rows: Sequence[CheckedPolicy]) -> str:
         for row in rules
     )
     if adapts:
-        return f"adapt: {told}"
+        return f"adapt: {measured}"
     if worthwhile(fixed.measured_over_plain):
         return (
             f"set the {fixed.policy}, {fixed.measured_over_plain} of plain decoding: "
-            f"{told or 'no table tells of links and depth'}"
+            f"{measured or 'no table has acceptance by link, and depth'}"
         )
-    return f"do not speculate: {told or fixed.policy}"
+    return f"do not speculate: {measured or fixed.policy}"
 
 
 def show(scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:

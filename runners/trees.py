@@ -6,6 +6,7 @@ a fixed cell, and in no published table. So all are drawn anew for each sample.
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,9 +49,9 @@ def force_unions(
     return torch.stack(list(drawn))
 
 
-def unions(routes: Iterable[Tensor]) -> list[int]:
+def unions(routes: Iterable[Tensor | np.ndarray]) -> list[int]:
     """Distinct experts in each layer of routes, [tokens, top_k] each."""
-    return [len(layer.unique()) for layer in routes]
+    return [len(set(layer.flatten().tolist())) for layer in routes]
 
 
 def row_counts(routes: Tensor, experts: int) -> set[int]:

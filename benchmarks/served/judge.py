@@ -28,7 +28,7 @@ from evict_profile.table.overheads import RECORD, Amounts, Overheads
 TWO_SIDED = 1.96
 GROUP = ["deployment", "model", "dataset", "draft"]
 ENGINE_DEFAULT = 3
-"""Drafts that SGLang takes for most MoE models unless told otherwise."""
+"""Drafts that SGLang takes for most MoE models by default."""
 
 START = Overheads(
     source="unions measured elsewhere and dense controls",
@@ -121,10 +121,10 @@ def from_one_run(overheads: Mapping[str, Overheads]) -> pd.DataFrame:
     rows = rows[~rows["deployment"].isin(DENSE.values())]
     parts = []
     for (name, *_), own in rows.groupby(GROUP):
-        told = own[own["steps"] == ENGINE_DEFAULT]
+        taught = own[own["steps"] == ENGINE_DEFAULT]
         prior = overheads[str(name)]
         table = table_of(str(name))
-        one = fit_overheads([Deployment(table, tuple(runs_of(told)))], prior, "own")
+        one = fit_overheads([Deployment(table, tuple(runs_of(taught)))], prior, "own")
         rest = own[own["steps"] != ENGINE_DEFAULT]
         parts.append(_predicted(rest, Deployment(table, tuple(runs_of(rest))), one))
     return pd.concat(parts)

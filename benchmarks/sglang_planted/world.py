@@ -56,12 +56,12 @@ class PlantedWorld:
     def from_environment(
         cls, environment: Mapping[str, str] = os.environ
     ) -> "PlantedWorld | None":
-        """The world that a server is to live in, if it is told of one."""
+        """The world of a server, if its environment names one."""
         text = environment.get(VARIABLE)
         return cls(**json.loads(text)) if text else None
 
     def as_variable(self) -> dict[str, str]:
-        """The variable that tells a server of this world."""
+        """The variable that names this world to a server."""
         return {VARIABLE: json.dumps(to_mapping(self))}
 
     @cached_property
@@ -118,7 +118,7 @@ class Stage:
     ) -> None:
         """Buffers; make them before any graph is captured."""
         if steps >= CLASSES - 1:
-            raise ValueError(f"{steps} levels: planted texts tell {CLASSES - 2} apart")
+            raise ValueError(f"{steps} levels: planted texts distinguish {CLASSES - 2}")
         self.world, self.rows, self.steps = world, rows, steps
         self._tokens = world.tokens.flatten().to(device)
         self._probabilities = world.probabilities.flatten(0, 1).to(device)

@@ -29,7 +29,7 @@ CHECKS = 10
 
 CHECK_SEQUENCES = 16
 
-Tell = Callable[[], str]
+Report = Callable[[], str]
 """Says what a step found; asking costs a GPU a wait, so only some steps are asked."""
 
 
@@ -47,18 +47,18 @@ class Models:
         kind = self.device.type
         return torch.autocast(kind, torch.bfloat16, enabled=self.recipe.autocast)
 
-    def target_loss(self, ids: Tensor) -> tuple[Tensor, Tell]:
+    def target_loss(self, ids: Tensor) -> tuple[Tensor, Report]:
         """Loss of token ids [B, T], and what to report of it."""
         found = self.target(ids)
         logits = found.logits[:, :-1].flatten(0, 1).float()
         loss = F.cross_entropy(logits, ids[:, 1:].flatten())
 
-        def tell() -> str:
+        def report() -> str:
             experts = self.recipe.shape.experts
             health = routing_health(found.routes, found.entropy.item(), experts)
             return f"{loss.item():.3f}  {health}"
 
-        return loss + self.recipe.balance * found.balance, tell
+        return loss + self.recipe.balance * found.balance, report
 
     def draft_losses(self, ids: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Loss and top-1 agreement with the target of each draft step."""
@@ -78,17 +78,17 @@ class Models:
             agreements.append(same.float().mean())
         return losses, agreements
 
-    def drafter_loss(self, ids: Tensor) -> tuple[Tensor, Tell]:
+    def drafter_loss(self, ids: Tensor) -> tuple[Tensor, Report]:
         """Loss of token ids [B, T] over all draft steps, and what to report of it."""
         losses, agreements = self.draft_losses(ids)
         decay = self.recipe.draft_decay
         whole = torch.stack([loss * decay**i for i, loss in enumerate(losses)]).sum()
 
-        def tell() -> str:
+        def report() -> str:
             agreed = " ".join(f"{a.item():.3f}" for a in agreements)
             return f"{losses[0].item():.3f}  agreement by depth {agreed}"
 
-        return whole, tell
+        return whole, report
 
 
 def rate_at(done: float) -> float:
@@ -167,36 +167,36 @@ class Training:
         reported = checked = -1
         lap = time.monotonic()
         while self.done < 1.0:
-            tell = self.make_step()
+            report = self.make_step()
             now = time.monotonic()
             pace, lap = now - lap, now
             self.step, self.seconds = self.step + 1, self.seconds + pace
             if int(self.done * REPORTS) > reported:
                 reported = int(self.done * REPORTS)
-                yield self.describe(tell(), pace)
+                yield self.describe(report(), pace)
             if int(self.done * CHECKS) > checked:
                 checked = int(self.done * CHECKS)
                 yield self.check()
 
-    def make_step(self) -> Tell:
+    def make_step(self) -> Report:
         models, recipe = self.models, self.models.recipe
         seed = (models.seed, self.step)
         ids = draw_batch(self.tokens.train, self.phase, recipe.length, seed)
         with models.autocast():
-            loss, tell = self.loss(ids.to(models.device))
+            loss, report = self.loss(ids.to(models.device))
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         for group in self.optimiser.param_groups:
             group["lr"] = self.phase.rate * rate_at(self.done)
         self.optimiser.step()
         self.optimiser.zero_grad()
-        return tell
+        return report
 
-    def describe(self, told: str, seconds: float) -> str:
+    def describe(self, found: str, seconds: float) -> str:
         pace = self.phase.batch * self.models.recipe.length / seconds
         left = max(0.0, self.seconds * (1.0 / self.done - 1.0) / 60.0)
         return (
-            f"{self.name} step {self.step}/{self.phase.steps}  loss {told}  "
+            f"{self.name} step {self.step}/{self.phase.steps}  loss {found}  "
             f"{pace:,.0f} tokens/s  {left:.1f} min left"
         )
 

@@ -118,8 +118,3 @@ class Hook:
         data = self._given[self._at].ctypes.data
         self.c.ggml_backend_tensor_set(tensor, data, 0, self._bytes)
         self._at += 1
-
-
-def unions(routes: Routes) -> list[int]:
-    """Distinct experts of each layer."""
-    return [len(np.unique(layer)) for layer in routes]

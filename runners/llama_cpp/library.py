@@ -178,12 +178,12 @@ def _load_backends(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def version(library: ctypes.CDLL, digest: str) -> str:
-    """llama.cpp's version, where the library tells one, and the digest of its code."""
-    told = "unknown"
+    """llama.cpp's version, where the library has one, and the digest of its code."""
+    named = "unknown"
     if hasattr(library, "llama_version"):
         library.llama_version.restype = ctypes.c_char_p
-        told = library.llama_version().decode()
-    return f"{told}+{digest[:8]}"
+        named = library.llama_version().decode()
+    return f"{named}+{digest[:8]}"
 
 
 def code_digest(path: Path) -> str:

@@ -24,11 +24,11 @@ from runners.device import describe, pick_device
 from runners.llama_cpp import library
 from runners.llama_cpp.check import check_idle, check_library, check_model
 from runners.llama_cpp.engine import Context, ContextSize, Ids, Model, Options
-from runners.llama_cpp.hook import Hook, Routes, unions
+from runners.llama_cpp.hook import Hook, Routes
 from runners.llama_cpp.text import DecodeWindow, Text
 from runners.protocol import Message, Refusal
 from runners.session import Forward, MeasureSession, Run, check_shape
-from runners.trees import force_unions
+from runners.trees import force_unions, unions
 
 UBATCH = 512
 """Tokens that llama-server computes at once, by default; more are several forwards."""

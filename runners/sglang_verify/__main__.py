@@ -1,6 +1,6 @@
 """Run as `python -m runners.sglang_verify`, in SGLang's own Python.
 
-Speaks runners/protocol.py; its clocks of drafting also tell the `reference_us` that
+Speaks runners/protocol.py; its clocks of drafting also have the `reference_us` that
 they were taken at.
 """
 

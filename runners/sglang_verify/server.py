@@ -168,7 +168,7 @@ def _scheduler(args: Any, nccl_port: int) -> Any:
 
 
 def _parallel(half: Any) -> None:
-    """One rank of everything, told as this version wants to be told."""
+    """One rank of everything, in the way of this version."""
     try:
         from sglang.srt.distributed.parallel_state_wrapper import ParallelState
     except ImportError:

@@ -20,11 +20,11 @@ CACHES = ("k_buffer", "v_buffer", "kv_buffer")
 
 @dataclass(frozen=True)
 class ServedTrees:
-    """Trees of a batch, each with `width` nodes, as SGLang's drafter tells of them.
+    """Trees of a batch, each with `width` nodes, as SGLang's drafter describes them.
 
     SGLang's kernel builds mask, positions and links from two lists: a flat index for
     each node, whose quotient by `topk` names its sibling group, and the flat index on
-    which each group hangs. With `topk` as large as the tree, any tree can be told: node
+    which each group hangs. With `topk` as large as the tree, any tree fits: node
     i under parent p is p * n + i, and group p hangs on p.
     """
 
@@ -38,7 +38,7 @@ class ServedTrees:
 
     @property
     def levels(self) -> int:
-        """The `num_steps` to tell: no path is longer, and every group has room."""
+        """The `num_steps` to pass: no path is longer, and every group has room."""
         return max(2, self.width - 1)
 
     @property

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, and the reference that tells the machine's speed."""
+"""Where the time of a step goes, and the reference of the machine's speed."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The modes that are compared, what they are told, what is made of their results."""
+"""The modes that are compared, their settings, and what is made of their results."""
 
 import json
 import logging
@@ -55,7 +55,7 @@ def test_plain_decoding_is_first_and_last():
         ("width 8", {"EVICT_PROFILE_TABLE": "t", "EVICT_PROFILE_CAPTURE_SIZES": "8"}),
     ],
 )
-def test_what_the_plug_in_is_told(name, expected):
+def test_the_plug_in_s_settings(name, expected):
     mode = next(mode for mode in modes([8]) if mode.name == name)
     assert mode.environment(Path("t")) == expected
 

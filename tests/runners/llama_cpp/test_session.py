@@ -66,7 +66,7 @@ def test_a_batch_has_sequences_of_its_own(session):
 
 
 def test_natural_routes_are_the_known_ones(session):
-    """Tokens t .. t + 3 wake the window of seven experts, in each layer's order."""
+    """Tokens t .. t + 3 activate the window of seven experts, in each layer's order."""
     session.set_sequences(session.hook.context, cell(4, 0), 16, np.arange(3, 7))
     read = session.hook.read("known", session.hook.context.decode)
     assert [len(np.unique(layer)) for layer in read] == [7, 7]
@@ -74,8 +74,8 @@ def test_natural_routes_are_the_known_ones(session):
     assert 4 <= found["union_low"] <= found["union_high"] <= 16
 
 
-def test_the_text_wakes_what_is_forced(session, monkeypatch):
-    """As far as it reaches: two of its tokens wake five experts of the eight."""
+def test_the_text_activates_what_is_forced(session, monkeypatch):
+    """As far as it reaches: two of its tokens activate five experts of the eight."""
     given, prepare = [], session.hook.prepare
 
     def seen(key, routes):

@@ -1,4 +1,4 @@
-"""Which stretches of a text are decoded, and what they wake."""
+"""Which stretches of a text are decoded, and what they activate."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -10,8 +10,8 @@ pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama"
 
 from runners.llama_cpp.engine import ContextSize, Model, Options
 from runners.llama_cpp.hook import Hook
-from runners.llama_cpp.hook import unions as unions_of
 from runners.llama_cpp.text import ROUTED, DecodeWindow, Text
+from runners.trees import unions
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_a_union_is_that_of_the_decode(opened):
         places = at + np.arange(5)
         hook.context.cut(0, 0)
         hook.context.fill(text.tokens[places], 0, [0])
-        ran = unions_of(hook.read("own", hook.context.decode))
+        ran = unions(hook.read("own", hook.context.decode))
         assert text.union(places) == np.mean(ran)
 
 
@@ -54,7 +54,7 @@ def test_a_stretch_comes_behind_the_one_before(opened):
 
 @pytest.fixture
 def numbered(tmp_path):
-    """Tokens that are their own places; some wake ten times as many as others."""
+    """Tokens that are their own places; some activate ten times as many as others."""
     (tmp_path / "any.txt").write_text("any")
     model = cast(Model, SimpleNamespace(tokens=lambda _: np.arange(ROUTED)))
     text, rng = Text(str(tmp_path / "any.txt"), model, 0), np.random.default_rng(0)
@@ -64,7 +64,7 @@ def numbered(tmp_path):
     return text
 
 
-def test_stretches_wake_as_many_as_most(numbered):
+def test_stretches_activate_as_many_as_most(numbered):
     """Their mean is that of all stretches, which differ five times as much."""
     every = [numbered.union(at + np.arange(6)) for at in range(ROUTED - 5)]
     drawn = [numbered.union(numbered.draw(cell(6), seed).own) for seed in range(40)]
@@ -81,7 +81,7 @@ def test_the_widest_decode_finds_a_stretch(numbered, width):
 
 
 @pytest.mark.parametrize("union", [3, 12])
-def test_routes_go_to_the_experts_that_the_text_wakes_most(union):
+def test_routes_go_to_the_experts_that_the_text_activates_most(union):
     """To all of them before any other, and tokens share experts as they did."""
     activated = np.array([[0, 2, 0, 5, 1] + [0] * 11, [3, 0, 0, 0, 4] + [0] * 11])
     steps = DecodeWindow(np.arange(4), np.arange(4), activated)

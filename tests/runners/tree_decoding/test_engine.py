@@ -53,7 +53,7 @@ def test_a_slot_can_be_taken_again(decoder):
 
 
 def test_depths_may_differ_from_step_to_step(decoder):
-    """After a plain step as well, if it is told that others follow."""
+    """After a plain step as well, if others follow."""
     engine = decoder.start(1)
     for levels in (2, 0, 3, 1):
         step = engine.step(fixed(levels, 1 + 3 * levels), drafts_later=True)
