@@ -85,9 +85,7 @@ def test_activation_never_falls_and_stays_in_reach(trace, activations):
         assert np.all(np.diff(each.union) >= 0.0)
         assert each.union[-1] <= trace.about.experts
         assert len(each.union) == batch * tree_width(trace) + 1
-
-
-def test_more_requests_activate_more_experts(activations):
+    # The same tokens from other replies share less.
     assert activations[4].union[24] > activations[1].union[24]
 
 
@@ -108,12 +106,6 @@ def test_intervals_are_those_of_means_over_prompts(trace, activations):
 def test_a_batch_of_all_prompts_tells_nothing_of_others(activations):
     assert len(activations) == 3
     assert not activations[16].at(24).known
-
-
-def test_same_seed_same_activation(trace, activations):
-    again = measure_activation(trace)
-    assert again is not None
-    assert np.array_equal(again[16].union, activations[16].union)
 
 
 def test_batches_beyond_the_replies_are_left_out():

@@ -15,38 +15,27 @@ batch, drafts, accept_length, tokens_per_s, step_ms, levels, topk, verified, con
 8, 5, 3.0, , 12.0, 5, 3, 6,
 """
 
+PLAIN = {
+    "max_concurrency": 8,
+    "completed": 100,
+    "total_input_tokens": 60_000,
+    "total_output_tokens": 80_000,
+    "output_throughput": 1333.3,
+    "mean_tpot_ms": 4.4,
+    "median_tpot_ms": 4.0,
+}
 SGLANG = {
-    "backend": "sglang",
+    **PLAIN,
     "dataset_name": "sharegpt",
     "request_rate": float("inf"),
-    "max_concurrency": 8,
-    "duration": 60.0,
-    "completed": 100,
-    "total_input_tokens": 60_000,
-    "total_output_tokens": 80_000,
-    "output_throughput": 1333.3,
-    "mean_tpot_ms": 4.4,
-    "median_tpot_ms": 4.0,
-    "median_itl_ms": 9.9,
     "concurrency": 7.8,
+    "median_itl_ms": 9.9,
     "accept_length": 2.5,
 }
-
 VLLM = {
-    "backend": "vllm",
-    "model_id": "Qwen/Qwen3-30B-A3B",
-    "num_prompts": 100,
-    "request_rate": "inf",
-    "max_concurrency": 8,
-    "completed": 100,
-    "total_input_tokens": 60_000,
-    "total_output_tokens": 80_000,
-    "output_throughput": 1333.3,
-    "mean_tpot_ms": 4.4,
-    "median_tpot_ms": 4.0,
+    **PLAIN,
     "spec_decode_acceptance_rate": 50.0,
     "spec_decode_acceptance_length": 2.5,
-    "spec_decode_per_position_acceptance_rates": [0.8, 0.5, 0.2],
 }
 
 LOG = """slot print_timing: id  3 | task 0 |
@@ -62,21 +51,18 @@ draft acceptance = 0.37500 (    3 accepted /     8 generated), mean len =  1.75
 
 
 def read(folder, text, drafts):
-    """The runs of a file of this text, and what was warned of."""
     path, warned = folder / "runs", list[str]()
     path.write_text(text)
     return read_runs(path, drafts, warned.append), warned
 
 
 def refused(folder, text, drafts):
-    """The sentence that a file of this text is refused with."""
     with pytest.raises(ConfigError) as error:
         read(folder, text, drafts)
     return str(error.value)
 
 
 def test_a_csv_says_its_settings(tmp_path):
-    """A tree has its own levels, branches and width; a chain follows from K."""
     (plain, chain, tree), warned = read(tmp_path, CSV, None)
     assert plain == ServedRun(8, 1, 0, 1, 1.0, 1367.0, 1024.0)
     assert (chain.width, chain.levels, chain.topk, chain.context) == (4, 3, 1, 2000)
@@ -124,7 +110,6 @@ def test_wall_time_and_random_prompts_are_told(tmp_path):
 
 
 def test_single_runs_and_other_batches_are_told():
-    """One sentence each; repeated runs of one batch need none."""
     plain = ServedRun(8, 1, 0, 1, 1.0, 1000.0, 1024.0)
     chain = ServedRun(8, 4, 3, 1, 2.0, 1500.0, 1024.0)
     other = ServedRun(64, 4, 3, 1, 2.0, 5000.0, 1024.0)
@@ -157,7 +142,6 @@ def test_single_runs_and_other_batches_are_told():
     ],
 )
 def test_what_cannot_be_is_one_sentence(tmp_path, text, drafts, part):
-    """It names the file, and the run where there are several."""
     sentence = refused(tmp_path, text, drafts)
     assert part in sentence
     assert str(tmp_path) in sentence

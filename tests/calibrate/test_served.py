@@ -35,7 +35,6 @@ def setting(batch, drafts, topk=1):
 
 
 def served(table, amounts, *runs, noise=0.0):
-    """The runs at the rates of a server with these amounts."""
     step_us = Deployment(table, runs).step_us(amounts)
     step_us *= np.exp(np.random.default_rng(1).normal(0.0, noise, len(runs)))
     return tuple(
@@ -168,7 +167,6 @@ def test_runs_that_say_too_little_are_refused(runs, part):
 
 
 def test_the_command_writes_the_next_version(tmp_path):
-    """Beside the table that it began from, with its samples; steps cost more."""
     for name in (PATH, PATH.with_suffix(".parquet")):
         (tmp_path / name.name).write_bytes(name.read_bytes())
     (tmp_path / "runs.csv").write_text(CSV)
@@ -199,7 +197,6 @@ def test_the_command_writes_the_next_version(tmp_path):
     ],
 )
 def test_a_wrong_command_is_one_sentence(words, part, tmp_path):
-    """With exit code 2, and nothing is written."""
     (tmp_path / "runs.csv").write_text(CSV)
     assert part in refused("calibrate", "--table", PATH, *words, folder=tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["runs.csv"]

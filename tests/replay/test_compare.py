@@ -59,7 +59,6 @@ def test_no_fixed_tree_beats_the_best_pair(replay, comparison):
 
 
 def test_no_threshold_beats_the_best(replay, comparison):
-    """Of many between 0.01 and 0.8, to within what skipping some can miss."""
     tried = (Threshold("", 4, least) for least in np.linspace(0.01, 0.8, 80))
     best = max(replay.run(each, seed=0).tokens_per_s for each in tried)
     found = Threshold("", 4, float(comparison.of(THRESHOLD).setting))
@@ -144,7 +143,6 @@ def test_an_order_changes_nothing_for_one_that_learns_nothing(arrays, table):
 
 
 def test_sums_by_prompt_add_up_to_the_run(arrays, table):
-    """Shares of a step's time are its time, over a batch."""
     costs = StepTimes(table, arrays, 3)
     run = simulate(arrays, full_tree(24, 4), costs, 3, seed=0)
     by_prompt = sums_by_prompt(arrays, run, costs.undrafted_us)
@@ -178,7 +176,6 @@ def test_a_request_pays_for_its_own_draft_tokens(arrays, table, verified, us):
 
 @pytest.fixture(scope="module")
 def estimated(arrays, table):
-    """The same with overheads that somebody stated, and an error of the growth."""
     own = replace(RECORD, growth=0.3)
     covered = replace(table, overheads=own)
     return ScenarioReplay(arrays, covered, Scenario(MIXED, 0.0, 1), seeds=2)
@@ -206,8 +203,3 @@ def test_the_growth_s_error_widens_a_comparison(estimated, arrays, table):
     )
     assert wide.value == pytest.approx(narrow.value)
     assert wide.high / wide.low > 1.3 * narrow.high / narrow.low
-
-
-def test_a_measured_table_draws_no_error_of_growth(replay):
-    sums = replay.sums(lambda: full_tree(24, 4))
-    assert replay._with_growth_error(sums, sums) is sums

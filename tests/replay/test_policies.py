@@ -15,7 +15,6 @@ from evict_profile.replay.policies import (
     Fixed,
     Threshold,
     guided,
-    plain_decoding,
 )
 from evict_profile.runtime import Truncator
 from evict_profile.table import ConditionalAcceptance
@@ -77,10 +76,6 @@ def test_a_replay_knows_what_a_fixed_policy_keeps(arrays, table, ranked, depth, 
         assert step.keep().tolist() == kept[rows].tolist()
 
 
-def test_plain_decoding_is_a_width_of_one_at_no_depth():
-    assert (plain_decoding().depth, plain_decoding().width) == (0, 1)
-
-
 def test_a_threshold_stops_where_no_child_could_reach_it():
     policy, first = Threshold("", 4, 0.3), under_the_root(0.6, 0.3)
     for share, more in ((0.55, True), (0.4, False)):
@@ -98,7 +93,6 @@ def test_a_fixed_width_can_rank_by_conditional_acceptance():
 
 
 def test_a_fixed_policy_says_how_it_is_served(table):
-    """By SGLang's own flags; ranked by conditional acceptance by the plug-in."""
     own = table.acceptance.conditional
     plain, ranked = (
         Fixed("", 3, 12, each).served_by(Path("t.json"), 4, 24) for each in (None, own)
@@ -149,20 +143,6 @@ def test_a_guided_policy_does_what_its_truncator_plans(arrays, table, name, obje
         committed = 1 + int((kept & arrays.drafted(4).accepted[rows]).sum())
         policy.observe(committed, 6000.0)
         step.observe(committed, 6000.0)
-
-
-def test_fresh_policies_remember_nothing_of_each_other(arrays, table):
-    make = guided(table, 4)[RATE]
-
-    def first(policy):
-        levels = (level.of(np.array([0])) for level in arrays.levels)
-        return shown(policy, *levels).keep().tolist()
-
-    expected, taught = first(make()), make()
-    for row in range(20):
-        shown(taught, *(x.of(np.array([row])) for x in arrays.levels)).keep()
-        taught.observe(1, 1e6)
-    assert first(make()) == expected
 
 
 def test_only_what_a_table_can_tell_is_offered(bare_table, table):

@@ -11,8 +11,6 @@ from evict_profile.replay.policies import (
     RATE_DEPTH,
     RATIO,
     Threshold,
-    full_tree,
-    plain_decoding,
 )
 from evict_profile.replay.simulate import StepTimes, reply_order, simulate
 from tests.replay.conftest import policies
@@ -32,6 +30,7 @@ def both(trace, table, name, batch, seed):
 @pytest.mark.parametrize("batch", [1, 3, 12])
 @pytest.mark.parametrize("name", [*FIXED, *LEARNING])
 def test_a_simulation_agrees_with_the_slow_one(trace, table, name, batch):
+    """Also in a batch of more requests than there are replies."""
     fast, slow = both(trace, table, name, batch, seed=3)
     assert fast.tokens == slow.tokens
     assert len(fast.rows) == slow.steps
@@ -47,30 +46,6 @@ def test_a_sparse_trace_goes_on_to_the_next_recorded_step(trace, table, batch):
     fast, slow = both(sparse, table, "pair", batch, seed=0)
     assert (fast.tokens, len(fast.rows)) == (slow.tokens, slow.steps)
     assert fast.step_us.sum() == pytest.approx(slow.us)
-
-
-def test_alone_in_its_batch_each_reply_is_decoded_once(trace, table, arrays, costs):
-    """All tokens, no more, whatever the policy and the order."""
-    for make in policies(table).values():
-        run = simulate(arrays, make(), costs, 1, seed=1)
-        by_reply = np.bincount(arrays.reply[run.rows[:, 0]], run.counted[:, 0])
-        assert by_reply.tolist() == trace.tokens.tolist()
-
-
-def test_plain_decoding_takes_a_step_a_token(arrays, costs):
-    run = simulate(arrays, plain_decoding(), costs, 1, seed=0)
-    assert len(run.rows) == arrays.tokens
-    assert not run.cost[:, 1].any()
-    assert set(run.cost[:, 2]) == {10.0}
-
-
-def test_slots_are_always_full(arrays, table):
-    """More slots than replies are filled by taking replies again."""
-    batch = len(arrays.first) + 3
-    run = simulate(arrays, full_tree(24, 4), StepTimes(table, arrays, batch), batch, 0)
-    assert run.rows.shape[1] == batch
-    assert run.tokens >= arrays.tokens
-    assert run.tokens - run.counted[-1].sum() < arrays.tokens
 
 
 def test_the_order_is_one_permutation_again_and_again():
@@ -94,10 +69,3 @@ def test_a_policy_is_told_of_tokens_beyond_a_replys_end(arrays, costs):
     run = simulate(arrays, Listening("listening", 4, 1e-9), costs, 1, seed=0)
     assert told == (1 + run.accepted[:, 0]).tolist()
     assert sum(told) > run.tokens
-
-
-def test_a_step_that_commits_nothing_ends_the_simulation(trace, table):
-    arrays = TraceArrays(trace)
-    arrays.tokens_left = np.zeros_like(arrays.tokens_left)
-    with pytest.raises(AssertionError, match="each step commits"):
-        simulate(arrays, plain_decoding(), StepTimes(table, arrays, 1), 1, seed=0)

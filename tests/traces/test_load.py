@@ -236,6 +236,7 @@ UNMARKED = "does not say that it is of schema 'evict-trace/1'; give it"
 @pytest.mark.parametrize(
     ("notes", "error", "sentence"),
     [
+        (None, TraceError, UNMARKED),
         (b"{", TraceError, UNMARKED),
         (b"[]", TraceError, UNMARKED),
         (b"{}", TraceError, UNMARKED),
@@ -248,14 +249,10 @@ UNMARKED = "does not say that it is of schema 'evict-trace/1'; give it"
     ],
 )
 def test_metadata_of_another_kind_is_refused(notes, error, sentence):
-    table = table_with().replace_schema_metadata({b"evict-trace": notes})
+    metadata = {b"evict-trace": notes} if notes else None
+    table = table_with().replace_schema_metadata(metadata)
     with pytest.raises(error, match=f"^other: .*{sentence}"):
         trace_of(table, "other")
-
-
-def test_a_file_without_metadata_is_refused():
-    with pytest.raises(TraceError, match=UNMARKED):
-        trace_of(table_with().replace_schema_metadata(None), "other")
 
 
 @pytest.mark.parametrize(

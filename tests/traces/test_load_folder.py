@@ -73,6 +73,16 @@ def test_clocks_are_the_last_parts_of_each_batch(tmp_path):
     assert [(c.batch, c.fixed_us) for c in clocks] == [(1, 0), (2, 1), (4, 0), (8, 1)]
 
 
+def test_parts_of_another_plan_are_refused(tmp_path):
+    """Of the same model and engine, recorded with other options."""
+    for part, tokens in enumerate((64, 32)):
+        path = write_part(tmp_path / "parts" / f"0000{part}.parquet")
+        metadata = Metadata(ABOUT, (), {"tokens": tokens})
+        pq.write_table(mark(pq.read_table(path), metadata), path)
+    with pytest.raises(TraceError, match="tokens: 32 here, 64 there"):
+        load_traces(tmp_path / "parts")
+
+
 def test_parts_of_another_recording_are_refused(tmp_path):
     write_part(tmp_path / "parts" / "9-000000.parquet")
     other = replace(ABOUT, model="other")
@@ -102,7 +112,6 @@ def unmarked(folder):
 
 
 def without_prompts(folder):
-    """A part that lacks the column by which servers are told apart."""
     write_part(folder / "9-000000.parquet", drop=("prompt",))
 
 

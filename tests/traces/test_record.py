@@ -52,7 +52,6 @@ def recorded(out, plan=PLAN):
 
 
 def parts_of(out):
-    """Every part, with all that it says of the recording."""
     tables = {path.name: pq.read_table(path) for path in out.glob("*.parquet")}
     return {name: (t.to_pydict(), t.schema.metadata) for name, t in tables.items()}
 
@@ -83,7 +82,6 @@ def journal(tmp_path, monkeypatch):
 
 
 def test_all_that_was_asked_for_is_recorded(whole, folder):
-    """Once and in order, and nothing but parts is left."""
     trace = load_traces(folder / "trace")
     assert len(trace.replies) == len(whole) == REPLIES
     assert trace.dense
