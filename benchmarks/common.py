@@ -41,25 +41,17 @@ def command(
     return run
 
 
-def at_least(minimum: int) -> Callable[[str], int]:
-    """An argparse type: a whole number from `minimum` on."""
-
-    def number(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = minimum - 1
-        if value < minimum:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is no whole number from {minimum} on; give one"
-            )
-        return value
-
-    return number
-
-
-count = at_least(1)
-"""An argparse type: how many of something there are to be."""
+def count(text: str) -> int:
+    """An argparse type: how many of something there are to be."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no whole number from 1 on; give one"
+        )
+    return value
 
 
 def amount(text: str) -> float:

@@ -34,7 +34,7 @@ class BudgetSession(TraceSession):
         engine = self.engine(1, ask["tokens"], budget)
         sampler = forced if ask["given"] else greedy
         engine.admit(text[: self.prompt_tokens], sampler, 0)
-        plain = self.verifier(tokens)
+        plain = Verifier(self.checkpoint, 1, tokens)
         steps, speed = self.paced(lambda: budgeted_reply(engine, plain, ask["tokens"]))
         for step in steps:
             step["routing_us"] *= speed

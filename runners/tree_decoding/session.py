@@ -62,7 +62,8 @@ class TraceSession:
         self.prompt_tokens = int(options["prompt_tokens"])
         self.tree = TreeShape(options["depth"], options["topk"], options["nodes"])
         # Of its own, because it overwrites its cache.
-        verifier = self.verifier(REFERENCE_CONTEXT + REFERENCE_TOKENS)
+        room = REFERENCE_CONTEXT + REFERENCE_TOKENS
+        verifier = Verifier(self.checkpoint, 1, room)
         self.reference = make_clock(verifier, self.held_out.streams["prose"])
         self.opening_us = (
             options["reference_us"] or self.reference.median_reference_us()
@@ -120,7 +121,7 @@ class TraceSession:
         that a machine that changes its speed changes it for all of them. `draft_us` is
         cumulative: its d-th entry is drafting to depth d.
         """
-        engine = self.full_engine(ask["batch"], ask["steps"])
+        engine = self.prose_engine(ask["batch"], ask["steps"])
         timed: list[list[StepTimes]] = [[] for _ in range(self.tree.depth + 1)]
         references_us = []
         generator = torch.Generator().manual_seed(0)
@@ -142,7 +143,7 @@ class TraceSession:
             "plain_fixed_us": plain_us,
         }
 
-    def full_engine(self, batch: int, rounds: int) -> Engine:
+    def prose_engine(self, batch: int, rounds: int) -> Engine:
         """An engine that decodes a batch of prose, with room for so many rounds."""
         engine = self.engine(batch, clocked_tokens(self.tree, rounds))
         count = min(batch, self.held_out.available("prose", self.prompt_tokens))
@@ -164,9 +165,6 @@ class TraceSession:
         """An engine with slots for replies of so many tokens."""
         room = reply_room(self.tree, self.prompt_tokens, tokens)
         return Engine(self.checkpoint, batch, room, self.tree, budget)
-
-    def verifier(self, room: int) -> Verifier:
-        return Verifier(self.checkpoint, 1, room)
 
 
 def trace_reply(engine: Engine, tokens: int) -> Iterator[EngineStep]:
