@@ -68,8 +68,12 @@ def route(
     if not holds_all(tokens, top_k, budget, experts):
         counted = probabilities
         if ranking == "top-k":
-            counted = among_top_k(probabilities, top_k)
-        mass = expert_mass(counted, node_weights)
+            ids = _best(probabilities, top_k, kept)
+            natural = probabilities.gather(1, ids)
+            counted = torch.zeros_like(probabilities).scatter_(1, ids, natural)
+        if node_weights is not None:
+            counted = counted * node_weights[:, None]
+        mass = counted.nansum(dim=0)
         kept = mass.sort(descending=True, stable=True).indices.narrow(0, 0, budget)
     ids = _best(probabilities, top_k, kept)
     weights = probabilities.gather(1, ids)
@@ -107,21 +111,6 @@ def probabilities_of(logits: Tensor, scoring: RouterScoring) -> Tensor:
     if scoring == "softmax":
         return logits.float().softmax(dim=1)
     return _shares(logits.float().sigmoid())
-
-
-def expert_mass(probabilities: Tensor, node_weights: Tensor | None = None) -> Tensor:
-    """Sums of router probabilities over all tokens, [E]; NaN counts as 0."""
-    if node_weights is not None:
-        probabilities = probabilities * node_weights[:, None]
-    return probabilities.nansum(dim=0)
-
-
-def among_top_k(probabilities: Tensor, top_k: int) -> Tensor:
-    """Each token's `top_k` largest probabilities, float32 [T, E], and 0 elsewhere."""
-    every = torch.arange(probabilities.shape[1], device=probabilities.device)
-    ids = _best(probabilities, top_k, every)
-    counted = torch.zeros_like(probabilities)
-    return counted.scatter_(1, ids, probabilities.gather(1, ids))
 
 
 def _best(probabilities: Tensor, top_k: int, kept: Tensor) -> Tensor:

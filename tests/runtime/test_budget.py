@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from evict_profile.errors import ConfigError
 from evict_profile.runtime.budget import (
     RANKINGS,
-    among_top_k,
     check,
-    expert_mass,
     holds_all,
     probabilities_of,
     route,
@@ -172,10 +170,11 @@ def test_padding_rows_have_no_say():
             assert set(routes.topk_ids[1].tolist()) == {0, 1}
 
 
-def test_a_broken_row_does_not_rank_for_the_others():
+@rankings
+def test_a_broken_row_does_not_rank_for_the_others(ranking):
     rows = torch.tensor([[0.25, 0.75], [float("nan"), float("nan")]])
-    assert expert_mass(rows).tolist() == [0.25, 0.75]
-    assert expert_mass(among_top_k(rows, 1)).tolist() == [0.0, 0.75]
+    routes = route(rows, 1, 1, renormalise=False, ranking=ranking)
+    assert routes.topk_ids.tolist() == [[1], [1]]
 
 
 @rankings
