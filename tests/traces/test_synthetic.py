@@ -47,15 +47,6 @@ def test_positions_are_easy_in_the_share_of_their_kind():
     assert within_binomial_error(np.full(4000, 0.25), half[:, 0] == EASY[0])
 
 
-def test_easy_text_commits_more_than_hard_text():
-    def claimed(name):
-        nodes = synthetic_trace(name, prompts=2, tokens=100).nodes
-        return nodes.path_prob[nodes.place < NODES].sum() / 200
-
-    assert claimed("easy") > 3.0
-    assert claimed("hard") < 1.7
-
-
 def test_a_tree_holds_what_any_width_and_depth_would_verify():
     """Of the same draws, the best nodes of all levels up to each; parents first."""
     rows = concentrations(np.random.default_rng(0), MIXES["bimodal"], 20)
