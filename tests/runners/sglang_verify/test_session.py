@@ -107,21 +107,14 @@ def ask(width, union, split="balanced", **changes):
     return {"do": "measure", "cell": cell, "seeds": [11], "layers": None}
 
 
-@pytest.mark.parametrize("split", ["balanced", "skewed"])
-@pytest.mark.parametrize("union", [2, 5, 8])
-def test_the_forced_union_is_what_every_layer_ran(opened, union, split):
-    sample = opened.measure(ask(8, union, split))["samples"][0]
-    assert (sample["union_low"], sample["union_high"]) == (union, union)
-    assert sample["observed_union"] == union
+def test_what_is_measured_is_what_ran(opened):
+    """tests/sglang/test_runner_verify.py forces more unions in a real engine."""
+    sample = opened.measure(ask(8, 5, "skewed"))["samples"][0]
+    assert (sample["union_low"], sample["union_high"]) == (5, 5)
     assert (sample["observed_width"], sample["tier"]) == (8, 0)
-    assert sample["backend"] == "eager"
-    assert sample["clock_us"] == 5.0
-
-
-def test_natural_routing_is_left_alone(opened):
-    opened.measure(ask(8, 8))
-    sample = opened.measure(ask(8, 0, "natural"))["samples"][0]
-    assert sample["observed_union"] == TOP_K
+    assert (sample["backend"], sample["clock_us"]) == ("eager", 5.0)
+    natural = opened.measure(ask(8, 0, "natural"))["samples"][0]
+    assert natural["observed_union"] == TOP_K
 
 
 def test_a_graph_is_given_the_routes_that_the_router_chose(opened):
