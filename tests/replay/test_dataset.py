@@ -5,7 +5,8 @@ import pytest
 
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
-from tests.traces.steps import steps_of
+from evict_profile.traces import Reply
+from tests.traces.steps import make_steps, steps_of
 from tests.traces.synthetic import ABOUT, Plan, make_trace
 
 
@@ -67,6 +68,13 @@ def test_unions_are_those_of_the_steps(experts):
         best = shown[shown >= 0] - (np.cumsum(trace.size) - trace.size)[row]
         places = np.append(arrays.root[row], arrays.drafted(1).expert_row[row])
         assert arrays.union(places) == pytest.approx(step.union(best))
+
+
+def test_padding_ranks_behind_every_node():
+    """A width beyond a tree's nodes keeps those, and nothing else."""
+    trees = (([-1, -1, 0], [0.5, 0.3, 0.2], [False] * 3), ([-1], [0.5], [False]))
+    ranks = TraceArrays(make_steps([Reply("code", 0)], trees)).ranks(2, None)
+    assert (ranks < 3).sum(axis=1).tolist() == [3, 1]
 
 
 def test_steps_lead_to_the_tree_where_the_tokens_end(arrays):
