@@ -8,6 +8,7 @@ change what an engine says.
 import importlib
 import importlib.metadata
 import importlib.util
+import math
 import pkgutil
 
 import pytest
@@ -114,3 +115,54 @@ def test_copies_rows_that_overlap(stubs):
         source,
     )
     assert all(torch.equal(*pair) for pair in zip(layers, wanted, strict=True))
+
+
+def dense(q, keys, values, seen):
+    """Attention of one request: q [n, heads, d], keys and values [s, kv heads, d]."""
+    out, group = torch.zeros_like(q), q.shape[1] // keys.shape[1]
+    for head in range(q.shape[1]):
+        score = q[:, head] @ keys[:, head // group].T / math.sqrt(q.shape[2])
+        weight = score.masked_fill(~seen, -math.inf).softmax(dim=-1)
+        out[:, head] = weight @ values[:, head // group]
+    return out
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_extends(stubs, tree):
+    keys, values = torch.randn(2, 160, 2, 4)
+    lengths, new, n = torch.tensor([9, 5, 7]), torch.tensor([3, 3, 3]), 3
+    starts, q = torch.tensor([0, 3, 6]), torch.randn(9, 4, 4)
+    seen = torch.ones(3, n, n, dtype=torch.bool).tril()
+    if tree:
+        seen[:, 2, 1] = False
+    out = torch.zeros_like(q)
+    stubs.extend_attention_cpu(
+        *(q, None, None, out, keys, values, 1.0, 1.0, POOL, ROWS, lengths, new, starts),
+        *(n, 0.5, 0.0, False, 0, None, None, seen.flatten() if tree else None, True),
+    )
+    for b in range(3):
+        slots = POOL[ROWS[b], : lengths[b]]
+        prefix = torch.ones(n, int(lengths[b]) - n, dtype=torch.bool)
+        mask, piece = torch.cat([prefix, seen[b]], dim=1), slice(b * n, b * n + n)
+        wanted = dense(q[piece], keys[slots], values[slots], mask)
+        torch.testing.assert_close(out[piece], wanted)
+
+
+def test_decodes(stubs):
+    keys, values = torch.randn(2, 160, 2, 4)
+    lengths, q, new = (
+        torch.tensor([9, 5, 7]),
+        torch.randn(3, 4, 4),
+        torch.randn(2, 3, 8),
+    )
+    places, out = POOL[ROWS, lengths - 1], torch.zeros_like(q)
+    stubs.decode_attention_cpu(
+        *(q, keys, values, 1.0, 1.0, out, *new, places, None, POOL, ROWS, lengths),
+        *(0.5, 0.0, False, 0, None, None),
+    )
+    assert torch.equal(keys[places].flatten(1), new[0])
+    for b in range(3):
+        slots = POOL[ROWS[b], : lengths[b]]
+        everything = torch.ones(1, int(lengths[b]), dtype=torch.bool)
+        wanted = dense(q[b : b + 1], keys[slots], values[slots], everything)
+        torch.testing.assert_close(out[b : b + 1], wanted)
