@@ -27,7 +27,7 @@ from evict_profile.table import CostTable
 from evict_profile.table.overheads import RECORD
 from tests.command import evict, refused
 from tests.exported import shipped_table
-from tests.traces.synthetic import COSTSD, write_trace
+from tests.traces.synthetic import TINY, write_trace
 from tests.traces.synthetic import Plan as TracePlan
 
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp4-ep1"
@@ -219,7 +219,7 @@ class TestCommand:
             assert way["speed"]["value"] == pytest.approx(way["served"], rel=0.05)
 
     def test_a_trace_answers_for_chains_and_trees(self, saved_table, tmp_path):
-        write_trace(tmp_path / "t.parquet", TracePlan(about=COSTSD))
+        write_trace(tmp_path / "t.parquet", TracePlan(about=TINY))
         said = self.asked(tmp_path, saved_table, "--accept", "t.parquet").stdout
         assert "acceptance: best children in t.parquet" in said
         assert "trees, cut to their best nodes" in said

@@ -26,19 +26,19 @@ from tests.command import evict
 from tests.report.pages import check_page
 from tests.traces.steps import steps_of
 from tests.traces.synthetic import (
-    COSTSD,
     DRAFT_US,
     EXPERT_US,
     FIXED_US,
     PLAIN_US,
+    TINY,
     TOKEN_US,
     Plan,
     make_trace,
     write_trace,
 )
 
-PLAN = Plan(prompts=6, tokens=8, about=COSTSD)
-SMALL = Plan(prompts=5, tokens=3, about=COSTSD)
+PLAN = Plan(prompts=6, tokens=8, about=TINY)
+SMALL = Plan(prompts=5, tokens=3, about=TINY)
 NAME = "code+prose, synthetic, T=0: 96 trees of 12 prompts"
 TRUST = 0.8
 

@@ -14,7 +14,7 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.simulate import StepTimes
 from tests.factories import ACCEPTANCE, DRAFTING
-from tests.traces.synthetic import COSTSD, Plan, make_trace, write_trace
+from tests.traces.synthetic import TINY, Plan, make_trace, write_trace
 
 
 def policies(table):
@@ -56,4 +56,4 @@ def costs(table, arrays):
 def trace_file(tmp_path_factory):
     """Of eight prompts that one would speculate on for sure."""
     path = tmp_path_factory.mktemp("trace") / "trace.parquet"
-    return write_trace(path, Plan(prompts=4, tokens=10, trust=1.0, about=COSTSD))
+    return write_trace(path, Plan(prompts=4, tokens=10, trust=1.0, about=TINY))

@@ -13,7 +13,7 @@ from evict_profile.replay.study import SCHEMA, replayed_trace, study
 from evict_profile.table import CostTable
 from evict_profile.traces.synthetic import synthetic_trace
 from tests.command import evict, refused
-from tests.traces.synthetic import COSTSD, Plan, write_trace
+from tests.traces.synthetic import TINY, Plan, write_trace
 
 
 def studied(traces, table, synthetic="", workloads=()):
@@ -79,7 +79,7 @@ def test_only_the_workloads_asked_for_are_replayed(trace_file, saved_table):
 
 
 def test_unbounded_intervals_are_null(tmp_path, saved_table):
-    few = Plan(prompts=2, tokens=8, workloads=("code",), about=COSTSD)
+    few = Plan(prompts=2, tokens=8, workloads=("code",), about=TINY)
     found = studied(write_trace(tmp_path / "few.parquet", few), saved_table)
     result = json.loads(found.as_json())["scenarios"][0]["results"][0]
     interval = result["tokens_per_s"]
@@ -93,7 +93,7 @@ def test_drafting_is_charged_at_the_speed_of_the_tables_machine(saved_table, tmp
     provenance = replace(table.provenance, reference_us=100.0)
     path = tmp_path / "clocked.json"
     replace(table, provenance=provenance).save(path)
-    about = replace(COSTSD, engine=table.key.engine)
+    about = replace(TINY, engine=table.key.engine)
 
     def draft_us(about):
         plan = Plan(prompts=2, tokens=4, workloads=("code",), about=about)

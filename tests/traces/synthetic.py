@@ -37,7 +37,7 @@ ABOUT = About(
     threads=1,
     weights_sha256="0" * 64,
 )
-COSTSD = replace(ABOUT, layers=4, experts=32, top_k=4)
+TINY = replace(ABOUT, layers=4, experts=32, top_k=4)
 """The shape of the model that the table of the known run covers."""
 VOCABULARY = 1000
 DRAFT_US, PLAIN_US, EXPERT_US, TOKEN_US, FIXED_US = 60.0, 900.0, 25.0, 12.0, 40.0

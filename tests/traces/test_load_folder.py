@@ -11,7 +11,7 @@ from evict_profile.table import DraftClock
 from evict_profile.traces import load_traces
 from evict_profile.traces.schema import Metadata, mark
 from tests.command import evict
-from tests.traces.synthetic import ABOUT, COSTSD, Plan, make_table, write_trace
+from tests.traces.synthetic import ABOUT, TINY, Plan, make_table, write_trace
 from tests.traces.test_load import same_trace
 
 PLAN = Plan(prompts=3, tokens=7, workloads=("served",))
@@ -137,7 +137,7 @@ def test_no_folder_of_parts_is_refused(make, sentence, tmp_path):
     ("command", "options"), [("calibrate", ()), ("replay", ("--seeds", 1))]
 )
 def test_commands_take_the_folder(command, options, saved_table, tmp_path):
-    plan = Plan(prompts=5, tokens=3, workloads=("served",), about=COSTSD)
+    plan = Plan(prompts=5, tokens=3, workloads=("served",), about=TINY)
     write_parts(tmp_path / "parts", make_table(plan), rows=8)
     words = (command, "parts", "--table", saved_table, "--out", "page.html", *options)
     done = evict(*words, folder=tmp_path)
