@@ -162,7 +162,7 @@ def test_a_truncated_part_is_refused(profiled, tmp_path):
         (("export", "."), "first"),
         (("show", ""), "an argument is empty"),
         (("calibrate", ".", "--table", H200, "--workload="), "--workload is empty"),
-        (("trace", "world", "--out", "t.parquet", "--batch", "0"), "at least 1"),
+        (("trace", "world", "--out", "t.parquet", "--batch", "0"), "range x>=1"),
         (("profile", "--model", "tiny", "--sweep", "tiny", "--lib", "."), "llama_cpp"),
     ],
 )
