@@ -152,6 +152,12 @@ def test_validation_cells_are_feasible_and_none_of_the_grid(spec, count):
         assert min(axes.batch) <= cell.batch <= max(axes.batch)
 
 
+def test_the_only_cell_between_the_levels_is_fitted():
+    spec = spec_of(width=(1, 3), union=(4,), context=(64,), batch=(1,), validation=8)
+    grid = make_grid(spec, TINY)
+    assert (len(grid.between), len(grid.validation)) == (1, 0)
+
+
 def test_validation_cells_lie_between_the_levels():
     """No width, union, context or batch of theirs is one of the grid's."""
     axes = {"width": (1, 4, 16, 64), "union": (4, 16, 32), "context": (64, 512)}

@@ -94,6 +94,10 @@ def test_a_cell_is_done_when_precise_or_at_the_most_samples(count, half_width, d
     assert (samples_needed(count, half_width, RULE) == 0) is done
 
 
+def test_twice_as_wide_an_interval_needs_four_times_the_samples():
+    assert samples_needed(6, 0.04, RULE) == 4 * 6 - 6
+
+
 def drawn(noise, count, seed=3):
     rng = np.random.default_rng(seed)
     draws = 100.0 * np.exp(noise * rng.standard_normal((len(GRID.cells), count)))
@@ -128,6 +132,14 @@ def test_only_closed_cells_need_nothing(count, noise):
     left = samples_left(history, cells, STOP)
     assert (left == 0) == (PLAN.open_cells(history) == [])
     assert left <= len(cells) * (STOP.max_samples - count)
+
+
+def test_medians_of_few_skewed_samples_are_brought_to_the_median_of_their_law():
+    draws = np.random.default_rng(1).lognormal(0.0, 0.5, (2000, 4))
+    cells = [Cell("layers", width, 0, 0, 1, "natural") for width in range(1, 2001)]
+    _, medians, _ = medians_of(dict(zip(cells, draws.tolist(), strict=True)))
+    raw = float(np.median(draws, axis=1).mean())
+    assert float(medians.mean()) < raw - 0.01
 
 
 def test_the_intervals_of_cells_that_stopped_hold_their_medians():
