@@ -128,16 +128,19 @@ def check_folder(folder: Path, named: Path | None = None) -> None:
         ) from error
 
 
-def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+def check_outputs(
+    outputs: Sequence[Path | None], inputs: Sequence[Path | None]
+) -> None:
     """Find out before any work that outputs can be written and change no input.
 
     Nothing goes into a folder that is an input: it could be read as a part of it.
     """
-    for number, path in enumerate(outputs):
+    named = [path for path in outputs if path]
+    for number, path in enumerate(named):
         place = path.resolve()
-        if place in (other.resolve() for other in outputs[:number]):
+        if place in (other.resolve() for other in named[:number]):
             raise StoreError(f"{path}: is named twice; give each a file of its own")
-        for given in inputs:
+        for given in filter(None, inputs):
             if given.resolve() in (place, place.parent):
                 raise StoreError(
                     f"{path}: would change {given}, which this command reads; name a "

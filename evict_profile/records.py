@@ -144,10 +144,8 @@ def _unknown_key(content: Any, known: Any, kind: Any, where: str = "") -> str | 
                     return field
             elif found := _unknown_key(value, known[key], kind, field):
                 return found
-    elif isinstance(content, list | tuple) and isinstance(known, list | tuple):
+    elif isinstance(content, list | tuple) and {*map(type, content)} - {int, float}:
         for index, (value, taken) in enumerate(zip(content, known, strict=True)):
-            if not isinstance(value, dict | list):
-                continue
             if found := _unknown_key(value, taken, kind, f"{where}[{index}]"):
                 return found
     return None

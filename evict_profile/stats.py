@@ -27,6 +27,8 @@ Bools = NDArray[np.bool_]
 CONFIDENCE = 0.95
 TAIL = (1.0 - CONFIDENCE) / 2.0
 RESAMPLES = 2000
+WORTHWHILE = 1.01
+"""Speed over that of a simpler choice from which the effort pays."""
 USUAL_WITHIN, USUAL_STEPS = 0.1, 8
 MIN_PROMPTS = 5
 """With fewer prompts, resampling tells nothing, and intervals are unbounded."""
@@ -133,6 +135,16 @@ class Estimate(Struct, frozen=True):
     def above_one(self) -> bool:
         """Whether the whole interval of a ratio is above one."""
         return self.low > 1.0
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether it is more than one per cent, with an interval above no gain."""
+        return self.value > WORTHWHILE and self.above_one
+
+    @property
+    def worthless(self) -> bool:
+        """Whether the whole interval lies below what is worthwhile."""
+        return self.high < WORTHWHILE
 
 
 class Bootstrap:

@@ -15,13 +15,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from evict_profile.advice.acceptance import AcceptedLengths
-from evict_profile.advice.drafting import drafting_of
+from evict_profile.advice.drafting import drafting_of, over_plain
 from evict_profile.errors import ConfigError
-from evict_profile.stats import Estimate
+from evict_profile.stats import WORTHWHILE, Estimate
 from evict_profile.table import CostTable, Drafting, StepCosts
-
-WORTHWHILE = 1.01
-"""Speed over plain decoding from which drafting is advised, as a replay advises it."""
 
 CHANGE = 1.05
 """Gain from which a schedule changes the draft length, and from which one is advised.
@@ -70,9 +67,9 @@ class BatchAdvice:
     def sure(self) -> bool:
         """Whether the interval settles that drafting pays, or that it does not."""
         if self.best.levels:
-            return self.best.speed.low > 1.0
+            return self.best.speed.worthwhile
         drafts = self.ways[1:]
-        return bool(drafts) and all(way.speed.high < WORTHWHILE for way in drafts)
+        return bool(drafts) and all(way.speed.worthless for way in drafts)
 
     @cached_property
     def speeds(self) -> dict[int, float]:
@@ -131,11 +128,9 @@ class Advisor:
     def _way(self, batch: int, cost: StepCosts, way: int) -> Way:
         lengths, clock = self.lengths, self.drafting.at(batch)
         width, levels = int(lengths.width[way]), int(lengths.levels[way])
-        plain_us, step_us = (
-            float(cost.step_cost_us[batch * n]) + clock.overhead_us(drafted)
-            for n, drafted in ((1, 0), (width, levels))
-        )
-        committed, ratio = float(lengths.committed[way]), step_us / plain_us
+        ratio = over_plain(cost.step_cost_us, batch, width, clock, levels)
+        assert ratio, "a way that is covered has a cost"
+        committed = float(lengths.committed[way])
         speed = committed / ratio
         reach = self._ratio_reach(cost, batch, width, ratio)
         reach = math.hypot(lengths.reach[way], reach)

@@ -13,6 +13,7 @@ from evict_profile.config.sweep import LLAMA_CPP
 from evict_profile.cost_model import features_at
 from evict_profile.errors import ConfigError
 from evict_profile.records import differences, replace
+from evict_profile.stats import Floats
 from evict_profile.table import CostTable, DraftClock, Drafting, measured
 from evict_profile.table.overheads import LEVELS
 
@@ -25,6 +26,27 @@ ASSUMED = (
 MAX_LEVEL_MS = 1_000.0
 SAME_FACTS = ("device", "clock", "threads", "engine_version", "library_sha256")
 """Of a target's and a draft's table, for their times to be added."""
+
+
+def over_plain(
+    cost_us: Floats,
+    batch: int,
+    width: int,
+    clock: DraftClock | None = None,
+    levels: int = 0,
+) -> float | None:
+    """A step of `width` tokens a request over plain decoding's, by costs of all tokens.
+
+    C(n)/C(1), or with a clock the same of served steps that draft so many levels. None
+    where the costs do not cover so many tokens.
+    """
+    if width * batch >= len(cost_us):
+        return None
+    beside_us, plain_beside_us = (
+        clock.overhead_us(depth) if clock else 0.0 for depth in (levels, 0)
+    )
+    step_us = cost_us[width * batch] + beside_us
+    return float(step_us / (cost_us[batch] + plain_beside_us))
 
 
 def drafting_of(

@@ -161,7 +161,11 @@ def show(
     if named and (is_run or not named.is_dir()):
         check_read(ctx, {"device"}, "beside a table or a run")
         if is_run:
-            _show_run(named)
+            from evict_profile.fit.fitted import fit_run
+            from evict_profile.report.console import show_fit
+            from evict_profile.sweep.store import Store
+
+            show_fit(console, fit_run(Store(named)))
         else:
             show_table(console, CostTable.load(named))
         return
@@ -172,15 +176,6 @@ def show(
             "another folder, or measure one with: evict-profile profile"
         )
     show_found(console, of_device(found, device) if device else found)
-
-
-def _show_run(run: Path) -> None:
-    """Fit a run; print its held-out error, its rivals and its gates."""
-    from evict_profile.fit.fitted import fit_run
-    from evict_profile.report.console import show_fit
-    from evict_profile.sweep.store import Store
-
-    show_fit(console, fit_run(Store(run)))
 
 
 def diff(before: options.TableFile, after: options.TableFile) -> None:

@@ -15,7 +15,6 @@ from functools import lru_cache, partial
 import numpy as np
 
 from evict_profile.replay.comparison import (
-    WORTHWHILE,
     Comparison,
     FixedPoint,
     PolicyResult,
@@ -48,6 +47,7 @@ from evict_profile.runtime import CostTable
 from evict_profile.stats import (
     CONFIDENCE,
     MIN_PROMPTS,
+    WORTHWHILE,
     Bootstrap,
     Floats,
     Ints,

@@ -13,9 +13,6 @@ from evict_profile.stats import Estimate
 
 ADAPT, FIX, STOP = ACTIONS = ("adapt", "fix a setting", "do not speculate")
 
-WORTHWHILE = 1.01
-"""Throughput over that of a simpler policy from which the effort pays."""
-
 
 @dataclass(frozen=True)
 class Scenario:
@@ -111,10 +108,10 @@ class Comparison:
     @property
     def choice(self) -> str:
         """One of `ACTIONS`."""
-        pays = worthwhile(self.adaptive.over[AR])
-        if pays and worthwhile(self.adaptive_over_fixed):
+        pays = self.adaptive.over[AR].worthwhile
+        if pays and self.adaptive_over_fixed.worthwhile:
             return ADAPT
-        if worthwhile(self.strongest.over[AR]):
+        if self.strongest.over[AR].worthwhile:
             return FIX
         return ADAPT if pays else STOP
 
@@ -133,12 +130,12 @@ class Comparison:
     def settled(self) -> bool:
         """Whether the intervals settle the choice."""
         if self.choice == ADAPT:
-            return worthwhile(self.adaptive_over_fixed)
+            return self.adaptive_over_fixed.worthwhile
         if self.choice == FIX:
-            return self.adaptive_over_fixed.high < WORTHWHILE
+            return self.adaptive_over_fixed.worthless
         both = (self.adaptive, self.strongest)
         best = max(both, key=lambda each: each.tokens_per_s.value)
-        return best.over[AR].high < WORTHWHILE
+        return best.over[AR].worthless
 
     @property
     def sure(self) -> bool:
@@ -167,11 +164,6 @@ class Comparison:
 def fastest(points: Sequence[FixedPoint]) -> FixedPoint:
     """The fastest of some fixed settings."""
     return max(points, key=lambda point: point.tokens_per_s)
-
-
-def worthwhile(ratio: Estimate) -> bool:
-    """Whether it is more than one per cent, with an interval above no gain."""
-    return ratio.value > WORTHWHILE and ratio.above_one
 
 
 def percent(ratio: Estimate) -> str:

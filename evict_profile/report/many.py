@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from evict_profile.advice.drafting import over_plain
 from evict_profile.fleet.run import FleetFolder
 from evict_profile.fleet.spec import Pair
 from evict_profile.io import say
@@ -68,12 +69,8 @@ def shown_widths(tables: Sequence[CostTable]) -> list[int]:
 def ratios(table: CostTable, widths: Sequence[int]) -> list[float | None]:
     """C(n)/C(1) at the smallest batch and context; None where n is not covered."""
     batch, context = min(table.axes.batch), min(table.axes.context)
-    cost_us = table.costs(batch, context).step_cost_us
-    base_us = cost_us[batch]
-    return [
-        float(cost_us[n * batch] / base_us) if n * batch < len(cost_us) else None
-        for n in widths
-    ]
+    cost_us = table.step_cost_us(batch, context)
+    return [over_plain(cost_us, batch, width) for width in widths]
 
 
 def by_device(tables: Sequence[CostTable]) -> Rows:

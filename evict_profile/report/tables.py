@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from evict_profile.advice.drafting import over_plain
 from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.report.numbers import three_digits
@@ -150,15 +151,8 @@ def break_even_rows(table: CostTable) -> Rows:
     cells = []
     for batch in table.axes.batch:
         us, clock = served.step_cost_us(batch, context), served.drafting.at(batch)
-        plain_us = us[batch] + clock.overhead_us(0)
-        widths = [batch * (drafts + 1) for drafts in SHOWN_DRAFTS]
-        ratios = [
-            f"{(us[width] + clock.overhead_us(drafts)) / plain_us:.2f}"
-            if width < len(us)
-            else "-"
-            for drafts, width in zip(SHOWN_DRAFTS, widths, strict=True)
-        ]
-        cells.append((batch, *ratios))
+        ratios = [over_plain(us, batch, k + 1, clock, k) for k in SHOWN_DRAFTS]
+        cells.append((batch, *("-" if r is None else f"{r:.2f}" for r in ratios)))
     return Rows(("batch", *(f"K={drafts}" for drafts in SHOWN_DRAFTS)), cells)
 
 

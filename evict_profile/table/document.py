@@ -20,6 +20,10 @@ SCHEMA = "evict-cost-table/4"
 A_TABLE = "give a .json that 'evict-profile export' or 'calibrate' wrote"
 
 
+class ForeignDocument(TableError):
+    """JSON of something else than a cost table."""
+
+
 def read_document(path: Path) -> dict[str, Any]:
     """A JSON file that holds a mapping, unchecked.
 
@@ -57,7 +61,7 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
     document = read_document(path)
     schema = document.get("schema")
     if str(schema).partition("/")[0] != SCHEMA.partition("/")[0]:
-        raise TableError(
+        raise ForeignDocument(
             f"{path}: has schema '{schema}', so it is no cost table; {A_TABLE}"
         )
     if schema not in {SCHEMA, OLD_SCHEMA}:

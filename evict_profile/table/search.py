@@ -24,7 +24,7 @@ from evict_profile.errors import EvictProfileError, TableError
 from evict_profile.io import data_root
 from evict_profile.records import parse
 from evict_profile.table.cost_table import CostTable
-from evict_profile.table.document import SCHEMA, read_document, version_of
+from evict_profile.table.document import ForeignDocument, read_document, version_of
 from evict_profile.table.key import Key, Reuse, misses
 from evict_profile.table.provenance import Provenance
 
@@ -210,8 +210,8 @@ def tables_below(folder: Path) -> Iterator[Found]:
     """Every table of a tree; JSON of other things is left out."""
     for path in sorted(folder.rglob("*.json")):
         try:
-            schema = str(read_document(path).get("schema", ""))
-            if schema.partition("/")[0] == SCHEMA.partition("/")[0]:
-                yield Found(path, folder, CostTable.load(path))
+            yield Found(path, folder, CostTable.load(path))
+        except ForeignDocument:
+            continue
         except EvictProfileError as error:
             yield Found(path, folder, None, str(error))

@@ -5,7 +5,7 @@ import pytest
 
 from evict_profile.records import replace
 from evict_profile.replay.compare import BASELINES, MIXED, ScenarioReplay, parts
-from evict_profile.replay.comparison import WORTHWHILE, Scenario
+from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     AR,
@@ -25,7 +25,7 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.simulate import Run, StepTimes, simulate
 from evict_profile.replay.sums import COLUMNS, sums_by_prompt, tokens_per_s
-from evict_profile.stats import MIN_PROMPTS
+from evict_profile.stats import MIN_PROMPTS, WORTHWHILE
 from evict_profile.table.overheads import RECORD
 from tests.traces.synthetic import Plan, make_trace
 
