@@ -21,7 +21,7 @@ from evict_profile.records import replace
 from evict_profile.sweep.store import Store
 from evict_profile.table import CostTable
 from tests.command import evict, refused
-from tests.fleet.conftest import NAME, SHORT, write_fleet
+from tests.fleet.conftest import NAME, SHORT
 from tests.sweep.conftest import comparable
 
 FLEET = ("fleet", "fleet.yaml", "--out", "fleet", "--tables", "tables")
@@ -145,7 +145,7 @@ def test_unequal_machines_are_not_published_and_the_page_says_why(frozen, tmp_pa
     ],
 )
 def test_a_shard_that_fails_says_why(fleet_of, frozen, monkeypatch, env, tries, says):
-    monkeypatch.setattr(child, "GRACE_S", 8.0)
+    monkeypatch.setattr(child, "GRACE_S", 4.0)
     folder, _, pair = frozen
     [shard, _] = folder.shards(
         replace(pair, engine=replace(pair.engine, env=env), shards=2)
@@ -163,49 +163,40 @@ def test_minutes_end_a_try_and_the_next_continues(frozen):
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_and_a_killed_command_are_continued(tmp_path):
-    """The samples stored before stay, and are those of a fleet that nobody killed."""
-    write_fleet(tmp_path, env={"SCRIPTED_SLEEP": "0.02"}, shards=2)
-    first = start(tmp_path)
+def test_whatever_ends_a_sweep_or_the_command_it_is_continued(tmp_path, fleet_of):
+    """The samples stored before stay, and are those of a fleet that nobody ended."""
+    fleet_of(env={"SCRIPTED_SLEEP": "0.02"}, shards=2)
+    killed = start(tmp_path)
     before = until(lambda: len(parts_of(tmp_path)) >= 2 and parts_of(tmp_path))
     [sweep] = sweeps_of(tmp_path)
     sweep.send_signal(signal.SIGKILL)
     until(lambda: len(parts_of(tmp_path)) > len(before) + 1)  # tried again
-    os.kill(first.pid, signal.SIGKILL)
-    first.communicate()
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
     until(lambda: not sweeps_of(tmp_path))
     between = parts_of(tmp_path)
-    said, _ = start(tmp_path).communicate(timeout=PATIENCE_S)
-    assert "1 pairs: 1 published" in said, said
+    stopped = start(tmp_path)
+    until(lambda: any("2-of-2" in str(path) for path in parts_of(tmp_path)))
+    # As a terminal sends it: to the whole process group.
+    os.killpg(stopped.pid, signal.SIGINT)
+    printed, _ = stopped.communicate(timeout=PATIENCE_S)
+    assert stopped.returncode == 130, printed
+    assert "is kept, the same command continues it" in printed
+    until(lambda: not sweeps_of(tmp_path))
+    late = parts_of(tmp_path)
+    done = evict(*FLEET, folder=tmp_path)
+    assert "1 pairs: 1 published" in done.stdout, done.output
     after = parts_of(tmp_path)
-    assert before.items() <= between.items() <= after.items()
+    assert before.items() <= between.items() <= late.items() <= after.items()
     first, last = ({p for p in each if "1-of-2" in str(p)} for each in (between, after))
     assert first < last, "the sweep went on without its fleet"
     line = (tmp_path / "fleet/commands.txt").read_text().splitlines()[0]
     words = shlex.split(line)[:-1]
-    words[:2] = ["env", "PYTHONPATH=" + str(Path(__file__).parents[2])]
     untouched = tmp_path / "untouched"
-    words = [sys.executable, "-m", "evict_profile", *words[words.index("profile") :]]
-    subprocess.run([*words, str(untouched)], check=True, stdout=subprocess.DEVNULL)
+    done = evict(*words[words.index("profile") :], untouched, folder=tmp_path)
+    assert done.exit_code == 0, done.output
     whole = Store(tmp_path / "fleet" / NAME / "1-of-2").frame()
     assert comparable(whole).equals(comparable(Store(untouched).frame()))
-
-
-@pytest.mark.slow
-def test_ctrl_c_stops_and_the_same_command_continues(tmp_path):
-    """As a terminal sends it: to the whole process group."""
-    write_fleet(tmp_path, env={"SCRIPTED_SLEEP": "0.02"})
-    first = start(tmp_path)
-    until(lambda: len(parts_of(tmp_path)) >= 2)
-    os.killpg(first.pid, signal.SIGINT)
-    said, _ = first.communicate(timeout=PATIENCE_S)
-    assert first.returncode == 130, said
-    assert "is kept, the same command continues it" in said
-    until(lambda: not sweeps_of(tmp_path))
-    before = parts_of(tmp_path)
-    said, _ = start(tmp_path).communicate(timeout=PATIENCE_S)
-    assert "1 pairs: 1 published" in said, said
-    assert before.items() <= parts_of(tmp_path).items()
 
 
 def test_without_ray_it_says_what_to_install(fleet_of, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Whether a machine changed, told from all cells together."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -44,31 +45,37 @@ class Machine:
         return levels_of(samples(cell, session, log_us.ravel()), CELLS)
 
     def change(self, seed, log_ratio=0.0, sessions=6):
-        before = self.levels(2 * seed, sessions)
+        before = unchanged(self, 2 * seed, sessions)
         now = self.levels(2 * seed + 1, log_ratio=log_ratio + 0.0 * SHARE)
         return change_between(before, now, SHARE)
 
-    def verdicts(self, log_ratio=0.0, sessions=6, times=100):
+    def verdicts(self, log_ratio=0.0, sessions=6, times=50):
         changes = (self.change(seed, log_ratio, sessions) for seed in range(times))
         return [change.verdict for change in changes]
+
+
+@cache
+def unchanged(machine, seed, sessions):
+    """Levels that many tests compare with."""
+    return machine.levels(seed, sessions)
 
 
 def test_an_unchanged_machine_rarely_drifted():
     """At most 2 in 100 by design; sessions differ by 1 %."""
     verdicts = Machine().verdicts()
-    assert verdicts.count("drifted") <= 5
-    assert verdicts.count("same") >= 90
+    assert verdicts.count("drifted") <= 2
+    assert verdicts.count("same") >= 45
 
 
 def test_three_per_cent_at_three_per_cent_noise_are_found():
     """In 95 of 100 by design, slower or faster."""
     for change in (np.log(1.03), -np.log(1.03)):
-        assert Machine().verdicts(change).count("drifted") >= 88
+        assert Machine().verdicts(change).count("drifted") >= 44
 
 
 def test_same_within_holds_the_change():
     """Of a machine that is 2 % slower, 95 of 100 bounds are above."""
-    changes = [Machine().change(seed, np.log(1.02)) for seed in range(100)]
+    changes = [Machine().change(seed, np.log(1.02)) for seed in range(50)]
     assert np.mean([change.within > 0.02 for change in changes]) > 0.9
 
 
@@ -93,7 +100,7 @@ def test_a_table_of_one_session_promises_less():
     one, six = (Machine().change(0, sessions=k) for k in (1, 6))
     assert one.mean.error > 0.0105
     assert one.mean.detectable > 0.04 > 0.035 > six.mean.detectable
-    assert Machine().verdicts(sessions=1).count("drifted") <= 5
+    assert Machine().verdicts(sessions=1, times=100).count("drifted") <= 5
 
 
 def test_sessions_that_differ_more_than_assumed_raise_the_error():
@@ -103,8 +110,8 @@ def test_sessions_that_differ_more_than_assumed_raise_the_error():
 
 def test_a_few_samples_that_take_twice_as_long_change_little():
     disturbed = Machine(noise=0.01, outliers=0.05)
-    assert disturbed.verdicts(times=60).count("same") >= 56
-    assert disturbed.verdicts(np.log(1.03), times=60).count("drifted") >= 56
+    assert disturbed.verdicts(times=30).count("same") >= 28
+    assert disturbed.verdicts(np.log(1.03), times=30).count("drifted") >= 28
 
 
 def test_cells_that_share_one_u_tell_nothing_of_the_slope():

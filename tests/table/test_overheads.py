@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -94,6 +94,7 @@ amounts = st.builds(
 )
 
 
+@settings(max_examples=20)
 @given(planted=amounts)
 def test_planted_runs_predict_a_setting_that_was_not_run(planted):
     runs = [plain(8), chain(8, 2), chain(8, 3), chain(8, 7), plain(32), chain(32, 3)]
