@@ -12,8 +12,9 @@ import typer
 from typer.core import TyperGroup
 
 from evict_profile import __version__
-from evict_profile.cli import fleet, measure, public, tables, traces
-from evict_profile.cli.options import check_none_empty, console, grouped, stderr
+from evict_profile.cli import measure, tables, traces
+from evict_profile.cli.compose import compose
+from evict_profile.cli.options import check_none_empty, console, stderr
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
 
@@ -26,7 +27,7 @@ UNWRITABLE = {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}
 COMMANDS = (
     measure.profile,
     measure.merge,
-    public.compose,
+    compose,
     tables.export,
     traces.trace,
     traces.calibrate,
@@ -39,7 +40,7 @@ COMMANDS = (
     tables.check,
     measure.audit,
     measure.doctor,
-    fleet.fleet,
+    measure.fleet,
 )
 
 
@@ -79,7 +80,7 @@ app = typer.Typer(
     help="Measure what verifying a draft tree costs on a mixture-of-experts model.",
 )
 for command in COMMANDS:
-    app.command()(grouped(command))
+    app.command()(command)
 
 
 def _print_version(asked: bool) -> None:

@@ -1,19 +1,16 @@
-"""Commands that measure on this machine, fit what was measured, and audit rules."""
+"""Commands that measure, on this machine or on many, and that audit rules."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
+import typer
 from typer import Argument, Context, Option
 
 from evict_profile.cli import options
 from evict_profile.cli.options import check_read, console, stderr
-from evict_profile.errors import ConfigError
-from evict_profile.io import check_folder, say
+from evict_profile.errors import ConfigError, Interrupted
+from evict_profile.io import check_folder, say, write_text
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
-
-if TYPE_CHECKING:
-    from evict_profile.sweep.store import Store
-
 
 UNREAD = {
     "roofline": {"layers", "device"},
@@ -25,7 +22,21 @@ UNREAD = {
 
 def profile(
     ctx: Context,
-    asked: options.SweepOptions,
+    model: str = Option("qwen3-30b-a3b", help="Name, YAML, HF config.json or GGUF."),
+    sweep_name: str = Option("demo", "--sweep", help="Sweep name, or its YAML."),
+    out: Path | None = Option(None, help="Run folder; else runs/MODEL/SWEEP."),
+    layers: int | None = Option(None, min=1, help="Layers to run; else auto."),
+    device: Literal["auto", "cpu", "cuda"] | None = Option(
+        None, help="Where layers run; else the sweep's."
+    ),
+    dtype: Literal["auto", "bfloat16", "float32"] | None = Option(
+        None, help="Of weights, values; else the sweep's."
+    ),
+    max_minutes: float = Option(float("inf"), help="Stop measuring after this long."),
+    python: options.Python = None,
+    lib: Path | None = Option(
+        None, exists=True, help="Your libllama.so, for the runner llama_cpp."
+    ),
     shard: str | None = Option(None, help="Only measure, and only shard i of n: i/n."),
     tables: options.Tables = Path("cost_tables"),
 ) -> None:
@@ -35,10 +46,35 @@ def profile(
     """
     if shard:
         check_read(ctx, {"tables"}, "with --shard, which writes no table")
-        _measure(ctx, asked, shard)
+    else:
+        check_folder(tables)
+    from evict_profile.config import load_model, load_sweep
+    from evict_profile.config.sweep import LLAMA_CPP
+    from evict_profile.records import replace
+
+    # What is mistyped is reported before the libraries of a sweep load.
+    shape, spec = load_model(model), load_sweep(sweep_name)
+    check_read(ctx, UNREAD.get(spec.runner, ()), f"by the runner {spec.runner}")
+    given = {"layers": layers, "device": device, "dtype": dtype}
+    spec = replace(spec, **{name: value for name, value in given.items() if value})
+    if lib:
+        if spec.runner != LLAMA_CPP:
+            raise ConfigError(
+                f"--lib is for the runner {LLAMA_CPP}, and the sweep '{spec.name}' "
+                f"runs {spec.runner}; leave it out, or give --sweep llama"
+            )
+        spec = replace(spec, llama=replace(spec.llama, library=str(lib.absolute())))
+
+    from evict_profile.sweep.engine import Limits, run_sweep
+    from evict_profile.sweep.store import Store
+
+    store = Store(out or Path("runs") / shape.name / spec.name)
+    limits = Limits(max_minutes, shard or "1/1")
+    finished = run_sweep(spec, shape, store, limits, console, python)
+    end = "finished" if finished else "stopped; the same command continues it"
+    say(console, f"sweep {end}: {store.folder}")
+    if shard:
         return
-    check_folder(tables)
-    store = _measure(ctx, asked)
 
     from evict_profile.fit.export import export_table
     from evict_profile.fit.fitted import fit_run
@@ -64,6 +100,43 @@ def merge(
 
     merge([Store(folder) for folder in shards], Store(out))
     say(console, f"merged {len(shards)} shards into {out}")
+
+
+def fleet(
+    path: Path = Argument(metavar="FLEET", help="The fleet (.yaml)."),
+    address: str | None = Option(None, help="Of a Ray cluster, or auto."),
+    plan_only: bool = Option(False, "--plan-only", help="Freeze and print the plan."),
+    out: Path | None = Option(None, help="Its folder; else runs/fleet/NAME."),
+    tables: options.Tables = Path("cost_tables"),
+) -> None:
+    """Measure many models on machines that see one folder; again, it continues."""
+    from evict_profile.fleet.spec import load_fleet, pairs_of
+
+    spec = load_fleet(path)  # what is mistyped, before the other libraries load
+    pairs = pairs_of(spec)
+
+    from evict_profile.fleet.run import FleetFolder, run_fleet
+    from evict_profile.report.many import fleet_page, show_fleet
+
+    folder = FleetFolder(out or Path("runs") / "fleet" / spec.name)
+    check_folder(tables)
+    folder.freeze(pairs)
+    show_fleet(console, folder, pairs)
+    if plan_only:
+        return
+    try:
+        with folder.locked():
+            run_fleet(folder, spec, pairs, address, tables, console)
+    except KeyboardInterrupt as interruption:
+        raise Interrupted(
+            f"interrupted; {folder.folder} is kept, the same command continues it"
+        ) from interruption
+    page = folder.folder / "tables.html"
+    write_text(fleet_page(folder, spec.name, pairs), page)
+    show_fleet(console, folder, pairs)
+    say(console, f"page: {page}")
+    if not all(map(folder.table, pairs)):
+        raise typer.Exit(1)
 
 
 def doctor() -> None:
@@ -97,33 +170,3 @@ def audit(
     else:
         combinations = track(COMBINATIONS, "enumerating", console=stderr)
         show_audits(console, list(map(audit_of, combinations)), json_out)
-
-
-def _measure(ctx: Context, asked: options.SweepOptions, shard: str = "1/1") -> "Store":
-    """Run or continue a sweep, and say how it ended; the store of its run."""
-    from evict_profile.config import load_model, load_sweep
-    from evict_profile.config.sweep import LLAMA_CPP
-    from evict_profile.records import replace
-
-    # What is mistyped is told before the libraries of a sweep load.
-    shape, spec = load_model(asked.model), load_sweep(asked.sweep_name)
-    check_read(ctx, UNREAD.get(spec.runner, ()), f"by the runner {spec.runner}")
-    if asked.lib and spec.runner != LLAMA_CPP:
-        raise ConfigError(
-            f"--lib is for the runner {LLAMA_CPP}, and the sweep '{spec.name}' runs "
-            f"{spec.runner}; leave it out, or give --sweep llama"
-        )
-    from evict_profile.sweep.engine import Limits, run_sweep
-    from evict_profile.sweep.store import Store
-
-    names = ("layers", "device", "dtype")
-    given = {name: value for name in names if (value := getattr(asked, name))}
-    if asked.lib:
-        given["llama"] = replace(spec.llama, library=str(asked.lib.absolute()))
-    spec = replace(spec, **given)
-    store = Store(asked.out or Path("runs") / shape.name / spec.name)
-    limits = Limits(asked.max_minutes, shard)
-    finished = run_sweep(spec, shape, store, limits, console, asked.python)
-    end = "finished" if finished else "stopped; the same command continues it"
-    say(console, f"sweep {end}: {store.folder}")
-    return store

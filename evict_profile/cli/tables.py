@@ -1,8 +1,9 @@
 """Commands about a cost table: to export it, read it, compare it, check it."""
 
+import re
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 from typer import Argument, Context, Option
@@ -13,8 +14,10 @@ from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say, write_text
 
 if TYPE_CHECKING:
-    from evict_profile.report.advice import Advice
+    from evict_profile.table import CostTable
 
+QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")
+"""Formats of weights in the names of checkpoints."""
 PLANNERS = {"out", "context", "draft_ms", "max_tokens"}
 """Options of `export` that only --format reads."""
 SWEEP = "sweep.json"
@@ -57,9 +60,40 @@ def export(
 
 def advise(
     ctx: Context,
-    named: options.NamedTable,
-    asked: options.AdviceOptions,
-    reader: options.Engine | None = Option(None, "--for", help="Write what it reads."),
+    table: Path | None = Argument(
+        None, callback=options.whole_table, help="A cost table (.json); or name it:"
+    ),
+    model: str | None = Option(None, help="Name, also as on Hugging Face."),
+    gpu: str | None = Option(None, help="Such as h200."),
+    engine: str | None = Option(None, help="sglang, vllm or trtllm."),
+    tp: int | None = Option(None, min=1, help="GPUs, if several tables are there."),
+    dtype: str | None = Option(None, help="Of the experts: bf16, fp8, fp8_block ..."),
+    source: options.Source = None,
+    accept: str = Option(
+        help="0.75, lengths 1.84,2.51,3.01, shares 0.8,0.65, FILE.yaml[:curve], "
+        "FILE.json of vLLM's metrics, or TRACE.parquet."
+    ),
+    batch: list[int] | None = Option(
+        None,
+        min=1,
+        help="All draft lengths of this one; repeatable.",
+        show_default="the best of each of the table's",
+    ),
+    traffic: str | None = Option(
+        None,
+        help="Share of plain decoding's time by batch, as 1:.5,8:.3,64:.2.",
+        show_default="equal",
+    ),
+    context: int | None = Option(
+        None, help="Tokens in the cache.", show_default="its smallest"
+    ),
+    draft_level_ms: float | None = Option(None, help="Time to draft one token more."),
+    draft_table: Path | None = Option(
+        None, callback=options.whole_table, help="Of the draft's GGUF, for llama.cpp."
+    ),
+    reader: Literal["vllm", "sglang", "trtllm", "llama-cpp"] | None = Option(
+        None, "--for", help="Write what it reads."
+    ),
     out: Path | None = Option(
         None, help="That file.", show_default="advice-ENGINE.json, or .yaml"
     ),
@@ -69,20 +103,44 @@ def advise(
     """How much to draft at each batch, and whether to at all, from acceptance alone."""
     if as_json and markdown:
         raise ConfigError("--json and --md are two answers; give one of them")
-    if named.table:
+    if table:
         by_name = {"model", "gpu", "engine", "tp", "dtype", "source"}
         check_read(ctx, by_name, "beside a table's file")
     if not reader:
         check_read(ctx, {"out"}, "without --for")
     if reader == "llama-cpp":
         check_read(ctx, {"batch", "traffic"}, "by llama.cpp, which runs one request")
+
+    from evict_profile.advice.acceptance import acceptance_of, file_of
+    from evict_profile.advice.advise import Advisor, plan, traffic_of
+    from evict_profile.report.advice import Advice
+    from evict_profile.table import CostTable, files_of
+
     suffix = "yaml" if reader == "trtllm" else "json"
     file = (out or Path(f"advice-{reader}.{suffix}")) if reader else None
-    advice, written = _advice(named, asked, reader, file), None
+    read = [*files_of(table or Path()), *files_of(draft_table or Path())]
+    check_outputs([file], [*read, file_of(accept)[0]])
+    # Mistakes are found before a table is composed.
+    lengths = acceptance_of(accept)
+    shares = traffic_of(traffic) if traffic else {}
+    draft = CostTable.load(draft_table) if draft_table else None
+    covered = (
+        CostTable.load(table)
+        if table
+        else _named_table(model, gpu, engine, tp, dtype, source)
+    )
+    drafting = (context, draft_level_ms, draft)
+    advisors = [Advisor.of(covered, each, *drafting) for each in lengths]
+    shown = [1] if reader == "llama-cpp" else batch or shares or advisors[0].batches
+    batches = tuple(dict.fromkeys(shown))
+    shares = shares or dict.fromkeys(batches, 1.0 / len(batches))
+    # TensorRT-LLM refuses a longer draft than the smallest batch has.
+    planned = plan(advisors[0], shares, falling=reader == "trtllm")
+    advice, written = Advice(advisors, batches, planned, bool(batch)), None
     if file and reader:
         from evict_profile.integrations.exporters import write_advice
 
-        written = write_advice(advice.advisors[0], advice.plan, reader, file)
+        written = write_advice(advisors[0], planned, reader, file)
     if as_json:
         from evict_profile.records import to_mapping
 
@@ -95,35 +153,53 @@ def advise(
             say(stderr if markdown else console, line)
 
 
-def _advice(
-    named: options.NamedTable,
-    asked: options.AdviceOptions,
-    reader: str | None,
-    file: Path | None,
-) -> "Advice":
-    """The advice that is asked for; mistakes are found before a table is composed."""
-    from evict_profile.advice.acceptance import acceptance_of, file_of
-    from evict_profile.advice.advise import Advisor, plan, traffic_of
-    from evict_profile.cli.public import table_of
-    from evict_profile.report.advice import Advice
-    from evict_profile.table import CostTable, files_of
+def _named_table(
+    model: str | None,
+    gpu: str | None,
+    engine: str | None,
+    tp: int | None,
+    dtype: str | None,
+    source: Path | None,
+) -> "CostTable":
+    """The table of these names that is there, or one composed on the spot."""
+    from evict_profile.table import by_name, search_path, tables_in
 
-    given = [each for each in (named.table, asked.draft_table) if each]
-    read = [path for each in given for path in files_of(each)]
-    check_outputs([file] if file else [], [*read, file_of(asked.accept)[0]])
-    lengths = acceptance_of(asked.accept)
-    traffic = traffic_of(asked.traffic) if asked.traffic else {}
-    draft = CostTable.load(asked.draft_table) if asked.draft_table else None
-    table = table_of(named)
-    by = (asked.context, asked.draft_level_ms, draft)
-    advisors = [Advisor.of(table, each, *by) for each in lengths]
-    batches = dict.fromkeys(asked.batch or traffic or advisors[0].batches)
-    if reader == "llama-cpp":
-        batches = {1: None}
-    traffic = traffic or dict.fromkeys(batches, 1.0 / len(batches))
-    # TensorRT-LLM refuses a longer draft than the smallest batch has.
-    planned = plan(advisors[0], traffic, falling=reader == "trtllm")
-    return Advice(advisors, tuple(batches), planned, bool(asked.batch))
+    if not (model and gpu and engine):
+        raise ConfigError(
+            "give a cost table's file, or --model, --gpu and --engine; see what is "
+            "there with: evict-profile show"
+        )
+    if not dtype and (format_name := QUANTISED.search(model)):
+        raise ConfigError(
+            f"--model {model}: its name says {format_name[0]}; say the weights' format "
+            "with --dtype, such as fp8_block, fp8, nvfp4, int4 or bf16"
+        )
+    found = tables_in(search_path())
+    if table := by_name(found, model, gpu, engine.lower(), tp, dtype):
+        return table
+
+    from evict_profile.config.model import known_models, load_model
+    from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, open_source
+    from evict_profile.sources.compose import compose
+    from evict_profile.sources.composer import Composer, sweep_of
+    from evict_profile.sources.pairs import the_pair
+    from evict_profile.table import model_named
+
+    try:
+        rows = open_source(source)
+    except ConfigError as error:
+        if source:
+            raise
+        raise ConfigError(
+            f"no table is of {model} on {gpu} under {engine}; compose one with: pip "
+            f"download --no-deps {PACKAGE}=={VERSION}, and this command again with "
+            f"--from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
+        ) from error
+    known = model_named(model, [path.stem for path in known_models()])
+    shape = load_model(known or model)
+    say(stderr, "composing a table, which is not kept: some seconds")
+    pair = the_pair(rows, shape, gpu, engine, dtype or "bf16", tp=tp or 1)
+    return compose(Composer.of(rows, pair, shape), sweep_of())[0]
 
 
 def report(table: options.TableFile, out: options.Page = Path("report.html")) -> None:
@@ -190,10 +266,7 @@ def diff(before: options.TableFile, after: options.TableFile) -> None:
 
 def check(
     ctx: Context,
-    table: Path = Argument(
-        callback=options.whole_table_or_tree,
-        help="A cost table (.json), or a tree with --recheck.",
-    ),
+    table: Path = Argument(help="A cost table (.json), or a tree with --recheck."),
     recheck: bool = Option(False, "--recheck", help="Measure a few cells again."),
     python: options.Python = None,
     address: str | None = Option(None, help="Of a Ray cluster, for a tree."),
@@ -215,6 +288,7 @@ def check(
         check_read(ctx, {"reuse_for"}, "of a tree")
         _check_tree(table, recheck, python, address)
         return
+    options.whole_table(table)  # what is mistyped, before the other libraries load
     check_read(ctx, {"address"}, "of one table, which is rechecked here")
     from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.report.console import show_gates, show_recheck

@@ -152,8 +152,7 @@ def replay(
     from evict_profile.report.replay_page import page, show_study
     from evict_profile.table import CostTable, files_of
 
-    outputs = [path for path in (out, json_out) if path]
-    check_outputs(outputs, [*([traces] if traces else []), *files_of(table)])
+    check_outputs([out, json_out], [traces, *files_of(table)])
     covered, own = CostTable.load(table), parse_share("--part", part)
     chosen = replayed_trace(
         traces, synthetic, covered, workload or [], temperature or [], own
@@ -179,8 +178,7 @@ def budget(
     from evict_profile.report.budgets_page import page, show_front
     from evict_profile.table import CostTable, files_of
 
-    outputs = [path for path in (out, json_out) if path]
-    check_outputs(outputs, [recording, *files_of(table)])
+    check_outputs([out, json_out], [recording, *files_of(table)])
     found = budget_front(recording, CostTable.load(table), workload or [], agreement)
     show_front(console, found)
     _write(page(found), out, found.as_json, json_out)
