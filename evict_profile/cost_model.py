@@ -34,14 +34,21 @@ class Shape(Struct, frozen=True):
     top_k: int
     sliding_window: int
     sliding_every: int
+    others: tuple[tuple[float, int], ...] = ()
+    """Of layers of other kinds: their share, and the tokens that each sees."""
 
     def seen_context(self, context: Floats) -> Floats:
-        """Past tokens that a layer attends to, mean over full and windowed layers."""
-        if not self.sliding_window:
-            return context
-        share = 1.0 / self.sliding_every
-        windowed = np.minimum(context, self.sliding_window)
-        return share * windowed + (1.0 - share) * context
+        """Past tokens that a layer attends to, mean over layers of all kinds."""
+        seen = context
+        if self.sliding_window:
+            share = 1.0 / self.sliding_every
+            windowed = np.minimum(context, self.sliding_window)
+            seen = share * windowed + (1.0 - share) * context
+        if self.others:
+            seen = (1.0 - sum(share for share, _ in self.others)) * seen
+            for share, window in self.others:
+                seen = seen + share * np.minimum(context, window)
+        return seen
 
 
 def features_at(

@@ -32,23 +32,27 @@ class Work:
 
 
 def attention_weights(model: ModelSpec) -> int:
-    """Weights of one layer's attention."""
-    a, hidden = model.attention, model.hidden_size
-    heads = a.num_heads * a.head_dim
-    if a.kind == "mla":
-        query = hidden * a.q_lora_rank + a.q_lora_rank * a.num_heads * (
-            a.head_dim + a.qk_rope_dim
-        )
-        latent = hidden * (a.kv_lora_rank + a.qk_rope_dim)
-        return query + latent + 2 * a.kv_lora_rank * heads + heads * hidden
-    return 2 * hidden * heads + 2 * hidden * a.num_kv_heads * a.head_dim
+    """Weights of one layer's attention, mean over layers of all kinds."""
+    own = model.attention.weights(model.hidden_size)
+    others = sum(other.layers * other.weights for other in model.other_layers)
+    return round((model.full_layers * own + others) / model.num_layers)
 
 
 def common_weights(model: ModelSpec) -> int:
     """Weights of one MoE layer that every token uses."""
-    router = model.hidden_size * model.moe.num_experts
-    shared = 3 * model.hidden_size * model.moe.shared_width
+    moe, hidden = model.moe, model.hidden_size
+    shared = (3 if moe.gated else 2) * hidden * moe.shared_width
+    router = hidden * (moe.num_experts + 2 * moe.expert_hidden)
     return attention_weights(model) + router + shared
+
+
+def parameters(model: ModelSpec, experts: int) -> int:
+    """Parameters with `experts` a layer, without norms, biases and what only drafts."""
+    layer = (
+        common_weights(model) + experts * model.bytes_per_expert / model.bytes_per_value
+    )
+    embedding = 0 if model.tied_embeddings else model.vocab_size * model.hidden_size
+    return round(model.moe_layers * layer) + non_moe_weights(model) + embedding
 
 
 def layer_bytes(model: ModelSpec) -> int:

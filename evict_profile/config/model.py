@@ -47,6 +47,18 @@ BYTES_PER_VALUE: dict[str, float] = {
 (ggml-common.h)."""
 
 
+OtherKind = Literal[
+    "sliding",
+    "chunked",
+    "sparse",
+    "compressed",
+    "linear",
+    "mamba",
+    "conv",
+    "none",
+]
+
+
 class AttentionSpec(Struct, frozen=True):
     """Attention of one layer.
 
@@ -54,6 +66,8 @@ class AttentionSpec(Struct, frozen=True):
     attention (arXiv 2412.19437, section 2.1.1), whose cache holds one latent of
     `kv_lora_rank + qk_rope_dim` values a token. With `sliding_window`, every
     `sliding_every`-th layer, from the first, sees only that many past tokens.
+    `head_dim` is of values; queries and keys have `qk_head_dim`, 0 for the same, in
+    `mla` beside their rotary part.
     """
 
     num_heads: Count
@@ -66,6 +80,8 @@ class AttentionSpec(Struct, frozen=True):
     q_lora_rank: Amount = 0
     kv_lora_rank: Amount = 0
     qk_rope_dim: Amount = 0
+    qk_head_dim: Amount = 0
+    output_gate: bool = False
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -73,16 +89,43 @@ class AttentionSpec(Struct, frozen=True):
                 f"num_heads {self.num_heads} must be a multiple of "
                 f"num_kv_heads {self.num_kv_heads}"
             )
-        latent = (self.q_lora_rank, self.kv_lora_rank, self.qk_rope_dim)
-        if self.kind == "mla" and not all(latent):
-            raise ValueError("mla needs q_lora_rank, kv_lora_rank and qk_rope_dim")
+        if self.kind == "mla" and not (self.kv_lora_rank and self.qk_rope_dim):
+            raise ValueError("mla needs kv_lora_rank and qk_rope_dim")
 
     @property
     def cache_values_per_token(self) -> int:
         """Values one token keeps in one layer's KV cache."""
         if self.kind == "mla":
             return self.kv_lora_rank + self.qk_rope_dim
-        return 2 * self.num_kv_heads * self.head_dim
+        return self.num_kv_heads * (self.head_dim + (self.qk_head_dim or self.head_dim))
+
+    def weights(self, hidden: int) -> int:
+        """Weights of one layer's attention."""
+        values = self.num_heads * self.head_dim
+        keys = self.qk_head_dim or self.head_dim
+        gate = hidden * values if self.output_gate else 0
+        if self.kind == "mla":
+            query = self.num_heads * (keys + self.qk_rope_dim)
+            rank = self.q_lora_rank
+            query = rank * (hidden + query) if rank else hidden * query
+            latent = hidden * (self.kv_lora_rank + self.qk_rope_dim)
+            up = self.kv_lora_rank * (self.num_heads * keys + values)
+            return query + latent + up + values * hidden + gate
+        cached = self.cache_values_per_token
+        return hidden * (self.num_heads * keys + cached + values) + gate
+
+
+class LayerSpec(Struct, frozen=True):
+    """Layers that do not attend as `AttentionSpec` says: `layers` of one kind.
+
+    `weights` are of one layer's attention, or of what stands in its place; `window` is
+    how many past tokens it sees at the most, 0 where a recurrent state stands for them.
+    """
+
+    kind: OtherKind
+    layers: Count
+    weights: Amount
+    window: Amount = 0
 
 
 class MoeSpec(Struct, frozen=True):
@@ -90,7 +133,9 @@ class MoeSpec(Struct, frozen=True):
 
     `groups` and `groups_kept` describe group-limited routing (DeepSeek-V3): experts
     are picked only from the best groups. `shared_width` is the summed width of the
-    experts that every token runs, 0 for none.
+    experts that every token runs, 0 for none. Experts may work on fewer values than
+    the model's: `expert_hidden`, 0 for as many. Those that are not `gated` have two
+    matrices, not three.
     """
 
     num_experts: Count
@@ -100,6 +145,8 @@ class MoeSpec(Struct, frozen=True):
     shared_width: Amount = 0
     groups: Count = 1
     groups_kept: Count = 1
+    expert_hidden: Amount = 0
+    gated: bool = True
 
     def __post_init__(self) -> None:
         if self.top_k > self.num_experts:
@@ -120,7 +167,11 @@ class MoeSpec(Struct, frozen=True):
 
 
 class ModelSpec(Struct, frozen=True, dict=True):
-    """A model's shape. The first `dense_layers` of `num_layers` hold no experts."""
+    """A model's shape. The first `dense_layers` of `num_layers` hold no experts.
+
+    `mtp_layers` draft, and are no part of `num_layers`. `notes` say with what
+    reservation the shape was read.
+    """
 
     name: str
     source: str
@@ -132,6 +183,10 @@ class ModelSpec(Struct, frozen=True, dict=True):
     dense_layers: Amount = 0
     dense_width: Amount = 0
     dtype: str = "bfloat16"
+    tied_embeddings: bool = False
+    mtp_layers: Amount = 0
+    other_layers: tuple[LayerSpec, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dtype not in BYTES_PER_VALUE:
@@ -142,8 +197,11 @@ class ModelSpec(Struct, frozen=True, dict=True):
                 f"dense_layers {self.dense_layers} must leave at least one of "
                 f"num_layers {self.num_layers} for experts"
             )
-        if self.dense_layers and not self.dense_width:
+        others = {other.kind: other.layers for other in self.other_layers}
+        if self.dense_layers and not (self.dense_width or "none" in others):
             raise ValueError("dense_width is needed where dense_layers > 0")
+        if sum(others.values()) > self.num_layers:
+            raise ValueError(f"other_layers are more than num_layers {self.num_layers}")
 
     @property
     def moe_layers(self) -> int:
@@ -158,13 +216,38 @@ class ModelSpec(Struct, frozen=True, dict=True):
     @property
     def cost_shape(self) -> Shape:
         """What of it the features of a forward depend on."""
-        a = self.attention
-        return Shape(self.moe.top_k, a.sliding_window, a.sliding_every)
+        a, total = self.attention, self.num_layers
+        others = tuple((o.layers / total, o.window) for o in self.other_layers)
+        return Shape(self.moe.top_k, a.sliding_window, a.sliding_every, others)
+
+    @property
+    def full_layers(self) -> int:
+        """Layers that attend as `attention` says."""
+        return self.num_layers - sum(other.layers for other in self.other_layers)
+
+    @property
+    def expert_hidden(self) -> int:
+        """Values of a token that an expert takes."""
+        return self.moe.expert_hidden or self.hidden_size
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What marks every cost of the model, whoever measured or composed it."""
+        kinds = [f"{o.layers} {o.kind}" for o in self.other_layers if o.kind != "none"]
+        if not kinds:
+            return self.notes
+        said = (
+            f"of {self.num_layers} layers {' and '.join(kinds)} do not attend to the "
+            "whole context: where nothing better is known they are costed by their "
+            "products and the tokens they see, without their own kernels"
+        )
+        return (said, *self.notes)
 
     @cached_property
     def bytes_per_expert(self) -> int:
-        """Weights of one expert: gate, up and down projection."""
-        values = 3 * self.hidden_size * self.moe.expert_width
+        """Weights of one expert: gate, if it has one, up and down projection."""
+        matrices = 3 if self.moe.gated else 2
+        values = matrices * self.expert_hidden * self.moe.expert_width
         return round(values * self.bytes_per_value)
 
     def smallest_union(self) -> int:

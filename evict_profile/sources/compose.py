@@ -70,7 +70,7 @@ def compose(
     table = make_table(fitted, gates=(*gates, *fit_gates(fitted)))
     _check(table.gates)
     stairs = tuple(_widened(composer, each) for each in table.staircases)
-    return replace(table, staircases=stairs), fitted.frame
+    return replace(table, staircases=stairs, caveats=table.own_caveats), fitted.frame
 
 
 def fit_cells(

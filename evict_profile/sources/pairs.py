@@ -146,7 +146,7 @@ def _pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[Pair]
 def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
     """Hidden size, width of an expert, top-k and experts: what rows are keyed by."""
     moe = model.moe
-    return model.hidden_size, moe.expert_width, moe.top_k, moe.num_experts
+    return model.expert_hidden, moe.expert_width, moe.top_k, moe.num_experts
 
 
 def the_pair(

@@ -87,12 +87,17 @@ class Parts:
         parts = {**self._around(tokens), "router": router}
         if moe.shared_width:
             parts["shared experts"] = self._mlp(tokens, moe.shared_width)
+        if latent := moe.expert_hidden:
+            at = self._products[self.mlp_dtype].at
+            ways = at(tokens, latent, hidden) + at(tokens, hidden, latent)
+            parts["into experts and back"] = ways
         return parts
 
     def dense_layer(self, tokens: int) -> dict[str, float]:
         """The same of a layer without experts."""
-        dense = self._mlp(tokens, self.model.dense_width)
-        return {**self._around(tokens), "dense": dense}
+        width = self.model.dense_width
+        dense = {"dense": self._mlp(tokens, width)} if width else {}
+        return {**self._around(tokens), **dense}
 
     def head(self, tokens: int) -> float:
         """Embedding, final norm and head, of every token that is verified."""
@@ -101,7 +106,7 @@ class Parts:
         return product + 2 * self._norm(tokens)
 
     def attention(self, tokens: int, context: int, batch: int) -> Bounded:
-        """A layer's attention, mean over full and windowed layers."""
+        """A layer's attention, mean over layers of all kinds."""
         ends = [self._attention_us(sequences, context) for sequences in (batch, tokens)]
         return Bounded(min(ends), float(np.sqrt(ends[0] * ends[1])), max(ends))
 
@@ -123,13 +128,36 @@ class Parts:
             parts["attention products"] = sum(products.at(tokens, *s) for s in sizes)
         if self._attention_operation == "mla":
             parts["latent products"] = sum(c.at(tokens) for c in self._latent_products)
-        return parts
+        return self._with_other_layers(parts, tokens)
+
+    def _with_other_layers(
+        self, parts: dict[str, float], tokens: int
+    ) -> dict[str, float]:
+        """The mean over layers; those of other kinds by a product of their weights."""
+        model = self.model
+        if not model.other_layers:
+            return parts
+        share, hidden = model.full_layers / model.num_layers, model.hidden_size
+        mean = {
+            name: us * share if name.endswith(" products") else us
+            for name, us in parts.items()
+        }
+        products = self._products[self.attention_dtype]
+        for other in model.other_layers:
+            if outputs := other.weights // hidden // self.ranks:
+                us = products.at(tokens, outputs, hidden)
+                mean[f"{other.kind} products"] = us * other.layers / model.num_layers
+        return mean
 
     def _mlp(self, tokens: int, width: int) -> float:
-        """A gated MLP as two products."""
+        """An MLP as two products, the first with its gate."""
         hidden, own = self.model.hidden_size, width // self.ranks
-        products = self._products[self.mlp_dtype]
-        return products.at(tokens, 2 * own, hidden) + products.at(tokens, hidden, own)
+        products, ways = (
+            self._products[self.mlp_dtype],
+            2 if self.model.moe.gated else 1,
+        )
+        up = products.at(tokens, ways * own, hidden)
+        return up + products.at(tokens, hidden, own)
 
     def _norm(self, tokens: int) -> float:
         """A launch, and two reads and two writes of every token's bf16 values."""
@@ -138,13 +166,22 @@ class Parts:
         return gpu.launch_us + moved / gpu.bandwidth_gbps / 1e3
 
     def _attention_us(self, sequences: int, context: int) -> float:
-        a = self.model.attention
-        full = self._surfaces[0].at(sequences, context)
-        if not a.sliding_window:
-            return full
-        seen = min(context, a.sliding_window)
-        windowed = self._surfaces[a.sliding_window].at(sequences, seen)
-        return (windowed + (a.sliding_every - 1) * full) / a.sliding_every
+        a, model = self.model.attention, self.model
+        us = self._surfaces[0].at(sequences, context)
+        if a.sliding_window:
+            windowed = self._windowed_us(a.sliding_window, sequences, context)
+            us = (windowed + (a.sliding_every - 1) * us) / a.sliding_every
+        if not model.other_layers:
+            return us
+        others = sum(
+            other.layers * self._windowed_us(other.window, sequences, context)
+            for other in model.other_layers
+            if other.window
+        )
+        return (model.full_layers * us + others) / model.num_layers
+
+    def _windowed_us(self, window: int, sequences: int, context: int) -> float:
+        return self._surfaces[window].at(sequences, min(context, window))
 
     @property
     def _heads(self) -> dict[str, int]:
@@ -157,11 +194,13 @@ class Parts:
         """Outputs and inputs of the products before attention's kernel and after."""
         a, hidden = self.model.attention, self.model.hidden_size
         heads, kv_heads = self._heads.values()
-        output = (hidden, heads * a.head_dim)
+        values, keys = heads * a.head_dim, a.qk_head_dim or a.head_dim
+        output, gate = (hidden, values), values if a.output_gate else 0
         if a.kind != "mla":
-            return [((heads + 2 * kv_heads) * a.head_dim, hidden), output]
-        latent = a.q_lora_rank + a.kv_lora_rank + a.qk_rope_dim
-        query = (heads * (a.head_dim + a.qk_rope_dim), a.q_lora_rank)
+            own = heads * keys + kv_heads * (keys + a.head_dim)
+            return [(own + gate, hidden), output]
+        latent = a.q_lora_rank + a.kv_lora_rank + a.qk_rope_dim + gate
+        query = (heads * (keys + a.qk_rope_dim), a.q_lora_rank or hidden)
         return [(latent, hidden), query, output]
 
     @property
@@ -175,6 +214,7 @@ class Parts:
     def _surfaces(self) -> dict[int, Surface]:
         """Attention by sliding window, 0 for none."""
         windows = {0, self.model.attention.sliding_window}
+        windows |= {other.window for other in self.model.other_layers}
         return {window: Surface.of(self._attention_rows(window)) for window in windows}
 
     def _attention_rows(self, window: int) -> pd.DataFrame:

@@ -96,7 +96,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
                 f"{place}: is of another engine ({'; '.join(missed)}); measure this "
                 f"one with: evict-profile profile --model {table.key.model}"
             )
-        table = replace(table, path=place, caveats=bridged + table.provenance.caveats)
+        table = replace(table, path=place, caveats=bridged + table.own_caveats)
         # The file's own: what later versions know by default would change its name.
         vars(table)["sha256"] = stated
         return table
@@ -120,6 +120,11 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             OSError: as `Path.write_text` does; callers write atomically.
         """
         path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
+
+    @property
+    def own_caveats(self) -> Caveats:
+        """What marks every cost of it: how it was made, and how its model was read."""
+        return (*self.provenance.caveats, *self.model.caveats)
 
     @property
     def document(self) -> dict[str, Any]:

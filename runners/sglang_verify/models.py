@@ -98,6 +98,7 @@ def unlike_qwen3(model: Message) -> list[str]:
         f"a {moe['router']} router": moe["router"] != "softmax",
         "shared experts": bool(moe["shared_width"]),
         "expert groups": moe["groups"] != 1,
+        "layers of other kinds": bool(model["other_layers"]),
     }
     return [name for name, present in has.items() if present]
 

@@ -19,7 +19,7 @@ from runners.protocol import Message, Refusal
 from runners.session import Forward, MeasureSession
 from runners.torch_moe.attention import kernel_of, make_metadata
 from runners.torch_moe.program import CellRequest, Program
-from runners.torch_moe.shape import RandomWeights, read_shape
+from runners.torch_moe.shape import RandomWeights, not_built, read_shape
 from runners.torch_moe.stack import Stack, fitting_layers
 
 CPU_LAYERS = 2
@@ -129,6 +129,13 @@ def pick_layers(
     model: Message, asked: object, slots: tuple[int, int], device: torch.device
 ) -> int:
     """MoE layers to build."""
+    if odd := not_built(model):
+        raise Refusal(
+            "infeasible",
+            f"model '{model['name']}' has {', '.join(odd)}, which this runner cannot "
+            "build; compose its table (evict-profile compose), or measure it in an "
+            "engine that serves it (--sweep sglang or llama)",
+        )
     if not hasattr(F, "grouped_mm"):
         raise Refusal(
             "device",

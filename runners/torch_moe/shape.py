@@ -43,6 +43,22 @@ def read_shape(model: dict[str, Any], layers: int) -> StackShape:
     )
 
 
+def not_built(model: dict[str, Any]) -> list[str]:
+    """What of a model these layers do not have."""
+    attention, moe = model["attention"], model["moe"]
+    kinds = [other["kind"] for other in model["other_layers"] if other["layers"]]
+    has = {
+        f"layers of other kinds ({', '.join(kinds)})": kinds,
+        "keys of another width than values": attention["qk_head_dim"],
+        "a gate behind attention": attention["output_gate"],
+        "a latent without a latent query": attention["kind"] == "mla"
+        and not attention["q_lora_rank"],
+        "experts of another width than the model": moe["expert_hidden"],
+        "experts without a gate": not moe["gated"],
+    }
+    return [name for name, present in has.items() if present]
+
+
 class RandomWeights:
     """Random weights at the speed of memory: one block of noise, copied around.
 

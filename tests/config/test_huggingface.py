@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.config.huggingface import is_huggingface, model_mapping
-from evict_profile.config.model import ModelSpec, load_model
+from evict_profile.config.model import LayerSpec, ModelSpec, load_model
 from evict_profile.errors import ConfigError
+from evict_profile.physics import seen_context
 from evict_profile.records import parse, replace
 
 PATH = Path("/models/some-folder/config.json")
@@ -126,6 +127,10 @@ def test_the_dtype_is_bfloat16_unless_float32(given, used):
             {"sliding_window": 0},
         ),
         (DEEPSEEK_V3 | {"n_shared_experts": 2}, "moe", {"shared_width": 2 * 2048}),
+        (QWEN3_30B | {"mlp_only_layers": [5]}, "", {"dense_layers": 1}),
+        (QWEN3_30B | {"decoder_sparse_step": 2}, "", {"dense_layers": 24}),
+        (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "", {"dense_layers": 32}),
+        (DEEPSEEK_V3 | {"qk_nope_head_dim": 192}, "attention", {"qk_head_dim": 192}),
         (LING_LITE, "moe", {"router": "softmax", "groups": 1}),
         (LING_LITE, "moe", {"shared_width": 2 * 1408}),
         (
@@ -145,27 +150,60 @@ def test_each_family_is_read_its_own_way(content, part, expected):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (QWEN3_30B | {"mlp_only_layers": [5]}, "mlp_only_layers or decoder_sparse"),
-        (QWEN3_30B | {"decoder_sparse_step": 2}, "mlp_only_layers or decoder_sparse"),
         (QWEN3_30B | {"mlp_only_layers": 3}, "mlp_only_layers is 3; give a list"),
         (QWEN3_30B | {"use_sliding_window": True}, "use_sliding_window"),
-        (
-            GPT_OSS | {"layer_types": ["full_attention", "sliding_attention"] * 18},
-            "layer_types",
-        ),
-        (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
-        (DEEPSEEK_V3 | {"qk_nope_head_dim": 192}, "qk_nope_head_dim"),
+        (GPT_OSS | {"layer_types": ["odd_attention"] * 36}, "layer_types has 'odd'"),
         ({"model_type": "llama", "hidden_size": 4096}, "'llama' is a dense model"),
-        ({"model_type": "grok", "num_local_experts": 8}, "not one of bailing_moe, "),
+        ({"model_type": "grok", "num_local_experts": 8}, "'num_attention_heads' is"),
         (
             {"model_type": "qwen3_vl_moe", "text_config": {"num_experts": 128}},
-            "not one of bailing_moe, ",
+            "key 'num_attention_heads' is missing",
         ),
         ({"architectures": ["LlamaForCausalLM"]}, "'model_type' is missing"),
     ],
 )
 def test_what_a_shape_cannot_say_is_refused(content, sentence):
     assert sentence in failure(content)
+
+
+def test_dense_layers_between_those_with_experts_are_noted():
+    assert "between" in spec(QWEN3_30B | {"mlp_only_layers": [5]}).caveats[0]
+
+
+def test_windows_that_recur_unevenly_are_layers_of_another_kind():
+    kinds = ["full_attention", "sliding_attention"] * 18
+    model = spec(GPT_OSS | {"layer_types": kinds})
+    own = model.attention.weights(model.hidden_size)
+    assert model.other_layers == (LayerSpec("sliding", 18, own, 128),)
+    assert seen_context(model, 1024) == (128 + 1024) / 2
+    assert "18 sliding" in model.caveats[0]
+
+
+def test_a_multimodal_config_is_read_as_its_language_model():
+    outer = {"model_type": "some_vl", "text_config": QWEN3_30B, "vision_config": {}}
+    assert spec(outer) == spec(QWEN3_30B)
+
+
+def test_an_unknown_family_is_read_by_the_usual_keys_with_a_caveat():
+    model = spec(QWEN3_30B | {"model_type": "brand_new", "use_qk_norm": True})
+    known = spec(QWEN3_30B)
+    assert model.caveats == (
+        "model_type 'brand_new' is unknown, read by the usual keys",
+    )
+    assert replace(model, notes=()) == known
+
+
+def test_what_the_checkpoint_is_quantised_with_is_noted():
+    stated = {"quantization_config": {"quant_method": "fp8"}}
+    assert "published as fp8" in spec(DEEPSEEK_V3 | stated).caveats[0]
+
+
+def test_sizes_that_are_listed_by_layer_must_be_equal():
+    """Hunyuan's config has them so."""
+    each = {"moe_intermediate_size": [768] * 48}
+    assert spec(QWEN3_30B | each) == spec(QWEN3_30B)
+    each["moe_intermediate_size"][7] = 512
+    assert "give a whole number" in failure(QWEN3_30B | each)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
