@@ -7,12 +7,15 @@ means that the classification or the enumeration is wrong, and is a defect of th
 package.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import product
 from random import Random
+
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from evict_profile.errors import ConfigError
 from evict_profile.lossless.enumeration import (
@@ -39,32 +42,20 @@ TRIALS = 96
 COMBINATIONS = [
     Combination(*words) for words in product(DRAFTS, ACCEPTANCES, RULES, SCORES)
 ]
+Trials = Mapping[int | None, Decoding]
+"""Ways of decoding by the seed that draws them."""
 
 
 class Contradiction(AssertionError):
     """The enumeration does not show what the classification says."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A classification, and the trials that could refute it.
+class Counterexample(Struct, frozen=True):
+    """One way of decoding that is biased, and the output that shows it best.
 
-    Attributes:
-        readable: a way of decoding whose bias can be checked by hand.
-        alone: compare the law of each request's output; otherwise all are taken
-            together.
+    `world` says what gives the tokens; only the readable world has no seed. Fractions
+    are exact in JSON, as text.
     """
-
-    subject: str
-    lossless: bool
-    draw: Callable[[Random], Decoding]
-    readable: Decoding | None = None
-    alone: bool = False
-
-
-@dataclass(frozen=True)
-class Counterexample:
-    """One way of decoding that is biased, and the output that shows it best."""
 
     seed: int | None
     vocabulary: int
@@ -75,11 +66,8 @@ class Counterexample:
     output: Outputs
     expected: Fraction
     got: Fraction
-
-    @property
-    def world(self) -> str:
-        """What gives the tokens; only the readable world has no seed."""
-        return COIN_WORLD if self.seed is None else f"random, of seed {self.seed}"
+    world: str
+    tv_value: float
 
     def __str__(self) -> str:
         tokens = " with ".join(" ".join(map(str, own)) for own in self.output)
@@ -87,10 +75,6 @@ class Counterexample:
             f"{self.world}; drafts with parents {self.parents}; {self.cut}: "
             f"{tokens} is emitted with probability {self.got}, not {self.expected}"
         )
-
-    def as_json(self) -> dict[str, object]:
-        """Exact fractions as text, `tv` as a number too."""
-        return {**to_mapping(self), "world": self.world, "tv_value": float(self.tv)}
 
 
 @dataclass(frozen=True)
@@ -121,8 +105,8 @@ class Audit:
             "why": self.verdict.why,
             "instead": self.verdict.instead,
             "worlds": TRIALS,
-            "counterexample": largest.as_json() if largest else None,
-            "readable": self.readable.as_json() if self.readable else None,
+            "counterexample": to_mapping(largest),
+            "readable": to_mapping(self.readable),
         }
 
 
@@ -139,47 +123,44 @@ def audit_of_words(words: Mapping[str, str | None]) -> Audit:
 
 def audit(combination: Combination) -> Audit:
     """Classify a combination, and prove or show it in exact trials."""
-    examples = _settled(_with_equal_law(combination))
-    return Audit(combination, classify(combination), examples)
-
-
-def _with_equal_law(combination: Combination) -> Combination:
-    """One combination for all that decode alike, so that each is enumerated once."""
-    words = combination
-    return Combination(
-        words.drafts,
-        "target-only" if words.acceptance == "match" else words.acceptance,
-        words.rule,
-        "own" if words.rule == "fixed" else words.score,
+    accept, score = combination.acceptance, combination.score
+    alike = replace(
+        combination,
+        acceptance="target-only" if accept == "match" else accept,
+        score="own" if combination.rule == "fixed" else score,
     )
+    return Audit(combination, classify(combination), _settled(alike))
 
 
 @lru_cache
 def _settled(combination: Combination) -> tuple[Counterexample, ...]:
-    return settle(claim_of(combination), range(TRIALS))
+    """The counterexamples of all combinations that decode like this one."""
+    lossless = classify(combination).lossless
+    return settle(str(combination), lossless, trials(combination, TRIALS))
 
 
-def claim_of(combination: Combination) -> Claim:
-    """What `classify` says of a combination, with the trials that could refute it."""
-    return Claim(
-        str(combination),
-        classify(combination).lossless,
-        partial(draw_decoding, combination),
-        readable(combination),
-    )
+def trials(combination: Combination, count: int) -> Trials:
+    """Decodings that could refute a classification; the readable one has no seed."""
+    drawn: Trials = {
+        seed: draw_decoding(combination, Random(seed)) for seed in range(count)
+    }
+    return {**drawn, None: readable(combination)}
 
 
-def settle(claim: Claim, seeds: range) -> tuple[Counterexample, ...]:
-    """Enumerate a claim's trials; every one that is biased."""
-    found = [examine(claim.draw(Random(seed)), claim.alone, seed) for seed in seeds]
-    if claim.readable:
-        found.append(examine(claim.readable, claim.alone))
-    biased = tuple(example for example in found if example)
-    if claim.lossless and biased:
-        raise Contradiction(f"'{claim.subject}' is called lossless, but: {biased[0]}")
-    if not claim.lossless and not biased:
+def settle(
+    subject: str, lossless: bool, trials: Trials, alone: bool = False
+) -> tuple[Counterexample, ...]:
+    """Enumerate the trials of a claim; every one that is biased.
+
+    `alone` compares the law of each request's output; otherwise all are taken together.
+    """
+    found = (examine(decoding, alone, seed) for seed, decoding in trials.items())
+    biased = tuple(filter(None, found))
+    if lossless and biased:
+        raise Contradiction(f"'{subject}' is called lossless, but: {biased[0]}")
+    if not lossless and not biased:
         raise Contradiction(
-            f"'{claim.subject}' is called biased, but {len(seeds)} trials are exact"
+            f"'{subject}' is called biased, but {len(trials)} trials are exact"
         )
     return biased
 
@@ -214,6 +195,8 @@ def examine(
         output,
         expected.get(output, zero),
         law.get(output, zero),
+        COIN_WORLD if seed is None else f"random, of seed {seed}",
+        float(tv),
     )
 
 
@@ -238,14 +221,16 @@ def summary(audits: Iterable[Audit]) -> list[tuple[str, Fraction]]:
 
 
 def _joint_name(combinations: list[Combination]) -> str:
-    drafts = _words({c.drafts for c in combinations}, DRAFTS, "any")
-    acceptance = _words({c.acceptance for c in combinations}, ACCEPTANCES, "any")
-    rule = _words({c.rule for c in combinations}, RULES, "any rule")
-    score = _words({c.score for c in combinations}, SCORES, "any score")
+    """The words of several combinations in one line; "any" where all are there."""
+    drafts, acceptance, rule, score = (
+        every
+        if {*used} == {*known}
+        else " or ".join(word for word in known if word in used)
+        for used, known, every in zip(
+            zip(*map(astuple, combinations), strict=True),
+            (DRAFTS, ACCEPTANCES, RULES, SCORES),
+            ("any", "any", "any rule", "any score"),
+            strict=True,
+        )
+    )
     return f"{drafts} drafts, {acceptance}, {rule}, {score}"
-
-
-def _words(used: set[str], allowed: tuple[str, ...], every: str) -> str:
-    if len(used) == len(allowed):
-        return every
-    return " or ".join(word for word in allowed if word in used)

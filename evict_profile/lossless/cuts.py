@@ -1,4 +1,4 @@
-"""Cuts: the truncation rules with their constants, as functions of scores and past.
+"""Cuts: truncation rules with their constants, as functions of scores and state.
 
 A cut sees the scores of all requests of a batch and a state that it carries from step
 to step. Kept nodes are always closed under parents: scores never rise along a path, and
@@ -6,12 +6,11 @@ drafting order puts parents first. A request that has all its tokens has left th
 it drafts nothing.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import ClassVar
+from typing import Any, NamedTuple
 
 Scores = tuple[Fraction, ...]
 Batch = tuple[Scores, ...]
@@ -21,8 +20,7 @@ Costs = tuple[Fraction, ...]
 Levels = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Spent:
+class Spent(NamedTuple):
     """What a cut may remember of a step: its scores, what it kept, what came out."""
 
     scores: Batch
@@ -30,222 +28,174 @@ class Spent:
     emitted: int
 
 
-class Cut(ABC):
-    """A truncation rule; subclasses are dataclasses of its constants."""
+class Memory(NamedTuple):
+    """What a cut carries on: its first state, and the state after a step.
+
+    `start` takes the constants of the cut, `after` the state and `Spent` before them.
+    """
+
+    start: Callable[..., State] = lambda **constants: ()
+    after: Callable[..., State] = lambda state, spent, **constants: state
+
+
+NONE = Memory()
+Order = Callable[[Scores], Sequence[int]]
+
+
+class Cut:
+    """A rule with its constants.
+
+    A rule with an order counts the nodes of one request to be kept, from the scores in
+    that order. One without keeps nodes of the whole batch.
+    """
+
+    def __init__(
+        self,
+        rule: Callable[..., Any],
+        order: Order | None = None,
+        memory: Memory = NONE,
+        **constants: Fraction | int | tuple[Fraction | int, ...],
+    ) -> None:
+        self.rule = rule
+        self.order = order
+        self.constants = constants
+        self.start = memory.start(**constants)
+        self.after: Callable[[State, Spent], State] = partial(memory.after, **constants)
 
     def __str__(self) -> str:
-        constants = ", ".join(f"{k} {_plain_text(v)}" for k, v in vars(self).items())
-        return f"{type(self).__name__}: {constants}"
+        values = [v if isinstance(v, tuple) else (v,) for v in self.constants.values()]
+        listed = (", ".join(map(str, each)) for each in values)
+        constants = ", ".join(map(" ".join, zip(self.constants, listed, strict=True)))
+        name = self.rule.__name__.title().replace("_", "")
+        return f"{name}: {constants}"
 
-    @property
-    def start(self) -> State:
-        """The state before the first step; most rules have none."""
-        return ()
-
-    @abstractmethod
     def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
         """The nodes of each request that are verified."""
+        if self.order:
+            return tuple(self._keep_one(self.order, scores, state) for scores in batch)
+        kept: tuple[Kept, ...] = self.rule(batch, state, **self.constants)
+        return kept
 
-    def after(self, state: State, spent: Spent) -> State:
-        """The state after a step."""
-        return state
-
-
-class WidthCut(Cut):
-    """A rule that gives each request a width: that many nodes in the rule's order."""
-
-    by_score: ClassVar[bool] = False
-    """Nodes are taken by score, the highest first, not in drafting order."""
-
-    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
-        return tuple(self.keep_one(scores, state) for scores in batch)
-
-    def keep_one(self, scores: Scores, state: State) -> Kept:
-        """The nodes of one request that are verified, from its own scores."""
-        if not self.by_score:
-            return first(self.choose(scores, state), scores)
-        ordered = tuple(sorted(scores, reverse=True))
-        return best(self.choose(ordered, state), scores)
-
-    @abstractmethod
-    def choose(self, scores: Scores, state: State) -> int:
-        """The width of one request, from its scores in the rule's order."""
+    def _keep_one(self, order: Order, scores: Scores, state: State) -> Kept:
+        nodes = order(scores)
+        ordered = tuple(scores[node] for node in nodes)
+        return frozenset(nodes[: self.rule(ordered, state, **self.constants)])
 
 
-@dataclass(frozen=True)
-class FixedWidth(WidthCut):
+def drafted(scores: Scores) -> Sequence[int]:
+    """Drafting order."""
+    return range(len(scores))
+
+
+def by_score(scores: Scores) -> Sequence[int]:
+    """The highest scores first; of equals the one drafted first."""
+    return sorted(range(len(scores)), key=lambda node: -scores[node])
+
+
+def _reached_before(state: State, spent: Spent, bound: Fraction) -> State:
+    return (Fraction(sum(reaching(bound, scores) for scores in spent.scores)),)
+
+
+def _rate_so_far(
+    state: State, spent: Spent, costs: Costs, **constants: Fraction
+) -> State:
+    time = costs[sum(map(len, spent.kept))]
+    return (state[0] + spent.emitted, state[1] + time)
+
+
+REACHED = Memory(lambda bound: (Fraction(1),), _reached_before)
+"""How many nodes reached a bound in the step before."""
+RATE = Memory(lambda costs, **constants: (Fraction(1), costs[0]), _rate_so_far)
+"""The tokens and the time of all steps before."""
+
+
+def fixed_width(scores: Scores, state: State, width: int) -> int:
     """The first `width` nodes."""
-
-    width: int
-
-    def choose(self, scores: Scores, state: State) -> int:
-        return self.width
+    return width
 
 
-@dataclass(frozen=True)
-class Lagged(WidthCut):
+def lagged(scores: Scores, state: State, bound: Fraction) -> int:
     """As many nodes as reached `bound` in the step before."""
-
-    bound: Fraction
-
-    @property
-    def start(self) -> State:
-        return (Fraction(1),)
-
-    def choose(self, scores: Scores, state: State) -> int:
-        return int(state[0])
-
-    def after(self, state: State, spent: Spent) -> State:
-        return (Fraction(sum(reaching(self.bound, s) for s in spent.scores)),)
+    return int(state[0])
 
 
-@dataclass(frozen=True)
-class ScoreThreshold(WidthCut):
-    """Every node whose score is at least `bound`."""
-
-    by_score = True
-    bound: Fraction
-
-    def choose(self, scores: Scores, state: State) -> int:
-        return reaching(self.bound, scores)
+def score_threshold(scores: Scores, state: State, bound: Fraction) -> int:
+    """Every node whose score is at least `bound`, in score order."""
+    return sum(score >= bound for score in scores)
 
 
-@dataclass(frozen=True)
-class StopAtRate(WidthCut):
+def stop_at_rate(scores: Scores, state: State, costs: Costs, rate: Fraction) -> int:
     """Nodes until one is worth less than its marginal cost."""
-
-    costs: Costs
-    rate: Fraction
-
-    def choose(self, scores: Scores, state: State) -> int:
-        return first_drop(surpluses_of(scores, self.costs, self.rate))
+    return first_drop(surpluses(scores, costs, rate))
 
 
-@dataclass(frozen=True)
-class StopAtDrop(WidthCut):
+def stop_at_drop(scores: Scores, state: State, costs: Costs) -> int:
     """Nodes until benefit over cost first falls."""
-
-    costs: Costs
-
-    def choose(self, scores: Scores, state: State) -> int:
-        return first_drop(ratios_of(scores, self.costs))
+    return first_drop(ratios(scores, costs))
 
 
-@dataclass(frozen=True)
-class Ratio(WidthCut):
+def ratio(scores: Scores, state: State, costs: Costs) -> int:
     """The width of the highest benefit over cost."""
-
-    by_score = True
-    costs: Costs
-
-    def choose(self, scores: Scores, state: State) -> int:
-        return argmax(ratios_of(scores, self.costs))
+    return argmax(ratios(scores, costs))
 
 
-@dataclass(frozen=True)
-class Rate(WidthCut):
+def rate(scores: Scores, state: State, costs: Costs, rate: Fraction) -> int:
     """The width of the highest benefit less rate times cost."""
-
-    by_score = True
-    costs: Costs
-    rate: Fraction
-
-    def choose(self, scores: Scores, state: State) -> int:
-        return argmax(surpluses_of(scores, self.costs, self.rate))
+    return argmax(surpluses(scores, costs, rate))
 
 
-@dataclass(frozen=True)
-class OnlineRate(WidthCut):
-    """`Rate` at the rate of tokens over time of the steps before."""
-
-    by_score = True
-    costs: Costs
-
-    @property
-    def start(self) -> State:
-        return (Fraction(1), self.costs[0])
-
-    def choose(self, scores: Scores, state: State) -> int:
-        return argmax(surpluses_of(scores, self.costs, state[0] / state[1]))
-
-    def after(self, state: State, spent: Spent) -> State:
-        time = self.costs[sum(map(len, spent.kept))]
-        return (state[0] + spent.emitted, state[1] + time)
+def online_rate(scores: Scores, state: State, costs: Costs) -> int:
+    """`rate` at the rate of tokens over time of the steps before."""
+    return argmax(surpluses(scores, costs, state[0] / state[1]))
 
 
-@dataclass(frozen=True)
-class WidthFromRate(OnlineRate):
+def width_from_rate(scores: Scores, state: State, costs: Costs, bound: Fraction) -> int:
     """All nodes while past tokens over past time exceed `bound`, else one."""
-
-    by_score = False
-    bound: Fraction
-
-    def choose(self, scores: Scores, state: State) -> int:
-        return len(scores) if state[0] / state[1] > self.bound else 1
+    return len(scores) if state[0] / state[1] > bound else 1
 
 
-@dataclass(frozen=True)
-class Depth(Cut):
-    """The first level, and each further one while `goes_on`; `levels` of each node."""
-
-    levels: Levels
-
-    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
-        depth = 1
-        drafting = tuple(scores for scores in batch if scores)
-        while depth < max(self.levels) and self.goes_on(drafting, depth):
-            depth += 1
-        return tuple(down_to(depth, self.levels, scores) for scores in batch)
-
-    @abstractmethod
-    def goes_on(self, drafting: Batch, depth: int) -> bool:
-        """Whether the level after `depth` is drafted, from scores down to there."""
-
-    def sum_at(self, drafting: Batch, depth: int) -> Fraction:
-        """Sum of a level's scores over the batch."""
-        nodes = [k for k, level in enumerate(self.levels) if level == depth]
-        return sum((scores[k] for scores in drafting for k in nodes), Fraction(0))
+def depth_at_bound(
+    batch: Batch, state: State, levels: Levels, bound: Fraction
+) -> tuple[Kept, ...]:
+    """Levels while the scores of the deepest sum to at least `bound`."""
+    low = (depth for depth, worth in level_sums(batch, levels) if worth < bound)
+    return down_to(next(low, max(levels)), levels, batch)
 
 
-@dataclass(frozen=True)
-class DepthAtBound(Depth):
-    """While the scores of the deepest level sum to at least `bound`."""
-
-    bound: Fraction
-
-    def goes_on(self, drafting: Batch, depth: int) -> bool:
-        return self.sum_at(drafting, depth) >= self.bound
-
-
-@dataclass(frozen=True)
-class DepthAtRatio(Depth):
-    """While a level, expected to be worth `share` of the one before, lifts the ratio.
+def depth_at_ratio(
+    batch: Batch, state: State, levels: Levels, costs: Costs, share: Fraction
+) -> tuple[Kept, ...]:
+    """Levels while the next, worth `share` of the last, is expected to lift the ratio.
 
     What `DecodingStep.deeper` does, with all that is drafted verified.
     """
-
-    costs: Costs
-    share: Fraction
-
-    def goes_on(self, drafting: Batch, depth: int) -> bool:
-        certain = Fraction(max(len(drafting), 1))
-        sums = [self.sum_at(drafting, level) for level in range(1, depth + 1)]
-        tokens = sum(sums, start=certain)
-        following = self.share * sums[-1]
-        return (tokens + following) * self._cost(depth) > tokens * self._cost(depth + 1)
-
-    def _cost(self, depth: int) -> Fraction:
-        return self.costs[sum(level <= depth for level in self.levels)]
+    tokens = Fraction(max(sum(map(bool, batch)), 1))
+    for depth, worth in level_sums(batch, levels):
+        tokens += worth
+        here, deeper = (
+            costs[sum(level <= below for level in levels)]
+            for below in (depth, depth + 1)
+        )
+        if (tokens + share * worth) * here <= tokens * deeper:
+            break
+    return down_to(depth, levels, batch)
 
 
-def first(width: int, scores: Scores) -> Kept:
-    """The first nodes in drafting order."""
-    return frozenset(range(min(width, len(scores))))
+def level_sums(batch: Batch, levels: Levels) -> list[tuple[int, Fraction]]:
+    """Each depth with the sum of its scores over the batch; `levels` of each node."""
+    return [
+        (depth, sum((s[k] for s in batch if s for k in nodes), start=Fraction(0)))
+        for depth in range(1, max(levels) + 1)
+        for nodes in [[k for k, level in enumerate(levels) if level == depth]]
+    ]
 
 
-def best(width: int, scores: Scores) -> Kept:
-    """The nodes of the highest scores; of equals the one drafted first."""
-    return frozenset(sorted(range(len(scores)), key=lambda k: -scores[k])[:width])
+def down_to(depth: int, levels: Levels, batch: Batch) -> tuple[Kept, ...]:
+    """All nodes down to a depth; none of a request that drafted none."""
+    return tuple(
+        frozenset(k for k in range(len(scores)) if levels[k] <= depth)
+        for scores in batch
+    )
 
 
 def reaching(bound: Fraction, scores: Scores) -> int:
@@ -253,22 +203,17 @@ def reaching(bound: Fraction, scores: Scores) -> int:
     return sum(score >= bound for score in scores)
 
 
-def down_to(depth: int, levels: Levels, scores: Scores) -> Kept:
-    """All nodes of a request down to a depth; none where it drafted none."""
-    return frozenset(k for k in range(len(scores)) if levels[k] <= depth)
-
-
 def gains(scores: Iterable[Fraction]) -> list[Fraction]:
     """Expected tokens by width: the one always emitted, and the scores so far."""
     return list(accumulate(scores, initial=Fraction(1)))
 
 
-def ratios_of(scores: Scores, costs: Costs) -> list[Fraction]:
+def ratios(scores: Scores, costs: Costs) -> list[Fraction]:
     """Expected tokens over cost, by width."""
     return [gain / cost for gain, cost in zip(gains(scores), costs, strict=False)]
 
 
-def surpluses_of(scores: Scores, costs: Costs, rate: Fraction) -> list[Fraction]:
+def surpluses(scores: Scores, costs: Costs, rate: Fraction) -> list[Fraction]:
     """Expected tokens less what the time of the step should earn, by width."""
     pairs = zip(gains(scores), costs, strict=False)
     return [gain - rate * cost for gain, cost in pairs]
@@ -283,7 +228,3 @@ def first_drop(values: Sequence[Fraction]) -> int:
     """The place before the first that is lower than the one before it."""
     drops = (k for k, (here, after) in enumerate(pairwise(values)) if after < here)
     return next(drops, len(values) - 1)
-
-
-def _plain_text(value: Fraction | int | tuple[Fraction | int, ...]) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -7,11 +7,12 @@ target's law is zero or a bias, and never noise.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from evict_profile.lossless.cuts import Cut, Kept, Scores, Spent, State
 from evict_profile.lossless.rules import Acceptance, Drafts, Score
@@ -23,8 +24,7 @@ Outputs = tuple[Tokens, ...]
 Law = Mapping[Outputs, Fraction]
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(NamedTuple):
     """The tokens of a whole tree, their scores, and the probability of drafting it."""
 
     tokens: Tokens
@@ -32,66 +32,43 @@ class Draft:
     weight: Fraction
 
 
-NO_DRAFT = Draft((), (), ONE)
-
-
 def draftings(
     world: ToyWorld, tree: Tree, drafts: Drafts, score: Score, prefix: Tokens
 ) -> list[Draft]:
     """Every draft of positive probability after a prefix."""
+
+    def row(tokens: Tokens, path: tuple[int, ...]) -> Row:
+        return world.q(prefix + tuple(tokens[node] for node in path))
+
+    def scores_of(tokens: Tokens) -> Scores:
+        """No child's score exceeds its parent's."""
+        products: list[Fraction] = []
+        nodes = zip(tree.parents, tree.paths, tokens, strict=True)
+        for parent, path, token in nodes:
+            chances = row(tokens, path)
+            factor = max(chances) if score == "max" else chances[token]
+            products.append(factor if parent == ROOT else products[parent] * factor)
+        if score != "shifted":
+            return tuple(products)
+        return tuple(ONE if k == ROOT else products[k] for k in tree.parents)
+
     found: list[Emission] = [((), ONE)]
-    for node in range(tree.size):
+    for node, path in enumerate(tree.paths):
+        rank = tree.children(tree.parents[node]).index(node)
         found = [
             ((*tokens, token), weight * chance)
             for tokens, weight in found
-            for token, chance in _choices(world, tree, drafts, prefix, tokens, node)
+            for token, chance in _choices(row(tokens, path), drafts, rank)
         ]
-    return [
-        Draft(tokens, score_nodes(world, tree, score, prefix, tokens), weight)
-        for tokens, weight in found
-    ]
+    return [Draft(tokens, scores_of(tokens), weight) for tokens, weight in found]
 
 
-def score_nodes(
-    world: ToyWorld, tree: Tree, score: Score, prefix: Tokens, tokens: Tokens
-) -> Scores:
-    """The score of each node, in drafting order; no child's exceeds its parent's."""
-    rows = [world.q(prefix + along(tokens, path)) for path in tree.paths]
-    if score == "max":
-        return _products(tree, [max(row) for row in rows])
-    own = _products(tree, [row[t] for row, t in zip(rows, tokens, strict=True)])
-    if score == "own":
-        return own
-    return tuple(ONE if parent == ROOT else own[parent] for parent in tree.parents)
-
-
-def along(tokens: Tokens, path: tuple[int, ...]) -> Tokens:
-    """The tokens on a path of nodes."""
-    return tuple(tokens[node] for node in path)
-
-
-def _choices(
-    world: ToyWorld,
-    tree: Tree,
-    drafts: Drafts,
-    prefix: Tokens,
-    tokens: Tokens,
-    node: int,
-) -> list[tuple[int, Fraction]]:
-    """The tokens that a node may get, given the nodes before it."""
-    row = world.q(prefix + along(tokens, tree.paths[node]))
+def _choices(row: Row, drafts: Drafts, rank: int) -> list[tuple[int, Fraction]]:
+    """The tokens that a node may get, and the chance of each."""
     if drafts == "topk":
-        rank = tree.children(tree.parents[node]).index(node)
         ranked = sorted(range(len(row)), key=lambda token: -row[token])
         return [(ranked[rank], ONE)]
     return [(token, chance) for token, chance in enumerate(row) if chance]
-
-
-def _products(tree: Tree, factors: Sequence[Fraction]) -> Scores:
-    products: list[Fraction] = []
-    for parent, factor in zip(tree.parents, factors, strict=True):
-        products.append(factor if parent == ROOT else products[parent] * factor)
-    return tuple(products)
 
 
 @dataclass(frozen=True)
@@ -208,7 +185,7 @@ class Decoding:
     def _drafts(self, world: ToyWorld, prefix: Tokens) -> list[Draft]:
         """A request that has all its tokens has left the batch and drafts nothing."""
         if len(prefix) == self.horizon:
-            return [NO_DRAFT]
+            return [Draft((), (), ONE)]
         return draftings(world, self.tree, self.drafts, self.score, prefix)
 
     def _emit(
@@ -220,11 +197,15 @@ class Decoding:
 
 def target_law(worlds: tuple[ToyWorld, ...], horizon: int) -> Law:
     """The law of plain decoding: requests are independent, each token is ~ p."""
-    each = [_plain(world, horizon) for world in worlds]
-    return {
-        tuple(tokens for tokens, _ in one): prod((c for _, c in one), start=ONE)
-        for one in product(*each)
-    }
+    law: Law = {((),) * len(worlds): ONE}
+    for request, world in list(enumerate(worlds)) * horizon:
+        law = {
+            (*out[:request], (*out[request], token), *out[request + 1 :]): mass * chance
+            for out, mass in law.items()
+            for token, chance in enumerate(world.p(out[request]))
+            if chance
+        }
+    return law
 
 
 def marginal(law: Law, request: int) -> Law:
@@ -240,15 +221,3 @@ def total_variation(law: Law, other: Law) -> Fraction:
     outputs = law.keys() | other.keys()
     gaps = (abs(law.get(o, Fraction(0)) - other.get(o, Fraction(0))) for o in outputs)
     return sum(gaps, start=Fraction(0)) / 2
-
-
-def _plain(world: ToyWorld, horizon: int) -> list[Emission]:
-    law: list[Emission] = [((), ONE)]
-    for _ in range(horizon):
-        law = [
-            ((*prefix, token), mass * chance)
-            for prefix, mass in law
-            for token, chance in enumerate(world.p(prefix))
-            if chance
-        ]
-    return law

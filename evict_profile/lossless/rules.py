@@ -17,7 +17,7 @@ Only the standard library is imported here: the runtime loads this module.
 from typing import Literal, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from evict_profile.errors import ConfigError
 
@@ -30,6 +30,7 @@ DRAFTS: tuple[Drafts, ...] = get_args(Drafts)
 ACCEPTANCES: tuple[Acceptance, ...] = get_args(Acceptance)
 RULES: tuple[Rule, ...] = get_args(Rule)
 SCORES: tuple[Score, ...] = get_args(Score)
+WORDS = {"drafts": DRAFTS, "accept": ACCEPTANCES, "rule": RULES, "score": SCORES}
 
 
 class Combination(Struct, frozen=True):
@@ -52,10 +53,10 @@ class Combination(Struct, frozen=True):
     score: Score
 
     def __post_init__(self) -> None:
-        _check_word("drafts", self.drafts, DRAFTS)
-        _check_word("accept", self.acceptance, ACCEPTANCES)
-        _check_word("rule", self.rule, RULES)
-        _check_word("score", self.score, SCORES)
+        for (field, allowed), word in zip(WORDS.items(), astuple(self), strict=True):
+            if word not in allowed:
+                known = ", ".join(allowed)
+                raise ConfigError(f"{field} '{word}' is unknown; give one of: {known}")
 
     def __str__(self) -> str:
         return f"{self.drafts} drafts, {self.acceptance}, {self.rule}, {self.score}"
@@ -73,7 +74,10 @@ def classify(combination: Combination) -> Classification:
     """Whether outputs keep the target's distribution, in every world."""
     if bias := _bias(combination):
         instead = nearest_lossless(combination)
-        return Classification(False, bias, _phrase(combination, instead))
+        phrase = f"the {instead.rule} rule on {instead.score} scores"
+        if combination.drafts == "topk":
+            phrase = "target-only acceptance with the same drafts and rule"
+        return Classification(False, bias, phrase)
     if combination.acceptance != "rejection":
         why = "Every emitted token is the target's own sample."
     elif combination.rule == "fixed":
@@ -111,15 +115,3 @@ def _bias(combination: Combination) -> str | None:
             "A later draft's score, which reads this token, decides whether it stays."
         )
     return None
-
-
-def _phrase(refused: Combination, instead: Combination) -> str:
-    if refused.drafts == "topk":
-        return "target-only acceptance with the same drafts and rule"
-    return f"the {instead.rule} rule on {instead.score} scores"
-
-
-def _check_word(field: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        known = ", ".join(allowed)
-        raise ConfigError(f"{field} '{value}' is unknown; give one of: {known}")

@@ -8,21 +8,8 @@ be exact in every trial; for a biased one the trials look for a large bias, and
 from fractions import Fraction
 from random import Random
 
-from evict_profile.lossless.cuts import (
-    Costs,
-    Cut,
-    DepthAtBound,
-    DepthAtRatio,
-    FixedWidth,
-    Lagged,
-    OnlineRate,
-    Rate,
-    Ratio,
-    ScoreThreshold,
-    StopAtDrop,
-    StopAtRate,
-    WidthFromRate,
-)
+from evict_profile.lossless import cuts
+from evict_profile.lossless.cuts import Costs, Cut, by_score, drafted
 from evict_profile.lossless.enumeration import Decoding
 from evict_profile.lossless.rules import Combination, Rule
 from evict_profile.lossless.world import TREES, Tree, coin_world, seeded_world
@@ -54,15 +41,28 @@ def draw_cut(rule: Rule, tree: Tree, rng: Random) -> Cut:
     bound, rate = draw_bound(rng), draw_rate(rng)
     costs, width = draw_costs(tree.size, rng), rng.randint(0, tree.size)
     levels = tree.levels
-    cuts: dict[Rule, tuple[Cut, ...]] = {
-        "fixed": (FixedWidth(width), Lagged(bound), WidthFromRate(costs, rate)),
-        "depth": (DepthAtBound(levels, bound), DepthAtRatio(levels, costs, bound)),
-        "threshold": (ScoreThreshold(bound),),
-        "stop": (StopAtRate(costs, rate), StopAtDrop(costs)),
-        "ratio": (Ratio(costs),),
-        "rate": (Rate(costs, rate), OnlineRate(costs)),
+    choices: dict[Rule, tuple[Cut, ...]] = {
+        "fixed": (
+            Cut(cuts.fixed_width, drafted, width=width),
+            Cut(cuts.lagged, drafted, cuts.REACHED, bound=bound),
+            Cut(cuts.width_from_rate, drafted, cuts.RATE, costs=costs, bound=rate),
+        ),
+        "depth": (
+            Cut(cuts.depth_at_bound, levels=levels, bound=bound),
+            Cut(cuts.depth_at_ratio, levels=levels, costs=costs, share=bound),
+        ),
+        "threshold": (Cut(cuts.score_threshold, by_score, bound=bound),),
+        "stop": (
+            Cut(cuts.stop_at_rate, drafted, costs=costs, rate=rate),
+            Cut(cuts.stop_at_drop, drafted, costs=costs),
+        ),
+        "ratio": (Cut(cuts.ratio, by_score, costs=costs),),
+        "rate": (
+            Cut(cuts.rate, by_score, costs=costs, rate=rate),
+            Cut(cuts.online_rate, by_score, cuts.RATE, costs=costs),
+        ),
     }
-    return rng.choice(cuts[rule])
+    return rng.choice(choices[rule])
 
 
 def draw_bound(rng: Random) -> Fraction:
@@ -84,24 +84,24 @@ def draw_costs(size: int, rng: Random) -> Costs:
 
 
 def readable(combination: Combination) -> Decoding:
-    """The first token of a chain of two in the coin world, with telling constants.
+    """The first token of a chain of two in the coin world.
 
     The cut verifies the first draft when it is a 0, and not when it is a 1. Own scores
-    tell at the first node; the others only at the second, so the stair to be climbed
+    differ at the first node; the others only at the second, so the stair to be climbed
     for the first node has to be too high for that node alone.
     """
     rule, score = combination.rule, combination.score
     early = score == "own" or rule == "stop"
     step = Fraction(3, 2) if early else Fraction(5, 2)
     costs = (Fraction(1), step, step)
-    cuts: dict[Rule, Cut] = {
-        "fixed": FixedWidth(2),
-        "depth": DepthAtBound((1, 2), Fraction(1, 2)),
-        "threshold": ScoreThreshold(Fraction(1, 2)),
-        "stop": StopAtDrop(costs),
-        "ratio": Ratio(costs),
-        "rate": Rate(costs, Fraction(1)),
+    choices: dict[Rule, Cut] = {
+        "fixed": Cut(cuts.fixed_width, drafted, width=2),
+        "depth": Cut(cuts.depth_at_bound, levels=(1, 2), bound=Fraction(1, 2)),
+        "threshold": Cut(cuts.score_threshold, by_score, bound=Fraction(1, 2)),
+        "stop": Cut(cuts.stop_at_drop, drafted, costs=costs),
+        "ratio": Cut(cuts.ratio, by_score, costs=costs),
+        "rate": Cut(cuts.rate, by_score, costs=costs, rate=Fraction(1)),
     }
     drafts, acceptance = combination.drafts, combination.acceptance
     world = (coin_world(),)
-    return Decoding(world, PAIR, drafts, acceptance, score, cuts[rule], horizon=1)
+    return Decoding(world, PAIR, drafts, acceptance, score, choices[rule], horizon=1)

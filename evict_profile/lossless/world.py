@@ -62,14 +62,13 @@ def coin_world() -> ToyWorld:
 
 def random_rows(rng: Random, vocabulary: int) -> dict[Tokens, Row]:
     """A random row after each prefix: small weights, often zero, as shares."""
-    return {prefix: _random_row(rng, vocabulary) for prefix in prefixes(vocabulary)}
-
-
-def _random_row(rng: Random, vocabulary: int) -> Row:
-    weights = rng.choices(WEIGHTS, k=vocabulary)
-    if not any(weights):
-        weights[rng.randrange(vocabulary)] = 1
-    return tuple(Fraction(weight, sum(weights)) for weight in weights)
+    rows = {}
+    for prefix in prefixes(vocabulary):
+        weights = rng.choices(WEIGHTS, k=vocabulary)
+        if not any(weights):
+            weights[rng.randrange(vocabulary)] = 1
+        rows[prefix] = tuple(Fraction(weight, sum(weights)) for weight in weights)
+    return rows
 
 
 def prefixes(vocabulary: int) -> list[Tokens]:

@@ -6,25 +6,28 @@ nodes of the whole batch can be revealed in an order in which each one's fate is
 before its token.
 """
 
-from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from inspect import signature
 from itertools import accumulate
 from random import Random
-from typing import Any
+from typing import NamedTuple
 
-from evict_profile.lossless.audit import Claim
 from evict_profile.lossless.cuts import (
+    RATE,
+    REACHED,
     Cut,
-    DepthAtBound,
-    FixedWidth,
-    Lagged,
-    Levels,
-    OnlineRate,
-    Ratio,
-    ScoreThreshold,
-    WidthFromRate,
+    by_score,
+    depth_at_bound,
+    drafted,
+    fixed_width,
+    lagged,
+    online_rate,
+    ratio,
+    score_threshold,
+    stop_at_rate,
+    width_from_rate,
 )
 from evict_profile.lossless.enumeration import Decoding
 from evict_profile.lossless.rules import Combination
@@ -38,25 +41,21 @@ from evict_profile.lossless.trials import (
 )
 from evict_profile.lossless.world import FORK, TREES, Tree, seeded_world
 from tests.lossless.further_cuts import (
-    Best,
-    Crossed,
-    DepthThenRatio,
-    DroppedLevel,
-    LaggedTotal,
-    OneWay,
-    PooledRatio,
-    StopByDepth,
-    StopByScore,
-    Throughput,
+    TOTALS,
+    crossed,
+    depth_then_ratio,
+    dropped_level,
+    lagged_total,
+    one_way,
+    pooled_ratio,
+    stop_by_depth,
+    throughput,
 )
 
 HORIZON = 3
 BUSH = Tree((-1, -1, 0, 1, 3))
 
-Draw = Callable[[Random], Decoding]
-CutDraw = Callable[[Levels, Random], Cut]
-
-CONSTANTS: dict[str, Callable[[Levels, Random], Any]] = {
+CONSTANTS = {
     "levels": lambda levels, rng: levels,
     "width": lambda levels, rng: rng.randint(1, len(levels) - 1),
     "bound": lambda levels, rng: draw_bound(rng),
@@ -65,27 +64,40 @@ CONSTANTS: dict[str, Callable[[Levels, Random], Any]] = {
 }
 
 
-def any_of(cut):
-    return lambda levels, rng: cut(
-        *(CONSTANTS[constant.name](levels, rng) for constant in fields(cut))
+class Case(NamedTuple):
+    subject: str
+    lossless: bool
+    draw: object
+    alone: bool = False
+
+    def trials(self, count):
+        return {seed: self.draw(Random(seed)) for seed in range(count)}
+
+
+def any_of(rule, *how):
+    names = list(signature(rule).parameters)[2:]
+    return lambda levels, rng: Cut(
+        rule, *how, **{name: CONSTANTS[name](levels, rng) for name in names}
     )
 
 
 def convex_ratio(levels, rng):
     rises = sorted(rng.choices(INCREMENTS[1:], k=len(levels)))
-    return Ratio(tuple(accumulate(rises, initial=Fraction(1))))
+    costs = tuple(accumulate(rises, initial=Fraction(1)))
+    return Cut(ratio, by_score, costs=costs)
 
 
-def width_from_rate(levels, rng):
-    return WidthFromRate(draw_costs(len(levels), rng), draw_rate(rng))
+def any_width_from_rate(levels, rng):
+    costs, bound = draw_costs(len(levels), rng), draw_rate(rng)
+    return Cut(width_from_rate, drafted, RATE, costs=costs, bound=bound)
 
 
-def stop_by_depth(levels, rng):
-    return StopByDepth(2 * draw_bound(rng))
+def any_stop_by_depth(levels, rng):
+    return Cut(stop_by_depth, rate=2 * draw_bound(rng))
 
 
 def joint_depth(levels, rng):
-    return DepthAtBound(PAIR.levels, 2 * draw_bound(rng))
+    return Cut(depth_at_bound, levels=PAIR.levels, bound=2 * draw_bound(rng))
 
 
 def on_tree(score, cut, *trees, acceptance="rejection"):
@@ -137,11 +149,11 @@ def at_zero(draw):
 
 
 def exact(subject, draw, alone=False):
-    return Claim(subject, True, draw, alone=alone)
+    return Case(subject, True, draw, alone)
 
 
 def biased(subject, draw, alone=False):
-    return Claim(subject, False, draw, alone=alone)
+    return Case(subject, False, draw, alone)
 
 
 WIDE = (FORK, BUSH)
@@ -150,33 +162,33 @@ ALL_TREES = (*TREES, BUSH)
 # fmt: off
 TREE_CASES = (
     exact("tree, the first n nodes in drafting order",
-          on_tree("own", any_of(FixedWidth), *WIDE)),
+          on_tree("own", any_of(fixed_width, drafted), *WIDE)),
     # The number is fixed, but a node is among the best by its own token.
     biased("tree, the n best nodes by own score",
-           on_tree("own", any_of(Best), *WIDE)),
+           on_tree("own", any_of(fixed_width, by_score), *WIDE)),
     # Revealed best first, the next node is known before its token.
     exact("tree, the n best nodes by shifted score",
-          on_tree("shifted", any_of(Best), *WIDE)),
+          on_tree("shifted", any_of(fixed_width, by_score), *WIDE)),
     exact("tree, the n best nodes by max score",
-          on_tree("max", any_of(Best), *WIDE)),
+          on_tree("max", any_of(fixed_width, by_score), *WIDE)),
     biased("tree, threshold on own scores",
-           on_tree("own", any_of(ScoreThreshold), *WIDE)),
+           on_tree("own", any_of(score_threshold, by_score), *WIDE)),
     exact("tree, threshold on shifted scores",
-          on_tree("shifted", any_of(ScoreThreshold), *WIDE)),
+          on_tree("shifted", any_of(score_threshold, by_score), *WIDE)),
     biased("tree, stop in score order on own scores",
-           on_tree("own", any_of(StopByScore), *WIDE)),
+           on_tree("own", any_of(stop_at_rate, by_score), *WIDE)),
     exact("tree, stop in score order on shifted scores",
-          on_tree("shifted", any_of(StopByScore), *WIDE)),
+          on_tree("shifted", any_of(stop_at_rate, by_score), *WIDE)),
     # A level is drafted or not before any of its tokens is drawn.
     exact("tree, depth from own scores of the levels before",
-          by_level(any_of(DepthAtBound))),
+          by_level(any_of(depth_at_bound))),
     biased("tree, the last level dropped by own scores once drafted",
-           by_level(any_of(DroppedLevel))),
+           by_level(any_of(dropped_level))),
     # The depth is known before the tokens; what is then cut is not.
     biased("tree, depth from own scores, then the ratio on own scores",
-           by_level(any_of(DepthThenRatio))),
+           by_level(any_of(depth_then_ratio))),
     exact("tree, depth from own scores, then the ratio on own scores, target-only",
-          by_level(any_of(DepthThenRatio), "target-only")),
+          by_level(any_of(depth_then_ratio), "target-only")),
     # With convex costs the global argmax is the first drop, in score order.
     biased("convex costs, ratio on own scores",
            on_tree("own", convex_ratio, *ALL_TREES)),
@@ -189,17 +201,19 @@ TREE_CASES = (
 STATE_CASES = (
     # The past is known; the scores are of the tokens they decide on.
     biased("online rate on own scores",
-           on_tree("own", any_of(OnlineRate), *TREES)),
+           on_tree("own", any_of(online_rate, by_score, RATE), *TREES)),
     exact("online rate on own scores, target-only",
-          on_tree("own", any_of(OnlineRate), *TREES, acceptance="target-only")),
+          on_tree("own", any_of(online_rate, by_score, RATE), *TREES,
+                  acceptance="target-only")),
     biased("throughput of past and present on own scores",
-           on_tree("own", any_of(Throughput), *TREES)),
+           on_tree("own", any_of(throughput, by_score, TOTALS), *TREES)),
     exact("throughput of past and present on own scores, target-only",
-          on_tree("own", any_of(Throughput), *TREES, acceptance="target-only")),
+          on_tree("own", any_of(throughput, by_score, TOTALS), *TREES,
+                  acceptance="target-only")),
     exact("a width from the online rate alone",
-          on_tree("own", width_from_rate, *TREES)),
+          on_tree("own", any_width_from_rate, *TREES)),
     exact("a width from the last step's own scores",
-          on_tree("own", any_of(Lagged), *TREES)),
+          on_tree("own", any_of(lagged, drafted, REACHED), *TREES)),
     # Only the target's one token can be accepted, and only it is left over.
     *(exact(f"temperature 0, {name} drafts, ratio on own scores",
             at_zero(partial(draw_decoding,
@@ -210,25 +224,25 @@ STATE_CASES = (
 BATCH_CASES = (
     # For either request the other's drafts can be revealed first, but not for both.
     exact("two requests, widths from each other's own scores, each output alone",
-          on_batch("own", any_of(Crossed)), alone=True),
+          on_batch("own", any_of(crossed)), alone=True),
     biased("two requests, widths from each other's own scores, outputs together",
-           on_batch("own", any_of(Crossed))),
+           on_batch("own", any_of(crossed))),
     # Revealed depth by depth, every width is known before the tokens it cuts.
     exact("two requests, widths from each other's shifted scores, together",
-          on_batch("shifted", any_of(Crossed))),
+          on_batch("shifted", any_of(crossed))),
     # The request that decides is revealed first.
     exact("two requests, one's width from the other's own scores, together",
-          on_batch("own", any_of(OneWay))),
+          on_batch("own", any_of(one_way))),
     exact("two requests, widths from each other's own scores, target-only, together",
-          on_batch("own", any_of(Crossed), "target-only")),
+          on_batch("own", any_of(crossed), "target-only")),
     exact("two requests, one argmax over own scores, target-only, together",
-          on_batch("own", any_of(PooledRatio), "target-only")),
+          on_batch("own", any_of(pooled_ratio), "target-only")),
     biased("two requests, one argmax over own scores, each output alone",
-           on_batch("own", any_of(PooledRatio)), alone=True),
+           on_batch("own", any_of(pooled_ratio)), alone=True),
     exact("two requests, budget from the last step's own scores, together",
-          on_batch("own", any_of(LaggedTotal))),
+          on_batch("own", any_of(lagged_total, None, REACHED))),
     exact("two requests, stop by depth on shifted scores, together",
-          on_batch("shifted", stop_by_depth)),
+          on_batch("shifted", any_stop_by_depth)),
     # Revealed level by level, the depth is known before the tokens it adds.
     exact("two requests, one depth from the own scores of both, together",
           on_batch("own", joint_depth)),

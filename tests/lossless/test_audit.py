@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -15,18 +14,19 @@ from evict_profile.lossless.audit import (
     TRIALS,
     Contradiction,
     audit,
-    claim_of,
     examine,
     largest_tv,
     settle,
     summary,
+    trials,
 )
+from evict_profile.lossless.cuts import Cut
 from evict_profile.lossless.enumeration import Decoding
 from evict_profile.lossless.rules import SCORES, Combination, classify
 from evict_profile.lossless.trials import draw_costs, draw_decoding, readable
 from evict_profile.lossless.world import Tree, coin_world
 from tests.lossless.cases import CASES, at_temperature_zero
-from tests.lossless.further_cuts import Crossed
+from tests.lossless.further_cuts import crossed
 
 PAGE = Path(__file__).parents[2] / "docs/explanation/lossless.md"
 DOCUMENTED = {
@@ -44,14 +44,16 @@ def shown(tv):
 
 @pytest.mark.parametrize("combination", DISTINCT, ids=str)
 def test_every_verdict_survives_exact_trials(combination):
-    found = settle(claim_of(combination), range(8))
-    assert (not found) == classify(combination).lossless
+    lossless = classify(combination).lossless
+    found = settle(str(combination), lossless, trials(combination, 8))
+    assert bool(found) != lossless
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.subject)
 def test_every_further_case_is_what_the_page_says(case):
     """Exact in fewer trials than the page's, or biased by as much as it says."""
-    found = settle(case, range(12 if case.lossless else TRIALS))
+    trials = case.trials(12 if case.lossless else TRIALS)
+    found = settle(case.subject, case.lossless, trials, case.alone)
     assert shown(largest_tv(found)) == DOCUMENTED[case.subject]
 
 
@@ -83,12 +85,12 @@ def test_at_temperature_zero_every_rule_is_lossless(combination):
 
 
 def test_a_wrong_verdict_is_a_contradiction():
-    claim = claim_of(Combination("sampled", "rejection", "threshold", "own"))
+    of_own = trials(Combination("sampled", "rejection", "threshold", "own"), 4)
     with pytest.raises(Contradiction, match="called lossless, but"):
-        settle(replace(claim, lossless=True), range(4))
-    claim = claim_of(Combination("sampled", "rejection", "threshold", "max"))
-    with pytest.raises(Contradiction, match="called biased, but 4 trials are exact"):
-        settle(replace(claim, lossless=False), range(4))
+        settle("threshold", True, of_own)
+    of_max = trials(Combination("sampled", "rejection", "threshold", "max"), 4)
+    with pytest.raises(Contradiction, match="called biased, but 5 trials are exact"):
+        settle("threshold", False, of_max)
 
 
 def test_an_audit_reads_as_json_and_its_counterexample_can_be_redrawn():
@@ -126,7 +128,7 @@ def test_the_joint_law_of_crossed_widths_by_hand():
         "sampled",
         "rejection",
         "own",
-        Crossed(Fraction(1, 2)),
+        Cut(crossed, bound=Fraction(1, 2)),
         horizon=1,
     )
     assert decoding.law()[(0,), (0,)] == Fraction(2525, 10000)

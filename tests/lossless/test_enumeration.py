@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.lossless import enumeration
-from evict_profile.lossless.cuts import FixedWidth, ScoreThreshold
+from evict_profile.lossless.cuts import (
+    Cut,
+    by_score,
+    drafted,
+    fixed_width,
+    score_threshold,
+)
 from evict_profile.lossless.enumeration import (
     Decoding,
     Verification,
@@ -154,7 +160,7 @@ def bias(one):
 
 def test_a_wrong_residual_is_found_biased(monkeypatch):
     """Emitting from p after a rejection, a known bug, shows in the law."""
-    honest = decoding(seeded_world(Random(0), 3), FixedWidth(3))
+    honest = decoding(seeded_world(Random(0), 3), Cut(fixed_width, drafted, width=3))
     assert bias(honest) == 0
     monkeypatch.setattr(enumeration, "residual", lambda p, q: p)
     assert bias(honest) > 0
@@ -163,7 +169,10 @@ def test_a_wrong_residual_is_found_biased(monkeypatch):
 def test_a_wrong_accept_test_is_found_biased(monkeypatch):
     """Accepting with p instead of p/q, too timid, shows in the law."""
     monkeypatch.setattr(enumeration, "accept_chance", lambda p, q: p)
-    assert bias(decoding(seeded_world(Random(0), 3), FixedWidth(3))) > 0
+    assert (
+        bias(decoding(seeded_world(Random(0), 3), Cut(fixed_width, drafted, width=3)))
+        > 0
+    )
 
 
 @pytest.mark.parametrize("drafts", ["topk", "sampled"])
@@ -173,12 +182,14 @@ def test_rejection_with_a_one_hot_q_is_target_only(drafts):
     certain = ToyWorld(
         world.target, {c: one_hot(row) for c, row in world.drafter.items()}
     )
-    one = replace(decoding(certain, FixedWidth(3)), drafts=drafts)
+    one = replace(decoding(certain, Cut(fixed_width, drafted, width=3)), drafts=drafts)
     assert bias(one) == 0
 
 
 def test_laws_are_probabilities_even_where_biased():
-    biased = decoding(seeded_world(Random(1), 3), ScoreThreshold(HALF))
+    biased = decoding(
+        seeded_world(Random(1), 3), Cut(score_threshold, by_score, bound=HALF)
+    )
     assert bias(biased) > 0
     assert sum(biased.law().values()) == 1
 
@@ -186,7 +197,10 @@ def test_laws_are_probabilities_even_where_biased():
 def test_one_request_of_a_batch_has_its_own_marginal():
     """Requests that do not look at each other decode as if alone."""
     worlds = (seeded_world(Random(1), 2), seeded_world(Random(2), 2))
-    alone = [decoding(world, ScoreThreshold(HALF), Tree((-1, 0))) for world in worlds]
+    alone = [
+        decoding(world, Cut(score_threshold, by_score, bound=HALF), Tree((-1, 0)))
+        for world in worlds
+    ]
     both = replace(alone[0], worlds=worlds).law()
     for request in range(2):
         assert total_variation(marginal(both, request), alone[request].law()) == 0
@@ -223,7 +237,7 @@ def simulate(world, bound, length, rng):
 def test_a_simulation_agrees_with_the_enumeration(seed):
     """10,000 simulated outputs: every frequency within 5 standard errors."""
     world, draws = seeded_world(Random(seed), 3), 10_000
-    law = decoding(world, ScoreThreshold(Fraction(41, 100))).law()
+    law = decoding(world, Cut(score_threshold, by_score, bound=Fraction(41, 100))).law()
     rng = Random(seed)
     counts: dict[Tokens, int] = {}
     for _ in range(draws):
