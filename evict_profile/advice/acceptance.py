@@ -47,15 +47,10 @@ FORMS = (
 class AcceptedLengths:
     """Tokens that a step commits, for each way to draft; the first drafts nothing.
 
-    Attributes:
-        kind: chains, or trees that are cut to their best nodes.
-        source: where the numbers come from.
-        width: int64 [ways], tokens a request verifies, its root included; 1 first.
-        levels: int64 [ways], levels drafted; 0 first.
-        committed: float64 [ways], mean tokens a step, the target's own included.
-        reach: float64 [ways], half of the 95 % interval over the mean; 0 where
-            nothing says how sure it is, infinite of too few prompts or requests.
-        served: speed over plain decoding that somebody served, by draft length.
+    By way the tokens a request verifies, root included, the levels drafted, and the
+    mean tokens of a step, the target's own included. `reach` is half of the 95 %
+    interval over the mean: 0 where nothing says how sure it is, infinite of too few
+    prompts. `served` has speeds over plain decoding as served, by draft length.
     """
 
     kind: Literal["chain", "tree"]
@@ -158,8 +153,7 @@ def of_rate(rate: float) -> AcceptedLengths:
 def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:
     """From a YAML of lengths by model, mode and K, as InferenceX commits them.
 
-    Args:
-        curve: such as "dsv4-pro/thinking_on"; needed where the file holds several.
+    Where it holds several curves, one is named: "dsv4-pro/thinking_on".
     """
     content = read_mapping(path)
     stated = content.pop("served", {})
@@ -218,15 +212,13 @@ def of_metrics(path: Path) -> AcceptedLengths:
             "detailed, and save the responses"
         )
     ways = range(1, 1 + max(int(drafted.max()) for drafted, _ in requests))
-    sums = np.array([[_prefix_sums(*each, k) for k in ways] for each in requests])
+    sums = np.zeros((len(requests), len(ways), 2))
+    for number, (drafted, accepted) in enumerate(requests):
+        for way, drafts in enumerate(ways):
+            committed = 1 + np.minimum(accepted[drafted >= drafts], drafts)
+            sums[number, way] = committed.sum(), len(committed)
     source = f"{len(requests)} requests of {path.name}"
     return _of_sums("chain", source, ways, ways, sums)
-
-
-def _prefix_sums(drafted: Ints, accepted: Ints, drafts: int) -> tuple[float, float]:
-    """Committed tokens and steps of one request, had it drafted so many."""
-    known = drafted >= drafts
-    return float((1 + np.minimum(accepted[known], drafts)).sum()), float(known.sum())
 
 
 def _documents(path: Path) -> Any:
@@ -321,29 +313,18 @@ def best_children(nodes: "Nodes") -> Bools:
 
 def _decoded(trace: "Trace", place: Ints, ways: Sequence[int]) -> Floats:
     """Tokens and steps of each prompt's replies where so many of a step's nodes are
-    verified, float64 [prompts, ways, 2].
-
-    Args:
-        place: int64 [nodes], the order in which a step's nodes are verified.
+    verified, in the order of their places, float64 [prompts, ways, 2].
     """
     sums = np.zeros((len(trace.prompts), len(ways), 2))
     for way, drafts in enumerate(ways):
         hit = trace.nodes.accepted & (place < drafts)
         committed = 1 + np.bincount(trace.nodes.step[hit], minlength=len(trace))
         for reply, prompt in enumerate(trace.prompt):
-            own = committed[trace.first[reply] : trace.end[reply]].tolist()
-            sums[prompt, way] += _run(own, bool(trace.is_dense[reply]))
+            step, end = trace.first[reply], trace.end[reply]
+            while step < end:
+                sums[prompt, way] += committed[step], 1
+                step += committed[step] if trace.is_dense[reply] else 1
     return sums
-
-
-def _run(committed: Sequence[int], dense: bool) -> tuple[int, int]:
-    """Tokens and steps of a reply whose steps commit so many."""
-    if not dense:
-        return sum(committed), len(committed)
-    place = steps = 0
-    while place < len(committed):
-        place, steps = place + committed[place], steps + 1
-    return place, steps
 
 
 def _of_sums(

@@ -33,12 +33,9 @@ TWO_SIDED = 1.96
 class Way:
     """One way to draft at one batch.
 
-    Attributes:
-        levels: levels drafted; the draft length K of a chain.
-        width: tokens a request verifies.
-        committed: tokens a step and request.
-        ratio: of its step to plain decoding's: the accepted length that breaks even.
-        speed: over plain decoding; `served` as somebody measured it.
+    A chain's draft length K is its levels. `ratio` is that of its step to plain
+    decoding's, the accepted length that breaks even; `speed` is over plain decoding,
+    `served` as somebody measured it.
     """
 
     name: str
@@ -79,11 +76,7 @@ class BatchAdvice:
 
 @dataclass(frozen=True)
 class Advisor:
-    """The table of a served step, and an acceptance, asked batch by batch.
-
-    Attributes:
-        context: tokens in a request's KV cache.
-    """
+    """The table of a served step, and an acceptance, at a context."""
 
     table: CostTable
     lengths: AcceptedLengths
@@ -131,9 +124,8 @@ class Advisor:
         ratio = over_plain(cost.step_cost_us, batch, width, clock, levels)
         assert ratio, "a way that is covered has a cost"
         committed = float(lengths.committed[way])
-        speed = committed / ratio
-        reach = self._ratio_reach(cost, batch, width, ratio)
-        reach = math.hypot(lengths.reach[way], reach)
+        of_ratio = self._ratio_reach(cost, batch, width, ratio)
+        speed, reach = committed / ratio, math.hypot(lengths.reach[way], of_ratio)
         interval = Estimate(speed, speed * math.exp(-reach), speed * math.exp(reach))
         served = lengths.served.get(levels)
         return Way(lengths.name(way), levels, width, committed, ratio, interval, served)
@@ -167,11 +159,8 @@ class Range(NamedTuple):
 class Plan:
     """One draft length for all batches, and one by batch, over a traffic.
 
-    Attributes:
-        traffic: share of plain decoding's time that is spent at each batch.
-        drafts: the best single draft length, 0 for none; `gain` is its speed over
-            plain decoding of all the traffic.
-        schedule: the draft length by batch, from 1 to the largest that is covered.
+    The traffic is the share of plain decoding's time that is spent at each batch, and
+    a gain the speed over plain decoding of all of it. `drafts` is 0 for none.
     """
 
     traffic: Mapping[int, float]
@@ -200,10 +189,8 @@ def plan(advisor: Advisor, traffic: Mapping[int, float], falling: bool = False) 
     """The best single draft length, and the best schedule.
 
     Work that takes plain decoding a share of its time at a batch takes that share over
-    the speed there; so the gain is the harmonic mean of speeds.
-
-    Args:
-        falling: no batch drafts more than the smallest does.
+    the speed there; so the gain is the harmonic mean of speeds. In a falling schedule
+    no batch drafts more than the smallest does.
     """
     largest = advisor.batches[-1]
     if max(traffic) > largest:
@@ -213,7 +200,7 @@ def plan(advisor: Advisor, traffic: Mapping[int, float], falling: bool = False) 
         )
     at = {batch: advisor.at(batch).speeds for batch in traffic}
     gains = {
-        drafts: _mean(traffic, {batch: at[batch][drafts] for batch in traffic})
+        drafts: _gain(traffic, {batch: at[batch][drafts] for batch in traffic})
         for drafts in set.intersection(*map(set, at.values()))
     }
     best = max(sorted(gains), key=gains.__getitem__)
@@ -222,11 +209,11 @@ def plan(advisor: Advisor, traffic: Mapping[int, float], falling: bool = False) 
     if falling:
         ranges = schedule(advisor, longest=ranges[0].drafts)
     own = {batch: each.drafts for each in ranges for batch in at if each.has(batch)}
-    by_batch = _mean(traffic, {batch: at[batch][k] for batch, k in own.items()})
+    by_batch = _gain(traffic, {batch: at[batch][k] for batch, k in own.items()})
     return Plan(traffic, drafts, gains[drafts], ranges, by_batch)
 
 
-def _mean(traffic: Mapping[int, float], speeds: Mapping[int, float]) -> float:
+def _gain(traffic: Mapping[int, float], speeds: Mapping[int, float]) -> float:
     took = sum(share / speeds[batch] for batch, share in traffic.items())
     return sum(traffic.values()) / took
 
@@ -237,9 +224,6 @@ def schedule(advisor: Advisor, longest: int | None = None) -> tuple[Range, ...]:
     Batches below the smallest that is covered draft as that one does. A length stays
     unless the best gains 5 % over it. Every batch drafts: changing to and from plain
     decoding costs engines more than it saves.
-
-    Args:
-        longest: the most drafts that the engine can take.
     """
     smallest, largest = advisor.batches[0], advisor.batches[-1]
     chosen = list[int]()

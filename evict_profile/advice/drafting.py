@@ -55,13 +55,10 @@ def drafting_of(
     draft_table: CostTable | None = None,
     context: float = 0.0,
 ) -> Drafting:
-    """What a step takes beside verification at the table's batches.
+    """What a step takes beside verification at the batches of a table as served.
 
-    Args:
-        table: as served, so that it has the clocks of its workload or of the record.
-        level_ms: time to draft one level; the step's rest stays as the table knows it.
-        draft_table: the draft model's own table, of llama.cpp.
-        context: tokens in a request's KV cache.
+    By the draft model's own table, of llama.cpp; or by the time to draft one level,
+    where the step's rest stays as the table knows it.
     """
     batches, engine = table.axes.batch, table.key.engine
     if draft_table is not None:
