@@ -6,10 +6,11 @@ from rich.console import Console
 
 from evict_profile.budgets.front import BudgetFront
 from evict_profile.budgets.record import MASS, SQRT_TOP_K
+from evict_profile.io import say
 from evict_profile.report.numbers import spread
-from evict_profile.report.render import render, show
+from evict_profile.report.render import render
 from evict_profile.report.style import ACCENT, BAD, QUIET, canvas, inline_svg
-from evict_profile.report.tables import Rows
+from evict_profile.report.tables import Rows, print_notes, print_rows
 from evict_profile.stats import RESAMPLES
 
 COLOURS = {MASS: BAD, SQRT_TOP_K: ACCENT}
@@ -31,7 +32,10 @@ def page(front: BudgetFront) -> str:
 
 def show_front(console: Console, front: BudgetFront) -> None:
     """The advice, and the numbers of every setting."""
-    show(console, "budgets.txt.j2", front=front, points=_rows(front))
+    say(console, front.message)
+    workloads = ", ".join(front.workloads)
+    print_rows(console, _rows(front), f"{workloads}, {front.prompts} prompts")
+    print_notes(console, front.caveats)
 
 
 def _rows(front: BudgetFront) -> Rows:

@@ -6,11 +6,12 @@ from rich.console import Console
 
 from evict_profile.calibrate.study import CalibrationStudy
 from evict_profile.config import ModelSpec
+from evict_profile.io import say
 from evict_profile.report.numbers import spread
 from evict_profile.report.plotting import label_ends, line, log_axis, shades
-from evict_profile.report.render import render, show
+from evict_profile.report.render import render
 from evict_profile.report.style import ACCENT, PAPER, QUIET, canvas, inline_svg
-from evict_profile.report.tables import Rows
+from evict_profile.report.tables import Rows, print_notes, print_rows
 from evict_profile.stats import Bools, Estimate, Floats
 from evict_profile.table import CostTable
 
@@ -37,8 +38,14 @@ def page(study: CalibrationStudy, made: CostTable) -> str:
     errors = study.calibrated.errors
     return render(
         "calibration.html.j2",
-        **_shown(study, made),
         title=f"What {study.trace.about.model} accepts, and what it activates",
+        study=study,
+        table=made,
+        errors=_error_rows(study),
+        children=_children_rows(study),
+        unions=_union_rows(study, made.model),
+        clocks=_clock_rows(study),
+        missing=MISSING,
         raw=errors["raw"],
         chosen=errors[study.calibrated.chosen],
         reliability=reliability(study),
@@ -48,20 +55,21 @@ def page(study: CalibrationStudy, made: CostTable) -> str:
 
 def show_study(console: Console, study: CalibrationStudy, table: CostTable) -> None:
     """Errors of each calibrator, each other thing found, and what the table assumes."""
-    show(console, "calibration.txt.j2", **_shown(study, table))
-
-
-def _shown(study: CalibrationStudy, table: CostTable) -> dict[str, object]:
-    """What a page and a screen show."""
-    return {
-        "study": study,
-        "table": table,
-        "errors": _error_rows(study),
-        "children": _children_rows(study),
-        "unions": _union_rows(study, table.model),
-        "clocks": _clock_rows(study),
-        "missing": MISSING,
-    }
+    title = "held-out errors, 95 % intervals over prompts"
+    say(console, study.name)
+    print_rows(console, _error_rows(study), title)
+    say(console, f"The table holds: {study.calibrated.chosen}.")
+    print_rows(console, _children_rows(study), "children of an accepted node")
+    if study.activations:
+        print_rows(console, _union_rows(study, table.model), "experts a layer")
+    else:
+        say(console, MISSING["routes"])
+    if study.drafting:
+        print_rows(console, _clock_rows(study), f"drafting by {study.drafting.engine}")
+    else:
+        say(console, MISSING["clocks"])
+    say(console, str(study.costs or MISSING["check"]))
+    print_notes(console, table.caveats)
 
 
 def _error_rows(study: CalibrationStudy) -> Rows:

@@ -15,7 +15,6 @@ from evict_profile.fit.gates import judge
 from evict_profile.io import say
 from evict_profile.lossless.audit import Audit, summary
 from evict_profile.report.numbers import US, three_digits
-from evict_profile.report.render import show
 from evict_profile.report.tables import Rows, error_rows, print_rows
 from evict_profile.stats import Estimate
 from evict_profile.sweep.medians import NORMAL_95
@@ -31,26 +30,35 @@ def show_fit(console: Console, fitted: Fitted) -> None:
         "between the levels of the grid": fitted.validation.error,
         natural: fitted.natural.error,
     }
+    print_rows(console, error_rows(errors), "held-out error")
+    for where, error in unseen.items():
+        if error:
+            say(console, f"{where}: {error}")
+    show_gates(console, judge(fitted))
     failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
-    show(
-        console,
-        "fit.txt.j2",
-        errors=error_rows(errors),
-        unseen=unseen,
-        judged=judge(fitted),
-        failed=failed.itertuples(),
-        cell_of=cell_of,
-    )
+    for row in failed.itertuples():
+        say(console, f"not measured ({row.status}): {cell_of(row)}: {row.reason}")
 
 
 def show_export(console: Console, table: CostTable, path: Path) -> None:
     """Where a table went, how far it errs, and what its union axis bought."""
-    show(console, "export.txt.j2", fit=table.fit, path=path)
+    fit, without = table.fit, table.fit.held_out["tokens only"].median
+    say(console, f"table: {path}")
+    if fit.validation:
+        say(console, f"error between the levels of the grid: {fit.validation}")
+    say(console, f"held-out error at its levels: {fit.held_out['hinge']}")
+    say(
+        console,
+        f"the union axis: median held-out error {without:.1%} without it, "
+        f"{fit.held_out['hinge'].median:.1%} with it",
+    )
 
 
 def show_gates(console: Console, gates: Iterable[Gate]) -> None:
     """One line a gate."""
-    show(console, "gates.txt.j2", judged=gates)
+    for gate in gates:
+        mark = "passed" if gate.passed else "FAILED"
+        say(console, f"{mark} {gate.name}: {gate.message}")
 
 
 def show_recheck(console: Console, recheck: Recheck) -> None:
@@ -65,9 +73,12 @@ def show_recheck(console: Console, recheck: Recheck) -> None:
             "change": lambda time: f"{time[2] / time[1] - 1.0:+.1%}",
         },
     )
-    sessions = recheck.sessions
-    template = "recheck.txt.j2"
-    show(console, template, cells=rows, change=recheck.change, sessions=sessions)
+    change, (before, now) = recheck.change, recheck.sessions
+    print_rows(console, rows)
+    say(console, f"all cells: {change.mean}")
+    say(console, f"the cost of an expert: {change.slope}")
+    say(console, f"sessions of the runner: {before} behind the table, {now} now")
+    say(console, f"this machine against the table: {change}")
 
 
 def show_served(console: Console, study: ServedStudy) -> None:
@@ -99,10 +110,18 @@ def show_findings(console: Console, findings: Iterable[Finding]) -> None:
 
 def show_audit(console: Console, audit: Audit, as_json: bool) -> None:
     """One combination: verdict, reason, and how large a bias was found."""
+    numbers, verdict = audit.as_json(), audit.verdict
     if as_json:
-        say(console, json.dumps(audit.as_json(), indent=1))
-    else:
-        show(console, "audit.txt.j2", audit=audit)
+        say(console, json.dumps(numbers, indent=1))
+        return
+    say(console, f"{'lossless' if verdict.lossless else 'BIASED'}: {audit.combination}")
+    say(console, verdict.why)
+    worlds, largest = numbers["worlds"], float(audit.max_tv)
+    say(console, f"largest total variation over {worlds} exact worlds: {largest:.3f}")
+    if audit.readable:
+        say(console, f"for example: {audit.readable}")
+    if verdict.instead:
+        say(console, f"lossless instead: {verdict.instead}")
 
 
 def show_audits(console: Console, audits: Sequence[Audit], as_json: bool) -> None:

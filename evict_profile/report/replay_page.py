@@ -5,6 +5,7 @@ from collections.abc import Callable
 from markupsafe import Markup
 from rich.console import Console
 
+from evict_profile.io import say
 from evict_profile.replay.compare import MIXED
 from evict_profile.replay.comparison import Comparison, PolicyResult, percent
 from evict_profile.replay.policies import (
@@ -27,7 +28,7 @@ from evict_profile.report.plotting import (
     shades,
     whisker,
 )
-from evict_profile.report.render import render, show
+from evict_profile.report.render import render
 from evict_profile.report.style import (
     ACCENT,
     INK,
@@ -37,7 +38,7 @@ from evict_profile.report.style import (
     canvas,
     inline_svg,
 )
-from evict_profile.report.tables import Rows
+from evict_profile.report.tables import Rows, print_notes, print_rows
 from evict_profile.stats import RESAMPLES
 
 LINES = (AR, RATE, RATE_DEPTH, ORACLE)
@@ -64,8 +65,17 @@ def page(study: ReplayStudy) -> str:
 
 def show_study(console: Console, study: ReplayStudy) -> None:
     """What to do, where, and the numbers behind it."""
-    caveats, rows = _caveats(study), _summary_rows
-    show(console, "replay.txt.j2", study=study, caveats=caveats, rows=rows)
+    say(console, study.summary)
+    for comparison in study.comparisons:
+        say(console, f"\n{comparison}")
+        print_rows(console, _summary_rows(comparison))
+        if served := [each for each in comparison.results if each.served_by]:
+            best = max(served, key=lambda each: each.tokens_per_s.value)
+            say(console, f"“{best.policy}” in SGLang: {best.served_by}")
+    if known := study.table.acceptance:
+        say(console, f"the table's acceptance was learnt on {known.workload}")
+    expected = "a verdict tells what to expect of other prompts, the table under it"
+    print_notes(console, [f"{expected} what these gave", *_caveats(study)])
 
 
 def _caveats(study: ReplayStudy) -> list[str]:

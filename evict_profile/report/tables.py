@@ -83,6 +83,12 @@ def print_rows(console: Console, rows: Rows, title: str = "") -> None:
     say(console, f"{title}\n{as_text(rows)}".strip("\n"))
 
 
+def print_notes(console: Console, caveats: Iterable[str]) -> None:
+    """One line a caveat."""
+    for caveat in caveats:
+        say(console, f"note: {caveat}")
+
+
 def error_rows(
     errors: Mapping[str, ErrorSummary], names: Mapping[str, str] | None = None
 ) -> Rows:
