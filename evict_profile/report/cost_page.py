@@ -8,10 +8,9 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.io import write_text
 from evict_profile.report import figures_cost as figures
 from evict_profile.report.data import StepRatio, View
-from evict_profile.report.numbers import three_digits
 from evict_profile.report.render import render
 from evict_profile.report.tables import Rows, error_rows, marginal_rows
-from evict_profile.table import CostTable, TermCost, measured
+from evict_profile.table import CostTable, measured
 
 MAX_CARDS, MAX_UNMEASURED = 6, 200
 FITS = {
@@ -21,16 +20,6 @@ FITS = {
     "tokens only": "any monotone function of n",
 }
 """What each model of the cost is."""
-PER_UNIT = {
-    "one": "per forward",
-    "union": "per expert activated",
-    "tokens": "per token",
-    "expert_rows": "per expert and row",
-    "batch": "per request",
-    "cache": "per cached token",
-    "scores": "per token and cached token",
-}
-"""What one unit of a feature is."""
 
 
 def write_report(fitted: Fitted, table: CostTable, path: Path) -> None:
@@ -58,7 +47,6 @@ def page(view: View) -> str:
         errors=error_rows(fit.held_out, FITS),
         marginal=marginal_rows(fit.marginal),
         unmeasured=_unmeasured_rows(fitted),
-        terms=_term_rows(table),
         identity=Rows(("fact", "value"), list(_identity(table).items())),
         base="one token" if view.widths[0] == 1 else f"{view.widths[0]} tokens",
     )
@@ -69,27 +57,6 @@ def headline_ratios(ratios: tuple[StepRatio, ...]) -> tuple[StepRatio, ...]:
     rest = ratios[1:]
     step = -(-len(rest) // MAX_CARDS)
     return rest[::-1][:: max(1, step)][::-1]
-
-
-def term_range(term: TermCost) -> str:
-    """Over which values a term's hinge rises."""
-    if term.low == 0.0 and term.high is None:
-        return "always"
-    name = "rows per expert" if term.feature == "expert_rows" else term.feature
-    upper = "up" if term.high is None else f"to {term.high:g}"
-    return f"{name} from {term.low:g} {upper}"
-
-
-def _term_rows(table: CostTable) -> Rows:
-    parts = {"layers": table.fit.layers, "non-MoE": table.fit.non_moe}
-    return Rows.of(
-        [(part, t) for part, terms in parts.items() for t in terms if t.us_per_unit],
-        {
-            "term": lambda each: f"{each[0]}: {each[1].feature}, {term_range(each[1])}",
-            "us": lambda each: three_digits(each[1].us_per_unit),
-            "unit": lambda each: PER_UNIT.get(each[1].feature, "per unit"),
-        },
-    )
 
 
 def _unmeasured_rows(fitted: Fitted) -> Rows:

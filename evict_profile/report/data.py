@@ -15,7 +15,6 @@ from evict_profile.cells import CELL_FIELDS, Cell, with_latency
 from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.intervals import interval
-from evict_profile.fit.points import Unseen
 from evict_profile.report.numbers import Unit, counted, unit_for
 from evict_profile.stats import Estimate, Floats, median_interval
 from evict_profile.table import CostTable
@@ -25,18 +24,8 @@ class StepRatio(NamedTuple):
     """Step cost at one width, and over that of the smallest width measured."""
 
     width: int
-    union: float
     step_us: Estimate
     times: Estimate
-
-
-class Miss(NamedTuple):
-    """One cell's held-out prediction; `residual` is predicted over measured, less 1."""
-
-    cell: Cell
-    measured_us: float
-    predicted_us: float
-    residual: float
 
 
 @dataclass(frozen=True)
@@ -133,36 +122,21 @@ class View:
         fitted, *others = (self.layers_us(widths, unions, c) for c in self._costs)
         return interval(fitted, others)
 
-    def activation(self, tokens: Floats) -> Floats:
-        """The table's union when so many tokens run here, float64 [points]."""
-        return self.table.activation.at(tokens, self.batch)
-
     @cached_property
     def ratios(self) -> tuple[StepRatio, ...]:
         """Step cost at each width, and over that of the smallest."""
         asked = np.array(self.widths) * self.batch
         tokens = padded_tokens(asked, self.batch, list(self.table.axes.capture_sizes))
-        unions = self.activation(tokens)
+        unions = self.table.activation.at(tokens, self.batch)
         here = (self.context, self.batch)
         steps = np.stack([c.latency_us(tokens, unions, *here) for c in self._costs])
         return tuple(
-            StepRatio(width, union, Estimate.of(step), Estimate.of(step / steps[:, 0]))
-            for width, union, step in zip(
-                self.widths, unions.tolist(), steps.T, strict=True
-            )
+            StepRatio(width, Estimate.of(step), Estimate.of(step / steps[:, 0]))
+            for width, step in zip(self.widths, steps.T, strict=True)
         )
 
-    @cached_property
-    def misses(self) -> list[Miss]:
-        """Held-out predictions of the fit, the worst first."""
-        return find_misses(self.fitted.held_out["hinge"])
-
-
-def find_misses(held_out: Unseen) -> list[Miss]:
-    """Every cell, the worst prediction first."""
-    measured, predicted = held_out.points.latency_us, held_out.predicted_us
-    columns = (measured, predicted, predicted / measured - 1.0)
-    numbers = np.stack(columns, axis=1).tolist()
-    cells = held_out.points.cells
-    misses = [Miss(cell, *row) for cell, row in zip(cells, numbers, strict=True)]
-    return sorted(misses, key=lambda miss: -abs(miss.residual))
+    @property
+    def residuals(self) -> Floats:
+        """Held-out predictions over what was measured, less one, float64 [cells]."""
+        held_out = self.fitted.held_out["hinge"]
+        return held_out.predicted_us / held_out.points.latency_us - 1.0

@@ -75,7 +75,8 @@ def _contours(axes: Axes, view: View) -> None:
     seen = [(c.width, c.union) for c in view.forced_here]
     (dots,) = axes.plot(*zip(*seen, strict=True), "o", color=INK, markersize=2.6)
     dots.set(zorder=5, clip_on=False)
-    path = np.maximum(view.activation(widths * view.batch), unions[0])
+    routed = view.table.activation.at(widths * view.batch, view.batch)
+    path = np.maximum(routed, unions[0])
     axes.plot(widths, path, color=SECOND, linewidth=1.8, zorder=4)
     log_axis(axes, view.widths, "verify width n")
     log_axis(axes, forced, "", which="y")
@@ -132,7 +133,7 @@ def forced_unions(axes: Axes, view: View) -> None:
 
 def _routed(axes: Axes, view: View) -> None:
     widths = np.geomspace(view.widths[0], view.widths[-1], FINE)
-    unions = view.activation(widths * view.batch)
+    unions = view.table.activation.at(widths * view.batch, view.batch)
     band = view.layers_band(widths, unions)
     line(axes, widths, view.layers_us(widths, unions), "", ACCENT, band)
     _natural(axes, view)
@@ -212,13 +213,15 @@ def _stairs(axes: Axes, stairs: Staircase, padded: bool, colour: str) -> End:
 
 def residuals(view: View) -> Markup:
     """Relative held-out residual of each cell against its latency."""
-    colours = shades(miss.cell.union for miss in view.misses)
-    p90 = float(np.percentile([abs(miss.residual) for miss in view.misses], 90))
+    points, residuals = view.fitted.held_out["hinge"].points, view.residuals
+    colours = shades(cell.union for cell in points.cells)
+    p90 = float(np.percentile(np.abs(residuals), 90))
     with canvas(9.6, 3.9) as figure:
         axes = figure.subplots()
         percent_y(axes)
-        for miss in view.misses:
-            dot(axes, miss.measured_us, miss.residual, colours[miss.cell.union])
+        places = zip(points.cells, points.latency_us, residuals, strict=True)
+        for cell, measured_us, residual in places:
+            dot(axes, measured_us, residual, colours[cell.union])
         round_axis(axes, "x", view.unit)
         edge = axes.get_xlim()[1]
         for side in (p90, -p90):

@@ -1,13 +1,11 @@
 """A replay as a page and on a terminal."""
 
-from collections.abc import Callable
-
 from markupsafe import Markup
 from rich.console import Console
 
 from evict_profile.io import say
 from evict_profile.replay.compare import MIXED
-from evict_profile.replay.comparison import Comparison, PolicyResult, percent
+from evict_profile.replay.comparison import Comparison, percent
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -116,9 +114,6 @@ def _loss_rows(study: ReplayStudy) -> Rows:
 def _number_rows(comparison: Comparison) -> Rows:
     unit = unit_for(max(each.step_us.value for each in comparison.results))
 
-    def time(name: str) -> Callable[[PolicyResult], str]:
-        return lambda r: unit.spread(getattr(r, f"{name}_us"))
-
     return Rows.of(
         comparison.results,
         {
@@ -131,7 +126,9 @@ def _number_rows(comparison: Comparison) -> Rows:
             "verified": lambda r: spread(r.verified, ".1f"),
             "levels": lambda r: spread(r.depth, ".1f"),
             "experts a layer": lambda r: spread(r.union, ".1f"),
-            **{f"{n}, {unit.name}": time(n) for n in ("step", "verify", "draft")},
+            f"step, {unit.name}": lambda r: unit.spread(r.step_us),
+            f"verify, {unit.name}": lambda r: unit.spread(r.verify_us),
+            f"draft, {unit.name}": lambda r: unit.spread(r.draft_us),
         },
     )
 

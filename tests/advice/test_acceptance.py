@@ -180,8 +180,11 @@ class TestMetrics:
             drawn = rng.binomial(4, 0.5, (requests, 20)).tolist()
             made = [request([4] * 20, each, 4) for each in drawn]
             path.write_text(json.dumps(made), encoding="utf-8")
-            reach.append(of_metrics(path).reach[-1])
-        assert 0.0 < 2.0 * reach[1] < reach[0]
+            reach.append(of_metrics(path).reach)
+        assert 0.0 < 2.0 * reach[1][-1] < reach[0][-1]
+        means = 1.0 + np.mean(drawn, axis=1)
+        expected = 1.96 * means.std(ddof=1) / len(means) ** 0.5 / means.mean()
+        assert reach[1][-1] == pytest.approx(expected, rel=0.15)
 
     @pytest.mark.parametrize(
         "text", ["{}", "[]\n{", '{"metrics": null}', "[" * 10**5, ""]

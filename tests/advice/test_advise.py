@@ -3,6 +3,7 @@
 import json
 import math
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -125,6 +126,13 @@ class TestPlan:
                 speeds = asked.at(batch).speeds
                 assert speeds[each.drafts] * CHANGE >= max(speeds.values())
         assert all(a.drafts != b.drafts for a, b in pairwise(ranges))
+
+    def test_a_length_stays_until_another_gains_five_per_cent(self):
+        speeds = {1: {2: 1.5, 3: 1.4}, 2: {2: 1.4, 3: 1.45}, 3: {2: 1.3, 3: 1.4}}
+        asked = SimpleNamespace(
+            batches=(1, 3), at=lambda batch: SimpleNamespace(speeds=speeds[batch])
+        )
+        assert schedule(asked) == (Range(1, 2, 2), Range(3, 3, 3))
 
     def test_a_schedule_drafts_at_every_batch(self, table):
         """Also where that loses: it has no way to and from plain decoding."""

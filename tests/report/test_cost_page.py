@@ -4,8 +4,8 @@ import pytest
 
 from evict_profile.cells import OK, cell_of
 from evict_profile.records import replace
-from evict_profile.report.cost_page import headline_ratios, page, term_range
-from evict_profile.table import Gate, TermCost
+from evict_profile.report.cost_page import headline_ratios, page
+from evict_profile.table import Gate
 from tests.report.pages import check_page
 
 
@@ -77,12 +77,5 @@ def test_headline_holds_the_widest(view):
     assert view.ratios[0] not in shown
 
 
-def test_one_more_expert_has_an_interval_and_a_term_has_none(text):
+def test_what_one_more_expert_costs_is_listed(text):
     assert "<td>expert in each layer</td>" in text
-    assert "95 % interval" not in text.split("Fitted terms")[1]
-
-
-def test_term_range_names_rows():
-    term = TermCost("expert_rows", 2.0, 4.0, 1.0)
-    assert term_range(term) == "rows per expert from 2 to 4"
-    assert term_range(replace(term, feature="union", low=0.0, high=None)) == "always"

@@ -7,20 +7,19 @@ import pytest
 
 from evict_profile.cells import Cell
 from evict_profile.fit.points import Points, Unseen
-from evict_profile.report.data import find_misses
+from evict_profile.report.data import View
 from evict_profile.report.numbers import unit_for
 
 AT_2 = Cell("layers", 2, 8, 64, 1, "balanced")
 AT_4 = replace(AT_2, width=4)
-AT_8 = replace(AT_2, width=8)
 
 
-def test_misses_begin_with_the_worst_of_either_sign():
-    latency = np.array([10.0, 10.0, 10.0])
-    points = Points((AT_2, AT_4, AT_8), latency, latency)
-    found = find_misses(Unseen(points, np.array([10.1, 8.0, 11.0])))
-    assert [miss.cell for miss in found] == [AT_4, AT_8, AT_2]
-    assert found[0].residual == pytest.approx(-0.2)
+def test_a_prediction_below_what_was_measured_is_a_negative_residual(view):
+    latency = np.array([10.0, 10.0])
+    unseen = Unseen(Points((AT_2, AT_4), latency, latency), np.array([10.1, 8.0]))
+    fitted = replace(view.fitted)
+    vars(fitted)["held_out"] = {"hinge": unseen}
+    assert View(fitted, view.table).residuals == pytest.approx([0.01, -0.2])
 
 
 @pytest.mark.parametrize(
