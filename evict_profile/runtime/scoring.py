@@ -24,7 +24,7 @@ from evict_profile.runtime import decision
 from evict_profile.runtime.scan_numpy import LARGEST_PROBABILITY, TINY
 from evict_profile.stats import Floats, Ints
 from evict_profile.table import Acceptance, ConditionalAcceptance
-from evict_profile.table.workload import check_curve, check_per_rank
+from evict_profile.table.workload import check_curves, check_per_rank
 
 Row = tuple[float, ...]
 INITIAL_NODES = 128
@@ -147,7 +147,7 @@ class Calibration(Struct, frozen=True, dict=True):
 
     def __post_init__(self) -> None:
         try:
-            check_curve("calibration", self.scores, self.acceptances)
+            check_curves("calibration", self.scores, self.acceptances)
             check_per_rank("per_rank", self.per_rank)
         except ValueError as error:
             raise PlanError(str(error)) from error

@@ -103,22 +103,14 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str) -> "CostTable":
-        """The table that a document of the present schema holds, unsigned.
-
-        Raises:
-            TableError: a field is unknown, missing or wrong.
-        """
+        """The table that a document of the present schema holds, unsigned."""
         for name in ("path", "caveats"):
             if name in document:
                 raise TableError(f"{source}: unknown key '{name}'; remove it")
         return parse(cls, document, source, TableError)
 
     def save(self, path: Path) -> None:
-        """Write the signed document.
-
-        Raises:
-            OSError: as `Path.write_text` does; callers write atomically.
-        """
+        """Write the signed document; callers write atomically."""
         path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
 
     @property
@@ -174,7 +166,13 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def step_cost_us(
         self, batch: int, context: float, outside: Outside = "refuse"
     ) -> Floats:
-        """Step cost when t tokens are verified in all, float64 [T + 1].
+        """Step cost when t tokens are verified in all, float64 [T + 1]; see `costs`."""
+        return self.costs(batch, context, outside).step_cost_us
+
+    def costs(
+        self, batch: int, context: float, outside: Outside = "refuse"
+    ) -> StepCosts:
+        """The step cost with its interval and caveats.
 
         Args:
             batch: requests verified together.
@@ -185,12 +183,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             TableError: outside the domain, and `outside` is "refuse".
             PlanError: a batch, a context or a word that is none.
         """
-        return self.costs(batch, context, outside).step_cost_us
-
-    def costs(
-        self, batch: int, context: float, outside: Outside = "refuse"
-    ) -> StepCosts:
-        """The step cost with its interval and caveats; see `step_cost_us`."""
         if outside not in OUTSIDES:
             raise PlanError(f"outside {outside!r} is not one of {', '.join(OUTSIDES)}")
         if not (1 <= batch < math.inf and 0 <= context < math.inf):
@@ -256,23 +248,20 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         known = self.served_overheads
         if known is None:
             return self
-        told_us = getattr(self.provenance, "fixed_us", 0.0)
-        added = known.terms(self.model.num_layers, told_us)
+        fixed_us = getattr(self.provenance, "fixed_us", 0.0)
+        added = known.terms(self.model.num_layers, fixed_us)
         activation = self.activation
         if activation.is_guess:
             share = known.amounts.union_share
             activation = scaled(activation, self.model.moe.top_k, share)
-        drafting = self.drafting or known.drafting(
-            self.axes.batch, self.key.engine, topk
-        )
-        fit = replace(self.fit, non_moe=(*self.fit.non_moe, *added))
-        fixed = getattr(self.provenance, "fixed_caveat", "")
+        batches, engine = self.axes.batch, self.key.engine
+        unknown = "" if fixed_us else getattr(self.provenance, "fixed_caveat", "")
         return replace(
             self,
-            fit=fit,
+            fit=replace(self.fit, non_moe=(*self.fit.non_moe, *added)),
             activation=activation,
-            drafting=drafting,
-            caveats=tuple(each for each in self.caveats if each != fixed or told_us),
+            drafting=self.drafting or known.drafting(batches, engine, topk),
+            caveats=tuple(each for each in self.caveats if each != unknown),
         ).read_anew()
 
     def max_tokens(self, batch: int) -> int:
@@ -284,8 +273,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def speed_over(self, engine: str, reference_us: float) -> float:
         """The factor that brings a recording's clocks to this table's machine speed.
 
-        1 where one of the two has no reference (0 or None), or where their engines
-        differ: the reference work of one engine says nothing about another's.
+        1 without a reference of both, or between engines, whose references differ.
         """
         here = self.provenance.reference_us
         same = engine == self.key.engine
@@ -302,12 +290,11 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
         The median interval of all costs, widened by `noise`.
         """
-        costs = [each.costs for each in self.staircases]
         low, high = (
             float(np.median(np.concatenate(shares)))
             for shares in (
-                [p.low_us / p.step_cost_us for p in costs],
-                [p.high_us / p.step_cost_us for p in costs],
+                [s.costs.low_us / s.costs.step_cost_us for s in self.staircases],
+                [s.costs.high_us / s.costs.step_cost_us for s in self.staircases],
             )
         )
         return low - self.noise, high + self.noise

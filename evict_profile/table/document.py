@@ -25,11 +25,7 @@ class ForeignDocument(TableError):
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """A JSON file that holds a mapping, unchecked.
-
-    Raises:
-        TableError: it cannot be read, is not whole, or holds no mapping.
-    """
+    """A JSON file that holds a mapping, unchecked."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except IsADirectoryError as error:
@@ -53,11 +49,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def read_signed(path: Path) -> tuple[dict[str, Any], str]:
-    """A signed document without its hash, and that hash.
-
-    Raises:
-        TableError: unreadable, another schema, or a hash that does not match.
-    """
+    """A signed document of a schema that is read, without its hash; and that hash."""
     document = read_document(path)
     schema = document.get("schema")
     if str(schema).partition("/")[0] != SCHEMA.partition("/")[0]:
@@ -106,10 +98,7 @@ def _lines(content: Any, begin: str = "\n") -> str:
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """What makes up a table: its JSON, and the samples that it was made from.
-
-    None of a path without a name, such as "." or "": whoever reads it says what it is.
-    """
+    """A table's JSON and samples; none of a path without a name, such as "."."""
     return (path, path.with_suffix(".parquet")) if path.name else ()
 
 
@@ -120,11 +109,7 @@ def slug(name: str) -> str:
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """ "1.2.3" as numbers that order as versions do.
-
-    Raises:
-        TableError: the text is no version.
-    """
+    """ "1.2.3" as numbers that order as versions do."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", text):
         raise TableError(
             f"{text}.json: is not named by a version such as 1.0.0; rename it, or move "

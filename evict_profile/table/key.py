@@ -34,11 +34,7 @@ class Key(Struct, frozen=True):
 
     @classmethod
     def of(cls, facts: Facts) -> "Key":
-        """The key of what a runner reported.
-
-        Raises:
-            ConfigError: a fact is missing or of another kind.
-        """
+        """The key of what a runner reported."""
         named = {"gpu": facts.get("device"), **facts}
         own = {name: named[name] for name in cls.names() if name in named}
         return parse(cls, own, "the runner's facts")
@@ -46,8 +42,8 @@ class Key(Struct, frozen=True):
     @property
     def where(self) -> str:
         """The device as pages name it, with a word where nothing was measured on it."""
-        told = ", composed from public rows, not measured"
-        return self.gpu + (told if self.graph_mode == COMPOSED else "")
+        composed = self.graph_mode == COMPOSED
+        return self.gpu + ", composed from public rows, not measured" * composed
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -64,12 +60,8 @@ class Key(Struct, frozen=True):
 class Reuse(Struct, frozen=True):
     """A statement that a table may serve another version of its engine.
 
-    Attributes:
-        engine_version: the version that the table may serve as well.
-        who: answers for it.
-        why: the reason to believe it.
-        recheck: what was measured again, when, and what it said.
-        stated: the day, as 2026-11-22.
+    `who` answers for it since the day `stated`, `why` is the reason to believe it, and
+    `recheck` says what was measured again, when, and with which result.
     """
 
     engine_version: str

@@ -29,16 +29,7 @@ LEVELS = 32
 
 
 class Amounts(Struct, frozen=True):
-    """The six numbers of the model above.
-
-    Attributes:
-        union_share: s; U = k + s (U_uniform - k).
-        layer_us: f, of each of the model's layers.
-        token_us: h, of each token that is verified, roots included.
-        round_us: g, of a step that drafts.
-        level_us: d, of a drafted level.
-        branch_us: t, of a level with more than one branch, beyond d.
-    """
+    """s, f, h, g, d and t of the model above; U = k + s (U_uniform - k)."""
 
     union_share: Positive
     layer_us: NotNegative
@@ -49,14 +40,10 @@ class Amounts(Struct, frozen=True):
 
 
 class Overheads(Struct, frozen=True):
-    """Amounts with how far one deployment's lie from them, and what is left.
+    """The most likely amounts, each one's standard deviation, and the error left.
 
-    Attributes:
-        source: the runs that they were learnt from.
-        runs: how many.
-        amounts: the most likely ones.
-        spread: standard deviation of each.
-        growth: error of what a step takes beyond plain decoding, sd of the log.
+    `source` names the `runs` that they were learnt from. `growth` is the error of what
+    a step takes beyond plain decoding, a standard deviation of the log.
     """
 
     source: str

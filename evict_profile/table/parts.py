@@ -65,12 +65,10 @@ class TermCost(Struct, frozen=True, omit_defaults=True):
 
 
 class Slope(Struct, frozen=True):
-    """How fast a cost rises between two places, counted along one axis.
+    """How fast a cost rises from a `start` to an `end`, counted along one `axis`.
 
-    Attributes:
-        name: what there is more of: "request".
-        axis: along which it is counted: "batch".
-        start, end: tokens, union, context and batch of the places.
+    The places are mappings of tokens, union, context and batch. `name` says what there
+    is more of: "request".
     """
 
     name: str
@@ -91,12 +89,7 @@ class Slope(Struct, frozen=True):
 
 
 class MarginalCost(Slope, frozen=True):
-    """What one more of something costs a forward of the whole model: its cost's slope.
-
-    Attributes:
-        us: microseconds a unit.
-        us_interval: 95 % interval.
-    """
+    """What one more of something costs a forward of the whole model, 95 % interval."""
 
     us: Finite
     us_interval: tuple[Finite, Finite]
@@ -113,13 +106,13 @@ class Fit(Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         held_out: errors on unseen cells, of "hinge" first, then the simpler models.
-        natural: error where the router chose the experts itself, evaluated at the
-            union that was observed; None where that was not measured.
-        validation: error between the levels of the axes, on cells that nothing was
-            fitted to; None where that was not measured.
-        marginal: what one more of something costs, as far as the cells tell; none in
-            older tables.
+        natural: error where the router chose the experts itself, at the union that was
+            observed.
         domain: least and largest measured value of each axis.
+        validation: error between the levels of the axes, on cells that nothing was
+            fitted to.
+        marginal: what one more of something costs, as far as the cells show it; none
+            in older tables.
     """
 
     measured_layers: Count
@@ -193,10 +186,7 @@ class StepCosts(NamedTuple):
         return cls(_read_only(cost), _read_only(low), _read_only(high), caveats)
 
     def interval_at(self, tokens: ArrayLike) -> tuple[float, float]:
-        """The median interval of so many tokens, as shares of their costs: low, high.
-
-        More tokens than are covered count as the most that are.
-        """
+        """Median interval of so many tokens, or the most covered, as cost shares."""
         last = len(self.step_cost_us) - 1
         at = np.minimum(np.rint(tokens), last).astype(np.int64)
         shares = (self.low_us, self.high_us) / self.step_cost_us
@@ -205,7 +195,6 @@ class StepCosts(NamedTuple):
 
 
 def _read_only(values: ArrayLike) -> Floats:
-    """A float64 array that cannot be written."""
     array = np.array(values, dtype=np.float64)
     array.flags.writeable = False
     return array

@@ -16,9 +16,8 @@ DATASHEET = "datasheet"
 class Sessions(Struct, frozen=True, omit_defaults=True):
     """Sessions of the runner, which differ as a whole for reasons no sample shows.
 
-    Attributes:
-        half_width: relative, of the 95 % interval that this leaves to every cost, and
-            that the intervals of costs contain. Assumed where there was one.
+    `half_width` is that of the relative 95 % interval which this leaves to every cost,
+    and which the intervals of costs contain. It is assumed where there was one session.
     """
 
     count: int
@@ -40,10 +39,9 @@ class Sessions(Struct, frozen=True, omit_defaults=True):
 class Origin(Struct, frozen=True, tag_field="origin"):
     """Where the numbers come from, as far as all tables can say.
 
-    Attributes:
-        fingerprint: the facts that the table's key is made of, and others.
-        sweep: the grid of cells; with the samples, a table can be refitted.
-        bandwidth_gbps: of the device's memory, copied or by its data sheet.
+    `fingerprint` holds the facts that the table's key is made of, and others. With
+    `sweep` and the samples a table can be fitted again. The memory's `bandwidth_gbps`
+    is of a copy or of the data sheet.
     """
 
     fingerprint: dict[str, Any]
@@ -65,19 +63,16 @@ class Provenance(Origin, frozen=True, tag="measured"):
 
     Attributes:
         clock: what `latency_us` means on this device.
-        reference_us: the reference at the speed that the machine had most, at which
-            latencies are told; None without one.
+        reference_us: the reference work at the speed that the machine had most, to
+            which latencies are brought; `mean_reference_us` is its mean.
         aa_floor: p95 over cells of the relative difference between the medians of a
-            cell's odd and even samples: what differs when nothing does.
-        drift: relative change of latency from the beginning of the run to its end, as
-            a straight line; in older tables, of the last third against the first.
+            cell's odd and even samples.
+        drift: relative change of latency over the run, as a straight line; in older
+            tables, of the last third against the first.
         dtype_reason: why the sweep ran in its dtype, where the runner chose.
-        sessions: what costs owe to sessions of the runner; None in older tables, whose
-            intervals hold nothing of it where the runner was opened once.
-        new_graph_us: what a forward takes beyond its cost if the last one had another
-            width, of an engine that builds a graph for it then; None of others.
-        mean_reference_us: the reference on average, slow times with it; None without
-            one, and in older tables.
+        sessions: None in older tables, whose intervals hold nothing of them.
+        new_graph_us: time beyond its cost of a forward of another width than the last,
+            of an engine that builds a graph for it then.
     """
 
     plan_sha256: str
@@ -122,12 +117,8 @@ class Provenance(Origin, frozen=True, tag="measured"):
 
 
 class CompositionError(Struct, frozen=True):
-    """Relative errors of composed against served times, as standard deviations.
-
-    Attributes:
-        step: of a step.
-        growth: of a step over one at another batch.
-    """
+    """Standard deviations of composed over served times: of a step, and of its growth
+    from one batch to another."""
 
     step: Positive
     growth: Positive
@@ -137,16 +128,15 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
     """Cells that were added up from public measurements of their parts.
 
     Attributes:
-        package: name and version of the package that holds the rows, with its licence
-            and attribution.
+        package: name and version of the package that holds the rows.
         files: SHA-256 of each file that was read, by its path in the package.
         rows_used, rows_dropped: of the experts' kernel; the reasons with their counts.
         router: how the rows' unions were computed, and why so.
         l2_mb: cache by which rows count as read from memory.
         substituted_versions: of the engine, whose rows stand in for missing ones.
         not_included: what a step runs and no row covers.
-        fixed_us: time of every step beside its parts; 0 where nobody told.
-        fixed_from: who told, or what follows of nobody having.
+        fixed_us: time of every step beside its parts; 0 where nobody gave it, which
+            `fixed_from` says.
     """
 
     package: str
@@ -190,11 +180,7 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
 
 
 def measured(origin: Origin) -> Provenance:
-    """The sweep behind a table.
-
-    Raises:
-        TableError: there is none.
-    """
+    """The sweep behind a table; a composed one has none."""
     if isinstance(origin, Provenance):
         return origin
     raise TableError(

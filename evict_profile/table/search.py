@@ -18,14 +18,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from evict_profile.errors import EvictProfileError, TableError
 from evict_profile.io import data_root
-from evict_profile.records import parse
 from evict_profile.table.cost_table import CostTable
-from evict_profile.table.document import ForeignDocument, read_document, version_of
-from evict_profile.table.key import Key, Reuse, misses
+from evict_profile.table.document import ForeignDocument, version_of
+from evict_profile.table.key import Key, misses
 from evict_profile.table.provenance import Provenance
 
 SEARCH_PATH = "EVICT_PROFILE_TABLES"
@@ -51,12 +48,12 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
             f"the running key lacks {', '.join(missing)}; give all of "
             f"{', '.join(Key.names())}"
         )
-    paths = sorted(Path(folder).glob("*/*/*/*.json"))
-    missed = {path: _misses(path, running) for path in paths}
-    if exact := [path for path in paths if not missed[path]]:
+    tables = [found.table for found in tables_below(Path(folder)) if found.table]
+    missed = {each.path: misses(each.key, each.reuse, running)[0] for each in tables}
+    if exact := [path for path in missed if not missed[path]]:
         newest = max(exact, key=lambda path: version_of(path.stem))
         return CostTable.load(newest, running)
-    nearest = sorted(paths, key=lambda path: len(missed[path]))[:NEAREST]
+    nearest = sorted(missed, key=lambda path: len(missed[path]))[:NEAREST]
     lines = [f"{path} differs in {'; '.join(missed[path])}" for path in nearest]
     told = f"nearest: {' | '.join(lines)}. " if lines else ""
     raise TableError(
@@ -64,21 +61,6 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
         f"with {running['engine']} {running['engine_version']}; {told}measure one "
         f"with: evict-profile profile --model {running['model']}"
     )
-
-
-class _Named(Struct):
-    """What of a document says which engines it may serve."""
-
-    key: Key
-    reuse: tuple[Reuse, ...] = ()
-
-
-def _misses(path: Path, running: Mapping[str, Any]) -> tuple[str, ...]:
-    try:
-        own = parse(_Named, read_document(path), str(path), extra_keys=True)
-    except EvictProfileError:
-        return ("everything: it has no key",)
-    return misses(own.key, own.reuse, running)[0]
 
 
 def search_path(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
@@ -95,11 +77,7 @@ def device_name(gpu: str) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """A file in the search path: a table, or the reason why it is none.
-
-    Attributes:
-        folder: of the search path, which it was found in.
-    """
+    """A file in a folder of the search path: a table, or the reason why it is none."""
 
     path: Path
     folder: Path
@@ -122,11 +100,7 @@ class Found:
 
 
 def tables_in(folders: Sequence[Path]) -> tuple[Found, ...]:
-    """Every table of the folders, folder by folder.
-
-    Raises:
-        TableError: a folder that is not there.
-    """
+    """Every table of the folders, folder by folder."""
     for folder in folders:
         if not folder.is_dir():
             raise TableError(
@@ -137,10 +111,10 @@ def tables_in(folders: Sequence[Path]) -> tuple[Found, ...]:
 
 
 def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
-    """Those of one device, by either name.
+    """Those of one device, by either name; where there are none, near ones are named.
 
     Raises:
-        TableError: none; what is near is named.
+        TableError: there are none.
     """
     wanted = device_name(device)
     own = tuple(found for found in tables if found.device == wanted)

@@ -1,15 +1,14 @@
 """What a cost table knows of a workload: the part of it that is not a cost.
 
-The same costs serve every workload, but a workload decides how many experts its trees
-activate, how often the drafter's tokens are accepted and how long it takes to draft
-them. `evict-profile calibrate` measures these on traces (evict_profile.calibrate) and
-writes them into the table, where the runtime finds them. Each class refuses what it
-cannot be with a ValueError, which a reader of files turns into a sentence.
+A workload decides how many experts its trees activate, how often the drafter's tokens
+are accepted and how long drafting takes. `evict-profile calibrate` measures these on
+traces and writes them into the table. Each class refuses what it cannot be with a
+ValueError, which a reader of files turns into a sentence.
 """
 
 import math
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -72,11 +71,10 @@ class ActivationCurve(Struct, frozen=True, dict=True):
 
 
 class CalibrationError(Struct, frozen=True):
-    """How far scores are from acceptance on steps that taught nothing to them.
+    """How far scores are from acceptance on replies that were left out.
 
-    Attributes:
-        ece: expected calibration error, mean |score - share accepted| over bins.
-        brier: mean squared difference between score and outcome.
+    `ece` is the mean |score - share accepted| over bins, `brier` the mean squared
+    difference between score and outcome.
     """
 
     ece: NotNegative
@@ -87,42 +85,23 @@ class ConditionalAcceptance(Struct, frozen=True):
     """Acceptance of a node whose parent is accepted, by its probability given that.
 
     A node's chance is the product of these along its path, which ranks nodes better
-    than a curve over the product of probabilities does.
-
-    Attributes:
-        scores: probabilities of a node given its parent, increasing from 0 to 1.
-        acceptances: share accepted at each score, linear between. Row r serves the
-            r-th best of siblings from 0, the last row all after it; 0 at score 0,
-            non-decreasing, and at most 1.
-
-    Raises:
-        ValueError: scores or acceptances that are not so.
+    than a curve over the product of probabilities does. Row r of `acceptances` serves
+    the r-th best of siblings from 0, the last row all after it.
     """
 
     scores: tuple[float, ...]
     acceptances: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        if check_curves("conditional", self.scores, self.acceptances)[1].ndim != 2:
-            raise ValueError("conditional needs a row of acceptances for each rank")
+        check_curves("conditional", self.scores, self.acceptances, by_rank=True)
 
 
 class Acceptance(Struct, frozen=True):
-    """From path probability to acceptance, as measured on a workload.
+    """From path probability to acceptance, as measured on `steps` of a workload.
 
-    Attributes:
-        workload: what the drafter drafted.
-        steps: draft trees that it was learnt from.
-        scores: path probabilities, increasing from 0 to 1.
-        acceptances: one row: share accepted at each score, linear between; 0 at score
-            0, and non-decreasing.
-        per_rank: mean probability that a node's child of rank r is accepted, given
-            that the node is; r = 0 is the child of the highest score.
-        held_out: errors on replies that were left out, "raw" and "calibrated".
-        conditional: acceptance given the parent, for a runtime that knows parents.
-
-    Raises:
-        ValueError: curves or probabilities that are not so.
+    `acceptances` is one row. `per_rank` is the mean probability that a node's child of
+    rank r is accepted, given that the node is; r = 0 is the child of the highest score.
+    `held_out` has the errors of "raw" and "calibrated" scores.
     """
 
     workload: str
@@ -135,26 +114,17 @@ class Acceptance(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         rows = self.acceptances
-        check_curve("acceptances", self.scores, rows[0] if len(rows) == 1 else rows)
+        check_curves("acceptances", self.scores, rows[0] if len(rows) == 1 else rows)
         check_per_rank("per_rank", self.per_rank)
 
 
 class DraftClock(Struct, frozen=True):
     """What a step takes beside verification at a batch size, in microseconds.
 
-    Levels are drafted one after another, so their time is a running sum over depth. It
-    hardly depends on what is drafted, and on the batch slowly.
-
-    Attributes:
-        batch: requests that draft together.
-        draft_us: time to draft to depth d, cumulative; d = 0..deepest, 0 at d = 0.
-        fixed_us: the rest of a step of tree decoding: acceptance, caches, host.
-        plain_fixed_us: the rest of a step of plain decoding, which drafts nothing.
-        reference_us: the runner's reference work meanwhile, as in `cells.Sample`; None
-            where it has none, and once the times are at a table's speed.
-
-    Raises:
-        ValueError: times that fall with depth, or do not start at 0.
+    Levels are drafted one after another: `draft_us` is the time to draft to depth d,
+    cumulative, 0 at d = 0. `fixed_us` is the rest of a step of tree decoding
+    (acceptance, caches, host), `plain_fixed_us` of plain decoding. `reference_us` is
+    the runner's reference work meanwhile, until the times are at a table's speed.
     """
 
     batch: Count
@@ -174,10 +144,7 @@ class DraftClock(Struct, frozen=True):
         return len(self.draft_us) - 1
 
     def overhead_us(self, depth: int) -> float:
-        """Time beside verification of a step that drafts to this depth.
-
-        A level deeper than the deepest known takes as long as that did.
-        """
+        """Time of a step that drafts to this depth; beyond, as of the last level."""
         if depth == 0:
             return self.plain_fixed_us
         beyond = max(depth - self.max_depth, 0)
@@ -208,16 +175,13 @@ class Drafting(Struct, frozen=True):
     def at_speed(
         cls, clocks: Sequence[DraftClock], workload: str, engine: str, factor: float
     ) -> "Drafting | None":
-        """Clocks brought to the speed of a table's machine; None where there are none.
-
-        `factor` is what the table's machine takes over what theirs took.
-        """
+        """Clocks at the speed of a machine that takes `factor` times as long."""
         timed = tuple(c.at_speed(factor) for c in sorted(clocks, key=lambda c: c.batch))
         return cls(workload, engine, timed) if timed else None
 
     def at(self, batch: int) -> DraftClock:
         """The clock of a batch, or of the nearest in ratio."""
-        return _nearest(self.batches, batch)
+        return min(self.batches, key=lambda each: abs(math.log(each.batch / batch)))
 
     @property
     def max_depth(self) -> int:
@@ -230,68 +194,47 @@ class Drafting(Struct, frozen=True):
         return () if known == batch else (f"drafting of batch {batch} as of {known}",)
 
 
-@lru_cache(256)
-def _nearest(clocks: tuple[DraftClock, ...], batch: int) -> DraftClock:
-    return min(clocks, key=lambda clock: abs(math.log(clock.batch / batch)))
-
-
-def check_curves(name: str, scores: Any, acceptances: Any) -> tuple[Floats, Floats]:
-    """Scores [K] and acceptances [K] or [rows, K] that make curves, float64.
-
-    Raises:
-        ValueError: they do not rise from 0 at score 0 to at most 1 at score 1.
-    """
-    try:
-        x, y = np.array(scores, float), np.array(acceptances, float)
-    except (TypeError, ValueError) as error:
+def check_curves(
+    name: str, scores: Any, acceptances: Any, by_rank: bool = False
+) -> None:
+    """A curve from 0 at score 0 to at most 1 at score 1; `by_rank`, rows of them."""
+    x, y = _numbers(name, scores), _numbers(name, acceptances)
+    if y.ndim != 1 + by_rank:
         raise ValueError(
-            f"{name} must hold plain numbers, and each row of it equally many"
-        ) from error
-    paired = x.ndim == 1 and y.ndim in (1, 2) and x.shape == y.shape[-1:]
+            f"{name} needs a row of acceptances for each rank"
+            if by_rank
+            else f"{name} has several rows, and one is read; learn them again with "
+            "evict-profile calibrate"
+        )
+    paired = x.ndim == 1 and x.shape == y.shape[-1:]
     if not paired or len(x) < 2 or not y.size or x[0] != 0.0 or x[-1] != 1.0:
         raise ValueError(f"{name} needs scores from 0 to 1, one acceptance each")
     if not (np.all(np.diff(x) > 0.0) and np.all(np.diff(y) >= 0.0)):
         raise ValueError(f"{name} must not fall, and its scores must increase")
     if np.any(y[..., 0] != 0.0) or not np.all(y[..., -1] <= 1.0):
         raise ValueError(f"{name}: acceptance must be 0 at score 0, and 1 at most")
-    return x, y
-
-
-def check_curve(name: str, scores: Any, acceptances: Any) -> None:
-    """One curve from score to acceptance.
-
-    Raises:
-        ValueError: another number of curves, or what is none.
-    """
-    if check_curves(name, scores, acceptances)[1].ndim != 1:
-        raise ValueError(
-            f"{name} has several rows, and one is read; learn them again with "
-            "evict-profile calibrate"
-        )
 
 
 def check_per_rank(name: str, chances: Any) -> None:
-    """Probabilities of siblings.
-
-    Raises:
-        ValueError: negative ones, or more than 1 in all.
-    """
-    try:
-        values = np.array(chances, float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must hold plain numbers") from error
+    """Probabilities of siblings: none negative, at most 1 in all."""
+    values = _numbers(name, chances)
     if values.ndim != 1 or not (np.all(values >= 0) and values.sum() <= 1):
         raise ValueError(
             f"{name} must hold probabilities of siblings, which sum to 1 at the most"
         )
 
 
-def check_rising(name: str, values: Sequence[float]) -> None:
-    """Numbers that never fall.
+def _numbers(name: str, values: Any) -> Floats:
+    try:
+        return np.array(values, float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must hold plain numbers, and each row of it equally many"
+        ) from error
 
-    Raises:
-        ValueError: they do, or there are none.
-    """
+
+def check_rising(name: str, values: Sequence[float]) -> None:
+    """At least one number, and none below the one before it."""
     if not values:
         raise ValueError(f"{name} holds no number")
     if any(after < before for before, after in pairwise(values)):
@@ -299,10 +242,6 @@ def check_rising(name: str, values: Sequence[float]) -> None:
 
 
 def check_distinct(name: str, values: Sequence[Any]) -> None:
-    """Values that are each there once.
-
-    Raises:
-        ValueError: one is there twice.
-    """
+    """No value twice."""
     if len(set(values)) < len(values):
         raise ValueError(f"{name} holds one of {sorted(values)} twice")

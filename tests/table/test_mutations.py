@@ -108,7 +108,11 @@ def mutants(table, rng):
 def costs_are_sound(table):
     """At measured places, between them, within a budget, and beside verification."""
     (low, high), (least, most) = (table.fit.domain[a] for a in ("batch", "context"))
-    asked = [(s.batch, s.context) for s in table.staircases]
+    asked = [
+        (s.batch, s.context)
+        for s in table.staircases
+        if low <= s.batch <= high and least <= s.context <= most
+    ]
     asked += [(batch, (least + most) / 2) for batch in {low, high}]
     for covered in (table, table.within_budget(table.model.moe.top_k)):
         for batch, context in asked:
