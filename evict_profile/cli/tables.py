@@ -178,12 +178,11 @@ def _named_table(
     if table := by_name(found, model, gpu, engine.lower(), tp, dtype):
         return table
 
-    from evict_profile.config.model import known_models, load_model
+    from evict_profile.config import load_model
     from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, open_source
     from evict_profile.sources.compose import compose
     from evict_profile.sources.composer import Composer, sweep_of
     from evict_profile.sources.pairs import the_pair
-    from evict_profile.table import model_named
 
     try:
         rows = open_source(source)
@@ -195,8 +194,7 @@ def _named_table(
             f"download --no-deps {PACKAGE}=={VERSION}, and this command again with "
             f"--from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
         ) from error
-    known = model_named(model, [path.stem for path in known_models()])
-    shape = load_model(known or model)
+    shape = load_model(model)
     say(stderr, "composing a table, which is not kept: some seconds")
     pair = the_pair(rows, shape, gpu, engine, dtype or "bf16", tp=tp or 1)
     return compose(Composer.of(rows, pair, shape), sweep_of())[0]

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 from evict_profile.errors import ConfigError
 
 USE_YAML = "describe its shape in a YAML file, and name the GGUF in the sweep's 'llama'"
+RECURRENT = {"ssm_in": "mamba", "ssm_": "linear", "shortconv.": "conv"}
+"""Kinds of layers by what their tensors' names begin with, the first that fits."""
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 """Where ggml has other names than we; its quantised types keep theirs."""
-GATING = {1: "softmax", 2: "sigmoid"}
+GATING = {1: "softmax", 2: "sigmoid", 4: "sigmoid"}
 EVERY_SECOND = "gpt-oss"
 """The architecture whose layers attend to a window by turns, from the first."""
 
@@ -38,13 +40,14 @@ class Gguf:
 
     Attributes:
         sizes: metadata, the architecture's prefix taken off.
+        tensors: values of each, by its name less "weight".
         digest: of the names, types and shapes of all tensors.
     """
 
     path: Path
     arch: str
     sizes: Mapping[str, Any]
-    names: frozenset[str]
+    tensors: Mapping[str, int]
     experts: tuple[ExpertTensor, ...]
     digest: str
 
@@ -114,37 +117,47 @@ def read_gguf(path: Path) -> Gguf:
             f"{path}: holds a dense model, or no model; give the GGUF of a "
             "mixture-of-experts model"
         )
-    names = frozenset(t.name for t in tensors)
-    return Gguf(path, arch, sizes, names, tuple(experts), digest.hexdigest()[:16])
+    values = {t.name.removesuffix(".weight"): int(t.n_elements) for t in tensors}
+    return Gguf(path, arch, sizes, values, tuple(experts), digest.hexdigest()[:16])
 
 
 def gguf_mapping(path: Path) -> dict[str, Any]:
     """The fields of `ModelSpec` from a GGUF file."""
     file = read_gguf(path)
     dense = file.layers - file.moe_layers
+    attention, others, notes = _attention(file)
+    attends = all(other["kind"] != "none" for other in others)
     return {
         "name": path.stem.lower(),
         "source": str(path),
         "hidden_size": file.size("embedding_length"),
         "num_layers": file.layers,
         "vocab_size": file.size("vocab_size"),
-        "attention": _attention(file),
+        "attention": attention,
         "moe": _moe(file),
         "dense_layers": dense,
-        "dense_width": file.size("feed_forward_length") if dense else 0,
+        "dense_width": file.size("feed_forward_length") if dense and attends else 0,
         "dtype": file.dtype,
+        "tied_embeddings": "output" not in file.tensors,
+        "mtp_layers": file.size("nextn_predict_layers", 0),
+        "other_layers": others,
+        "notes": notes,
     }
 
 
-def _attention(file: Gguf) -> dict[str, Any]:
+def _attention(
+    file: Gguf,
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]]:
+    """The attention, the layers that have another, and what is to be said of them."""
     heads = file.size("attention.head_count")
     own = file.size("embedding_length") // heads
     found: dict[str, Any] = {
         "num_heads": heads,
         "num_kv_heads": file.size("attention.head_count_kv", heads),
         "head_dim": file.size("attention.value_length", own),
-        "qk_norm": "blk.0.attn_q_norm.weight" in file.names,
+        "qk_norm": any("attn_q_norm" in name for name in file.tensors),
     }
+    keys = file.size("attention.key_length", found["head_dim"])
     if latent := file.size("attention.kv_lora_rank", 0):
         found |= {
             "kind": "mla",
@@ -154,18 +167,55 @@ def _attention(file: Gguf) -> dict[str, Any]:
             "kv_lora_rank": latent,
             "qk_rope_dim": file.size("rope.dimension_count"),
         }
-    if window := file.size("attention.sliding_window", 0):
-        if file.arch != EVERY_SECOND:
-            raise ConfigError(
-                f"{file.path}: which layers of '{file.arch}' attend to a window of "
-                f"{window} is not known; {USE_YAML}"
-            )
+        nope = file.size("attention.key_length_mla", 0) - found["qk_rope_dim"]
+        keys = max(nope, 0)
+    found["qk_head_dim"] = 0 if keys == found["head_dim"] else keys
+    kinds = _kinds(file)
+    window = file.size("attention.sliding_window", 0)
+    notes: list[str] = []
+    if window and file.arch == EVERY_SECOND:
         found |= {"sliding_window": window, "sliding_every": 2}
-    return found
+    elif window and "sliding" not in kinds:
+        notes += [f"which layers attend to a window of {window} is unknown: none does"]
+    others = [
+        {
+            "kind": kind,
+            "layers": layers,
+            "weights": _weights(file, kinds.index(kind)),
+            "window": window if kind == "sliding" else 0,
+        }
+        for kind, layers in sorted(Counter(kinds).items())
+        if kind != "full"
+    ]
+    return found, others, notes
+
+
+def _kinds(file: Gguf) -> list[str]:
+    """What each layer is, by its tensors and by the pattern of windows."""
+    pattern = file.sizes.get("attention.sliding_window_pattern") or []
+    kinds = []
+    for layer in range(file.layers):
+        start = f"blk.{layer}."
+        names = [n.removeprefix(start) for n in file.tensors if n.startswith(start)]
+        found = (RECURRENT[p] for p in RECURRENT if any(n.startswith(p) for n in names))
+        attends = any(n.startswith(("attn_q", "attn_kv", "attn_output")) for n in names)
+        windowed = isinstance(pattern, list) and pattern[layer : layer + 1] == [True]
+        own = "sliding" if windowed else "full"
+        kinds.append(next(found, own if attends else "none"))
+    return kinds
+
+
+def _weights(file: Gguf, layer: int) -> int:
+    """Values of a layer's tensors beside those of its MLP."""
+    start, mlp = f"blk.{layer}.", f"blk.{layer}.ffn_"
+    own = (n for n in file.tensors if n.startswith(start) and not n.startswith(mlp))
+    return sum(
+        file.tensors[name] for name in own if not name.endswith(("norm", "bias"))
+    )
 
 
 def _moe(file: Gguf) -> dict[str, Any]:
-    width = next(t.shape[0] for t in file.experts if "ffn_down" in t.name)
+    width, hidden = next(t.shape[:2] for t in file.experts if "ffn_down" in t.name)
     shared = file.size("expert_shared_count", 0) * width
     return {
         "num_experts": file.size("expert_count"),
@@ -175,6 +225,8 @@ def _moe(file: Gguf) -> dict[str, Any]:
         "shared_width": file.size("expert_shared_feed_forward_length", shared),
         "groups": file.size("expert_group_count", 1) or 1,
         "groups_kept": file.size("expert_group_used_count", 1) or 1,
+        "expert_hidden": 0 if hidden == file.size("embedding_length") else hidden,
+        "gated": any("ffn_gate" in tensor.name for tensor in file.experts),
     }
 
 

@@ -5,6 +5,8 @@ measured from a page of numbers and random weights. One YAML file a model in
 `configs/models/`; a Hugging Face `config.json` or a GGUF file works too.
 """
 
+import re
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -47,6 +49,7 @@ BYTES_PER_VALUE: dict[str, float] = {
 (ggml-common.h)."""
 
 
+RECURRENT = {"linear", "mamba", "conv"}
 OtherKind = Literal[
     "sliding",
     "chunked",
@@ -236,12 +239,14 @@ class ModelSpec(Struct, frozen=True, dict=True):
         kinds = [f"{o.layers} {o.kind}" for o in self.other_layers if o.kind != "none"]
         if not kinds:
             return self.notes
+        states = [o for o in self.other_layers if o.kind in RECURRENT]
+        rollback = "a recurrent state is rolled back at a cost that is not in them"
         said = (
             f"of {self.num_layers} layers {' and '.join(kinds)} do not attend to the "
             "whole context: where nothing better is known they are costed by their "
             "products and the tokens they see, without their own kernels"
         )
-        return (said, *self.notes)
+        return (said, *[rollback] * bool(states), *self.notes)
 
     @cached_property
     def bytes_per_expert(self) -> int:
@@ -273,11 +278,51 @@ def uniform_union(experts: int, top_k: int, tokens: ArrayLike) -> Floats:
     return experts * (1.0 - share)
 
 
+SAME_SHAPE = {
+    "deepseek-r1": "deepseek-v3",
+    "deepseek-v3.1": "deepseek-v3",
+    "glm-4.6": "glm-4.5",
+    "glm-4.7": "glm-4.5",
+    "glm-5.1": "glm-5",
+    "glm-5.2": "glm-5",
+    "glm-5.3": "glm-5",
+    "hy3": "hy3-preview",
+    "kimi-k2.5": "kimi-k2",
+    "kimi-k2.6": "kimi-k2",
+    "kimi-k2.7-code": "kimi-k2",
+    "llama-4-maverick": "llama-4-maverick-17b-128e-instruct",
+    "llama-4-scout": "llama-4-scout-17b-16e-instruct",
+    "minimax-m2": "minimax-m2.5",
+    "minimax-m2.1": "minimax-m2.5",
+    "minimax-m2.7": "minimax-m2.5",
+    "qwen3-vl-235b-a22b": "qwen3-235b-a22b",
+    "qwen3-vl-30b-a3b": "qwen3-30b-a3b",
+    "qwen3-coder-30b-a3b": "qwen3-30b-a3b",
+    "qwen3.6-35b-a3b": "qwen3.5-35b-a3b",
+}
+"""Published models whose language model has the sizes of one that has a file."""
+
+
+def model_named(name: str, models: Sequence[str]) -> str | None:
+    """The longest of these names that a Hugging Face name begins with, if any does:
+    qwen3-30b-a3b of Qwen/Qwen3-30B-A3B-Instruct-2507, no deepseek-v3 of V3.2."""
+    given = name.rpartition("/")[2].lower()
+    known = [*models, *SAME_SHAPE]
+    ends = r"(?![\w.]|-distill)"
+    own = [m for m in known if re.match(re.escape(m.lower()) + ends, given)]
+    longest = max(own, key=len, default="")
+    found = SAME_SHAPE.get(longest, longest)
+    return found if found in models else None
+
+
 def load_model(name: str) -> ModelSpec:
-    """Read a model by name, or by the path of its YAML, HF `config.json` or GGUF."""
+    """Read a model by name, as Hugging Face has it or as its file here, or by the path
+    of its YAML, HF `config.json` or GGUF."""
     from evict_profile.config.gguf import gguf_mapping
     from evict_profile.config.huggingface import is_huggingface, model_mapping
 
+    if not Path(name).expanduser().is_file():
+        name = model_named(name, [path.stem for path in known_models()]) or name
     path = named_file("models", name)
     is_gguf = path.suffix == ".gguf"
     content = gguf_mapping(path) if is_gguf else read_mapping(path)

@@ -10,7 +10,6 @@ finds none: what is near is named, for a person to choose, and never taken.
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from evict_profile.config.model import model_named
 from evict_profile.errors import EvictProfileError, TableError
 from evict_profile.io import data_root
 from evict_profile.table.cost_table import CostTable
@@ -166,14 +166,6 @@ def by_name(
             f"--dtype, or give one: {paths}"
         )
     return next(iter(found.values()), None)
-
-
-def model_named(name: str, models: Sequence[str]) -> str | None:
-    """The longest of these names that a Hugging Face name begins with, if any does:
-    qwen3-30b-a3b of Qwen/Qwen3-30B-A3B-Instruct-2507, no deepseek-v3 of V3.2."""
-    given = name.rpartition("/")[2].lower()
-    own = [m for m in models if re.match(rf"{re.escape(m.lower())}(?![\w.])", given)]
-    return max(own, key=len, default=None)
 
 
 def _words(gpu: str) -> set[str]:

@@ -3,7 +3,7 @@
 Structs of another layout than assumed fail silently. So a tiny known model is decoded
 first, on its own routes and on forced ones, and compared with the same sums in numpy.
 Then the model to measure: its hook fires once a MoE layer, its own routes written back
-change nothing, others do, and its cache can be cut.
+change nothing, and others do.
 """
 
 import os
@@ -119,9 +119,10 @@ def _norm(x: np.ndarray) -> np.ndarray:
     return x / np.sqrt((x**2).mean() + 1e-6)
 
 
-def check_model(hook: Hook, ids: np.ndarray, layers: int, experts: int) -> None:
-    """Check that this model's routes can be read and forced, and its cache cut, on
-    tokens in sequence 0, which must be empty."""
+def check_model(hook: Hook, ids: np.ndarray, layers: int, experts: int) -> bool:
+    """Check that this model's routes can be read and forced, on tokens in sequence 0,
+    which must be empty; whether the end of its cache can be cut, as no recurrent
+    state's can."""
     context, key = hook.context, "check"
     context.fill(ids, 0, [0])
     own = hook.read(key, context.decode)
@@ -132,12 +133,9 @@ def check_model(hook: Hook, ids: np.ndarray, layers: int, experts: int) -> None:
             f"{layers}: this architecture cannot be forced",
         )
     before = context.logits()
-    if not context.cut(0, 0) or not _can_be_cut(hook, ids):
-        raise Refusal(
-            "infeasible",
-            "the end of this model's cache cannot be cut (recurrent state?), so that "
-            "nothing can be verified twice: such architectures are not measured",
-        )
+    if not context.cut(0, 0):
+        raise Refusal("infeasible", "this model's cache cannot be emptied")
+    can_cut = _can_be_cut(hook, ids)
     changes = []
     for routes in (own, [(layer + 1) % experts for layer in own]):
         context.fill(ids, 0, [0])
@@ -151,6 +149,7 @@ def check_model(hook: Hook, ids: np.ndarray, layers: int, experts: int) -> None:
             f"its own routes written back change the logits by {changes[0]:.1e}, other "
             f"experts by {changes[1]:.1e}: forcing does not work on this model",
         )
+    return can_cut
 
 
 def _can_be_cut(hook: Hook, ids: np.ndarray) -> bool:

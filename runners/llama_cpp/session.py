@@ -72,13 +72,14 @@ class Session(MeasureSession):
         self.text = Text(text_path, self.model, longest)
         self.hook, self.plain = Hook(self.model, size), Context(self.model, size)
         checked = self.text.tokens[:CHECKED_TOKENS]
-        check_model(self.hook, checked, self.layers, self.experts)
+        self.can_cut = check_model(self.hook, checked, self.layers, self.experts)
         self.text.read_routes(self.hook, self.experts, longest)
         self.held: dict[tuple[Context, int], int] = {}
         self.fill_cache(longest)
         self.clock: ReferenceClock = self.make_clock()
         self.overheads = {1: 0.0}
-        self.fault_in_weights(touch_width)
+        if self.can_cut or touch_width <= self.contexts[0]:
+            self.fault_in_weights(touch_width)
         check_idle(self.clock)
         for width, pairs in ((options["max_width"], WIDE_PAIRS), (1, PAIRS)):
             self.overheads[width] = self.measure_overhead(width, pairs)
@@ -186,11 +187,23 @@ class Session(MeasureSession):
         """Make the requests' sequences `start` tokens long, and fill the batch."""
         sequences = range(1, cell["batch"] + 1)
         for sequence in sequences:
+            if not self.can_cut:
+                self.restore(where, sequence, start)
+                continue
             if self.held.get((where, sequence), -1) < start:
                 where.copy(0, sequence)
             where.cut(sequence, start)
             self.held[where, sequence] = start
         where.fill(ids, start, sequences)
+
+    def restore(self, where: Context, sequence: int, start: int) -> None:
+        """Make a sequence the first `start` tokens of the text, in a recurrent state,
+        whose end cannot be cut: the text is read again where it was read further."""
+        if self.held.get((where, 0)) != start:
+            where.cut(0, 0)
+            where.prefill(self.text.tokens[:start], 0)
+            self.held[where, 0] = start
+        where.copy(0, sequence)
 
     def warm_cache(self, where: Context, cell: Message, window: DecodeWindow) -> None:
         """Decode the step before in the cell's shape; its tokens end the context.
@@ -198,7 +211,14 @@ class Session(MeasureSession):
         So the graph is built, copied sequences have moved, and caches hold what the
         step before leaves in them.
         """
-        start = max(cell["context"] - cell["width"], 0)
+        start = cell["context"] - cell["width"]
+        if start < 0 and not self.can_cut:
+            raise Refusal(
+                "infeasible",
+                "a recurrent state cannot be cut: choose contexts of at least the "
+                f"width, not {cell['context']} with a width of {cell['width']}",
+            )
+        start = max(start, 0)
         self.set_sequences(where, cell, start, window.before)
         where.decode()
         sequences = range(1, cell["batch"] + 1)
@@ -212,15 +232,19 @@ class Session(MeasureSession):
             where.cut(0, 0)
             where.prefill(self.text.tokens[:longest], 0)
         start = self.contexts[0]
-        size = ContextSize(1, start + REFERENCE_WIDTH, REFERENCE_BATCH)
+        own = 0 if self.can_cut else 1
+        size = ContextSize(1 + own, start + REFERENCE_WIDTH, REFERENCE_BATCH)
         self.reference_context = Context(self.model, size)
         self.reference_context.prefill(self.text.tokens[:start], 0)
-        self.reference_context.fill(self.text.tokens[:REFERENCE_WIDTH], start, [0])
+        self.reference_context.fill(self.text.tokens[:REFERENCE_WIDTH], start, [own])
 
     def reference(self) -> None:
         """A decode of the same tokens each time, at the smallest context."""
+        if not self.can_cut:
+            self.reference_context.copy(0, 1)
         self.reference_context.decode()
-        self.reference_context.cut(0, self.contexts[0])
+        if self.can_cut:
+            self.reference_context.cut(0, self.contexts[0])
 
     def fault_in_weights(self, width: int) -> None:
         """Read all experts once, in every layer: pages of the file are mapped then."""

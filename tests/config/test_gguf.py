@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from evict_profile.config import load_model
@@ -14,7 +15,7 @@ pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama"
 
 from gguf import GGUFWriter
 
-from runners.llama_cpp.toy import ToyShape, write_toy
+from runners.llama_cpp.toy import ToyShape, finish, put, write_toy
 
 SHAPE = ToyShape(hidden=64, layers=2, kind="Q8_0")
 
@@ -48,6 +49,52 @@ def test_another_type_is_another_digest(path, tmp_path):
     other = tmp_path / "other.gguf"
     write_toy(other, replace(SHAPE, kind="F32"))
     assert read_gguf(other).digest != read_gguf(path).digest
+
+
+ATTENTION, EXPERTS = ("attn_q", "attn_k", "attn_output"), ("ffn_up_exps",)
+
+
+@pytest.mark.parametrize(
+    ("layers", "window", "kinds"),
+    [
+        ([("ssm_in", "ssm_out"), EXPERTS, ATTENTION], {}, {"mamba": 1, "none": 1}),
+        ([("attn_qkv", "ssm_ba"), ATTENTION], {}, {"linear": 1}),
+        ([("shortconv.in_proj",), ATTENTION], {}, {"conv": 1}),
+        ([ATTENTION] * 3, [True, True, False], {"sliding": 2}),
+        ([ATTENTION] * 3, None, {}),
+    ],
+)
+def test_each_layer_is_what_its_tensors_and_the_pattern_say(
+    tmp_path, layers, window, kinds
+):
+    path = tmp_path / "hybrid.gguf"
+    writer = GGUFWriter(path, "new-moe")
+    writer.add_block_count(len(layers))
+    writer.add_embedding_length(32)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count([0, *[4] * (len(layers) - 1)])
+    writer.add_expert_count(2)
+    writer.add_expert_used_count(1)
+    writer.add_vocab_size(8)
+    if window != {}:
+        writer.add_sliding_window(16)
+    if window:
+        writer.add_sliding_window_pattern(window)
+    for layer, names in enumerate(layers):
+        for name in names:
+            shape = (2, 16, 8) if name in EXPERTS else (4, 4)
+            put(writer, f"blk.{layer}.{name}", np.ones(shape))
+        put(writer, f"blk.{layer}.ffn_down_exps", np.ones((2, 8, 16)))
+    finish(writer)
+    model = load_model(str(path))
+    assert {other.kind: other.layers for other in model.other_layers} == kinds
+    assert (model.moe.gated, model.moe.expert_hidden, model.moe.expert_width) == (
+        False,
+        8,
+        16,
+    )
+    unknown = any("is unknown" in caveat for caveat in model.caveats)
+    assert unknown == (window is None)
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):

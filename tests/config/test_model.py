@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.config.model import known_models, load_model
+from evict_profile.config.model import SAME_SHAPE, known_models, load_model
+from evict_profile.errors import ConfigError
 from evict_profile.physics import parameters
 from tests.config.files import example, failure
 
@@ -87,6 +88,35 @@ def test_the_shape_implies_the_published_counts(name):
     embedding = model.vocab_size * model.hidden_size * WITHOUT_EMBEDDING.get(name, 0)
     found = (parameters(model, model.moe.top_k) - embedding) / 1e9
     assert found == pytest.approx(active, rel=ROUNDED.get(name, rel))
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("zai-org/GLM-4.5-Air-FP8", "glm-4.5-air"),
+        ("zai-org/GLM-4.7", "glm-4.5"),
+        ("zai-org/GLM-4.7-Flash", "glm-4.7-flash"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
+        (
+            "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+            "nvidia-nemotron-3-nano-30b-a3b",
+        ),
+    ],
+)
+def test_a_model_is_found_by_its_name_on_hugging_face(name, file):
+    assert load_model(name) == load_model(file)
+
+
+@pytest.mark.parametrize("name", ["deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "x/y"])
+def test_another_model_of_a_similar_name_is_not_taken(name):
+    with pytest.raises(ConfigError, match="and none of that name"):
+        load_model(name)
+
+
+def test_every_model_of_the_same_shape_as_another_has_one():
+    assert set(SAME_SHAPE.values()) <= set(NAMES)
+    assert not set(SAME_SHAPE) & set(NAMES)
 
 
 def test_mla_caches_one_latent_for_all_heads():

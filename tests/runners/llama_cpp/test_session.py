@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evict_profile.config import load_model
+from evict_profile.config.gguf import gguf_mapping
+from evict_profile.records import to_mapping
 from runners.protocol import Refusal
 
 pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
@@ -14,6 +17,7 @@ from runners.llama_cpp import check
 from runners.llama_cpp import session as module
 from runners.llama_cpp.engine import Context, ContextSize
 from runners.llama_cpp.session import Session
+from runners.llama_cpp.toy import write_recurrent_toy
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -242,19 +246,48 @@ def test_the_self_test_refuses_what_it_does_not_know(libllama, monkeypatch):
         check.check_library(libllama)
 
 
-def test_a_cache_that_cannot_be_cut_is_refused(session, monkeypatch):
-    """As with recurrent state: what was verified could not be taken back."""
-    context = session.hook.context
-    real = context.cut
-    monkeypatch.setattr(context, "cut", lambda s, n: real(s, n) and n == 0)
-    real(0, 0)
-    try:
-        with pytest.raises(Refusal, match="recurrent state"):
-            check.check_model(session.hook, session.text.tokens[:3], 2, 16)
-    finally:
-        session.held.clear()
-        monkeypatch.undo()
-        session.fill_cache(32)
+@pytest.fixture(scope="module")
+def recurrent(libllama, options, tmp_path_factory):
+    path = tmp_path_factory.mktemp("gguf") / "recurrent.gguf"
+    write_recurrent_toy(path)
+    return Session(to_mapping(load_model(str(path))), options)
+
+
+def test_a_recurrent_state_is_read_as_such(recurrent):
+    assert not recurrent.can_cut
+    assert gguf_mapping(recurrent.file.path)["other_layers"] == [
+        {"kind": "conv", "layers": 1, "weights": 64 * (4 * 64 + 3), "window": 0}
+    ]
+
+
+@pytest.mark.parametrize("place", [(1, 4), (4, 7), (8, 0)])
+def test_a_recurrent_model_is_measured_again_and_again(recurrent, place):
+    """Its text is read anew, since no end of its state can be cut."""
+    asked = {"cell": cell(*place, context=24, batch=2), "seeds": [1, 2, 1]}
+    samples = recurrent.measure(asked)["samples"]
+    assert [found["observed_width"] for found in samples] == [place[0]] * 3
+    unions = [found["union_low"] for found in samples]
+    assert unions[0] == unions[2]
+    assert place[1] in (0, *unions)
+
+
+def test_repeated_text_gives_the_same_logits_in_a_recurrent_state(recurrent):
+    """What an earlier decode left must be gone."""
+    asked, context = cell(4, 0, context=24), recurrent.plain
+    found = []
+    for seed in (1, 2, 1):
+        window = recurrent.text.draw(asked, seed)
+        run, before = recurrent.plain_run(asked, window)
+        before()
+        run()
+        found.append(context.logits())
+    assert np.abs(found[0] - found[1]).max() > 1e-3
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_a_width_beyond_the_context_needs_a_cut(recurrent):
+    with pytest.raises(Refusal, match="a recurrent state cannot be cut"):
+        recurrent.measure({"cell": cell(8, 0, context=4), "seeds": [1]})
 
 
 def test_a_closed_context_frees_its_batch(session, monkeypatch):
