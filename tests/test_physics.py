@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from evict_profile.cells import Cell
 from evict_profile.config import AttentionSpec, ModelSpec, MoeSpec
+from evict_profile.config.model import LayerSpec
 from evict_profile.physics import (
     Work,
     attention_weights,
@@ -14,6 +15,7 @@ from evict_profile.physics import (
     layer_work,
     non_moe_weights,
     non_moe_work,
+    parameters,
     seen_context,
 )
 from evict_profile.records import replace
@@ -46,6 +48,40 @@ forced = st.builds(
 
 def test_attention_weights_by_hand():
     assert attention_weights(GQA) == QKVO
+
+
+OTHERS = (LayerSpec("linear", 1, 90), LayerSpec("sliding", 1, 1200, window=64))
+
+
+def test_layers_of_other_kinds_have_their_own_weights_and_context():
+    """One of three layers attends to all, one to a window, one to a state."""
+    model = replace(GQA, other_layers=OTHERS)
+    assert attention_weights(model) == (QKVO + 90 + 1200) / 3
+    assert seen_context(model, 1000) == pytest.approx((1000 + 64 + 0) / 3)
+    assert seen_context(model, 10) == pytest.approx((10 + 10 + 0) / 3)
+
+
+def test_experts_on_a_latent_without_a_gate_by_hand():
+    """Two matrices an expert; into the latent and back once a layer."""
+    model = replace(GQA, moe=replace(GQA.moe, gated=False, expert_hidden=4))
+    assert model.bytes_per_expert == 2 * 4 * 6 * 2
+    shared, latent = 2 * 10 * 7, 2 * 10 * 4
+    assert common_weights(model) == QKVO + 10 * 8 + shared + latent
+
+
+def test_keys_of_another_width_and_a_gate_by_hand():
+    attention = replace(GQA.attention, qk_head_dim=3, output_gate=True)
+    queries, keys, values, rest = 4 * 3, 2 * 3, 2 * 5, 2 * 4 * 5
+    weights = 10 * (queries + keys + values + rest)
+    assert attention.weights(10) == weights
+    assert attention.cache_values_per_token == keys + values
+
+
+def test_parameters_by_hand():
+    dense = QKVO + 3 * 10 * 20
+    layers = 2 * (COMMON + 8 * EXPERT) + dense
+    assert parameters(GQA, 8) == layers + 2 * 100 * 10
+    assert parameters(replace(GQA, tied_embeddings=True), 8) == layers + 100 * 10
 
 
 def test_latent_attention_weights_by_hand():

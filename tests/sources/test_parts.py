@@ -3,6 +3,7 @@
 import pytest
 
 from evict_profile.config import load_model
+from evict_profile.config.model import LayerSpec
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import open_source
@@ -65,6 +66,29 @@ def test_windowed_layers_see_their_window(tmp_path):
     found = parts(root, replace(MODEL, attention=attention))
     expected = (attention_us(1, 1024) + attention_us(1, 256) / 2) / 2
     assert found.attention(1, 1024, 1).us == pytest.approx(expected)
+
+
+def test_layers_of_other_kinds_are_their_products_and_what_they_see(wheel):
+    """Of 48 layers 12 attend, 24 keep a state, 12 see 256 tokens."""
+    linear, sliding = 6 * 2048 * 2048, 4 * 2048 * 2048
+    others = (LayerSpec("linear", 24, linear), LayerSpec("sliding", 12, sliding, 256))
+    found = parts(wheel, replace(MODEL, other_layers=others))
+    own = parts(wheel).moe_layer(4)["attention products"]
+    layer = found.moe_layer(4)
+    assert layer["attention products"] == pytest.approx(own / 4)
+    expected = gemm_us(4, 6 * 2048, 2048) / 2
+    assert layer["linear products"] == pytest.approx(expected)
+    assert layer["sliding products"] == pytest.approx(gemm_us(4, 8192, 2048) / 4)
+    seen = (attention_us(1, 1024) + attention_us(1, 256)) / 4
+    assert found.attention(1, 1024, 1).us == pytest.approx(seen)
+
+
+def test_experts_on_a_latent_are_entered_and_left(wheel):
+    moe = replace(MODEL.moe, expert_hidden=1024, gated=False, shared_width=1024)
+    layer = parts(wheel, replace(MODEL, moe=moe)).moe_layer(2)
+    ways = gemm_us(2, 1024, 2048) + gemm_us(2, 2048, 1024)
+    assert layer["into experts and back"] == pytest.approx(ways)
+    assert layer["shared experts"] == pytest.approx(ways)
 
 
 def test_shared_and_dense_experts_are_products_of_their_type(wheel):
