@@ -125,7 +125,7 @@ def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
     the same relative error; bins of as many nodes would nearly all lie under 0.01. A
     cell starts from one node that fares as its bin does, whatever its row.
     """
-    bins = _bins(prob)
+    bins = bins_of_mass(prob, BINS)
     count = int(bins.max()) + 1
     cell = row * count + bins
     seen = np.bincount(cell, minlength=rows * count).reshape(rows, count)
@@ -140,11 +140,11 @@ def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
     return _curves(np.bincount(bins, prob) / in_bin, np.stack(fit))
 
 
-def _bins(prob: Floats) -> Ints:
-    """The bin of each node, from 0; every bin has nodes."""
+def bins_of_mass(prob: Floats, most: int) -> Ints:
+    """Each node's bin, from 0; probabilities of a bin sum to as much, none is empty."""
     ordered = np.sort(prob)
     promised = np.cumsum(ordered)
-    shares = promised[-1] * np.arange(1, BINS) / BINS
+    shares = promised[-1] * np.arange(1, most) / most
     edges = np.unique(ordered[np.searchsorted(promised, shares)])
     bins = np.searchsorted(edges, prob, side="right")
     return np.unique(bins, return_inverse=True)[1]

@@ -4,6 +4,7 @@ import numpy as np
 from markupsafe import Markup
 from rich.console import Console
 
+from evict_profile.calibrate.acceptance import bins_of_mass
 from evict_profile.calibrate.study import CalibrationStudy
 from evict_profile.config import ModelSpec
 from evict_profile.io import say
@@ -153,21 +154,11 @@ def reliability(study: CalibrationStudy) -> Markup:
 
 
 def points(chance: Floats, accepted: Bools) -> tuple[Floats, Floats]:
-    """Mean chance and share accepted of bins whose chances sum to as much.
-
-    Bins of fewer than 20 nodes are left out, and those of no chance.
-    """
-    order = np.argsort(chance, kind="stable")
-    total = np.cumsum(chance[order])
-    if total[-1] <= 0.0:
-        return np.empty(0), np.empty(0)
-    bins = np.minimum(total / total[-1] * POINTS, POINTS - 1).astype(np.int64)
-    count = np.bincount(bins, minlength=POINTS)
+    """Mean chance and share accepted, of bins of 20 nodes or more."""
+    bins = bins_of_mass(chance, POINTS)
+    count = np.bincount(bins)
     kept = count >= MIN_NODES
-    x, y = (
-        np.bincount(bins, values[order], POINTS)[kept] / count[kept]
-        for values in (chance, accepted)
-    )
+    x, y = (np.bincount(bins, v)[kept] / count[kept] for v in (chance, accepted))
     return x, y
 
 

@@ -42,11 +42,17 @@ def many_tables_page(title: str, outcomes: Outcomes, home: Path) -> str:
         reports={
             n: report.format(n) for n in tables if (home / report.format(n)).is_file()
         },
-        slopes={
-            name: [gate.message for gate in table.gates if gate.name.endswith("slope")]
-            for name, table in tables.items()
-        },
-        paths=paths,
+        quality=Rows.of(
+            tables.items(),
+            {
+                "pair": lambda item: item[0],
+                "held-out error": lambda item: item[1].fit.held_out["hinge"],
+                "slope in U": lambda item: "".join(
+                    g.message for g in item[1].gates if g.name.endswith("slope")
+                ),
+                "table": lambda item: paths[item[0]],
+            },
+        ),
         wide=WIDE,
         by_device=by_device(list(tables.values())),
         missing=Rows(("not published", "why"), missing),

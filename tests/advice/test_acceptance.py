@@ -47,8 +47,6 @@ def summary(response):
 
 
 class TestForms:
-    """One option, told apart by its form."""
-
     @pytest.mark.parametrize(
         ("text", "levels", "committed"),
         [
@@ -56,6 +54,8 @@ class TestForms:
             ("3:2.51,7:3.02", [0, 3, 7], [1.0, 2.51, 3.02]),
             # Shares by position: one token of the target's own, and their sum.
             ("0.8,0.65,0.5", [0, 1, 2, 3], [1.0, 1.8, 2.45, 2.95]),
+            # One number up to 1 is a rate.
+            *((text, [*range(17)], of_rate(float(text)).committed) for text in "01"),
         ],
     )
     def test_numbers_are_lengths_or_falling_shares(self, text, levels, committed):
@@ -64,11 +64,6 @@ class TestForms:
         assert (found.width == found.levels + 1).all()
         assert found.committed.tolist() == pytest.approx(committed)
         assert not found.reach.any()
-
-    @pytest.mark.parametrize("text", ["0.75", "0", "1"])
-    def test_one_number_up_to_one_is_a_rate(self, text):
-        [found] = acceptance_of(text)
-        assert found.committed.tolist() == of_rate(float(text)).committed.tolist()
 
     @pytest.mark.parametrize(
         ("name", "text", "committed"),
@@ -97,8 +92,6 @@ class TestForms:
 
 
 class TestTold:
-    """Lengths, a rate, and a YAML."""
-
     def test_the_rejection_of_a_rate_grows_by_position(self):
         """1 - (1 - p) 1.09^(k - 1), given the drafts before."""
         chances = np.diff(of_rate(0.8).committed)
@@ -140,8 +133,6 @@ class TestTold:
 
 
 class TestMetrics:
-    """vLLM's acceptance by request."""
-
     @given(
         st.lists(
             st.lists(st.integers(0, 4), min_size=1, max_size=9), min_size=1, max_size=4
@@ -230,8 +221,6 @@ class TestMetrics:
 
 
 class TestTrace:
-    """Trees that were recorded, as chains and cut."""
-
     def test_decoding_goes_on_where_each_way_would(self, tmp_path):
         """Tokens over steps of a walk through each reply, by a naive walk."""
         path = write_trace(tmp_path / "t.parquet", Plan(prompts=3, tokens=20))

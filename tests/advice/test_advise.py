@@ -47,8 +47,6 @@ def advisor(table, lengths=GOOD, level_ms=0.0):
 
 
 class TestBest:
-    """One batch."""
-
     @pytest.mark.parametrize("batch", [1, 2])
     def test_speed_is_committed_times_cost_over_cost(self, table, batch):
         cost = table.costs(batch, 64).step_cost_us
@@ -115,8 +113,6 @@ class TestBest:
 
 
 class TestPlan:
-    """One draft length, and one by batch."""
-
     def test_each_batch_is_within_five_per_cent_of_its_best(self):
         asked = Advisor.of(shipped_table(H200), of_rate(0.7))
         ranges = schedule(asked)
@@ -201,8 +197,6 @@ def test_lengths_that_gain_as_much_are_named(table):
 
 
 class TestCommand:
-    """`evict-profile advise`."""
-
     def asked(self, folder, *words):
         done = evict("advise", *words, folder=folder)
         assert done.exit_code == 0, done.output
@@ -266,8 +260,6 @@ class TestCommand:
 
 
 class TestByName:
-    """A table that is named by what it covers."""
-
     def test_one_that_is_there_is_taken(self, tmp_path):
         """Under its name on Hugging Face as well, and with the engines' own dtypes."""
         named = ("--model", "Qwen/Qwen3-30B-A3B-Instruct-2507", *NAMED[2:])
