@@ -87,7 +87,6 @@ class Audit:
 
     @property
     def max_tv(self) -> Fraction:
-        """The largest total variation found."""
         return largest_tv(self.examples)
 
     @property
@@ -111,7 +110,6 @@ class Audit:
 
 
 def audit_of_words(words: Mapping[str, str | None]) -> Audit:
-    """The audit of a combination named by drafts, accept, rule and score."""
     missing = [f"--{name}" for name, word in words.items() if word is None]
     if missing:
         raise ConfigError(

@@ -70,7 +70,6 @@ class Cut:
         return f"{name}: {constants}"
 
     def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
-        """The nodes of each request that are verified."""
         if self.order:
             return tuple(self._keep_one(self.order, scores, state) for scores in batch)
         kept: tuple[Kept, ...] = self.rule(batch, state, **self.constants)
@@ -209,7 +208,6 @@ def gains(scores: Iterable[Fraction]) -> list[Fraction]:
 
 
 def ratios(scores: Scores, costs: Costs) -> list[Fraction]:
-    """Expected tokens over cost, by width."""
     return [gain / cost for gain, cost in zip(gains(scores), costs, strict=False)]
 
 

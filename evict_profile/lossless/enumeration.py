@@ -209,7 +209,6 @@ def target_law(worlds: tuple[ToyWorld, ...], horizon: int) -> Law:
 
 
 def marginal(law: Law, request: int) -> Law:
-    """The law of one request's output."""
     found: dict[Outputs, Fraction] = defaultdict(Fraction)
     for outputs, chance in law.items():
         found[outputs[request : request + 1]] += chance

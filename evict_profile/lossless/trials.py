@@ -23,7 +23,6 @@ PAIR = Tree((-1, 0))
 
 
 def draw_decoding(combination: Combination, rng: Random) -> Decoding:
-    """A random world, tree and cut for a combination."""
     tree = rng.choice(TREES)
     return Decoding(
         (seeded_world(rng, rng.choice(VOCABULARIES)),),
@@ -37,7 +36,6 @@ def draw_decoding(combination: Combination, rng: Random) -> Decoding:
 
 
 def draw_cut(rule: Rule, tree: Tree, rng: Random) -> Cut:
-    """A rule with random constants, for trees of that shape."""
     bound, rate = draw_bound(rng), draw_rate(rng)
     costs, width = draw_costs(tree.size, rng), rng.randint(0, tree.size)
     levels = tree.levels

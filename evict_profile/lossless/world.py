@@ -32,11 +32,9 @@ class ToyWorld:
         return len(self.drafter[()])
 
     def p(self, prefix: Tokens) -> Row:
-        """The target's law of the token after `prefix`."""
         return self.target[prefix[-MEMORY:]]
 
     def q(self, prefix: Tokens) -> Row:
-        """The drafter's law of the token after `prefix`."""
         return self.drafter[prefix[-MEMORY:]]
 
 
@@ -85,7 +83,6 @@ class Tree:
 
     @property
     def size(self) -> int:
-        """How many nodes may be verified."""
         return len(self.parents)
 
     @cached_property

@@ -94,12 +94,7 @@ class Gpu(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """The rows of one wheel.
-
-    Attributes:
-        root: the wheel's top level, in a zip or in a folder.
-        read: SHA-256 of each file that was read so far, by its path in the wheel.
-    """
+    """The rows of one wheel, in a zip or a folder; `read` holds each file's SHA-256."""
 
     root: Path | zipfile.Path
     read: dict[str, str] = field(default_factory=dict)
@@ -135,7 +130,6 @@ class Source:
         )
 
     def facts(self, gpu: str) -> Gpu:
-        """What the source says of a GPU by its own name."""
         if gpu not in self._gpus:
             stated = yaml.safe_load(self._bytes(f"{SYSTEMS}/{gpu}.yaml"))["gpu"]
             self._gpus[gpu] = Gpu(

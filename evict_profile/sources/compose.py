@@ -97,7 +97,6 @@ def row_gates(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
 
 
 def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
-    """Write the table and its cells into a tree of tables, as its next version."""
     home = (out / table.relative_path).parent
     return save_next(table, home, lambda path: frame.to_parquet(path, index=False))[1]
 
@@ -109,7 +108,6 @@ def _check(gates: Sequence[Gate]) -> None:
 
 
 def fit_gates(fitted: Fitted) -> tuple[Gate, ...]:
-    """Whether the fit covers composed cells that it did not see."""
     between, held_out = fitted.validation, fitted.held_out["hinge"]
     unseen = {"cells between": between.error, "held-out cells": held_out.error}
     return tuple(error_gate(name, error) for name, error in unseen.items() if error)

@@ -36,7 +36,6 @@ class DecodeTime:
 
     @classmethod
     def of(cls, text: str) -> "DecodeTime":
-        """Read it as an option has it."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+),(\d+)", text)
         given = cls(float(found[1]), int(found[2]), int(found[3])) if found else None
         if not given or min(given.us, given.batch, given.context) <= 0:
@@ -61,12 +60,10 @@ class Composer:
 
     @classmethod
     def of(cls, source: Source, pair: Pair, model: ModelSpec) -> "Composer":
-        """Whose experts are one pair's."""
         return cls(ExpertRows.of(source, pair), Parts(source, pair, model))
 
     @property
     def model(self) -> ModelSpec:
-        """Whose steps are composed."""
         return self.parts.model
 
     def layer(
@@ -117,7 +114,6 @@ class Composer:
 
 
 def sweep_of(contexts: tuple[int, ...] = CONTEXTS) -> SweepSpec:
-    """The grid of cells that a table is composed of, as a sweep would measure it."""
     grid = GridSpec(
         width=WIDTHS,
         union=UNIONS,

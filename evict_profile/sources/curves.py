@@ -69,7 +69,6 @@ class Products:
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> "Products":
-        """The rows of one data type."""
         m, n, k = (np.unique(rows[name]).astype(float) for name in "mnk")
         medians = rows.groupby(["m", "n", "k"])["us"].median()
         every = medians.reindex(pd.MultiIndex.from_product((m, n, k))).to_numpy(float)

@@ -59,7 +59,6 @@ def compose_all(
 
 
 def name_of(model: ModelSpec, pair: Pair) -> str:
-    """Names a pair in the note."""
     where = (pair.gpu, pair.engine, pair.version, pair.kernel, pair.dtype)
     return " ".join((model.name, *where, f"tp {pair.tp}"))
 

@@ -32,12 +32,7 @@ MAX_POWER_LAW_TOKENS = 128
 
 @dataclass(frozen=True)
 class ExpertRows:
-    """The rows of one pair, and the cost fitted to those that were read cold.
-
-    Attributes:
-        rows: all of the pair, with `num_tokens`, `distribution` and `us`.
-        peak_gbps: of the memory, from the data sheet.
-    """
+    """The rows of one pair, and the cost fitted to those that were read cold."""
 
     pair: Pair
     rows: pd.DataFrame
@@ -45,7 +40,6 @@ class ExpertRows:
 
     @classmethod
     def of(cls, source: Source, pair: Pair) -> "ExpertRows":
-        """The rows that a source has."""
         rows = source.rows(pair.gpu, "moe", pair.engine, pair.version)
         own = [pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep]
         rows = rows[(rows[KEY] == own).all(axis=1)]

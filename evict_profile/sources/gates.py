@@ -73,9 +73,8 @@ def slope_gate(experts: ExpertRows) -> Gate:
 def part_gates(parts: Parts, bounds: Sequence[Bounded], dips: Floats) -> Iterator[Gate]:
     """What the parts beside the experts say.
 
-    Args:
-        bounds: steps of the whole model between the bounds of their attention.
-        dips: relative falls of a wider cell under a narrower one, float64 [cells].
+    `bounds` are of steps of the whole model, `dips` the relative falls of a wider cell
+    under a narrower one.
     """
     for dtype in sorted({parts.attention_dtype, parts.mlp_dtype} - {BF16}):
         yield slowdown_gate(parts, dtype)

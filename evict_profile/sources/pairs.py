@@ -54,12 +54,9 @@ KEY = [
 class Pair(NamedTuple):
     """What rows must share to cover one thing.
 
-    Attributes:
-        kernel: as the source names it (`kernel_source`).
-        dtype: of the experts' weights, as the source names it.
-        shape: hidden size, width of an expert, top-k, experts.
-        tp: ranks that cut each expert.
-        ep: groups of ranks that share out the experts.
+    `kernel` and the experts' `dtype` are named as in the source; `shape` is hidden
+    size, width of an expert, top-k and experts; `tp` ranks cut each expert, and `ep`
+    groups of ranks share the experts out.
     """
 
     gpu: str
@@ -80,12 +77,11 @@ class Pair(NamedTuple):
 
     @property
     def sharding(self) -> str:
-        """How many ranks cut each expert, and how many groups share them out."""
+        """`tp` and `ep` in one word, which messages name."""
         return f"{self.tp} x {self.ep}"
 
     @property
     def router(self) -> RoutingRule:
-        """What chose the experts."""
         return router_of(self.engine, self.version, self.kernel, self.shape)
 
     @property
@@ -161,13 +157,9 @@ def the_pair(
     ep: int = 1,
     kernel: str | None = None,
 ) -> Pair:
-    """The one pair that is named.
+    """The one pair that is named, of the newest version where none is.
 
-    Args:
-        version: of the engine; else the newest that has such rows.
-        tp: GPUs in all.
-        ep: groups of them that share out the experts; divides `tp`.
-        kernel: where several were measured.
+    `tp` counts all GPUs, and `ep` the groups of them that share out the experts.
     """
     if tp % ep:
         raise ConfigError(f"--ep {ep}: must divide --tp {tp}, all GPUs")

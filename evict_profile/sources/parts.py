@@ -51,8 +51,7 @@ class Bounded(NamedTuple):
 class Parts:
     """Latencies of one model's forward on one pair's GPU, engine and shardings.
 
-    Attributes:
-        substituted_versions: of the engine, by operation, where rows are of another.
+    `substituted_versions` of the engine are by operation, where rows are of another.
     """
 
     source: Source
@@ -67,12 +66,10 @@ class Parts:
 
     @property
     def attention_dtype(self) -> str:
-        """Of attention's products."""
         return ATTENTION_DTYPES.get(self.pair.dtype, BF16)
 
     @property
     def mlp_dtype(self) -> str:
-        """Of the products of dense layers and shared experts."""
         return MLP_DTYPES.get(self.pair.dtype, BF16)
 
     @cached_property

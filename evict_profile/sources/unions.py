@@ -39,14 +39,14 @@ class RoutingRule(NamedTuple):
 
 
 PLAIN = RoutingRule(1, 1, "a plain top-k of the sampler's choice")
-MIN_LATENCY = RoutingRule(
-    8, 4, "TensorRT-LLM's collector gives every model DeepSeek's gate in this mode"
-)
 DEEPSEEK = RoutingRule(
     8,
     4,
     "this engine groups DeepSeek-V3's experts; by plain unions its rows would exceed "
     "the memory's bandwidth by 1.4 to 2 times",
+)
+MIN_LATENCY = DEEPSEEK._replace(
+    reason="TensorRT-LLM's collector gives every model DeepSeek's gate in this mode"
 )
 DEEPSEEK_SHAPE = (7168, 2048, 8, 256)
 GROUPING_ENGINES = {("sglang", "0.5.14"), ("vllm", "0.24.0")}
@@ -55,11 +55,7 @@ GROUPING_ENGINES = {("sglang", "0.5.14"), ("vllm", "0.24.0")}
 def router_of(
     engine: str, version: str, kernel: str, shape: tuple[int, int, int, int]
 ) -> RoutingRule:
-    """Which router stood before a kernel.
-
-    Args:
-        shape: hidden size, width of an expert, top-k, experts.
-    """
+    """Which router stood before a kernel of a hidden size, width, top-k and experts."""
     if "min_latency" in kernel:
         return MIN_LATENCY
     if shape == DEEPSEEK_SHAPE and (engine, version) in GROUPING_ENGINES:

@@ -281,7 +281,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def noise(self) -> float:
-        """Relative difference that two measurements of one cell may have."""
         return self.provenance.noise
 
     @property

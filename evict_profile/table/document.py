@@ -25,7 +25,6 @@ class ForeignDocument(TableError):
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """A JSON file that holds a mapping, unchecked."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except IsADirectoryError as error:

@@ -34,7 +34,6 @@ class Key(Struct, frozen=True):
 
     @classmethod
     def of(cls, facts: Facts) -> "Key":
-        """The key of what a runner reported."""
         named = {"gpu": facts.get("device"), **facts}
         own = {name: named[name] for name in cls.names() if name in named}
         return parse(cls, own, "the runner's facts")
@@ -47,7 +46,6 @@ class Key(Struct, frozen=True):
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """The ten fields, in order."""
         return cls.__struct_fields__
 
     def misses(self, running: Mapping[str, Any]) -> tuple[str, ...]:

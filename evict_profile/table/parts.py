@@ -38,19 +38,17 @@ class Axes(Struct, frozen=True):
                 raise ValueError(f"{name} must increase")
 
 
-class TermCost(Struct, frozen=True, omit_defaults=True):
+class TermCost(Struct, frozen=True):
     """One term of the fit: `us_per_unit` times clip(feature - low, 0, high - low).
 
     The feature "expert_rows" is the union times the hinge in rows per expert. `high` is
-    null for a hinge without end. A coefficient alone is not known, since features are
-    collinear; older tables hold an interval of it all the same.
+    null for a hinge without end.
     """
 
     feature: str
     low: NotNegative
     high: NotNegative | None
     us_per_unit: NotNegative
-    us_per_unit_interval: tuple[Finite, Finite] | None = None
 
     def __post_init__(self) -> None:
         if self.feature not in FEATURES:
@@ -60,7 +58,6 @@ class TermCost(Struct, frozen=True, omit_defaults=True):
 
     @property
     def term(self) -> Term:
-        """The hinge term."""
         return Term(self.feature, self.low, np.inf if self.high is None else self.high)
 
 
@@ -160,7 +157,6 @@ class Staircase(Struct, frozen=True, dict=True):
 
     @cached_property
     def costs(self) -> "StepCosts":
-        """The same as arrays."""
         return StepCosts.of(self.step_cost_us, self.low_us, self.high_us)
 
 
@@ -182,7 +178,6 @@ class StepCosts(NamedTuple):
     def of(
         cls, cost: ArrayLike, low: ArrayLike, high: ArrayLike, caveats: Caveats = ()
     ) -> "StepCosts":
-        """Costs as arrays that cannot be written."""
         return cls(_read_only(cost), _read_only(low), _read_only(high), caveats)
 
     def interval_at(self, tokens: ArrayLike) -> tuple[float, float]:

@@ -54,7 +54,6 @@ class Origin(Struct, frozen=True, tag_field="origin"):
 
     @property
     def caveats(self) -> Caveats:
-        """What marks every cost of the table."""
         return ()
 
 
@@ -155,7 +154,6 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
 
     @property
     def reference_us(self) -> None:
-        """No reference work ran."""
         return None
 
     @property

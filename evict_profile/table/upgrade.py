@@ -19,7 +19,7 @@ NAMES = {
     "stand_ins": "substituted_versions",
     "unpriced": "not_included",
 }
-UNREAD = {"adaptive", "odd_references", "plan", "precision"}
+UNREAD = {"adaptive", "odd_references", "plan", "precision", "us_per_unit_interval"}
 """Keys that nothing was ever computed from."""
 
 VALUES = {"torch.mm, woken experts": "torch.mm, activated experts"}

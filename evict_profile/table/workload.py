@@ -140,7 +140,6 @@ class DraftClock(Struct, frozen=True):
 
     @property
     def max_depth(self) -> int:
-        """The deepest level whose time is known."""
         return len(self.draft_us) - 1
 
     def overhead_us(self, depth: int) -> float:
@@ -185,7 +184,6 @@ class Drafting(Struct, frozen=True):
 
     @property
     def max_depth(self) -> int:
-        """The deepest level whose time is known at any batch."""
         return max(clock.max_depth for clock in self.batches)
 
     def caveats(self, batch: int) -> tuple[str, ...]:
@@ -242,6 +240,5 @@ def check_rising(name: str, values: Sequence[float]) -> None:
 
 
 def check_distinct(name: str, values: Sequence[Any]) -> None:
-    """No value twice."""
     if len(set(values)) < len(values):
         raise ValueError(f"{name} holds one of {sorted(values)} twice")

@@ -49,21 +49,6 @@ def test_a_table_is_named_by_its_file(saved_table):
     assert newer.sha256 == json.loads(old.read_text())["sha256"] != table.sha256
 
 
-def test_a_table_with_intervals_of_terms_is_read_as_it_is(saved_table):
-    """As they were written before costs of one more were told, hash and costs."""
-    fit = json.loads(saved_table.read_text())["fit"]
-    del fit["marginal"]
-    for term in fit["layers"] + fit["non_moe"]:
-        term["us_per_unit_interval"] = [0.0, 1e6]
-    old = edited(saved_table, fit=fit)
-    table, present = CostTable.load(old), CostTable.load(saved_table)
-    assert table.sha256 == json.loads(old.read_text())["sha256"]
-    assert table.fit.marginal == ()
-    assert table.costs(1, 100).step_cost_us == pytest.approx(
-        present.costs(1, 100).step_cost_us, rel=1e-12
-    )
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

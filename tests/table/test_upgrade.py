@@ -24,6 +24,7 @@ def saved_as_older(path, place):
     made["precision"] = {"asked": 0.02}
     made["openings"]["odd_references"] = {"#2": 0.4}
     made["sweep"]["plan"] = "grid"
+    document["fit"]["layers"][0]["us_per_unit_interval"] = [0.0, 1e6]
     document["schema"] = OLD_SCHEMA
     document["key"]["moe_backend"] = "torch.mm, woken experts"
     place.write_text(json.dumps({**document, "sha256": digest(document)}))
