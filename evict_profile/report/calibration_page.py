@@ -109,14 +109,14 @@ def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows:
     if found is None:
         return Rows(head, [])
     few = min(SHOWN_TOKENS, len(found[1].union) - 1)
-    told = [
+    rows = [
         (f"whole trees, batch {batch}", len(each.union) - 1, each.at(-1))
         for batch, each in found.items()
     ]
-    told.append(("best of a tree", few, found[1].at(few)))
+    rows.append(("best of a tree", few, found[1].at(few)))
     cells = [
         (name, n, spread(union, ".1f"), f"{union.value / model.uniform_union(n):.2f}")
-        for name, n, union in told
+        for name, n, union in rows
     ]
     return Rows((*head, "of uniform routing"), cells)
 

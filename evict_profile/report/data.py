@@ -125,8 +125,11 @@ class View:
     @cached_property
     def ratios(self) -> tuple[StepRatio, ...]:
         """Step cost at each width, and over that of the smallest."""
-        asked = np.array(self.widths) * self.batch
-        tokens = padded_tokens(asked, self.batch, list(self.table.axes.capture_sizes))
+        verified, sizes = (
+            np.array(self.widths) * self.batch,
+            self.table.axes.capture_sizes,
+        )
+        tokens = padded_tokens(verified, self.batch, sizes)
         unions = self.table.activation.at(tokens, self.batch)
         here = (self.context, self.batch)
         steps = np.stack([c.latency_us(tokens, unions, *here) for c in self._costs])

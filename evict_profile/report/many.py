@@ -25,8 +25,7 @@ Outcomes = Mapping[str, Mapping[str, str]]
 def many_tables_page(title: str, outcomes: Outcomes, home: Path) -> str:
     """Every table by width, by device, how sure each is, and why others are missing.
 
-    Args:
-        home: of the page, where a report of each may lie in a folder of its name.
+    Beside the page, in its home, a report may lie in a folder of each table's name.
     """
     paths = {name: o["table"] for name, o in outcomes.items() if "table" in o}
     tables = {name: CostTable.load(Path(path)) for name, path in paths.items()}

@@ -22,7 +22,7 @@ class Unit(NamedTuple):
 
     def spread(self, latency_us: Estimate) -> str:
         """As `bare`, with the interval if there is one: "12.3 (11.9..12.7)"."""
-        return _spread(latency_us, self.bare)
+        return spread(latency_us, self.bare)
 
 
 US, MS, SECONDS = Unit("us", 1.0), Unit("ms", 1e3), Unit("s", 1e6)
@@ -45,11 +45,8 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def spread(estimate: Estimate, form: str = ".2f") -> str:
+def spread(estimate: Estimate, form: str | Callable[[float], str] = ".2f") -> str:
     """A number with its interval, if it has one: "1.23 (1.10..1.30)"."""
-    return _spread(estimate, lambda value: format(value, form))
-
-
-def _spread(estimate: Estimate, shown: Callable[[float], str]) -> str:
+    shown = form if callable(form) else f"{{:{form}}}".format
     value, low, high = map(shown, (estimate.value, estimate.low, estimate.high))
     return f"{value} ({low}..{high})" if estimate.known and low != high else value

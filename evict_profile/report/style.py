@@ -73,11 +73,8 @@ def canvas(width: float, height: float) -> Iterator[Figure]:
 
 
 def inline_svg(figure: Figure, name: str, label: str) -> Markup:
-    """A figure as SVG fit for a page: own ids, the page's font and colours.
-
-    Args:
-        name: begins every id of the drawing; unique on its page.
-        label: read aloud where the drawing cannot be seen.
+    """A figure as SVG fit for a page: ids that begin with its name, the page's font and
+    colours, and a label that is read aloud where the drawing cannot be seen.
     """
     text = StringIO()
     with mpl.rc_context(THEME):

@@ -173,18 +173,16 @@ def _origin_facts(table: CostTable) -> dict[str, str]:
             "fixed time": made.fixed_from,
         }
     one_day = made.clock != DATASHEET and made.started[:10] == made.finished[:10]
-    told = {
-        "sessions": made.sessions,
-        "days": ONE_DAY if one_day else "",
-    }
     scaling = f"; {made.scaling}" * (fit.layer_scale > 1.0)
-    return {
+    facts = {
         "measured": f"{made.started}, {made.samples} samples of {made.cells} cells in "
         f"{made.measured_minutes} min",
         "MoE layers": f"{fit.measured_layers} of {table.model.moe_layers}, costs "
         f"scaled by {fit.layer_scale:g}{scaling}",
-        **{name: str(fact) for name, fact in told.items() if fact},
+        "sessions": str(made.sessions or ""),
+        "days": ONE_DAY * one_day,
     }
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def _workload_facts(table: CostTable) -> dict[str, str]:
