@@ -66,21 +66,19 @@ def compose(
     gates = row_gates(composer, sweep.grid.context)
     _check(gates)
     composer = composer.with_decode_time(time) if time else composer
-    fitted = fit_cells(composer, sweep, time)
-    table = make_table(fitted, gates=(*gates, *fit_gates(fitted)))
-    _check(table.gates)
-    stairs = tuple(_widened(composer, each) for each in table.staircases)
-    return replace(table, staircases=stairs, caveats=table.own_caveats), fitted.frame
-
-
-def fit_cells(
-    composer: Composer, sweep: SweepSpec, time: DecodeTime | None = None
-) -> ComposedFit:
-    """The fit of all cells of a grid; `time` says whence the fixed term is."""
     model, frame = composer.model, cells_of(composer, sweep)
     points, _ = split_points(history(frame), make_grid(sweep, model), capture_sizes=())
     made = _composition(composer, time, sweep, len(frame), len(points))
-    return ComposedFit(model, (), made, frame, fit_cost(points, model, 1))
+    fitted = ComposedFit(model, (), made, frame, fit_cost(points, model, 1))
+    unseen = {
+        "cells between": fitted.validation.error,
+        "held-out cells": fitted.held_out["hinge"].error,
+    }
+    fit_gates = (error_gate(name, error) for name, error in unseen.items() if error)
+    table = make_table(fitted, gates=(*gates, *fit_gates))
+    _check(table.gates)
+    stairs = tuple(_widened(composer, each) for each in table.staircases)
+    return replace(table, staircases=stairs, caveats=table.own_caveats), frame
 
 
 def row_gates(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
@@ -105,12 +103,6 @@ def _check(gates: Sequence[Gate]) -> None:
     failed = [f"{gate.name}: {gate.message}" for gate in gates if not gate.passed]
     if failed:
         raise GateError(f"not composed, since {' | '.join(failed)}")
-
-
-def fit_gates(fitted: Fitted) -> tuple[Gate, ...]:
-    between, held_out = fitted.validation, fitted.held_out["hinge"]
-    unseen = {"cells between": between.error, "held-out cells": held_out.error}
-    return tuple(error_gate(name, error) for name, error in unseen.items() if error)
 
 
 def _composition(

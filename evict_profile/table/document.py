@@ -24,7 +24,8 @@ class ForeignDocument(TableError):
     """JSON of something else than a cost table."""
 
 
-def read_document(path: Path) -> dict[str, Any]:
+def read_signed(path: Path) -> tuple[dict[str, Any], str]:
+    """A signed document of a schema that is read, without its hash; and that hash."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except IsADirectoryError as error:
@@ -44,12 +45,6 @@ def read_document(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(document, dict):
         raise TableError(f"{path}: is no cost table: it holds no mapping; {A_TABLE}")
-    return document
-
-
-def read_signed(path: Path) -> tuple[dict[str, Any], str]:
-    """A signed document of a schema that is read, without its hash; and that hash."""
-    document = read_document(path)
     schema = document.get("schema")
     if str(schema).partition("/")[0] != SCHEMA.partition("/")[0]:
         raise ForeignDocument(

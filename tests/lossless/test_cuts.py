@@ -12,6 +12,7 @@ from evict_profile.lossless.cuts import (
     Cut,
     Spent,
     by_score,
+    depth_at_ratio,
     drafted,
     fixed_width,
     lagged,
@@ -38,6 +39,9 @@ def tenths(*values):
 
 SCORES = tenths(9, 5, 6)
 STAIRS = tenths(10, 16, 26, 26)
+TIED = tenths(10, 19, 90, 90)
+DEEP = tenths(10, 16, 19, 22)
+HALF = Fraction(1, 2)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +64,11 @@ STAIRS = tenths(10, 16, 26, 26)
         # Gains less cost at rate 1/2: .5, 1.1, 1.2, 1.7.
         (Cut(rate, by_score, costs=STAIRS, rate=Fraction(1, 2)), {0, 1, 2}),
         (Cut(rate, by_score, costs=STAIRS, rate=Fraction(2)), set()),
+        # Ratios 1, 1, .28: of equals the first is the highest, and no drop.
+        (Cut(ratio, by_score, costs=TIED), set()),
+        (Cut(stop_at_drop, drafted, costs=TIED), {0}),
+        # A second level, taken for .45, lifts 1.9 / 1.6; a third, for .25, does not.
+        (Cut(depth_at_ratio, levels=(1, 2, 3), costs=DEEP, share=HALF), {0, 1}),
     ],
     ids=str,
 )
