@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 from scipy.optimize import isotonic_regression
 
 from evict_profile.report.numbers import US, Unit
-from evict_profile.report.style import INK, PAPER, RAMP
+from evict_profile.report.style import INK, RAMP
 from evict_profile.stats import Estimate, Floats
 
 MIN_TICK_RATIO = 1.18
@@ -84,12 +84,6 @@ def whisker(
         ends, fixed = [estimate.low, estimate.high], [at, at]
         x, y = (ends, fixed) if across else (fixed, ends)
         axes.plot(x, y, color=colour, linewidth=1.1)
-
-
-def dot(axes: Axes, x: float, y: float, colour: str) -> None:
-    """One point, ringed so that neighbours can be told apart."""
-    (mark,) = axes.plot([x], [y], "o", color=colour, markersize=6)
-    mark.set(markeredgecolor=PAPER, markeredgewidth=0.6)
 
 
 def key(axes: Axes, colours: dict[int, str], title: str, x: float) -> None:
