@@ -47,10 +47,11 @@ class Family(Struct, frozen=True):
 
 
 class Families(Struct, frozen=True):
-    """The table: by which keys quantities may be stated, and a row a family."""
+    """The table: keys of quantities, a row a family, models of another's sizes."""
 
     keys: dict[str, tuple[str, ...]]
     families: dict[str, Family]
+    same_shape: dict[str, str]
 
 
 @cache

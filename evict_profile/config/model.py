@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from msgspec import Struct
@@ -49,17 +49,8 @@ BYTES_PER_VALUE: dict[str, float] = {
 (ggml-common.h)."""
 
 
-RECURRENT = {"linear", "mamba", "conv"}
-OtherKind = Literal[
-    "sliding",
-    "chunked",
-    "sparse",
-    "compressed",
-    "linear",
-    "mamba",
-    "conv",
-    "none",
-]
+Windowed = Literal["sliding", "chunked", "sparse", "compressed"]
+Recurrent = Literal["linear", "mamba", "conv"]
 
 
 class AttentionSpec(Struct, frozen=True):
@@ -125,7 +116,7 @@ class LayerSpec(Struct, frozen=True):
     how many past tokens it sees at the most, 0 where a recurrent state stands for them.
     """
 
-    kind: OtherKind
+    kind: Literal[Windowed, Recurrent, "none"]
     layers: Count
     weights: Amount
     window: Amount = 0
@@ -239,7 +230,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
         kinds = [f"{o.layers} {o.kind}" for o in self.other_layers if o.kind != "none"]
         if not kinds:
             return self.notes
-        states = [o for o in self.other_layers if o.kind in RECURRENT]
+        states = [o for o in self.other_layers if o.kind in get_args(Recurrent)]
         rollback = "a recurrent state is rolled back at a cost that is not in them"
         said = (
             f"of {self.num_layers} layers {' and '.join(kinds)} do not attend to the "
@@ -278,40 +269,18 @@ def uniform_union(experts: int, top_k: int, tokens: ArrayLike) -> Floats:
     return experts * (1.0 - share)
 
 
-SAME_SHAPE = {
-    "deepseek-r1": "deepseek-v3",
-    "deepseek-v3.1": "deepseek-v3",
-    "glm-4.6": "glm-4.5",
-    "glm-4.7": "glm-4.5",
-    "glm-5.1": "glm-5",
-    "glm-5.2": "glm-5",
-    "glm-5.3": "glm-5",
-    "hy3": "hy3-preview",
-    "kimi-k2.5": "kimi-k2",
-    "kimi-k2.6": "kimi-k2",
-    "kimi-k2.7-code": "kimi-k2",
-    "llama-4-maverick": "llama-4-maverick-17b-128e-instruct",
-    "llama-4-scout": "llama-4-scout-17b-16e-instruct",
-    "minimax-m2": "minimax-m2.5",
-    "minimax-m2.1": "minimax-m2.5",
-    "minimax-m2.7": "minimax-m2.5",
-    "qwen3-vl-235b-a22b": "qwen3-235b-a22b",
-    "qwen3-vl-30b-a3b": "qwen3-30b-a3b",
-    "qwen3-coder-30b-a3b": "qwen3-30b-a3b",
-    "qwen3.6-35b-a3b": "qwen3.5-35b-a3b",
-}
-"""Published models whose language model has the sizes of one that has a file."""
-
-
 def model_named(name: str, models: Sequence[str]) -> str | None:
     """The longest of these names that a Hugging Face name begins with, if any does:
     qwen3-30b-a3b of Qwen/Qwen3-30B-A3B-Instruct-2507, no deepseek-v3 of V3.2."""
     given = name.rpartition("/")[2].lower()
-    known = [*models, *SAME_SHAPE]
+    from evict_profile.config.huggingface import known_families
+
+    same_shape = known_families().same_shape
+    known = [*models, *same_shape]
     ends = r"(?![\w.]|-distill)"
     own = [m for m in known if re.match(re.escape(m.lower()) + ends, given)]
     longest = max(own, key=len, default="")
-    found = SAME_SHAPE.get(longest, longest)
+    found = same_shape.get(longest, longest)
     return found if found in models else None
 
 

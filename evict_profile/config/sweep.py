@@ -117,9 +117,7 @@ class LlamaSpec(Struct, frozen=True):
         text: file whose tokens are decoded; "" takes a module of Python's library.
         threads: of llama.cpp. With more than one, wall time is read, on an idle
             machine alone.
-        gpu_layers: layers on a GPU.
         overrides: "PATTERN=CPU": tensors whose names match stay in CPU memory.
-        cache_k, cache_v: types of the KV cache.
         repack: whether weights may be repacked for the kernels of this CPU.
     """
 
@@ -144,13 +142,10 @@ class SweepSpec(Struct, frozen=True):
         layers: MoE layers to measure; "auto" takes all that fit on a GPU, two on a CPU.
         dtype: "auto" measures in the model's, where the device multiplies it itself.
         graphs: on a GPU, replay captured graphs, one a width, as servers do.
-        gpu: the datasheet that the runner "roofline" computes with; others ignore it.
-        world: the folder of trained weights that the runner "tree_decoding" opens;
-            others ignore it.
+        gpu: the datasheet that the runner "roofline" computes with.
+        world: the folder of trained weights that the runner "tree_decoding" opens.
         whole: cells time whole forwards, non-MoE layers included, where an engine
             cannot run its MoE layers apart.
-        sglang: what the runner "sglang_verify" loads; others ignore it.
-        llama: what the runner "llama_cpp" loads; others ignore it.
     """
 
     name: str
