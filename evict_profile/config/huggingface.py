@@ -47,11 +47,10 @@ class Family(Struct, frozen=True):
 
 
 class Families(Struct, frozen=True):
-    """The table: keys of quantities, a row a family, models of another's sizes."""
+    """The table: by which keys quantities may be stated, and a row a family."""
 
     keys: dict[str, tuple[str, ...]]
     families: dict[str, Family]
-    same_shape: dict[str, str]
 
 
 @cache

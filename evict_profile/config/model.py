@@ -7,7 +7,7 @@ measured from a page of numbers and random weights. One YAML file a model in
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from evict_profile.cost_model import Shape
-from evict_profile.io import named_file
+from evict_profile.io import data_root, named_file
 from evict_profile.records import Amount, Count, parse, read_mapping
 from evict_profile.stats import Floats
 
@@ -269,18 +269,21 @@ def uniform_union(experts: int, top_k: int, tokens: ArrayLike) -> Floats:
     return experts * (1.0 - share)
 
 
+@cache
+def same_shape() -> dict[str, str]:
+    """Published models whose sizes are those of one that has a file."""
+    return read_mapping(data_root() / "configs" / "same_shape.yaml")
+
+
 def model_named(name: str, models: Sequence[str]) -> str | None:
     """The longest of these names that a Hugging Face name begins with, if any does:
     qwen3-30b-a3b of Qwen/Qwen3-30B-A3B-Instruct-2507, no deepseek-v3 of V3.2."""
     given = name.rpartition("/")[2].lower()
-    from evict_profile.config.huggingface import known_families
-
-    same_shape = known_families().same_shape
-    known = [*models, *same_shape]
+    known = [*models, *same_shape()]
     ends = r"(?![\w.]|-distill)"
     own = [m for m in known if re.match(re.escape(m.lower()) + ends, given)]
     longest = max(own, key=len, default="")
-    found = same_shape.get(longest, longest)
+    found = same_shape().get(longest, longest)
     return found if found in models else None
 
 

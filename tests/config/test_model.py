@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.config.huggingface import known_families
-from evict_profile.config.model import known_models, load_model
+from evict_profile.config.model import known_models, load_model, same_shape
 from evict_profile.errors import ConfigError
 from evict_profile.physics import parameters
 from tests.config.files import example, failure
@@ -116,7 +115,7 @@ def test_another_model_of_a_similar_name_is_not_taken(name):
 
 
 def test_every_model_of_the_same_shape_as_another_has_one():
-    same = known_families().same_shape
+    same = same_shape()
     assert set(same.values()) <= set(NAMES)
     assert not set(same) & set(NAMES)
 
