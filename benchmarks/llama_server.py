@@ -85,28 +85,35 @@ class Setting:
         return f"n_max {self.n_max}, {kind}" if self.n_max else f"plain {self.model}"
 
 
+def params_of(setting: Setting) -> Any:
+    """What xllamacpp starts a llama-server with, on one thread."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel = setting.model, 1024, 1
+    params.warmup = params.fit_params = False
+    params.n_gpu_layers = params.verbosity = params.cache_ram_mib = 0
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    if setting.n_max:
+        kind = xllamacpp.common_speculative_type
+        params.speculative.types = [kind.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+        draft = params.speculative.draft
+        draft.mparams.path, draft.n_max = setting.draft, setting.n_max
+        draft.n_min, draft.p_min, draft.backend_sampling = 0, 0.0, False
+        draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = 1
+        if setting.rate:
+            positions = range(1, setting.n_max + 1)
+            params.speculative.synth_rates = [setting.rate**i for i in positions]
+    return params
+
+
 class Server:
     """The child: one llama-server, asked for replies."""
 
     def __init__(self, setting: Setting) -> None:
         import xllamacpp
 
-        params = xllamacpp.CommonParams()
-        params.model.path, params.n_ctx, params.n_parallel = setting.model, 1024, 1
-        params.warmup = params.fit_params = False
-        params.n_gpu_layers = params.verbosity = params.cache_ram_mib = 0
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-        if setting.n_max:
-            kind = xllamacpp.common_speculative_type
-            params.speculative.types = [kind.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
-            draft = params.speculative.draft
-            draft.mparams.path, draft.n_max = setting.draft, setting.n_max
-            draft.n_min, draft.p_min, draft.backend_sampling = 0, 0.0, False
-            draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = 1
-            if setting.rate:
-                positions = range(1, setting.n_max + 1)
-                params.speculative.synth_rates = [setting.rate**i for i in positions]
-        self.server, self.n_max = xllamacpp.Server(params), setting.n_max
+        self.server, self.n_max = xllamacpp.Server(params_of(setting)), setting.n_max
 
     def decode(self, ask: Message) -> Message:
         """The full steps of a reply, and its text."""

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 from msgspec import Struct
 
+from evict_profile.calibrate.probed import settings
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.errors import ConfigError
 from evict_profile.records import Amount, Count, NotNegative, Positive, parse
@@ -67,6 +68,8 @@ def read_runs(path: Path, drafts: int | None, warn: Warn) -> list[ServedRun]:
         drafts: K of its runs, 0 for plain decoding; None for a CSV, which has it.
         warn: takes a sentence on what a run does not measure well.
     """
+    if path.suffix == ".jsonl" and drafts is None:
+        return [run for setting in settings(path) for run in setting.runs]
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:

@@ -15,6 +15,7 @@ from evict_profile import __version__
 from evict_profile.cli import measure, tables, traces
 from evict_profile.cli.compose import compose
 from evict_profile.cli.options import check_none_empty, console, stderr
+from evict_profile.cli.probe import probe
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
 
@@ -28,6 +29,7 @@ COMMANDS = (
     measure.profile,
     measure.merge,
     compose,
+    probe,
     tables.export,
     traces.trace,
     traces.calibrate,

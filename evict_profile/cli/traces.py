@@ -61,16 +61,22 @@ def trace(
 
 
 def calibrate(
-    table: options.TracedTable,
+    table: Path | None = Option(
+        None,
+        callback=options.whole_table,
+        help="Cost table of the model traced; else one of a probed server is made.",
+    ),
     traces: Path | None = Argument(
         None, exists=True, help="A .parquet, or a folder of parts."
     ),
     served: list[str] | None = Option(
-        None, help="In place of a trace: a server's runs, as CSV or FILE=K; repeatable."
+        None, help="In place of a trace: runs: of probe, CSV or FILE=K; repeatable."
     ),
     tables: Path | None = Option(
-        None, help="Tree to export into; else beside --table."
+        None, help="Tree to export into; else beside --table, or cost_tables."
     ),
+    model: str | None = Option(None, help="Of a probed server, without --table."),
+    gpu: str | None = Option(None, help="It runs on, likewise."),
     workload: options.Workloads = None,
     temperature: float | None = Option(None, help="And only this temperature."),
     part: options.Part = "1/1",
@@ -86,12 +92,21 @@ def calibrate(
 
     if bool(served) == bool(traces):
         raise ConfigError("give either traces or --served, a server's runs")
-    check_folder(tables or table.parent)
+    check_folder(tables or (table.parent if table else Path("cost_tables")))
+    if table and (model or gpu):
+        raise ConfigError(
+            "--table says the model and the GPU; leave --model, --gpu out"
+        )
     if not traces:
         if workload or temperature is not None or part != "1/1":
             raise ConfigError("--workload, --temperature and --part are of traces")
-        _calibrate_served(table, served or [], tables)
+        if table:
+            _calibrate_served(table, served or [], tables)
+        else:
+            _served_table(served or [], model, gpu, tables or Path("cost_tables"))
         return
+    if not table:
+        raise ConfigError("--table is missing: the cost table of the model traced")
     check_outputs([out], [traces, *files_of(table)])
     before, own = CostTable.load(table), parse_share("--part", part)
     temperatures = [] if temperature is None else [temperature]
@@ -123,6 +138,26 @@ def _calibrate_served(path: Path, served: list[str], tables: Path | None) -> Non
     show_served(console, found)
     made = replace(table, overheads=found.found)
     say(console, f"table: {export_workload(made, path, tables)[1]}")
+
+
+def _served_table(
+    served: list[str], model: str | None, gpu: str | None, tables: Path
+) -> None:
+    """Make a table of the whole steps of a probed server."""
+    from evict_profile.calibrate.probed import settings
+    from evict_profile.calibrate.served_table import export_served, served_table
+    from evict_profile.config import load_model
+    from evict_profile.report.console import show_settings
+
+    if not (model and gpu):
+        raise ConfigError(
+            "--table names the cost table of the server; without one, --model and "
+            "--gpu say what was probed, and --served a file of 'evict-profile probe'"
+        )
+    found = [each for file in served for each in settings(Path(file))]
+    show_settings(console, found)
+    table = served_table(found, gpu, load_model(model))
+    say(console, f"table: {export_served(table, found, tables)}")
 
 
 def _named_runs(word: str) -> tuple[Path, int | None]:

@@ -39,6 +39,7 @@ from evict_profile.table import (
     DraftClock,
     MarginalCost,
     Provenance,
+    ServedSteps,
     files_of,
 )
 
@@ -211,6 +212,11 @@ def fit_run(store: Store) -> Fitted:
 def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
     """Rebuild what a table was made from; the cost is the table's own, not a refit."""
     table = CostTable.load(table_path)
+    if isinstance(table.provenance, ServedSteps):
+        raise TableError(
+            f"{table_path}: holds whole steps of a server, and no sweep to report; see "
+            "it with: evict-profile show"
+        )
     frame = with_current_columns(pd.read_parquet(samples_of(table_path, table)))
     capture_sizes = table.axes.capture_sizes
     return Fitted(

@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec.structs import asdict
 from rich.console import Console
 
+from evict_profile.calibrate.probed import Setting
 from evict_profile.calibrate.served import ServedStudy
 from evict_profile.cells import OK, cell_of
 from evict_profile.doctor import Finding
@@ -99,6 +100,22 @@ def show_served(console: Console, study: ServedStudy) -> None:
     print_rows(console, Rows(("of a step", "before", "after, 95 % interval"), known))
     print_rows(console, Rows(head, steps))
     say(console, study.meaning)
+
+
+def show_settings(console: Console, settings: Sequence[Setting]) -> None:
+    """Each setting of a probed server, and its accepted lengths."""
+    rows = Rows.of(
+        settings,
+        {
+            "server": lambda each: each.server.url,
+            "drafts": lambda each: each.server.speculation,
+            "batch": lambda each: each.batch,
+            "waves": lambda each: f"{len(each.runs)}, {each.left_out} left out",
+            "step": lambda each: US.spread(each.step_us),
+            "accepted": lambda each: f"{each.committed:.2f}",
+        },
+    )
+    print_rows(console, rows)
 
 
 def show_findings(console: Console, findings: Iterable[Finding]) -> None:

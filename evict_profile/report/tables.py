@@ -26,6 +26,7 @@ from evict_profile.table import (
     CostTable,
     Found,
     MarginalCost,
+    ServedSteps,
     Slope,
     Staircase,
 )
@@ -171,6 +172,10 @@ def _origin_facts(table: CostTable) -> dict[str, str]:
             "one standard deviation": f"of a step {made.error.step:.0%}, of its growth "
             f"{made.error.growth:.0%}",
             "fixed time": made.fixed_from,
+        }
+    if isinstance(made, ServedSteps):
+        return {
+            "probed": f"{made.samples} waves of {made.cells} settings, from outside"
         }
     one_day = made.clock != DATASHEET and made.started[:10] == made.finished[:10]
     scaling = f"; {made.scaling}" * (fit.layer_scale > 1.0)

@@ -2,7 +2,7 @@
 
 from evict_profile.table.cost_table import OUTSIDES, CostTable, Outside
 from evict_profile.table.document import SCHEMA, files_of, slug, version_of
-from evict_profile.table.key import COMPOSED, Key, Reuse
+from evict_profile.table.key import COMPOSED, SERVED, Key, Reuse
 from evict_profile.table.parts import (
     AXES,
     PLACE,
@@ -21,6 +21,7 @@ from evict_profile.table.provenance import (
     CompositionError,
     Origin,
     Provenance,
+    ServedSteps,
     Sessions,
     measured,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "PLACE",
     "SCHEMA",
     "SEARCH_PATH",
+    "SERVED",
     "Acceptance",
     "ActivationCurve",
     "Axes",
@@ -72,6 +74,7 @@ __all__ = [
     "Outside",
     "Provenance",
     "Reuse",
+    "ServedSteps",
     "Sessions",
     "Slope",
     "Staircase",

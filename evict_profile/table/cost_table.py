@@ -26,10 +26,10 @@ from evict_profile.io import finite
 from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats, Ints
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
-from evict_profile.table.key import COMPOSED, Caveats, Key, Reuse, misses
+from evict_profile.table.key import COMPOSED, SERVED, Caveats, Key, Reuse, misses
 from evict_profile.table.overheads import RECORD, Overheads, scaled
 from evict_profile.table.parts import Axes, Fit, Gate, Staircase, StepCosts, TermCost
-from evict_profile.table.provenance import Composition, Provenance
+from evict_profile.table.provenance import Composition, Provenance, ServedSteps
 from evict_profile.table.workload import Acceptance, ActivationCurve, Drafting
 
 Outside = Literal["refuse", "clamp"]
@@ -57,7 +57,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     staircases: Annotated[tuple[Staircase, ...], Meta(min_length=1)]
     activation: ActivationCurve
     gates: tuple[Gate, ...]
-    provenance: Provenance | Composition
+    provenance: Provenance | Composition | ServedSteps
     acceptance: Acceptance | None = None
     drafting: Drafting | None = None
     reuse: tuple[Reuse, ...] = ()
@@ -135,9 +135,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def origin(self) -> str:
-        """Whether its costs were "measured" or "composed"."""
-        is_measured = isinstance(self.provenance, Provenance)
-        return "measured" if is_measured else COMPOSED
+        """What its costs are: "measured", "composed", or "served" whole steps."""
+        tag = self.provenance.__struct_config__.tag
+        return str(tag)
 
     @property
     def relative_path(self) -> Path:
@@ -145,6 +145,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         key, engine = self.key, self.key.engine
         if self.origin == COMPOSED:
             engine += f"-{key.engine_version}-{key.dtype}-tp{key.tp}-ep{key.ep}"
+        elif self.origin == SERVED:
+            engine += f"-{SERVED}"
         names = (key.gpu, key.model, engine)
         return Path(*(slug(name) for name in names), f"{self.version}.json")
 
@@ -235,7 +237,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     @property
     def served_overheads(self) -> Overheads | None:
         """Its own, or the public record's where its costs are composed."""
-        return self.overheads or (None if self.origin == "measured" else RECORD)
+        return self.overheads or (RECORD if self.origin == COMPOSED else None)
 
     def as_served(self, topk: int = 1) -> "CostTable":
         """The table of a served step: verification with what a server adds to it.

@@ -15,7 +15,8 @@ from msgspec.structs import asdict
 from evict_profile.records import Facts, differences, parse
 
 Caveats = tuple[str, ...]
-COMPOSED = "composed"
+COMPOSED, SERVED = "composed", "served"
+"""Origins of tables that no sweep measured."""
 
 
 class Key(Struct, frozen=True):

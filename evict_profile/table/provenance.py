@@ -7,7 +7,7 @@ from msgspec import Struct
 from evict_profile.config.sweep import SweepSpec
 from evict_profile.errors import TableError
 from evict_profile.records import Amount, Finite, NotNegative, Positive
-from evict_profile.table.key import COMPOSED, Caveats
+from evict_profile.table.key import COMPOSED, SERVED, Caveats
 
 DATASHEET = "datasheet"
 """The clock of costs that were computed from what a device promises."""
@@ -39,17 +39,13 @@ class Sessions(Struct, frozen=True, omit_defaults=True):
 class Origin(Struct, frozen=True, tag_field="origin"):
     """Where the numbers come from, as far as all tables can say.
 
-    `fingerprint` holds the facts that the table's key is made of, and others. With
-    `sweep` and the samples a table can be fitted again. The memory's `bandwidth_gbps`
-    is of a copy or of the data sheet.
+    `fingerprint` holds the facts that the table's key is made of, and others.
     """
 
     fingerprint: dict[str, Any]
-    sweep: SweepSpec
     samples_sha256: str
     samples: int
     cells: int
-    bandwidth_gbps: Positive
     evict_profile: str
 
     @property
@@ -57,7 +53,18 @@ class Origin(Struct, frozen=True, tag_field="origin"):
         return ()
 
 
-class Provenance(Origin, frozen=True, tag="measured"):
+class Swept(Origin, frozen=True):
+    """Cells of a grid.
+
+    With `sweep` and the samples a table can be fitted again. The memory's
+    `bandwidth_gbps` is of a copy or of the data sheet.
+    """
+
+    sweep: SweepSpec
+    bandwidth_gbps: Positive
+
+
+class Provenance(Swept, frozen=True, tag="measured"):
     """A sweep that measured every cell.
 
     Attributes:
@@ -123,7 +130,7 @@ class CompositionError(Struct, frozen=True):
     growth: Positive
 
 
-class Composition(Origin, frozen=True, tag=COMPOSED):
+class Composition(Swept, frozen=True, tag=COMPOSED):
     """Cells that were added up from public measurements of their parts.
 
     Attributes:
@@ -177,11 +184,41 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
         return f"fixed time of a step: {self.fixed_from}"
 
 
+class ServedSteps(Origin, frozen=True, tag=SERVED):
+    """Whole steps of a server, timed from outside: no union was known.
+
+    Attributes:
+        servers: what each server that was probed stated of itself.
+        half_width: relative, of the 95 % interval of a setting, in the median.
+        notes: what the probes could not show.
+    """
+
+    servers: tuple[dict[str, Any], ...]
+    half_width: NotNegative
+    notes: tuple[str, ...]
+
+    @property
+    def reference_us(self) -> None:
+        """No reference work ran."""
+        return None
+
+    @property
+    def noise(self) -> float:
+        """What two probes of one setting may differ by."""
+        return self.half_width
+
+    @property
+    def caveats(self) -> Caveats:
+        """What marks every cost of the table."""
+        whole = "costs are whole steps of a server, drafting and host within"
+        return (whole, *self.notes)
+
+
 def measured(origin: Origin) -> Provenance:
     """The sweep behind a table; a composed one has none."""
     if isinstance(origin, Provenance):
         return origin
     raise TableError(
-        "this table was composed from public rows, so there is no measurement of its "
-        "to repeat; measure the device with: evict-profile profile"
+        "this table was composed from public rows or probed from outside, so there is "
+        "no sweep of its to repeat; measure the device with: evict-profile profile"
     )

@@ -23,7 +23,7 @@ from evict_profile.integrations.exporters.planners import (
 from evict_profile.integrations.exporters.schedules import ENGINES
 from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
-from evict_profile.table import CostTable
+from evict_profile.table import SERVED, CostTable
 
 FORMATS: Mapping[str, Callable[..., Export]] = {
     "sglang-sps": sglang_sps,
@@ -49,6 +49,11 @@ def write_format(
     """
     if name not in FORMATS:
         raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
+    if table.origin == SERVED:
+        raise TableError(
+            f"{table.path}: holds whole steps of a server, and {name} needs costs of "
+            f"tokens; give --accept and one of {', '.join(ENGINES)}"
+        )
     export = FORMATS[name](table, context, draft_ms, max_tokens)
     at = staircases_at(table, context)[0].context
     return _written(export, table, name, at, out)

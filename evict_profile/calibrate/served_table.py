@@ -1,0 +1,178 @@
+"""A cost table of whole steps that a server took, where no union is known.
+
+At a batch B, a step that verifies n = 1 + K tokens a request takes S(n). A straight
+line through the settings that draft, continued to n = 1, misses the plain step S(1) by
+what a step takes as soon as it drafts at all; that stands in the table's drafting, and
+the rest in its costs. Between probed n a cost is on a straight line; beyond the widest
+nothing is known.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from evict_profile import __version__
+from evict_profile.calibrate.probed import Setting
+from evict_profile.config import ModelSpec
+from evict_profile.errors import ConfigError, GateError
+from evict_profile.fit.export import FIRST_VERSION, save_next
+from evict_profile.probe.server import About
+from evict_profile.records import to_mapping
+from evict_profile.stats import ErrorSummary, summarise_errors
+from evict_profile.table import (
+    SERVED,
+    ActivationCurve,
+    Axes,
+    CostTable,
+    DraftClock,
+    Drafting,
+    Fit,
+    Gate,
+    Key,
+    ServedSteps,
+    Staircase,
+    TermCost,
+)
+
+BETWEEN = 0.04
+"""How far a step between probed ones may lie from the straight line, in logs."""
+
+MOST_NOISE = 0.1
+"""Half-width of a setting's interval, relative, above which no table is made."""
+
+WHOLE = ("verify", "draft", "fixed")
+NOTES = (
+    "K was set when servers started, so that a change of the machine is in K",
+    "steps between probed K are on a straight line",
+)
+
+
+class Steps:
+    """The settings of one batch, the plain one first."""
+
+    def __init__(self, batch: int, settings: Sequence[Setting]) -> None:
+        own = sorted(
+            (s for s in settings if s.batch == batch), key=lambda s: s.server.drafts
+        )
+        width = np.array([s.server.drafts + 1 for s in own])
+        if width[0] > 1 or len(own) < 2 or not np.all(np.diff(width)):
+            raise ConfigError(
+                f"batch {batch} needs a plain server and one or more that draft, each "
+                "with another K; probe them into the same file"
+            )
+        us = np.array([s.step_us.value for s in own])
+        self.batch, self.width, self.drafting_us = batch, width, 0.0
+        if len(own) > 2:
+            slope, start = np.polyfit(width[1:], us[1:], 1)
+            self.drafting_us = float(max(slope + start - us[0], 0.0))
+        self.us = np.maximum.accumulate(us - self.drafting_us * (width > 1))
+        self.reach = np.log([s.step_us.high / s.step_us.value for s in own])
+
+    @property
+    def tokens(self) -> int:
+        """The most that were verified."""
+        return int(self.batch * self.width[-1])
+
+    def staircase(self, context: int) -> Staircase:
+        """Costs of all tokens up to the widest setting's."""
+        width = np.maximum(np.arange(self.tokens + 1) / self.batch, 1.0)
+        us = np.interp(width, self.width, self.us)
+        reach = np.interp(width, self.width, self.reach)
+        reach = np.hypot(reach, np.where(np.isin(width, self.width), 0.0, BETWEEN))
+        shift = np.outer((0.0, -1.0, 1.0), reach)
+        cost, low, high = (us * np.exp(shift)).tolist()
+        return Staircase(
+            self.batch, context, tuple(cost), tuple(low), tuple(high), WHOLE
+        )
+
+
+def served_table(settings: Sequence[Setting], gpu: str, model: ModelSpec) -> CostTable:
+    """The table of a server's settings; `gpu` is what it runs on."""
+    batches = tuple(sorted({s.batch for s in settings}))
+    steps, noise = [Steps(batch, settings) for batch in batches], _noise(settings)
+    context = round(float(np.mean([r.context for s in settings for r in s.runs])))
+    most, experts = max(each.tokens for each in steps), model.moe.num_experts
+    unions = (model.uniform_union(float(t)) for t in range(most + 1))
+    widths = tuple(sorted({int(n) for each in steps for n in each.width}))
+    key = _key(settings[0].server, gpu, model)
+    terms, error = _fit(steps)
+    domain = {
+        "width": (1, widths[-1]), "union": (model.moe.top_k, experts),
+        "context": (context, context), "batch": (batches[0], batches[-1]),
+        "tokens": (1, most),
+    }  # fmt: skip
+    clocks = (DraftClock(s.batch, (0.0, 0.0), s.drafting_us, 0.0) for s in steps)
+    return CostTable(
+        key=key,
+        version=FIRST_VERSION,
+        model=model,
+        axes=Axes(widths, (experts,), (context,), batches, most, ()),
+        fit=Fit(model.num_layers, 1.0, (), terms, {"hinge": error}, None, domain),
+        staircases=tuple(each.staircase(context) for each in steps),
+        activation=ActivationCurve("not known: whole steps", True, tuple(unions)),
+        gates=(Gate("noise", True, f"each setting is known to {max(noise):.1%}"),),
+        provenance=ServedSteps(
+            fingerprint=to_mapping(key),
+            samples_sha256="",
+            samples=sum(len(s.runs) for s in settings),
+            cells=len(settings),
+            evict_profile=__version__,
+            servers=tuple(to_mapping(s.server) for s in settings),
+            half_width=float(np.median(noise)),
+            notes=NOTES,
+        ),
+        drafting=Drafting("probed, within whole steps", key.engine, tuple(clocks)),
+    )
+
+
+def export_served(table: CostTable, settings: Sequence[Setting], tables: Path) -> Path:
+    """Write the table and its runs into a tree of tables; where."""
+    runs = pd.DataFrame([vars(run) for setting in settings for run in setting.runs])
+    home = (tables / table.relative_path).parent
+    return save_next(table, home, lambda path: runs.to_parquet(path, index=False))[1]
+
+
+def _noise(settings: Sequence[Setting]) -> list[float]:
+    """Half-widths of the settings' intervals, none of them too wide."""
+    noise = [s.step_us.high / s.step_us.value - 1.0 for s in settings]
+    worst = settings[int(np.argmax(noise))]
+    if max(noise) > MOST_NOISE:
+        raise GateError(
+            f"not exported: {len(worst.runs)} waves of {worst.server.speculation} at "
+            f"batch {worst.batch} show its step to {max(noise):.0%}, and "
+            f"{MOST_NOISE:.0%} is needed; probe longer, and nothing else beside it"
+        )
+    return noise
+
+
+def _key(server: About, gpu: str, model: ModelSpec) -> Key:
+    def stated(*names: str) -> str:
+        return next((str(f) for n in names if (f := server.flags.get(n))), "not stated")
+
+    return Key(
+        gpu=gpu,
+        model=model.name,
+        dtype=stated("quantization", "dtype"),
+        tp=server.flags.get("tp_size", 1),
+        ep=server.flags.get("ep_size", 1),
+        engine=server.engine,
+        engine_version=server.version,
+        attention_backend=stated("attention_backend"),
+        moe_backend=stated("moe_runner_backend"),
+        graph_mode=SERVED,
+    )
+
+
+def _fit(steps: Sequence[Steps]) -> tuple[tuple[TermCost, ...], ErrorSummary]:
+    """Costs of batches between, and how far off they are at the probed ones."""
+    batch = np.concatenate([np.full(len(s.us), float(s.batch)) for s in steps])
+    tokens = batch * np.concatenate([s.width for s in steps])
+    us = np.concatenate([s.us for s in steps])
+    values = np.stack([np.ones_like(batch), batch, tokens], axis=1)
+    found = nnls(values / us[:, None], np.ones_like(us))[0]
+    named = zip(("one", "batch", "tokens"), found.tolist(), strict=True)
+    terms = (TermCost(name, 0.0, None, us_per_unit) for name, us_per_unit in named)
+    return tuple(terms), summarise_errors(values @ found, us)

@@ -1,0 +1,1 @@
+"""Measures whole steps of a running server, from outside, over its HTTP interface."""

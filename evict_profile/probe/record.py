@@ -1,0 +1,96 @@
+"""The file of a probe: a line of JSON about a server, then a line a wave.
+
+A server that was started again with another K adds its own line, and waves below it.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from msgspec import Struct
+
+from evict_profile.errors import ConfigError
+from evict_profile.io import write_text
+from evict_profile.probe.server import About
+from evict_profile.records import (
+    Amount,
+    Count,
+    NotNegative,
+    Positive,
+    parse,
+    to_mapping,
+)
+
+
+class Probed(Struct, frozen=True):
+    """A server, and whether its prompts were "chat" or "raw"."""
+
+    server: About
+    text: str
+    interleaved: tuple[str, ...] = ("batch",)
+
+
+class Block(Struct, frozen=True):
+    """One wave of B requests.
+
+    Attributes:
+        accepted: tokens a step and request; None where the server does not state it.
+        others: requests of others that ran when it began.
+        took_s: with prefill.
+    """
+
+    round: Amount
+    batch: Count
+    tokens_per_s: Positive
+    accepted: Positive | None
+    context: NotNegative
+    others: Amount
+    at_unix: NotNegative
+    took_s: NotNegative
+
+
+def read_probe(path: Path) -> list[tuple[Probed, list[Block]]]:
+    """Each server of a file with its waves, also of those that came in turns."""
+    found = list[tuple[Probed, list[Block]]]()
+    blocks = list[Block]()
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        source = f"{path}, line {number}"
+        try:
+            content = dict(json.loads(line))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{source}: is no line of a probe; remove it") from error
+        if "server" in content:
+            probed = parse(Probed, content, source)
+            blocks = next((own for each, own in found if each == probed), [])
+            if not blocks:
+                found.append((probed, blocks))
+        else:
+            blocks.append(parse(Block, content, source))
+    if not found:
+        raise ConfigError(
+            f"{path}: names no server; give a file of evict-profile probe"
+        )
+    return found
+
+
+def begin(path: Path, server: Probed) -> list[Block]:
+    """The waves of a server that are in a file; its line is added to it.
+
+    A last line that a killed probe left half written is dropped.
+    """
+    known = list[tuple[Probed, list[Block]]]()
+    if path.exists():
+        whole, end, torn = path.read_text(encoding="utf-8").rpartition("\n")
+        if torn:
+            write_text(whole + end, path)
+        known = read_probe(path) if whole else []
+    add(path, server)
+    return next((own for each, own in known if each == server), [])
+
+
+def add(path: Path, line: Probed | Block) -> None:
+    """Append a line, and flush it to the disk."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(to_mapping(line)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())

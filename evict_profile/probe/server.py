@@ -1,0 +1,156 @@
+"""What a running server states of itself: engine, drafts, load, accepted tokens.
+
+SGLang answers /server_info, llama-server /props and vLLM /version. Their /metrics count
+drafts and accepted tokens under names that differ by a prefix; SGLang counts the
+verifications of a request in its reply instead.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+from msgspec import Struct
+
+from evict_profile.errors import ConfigError
+from evict_profile.records import Amount, Count, Facts
+
+SILENT_S = 120.0
+"""Without a token, after which a server counts as hanging."""
+
+RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
+DRAFTS, ACCEPTED = "spec_decode_num_drafts", "spec_decode_num_accepted_tokens"
+FLAGS = (
+    "tp_size", "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
+    "moe_runner_backend", "disable_overlap_schedule", "speculative_algorithm",
+    "max_running_requests", "total_slots", "model_path",
+)  # fmt: skip
+"""Of what a server states, what changes the time of its steps."""
+
+_SAMPLE = re.compile(r"^(?:\w+:)?(\w+)(\{[^}]*\})? (\S+)$", re.MULTILINE)
+
+
+class Broken(ConfigError):
+    """A connection broke; another try may do."""
+
+
+class About(Struct, frozen=True):
+    """A server as it states itself; `drafts` is K, and 0 of plain decoding."""
+
+    url: str
+    engine: str
+    version: str
+    model: str
+    drafts: Amount
+    levels: Amount
+    topk: Count
+    flags: Facts
+
+    @property
+    def speculation(self) -> str:
+        """How it decodes."""
+        return f"K = {self.drafts}" if self.drafts else "plain decoding"
+
+
+class Server:
+    """A server behind a base URL such as http://localhost:8000."""
+
+    def __init__(self, url: str, key: str = "") -> None:
+        self.url = re.sub(r"(/v1)?/*$", "", url)
+        self.http = httpx.AsyncClient(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx.Timeout(SILENT_S, connect=10.0),
+            limits=httpx.Limits(max_connections=None),
+        )
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Turn what HTTP reports into one sentence."""
+        try:
+            yield
+        except httpx.HTTPStatusError as error:
+            raise ConfigError(f"{self.url}: {_refusal(error.response)}") from error
+        except (httpx.ConnectError, httpx.UnsupportedProtocol) as error:
+            raise ConfigError(
+                f"{self.url}: no server answers; start it, or mend the URL, as "
+                "http://localhost:8000"
+            ) from error
+        except httpx.TimeoutException as error:
+            raise ConfigError(
+                f"{self.url}: no answer for {SILENT_S:.0f} s; look at the server's log"
+            ) from error
+        except httpx.TransportError as error:
+            raise Broken(
+                f"{self.url}: the connection broke ({error or type(error).__name__}); "
+                "look at the server's log, and run the same command again"
+            ) from error
+
+    async def about(self, drafts: int | None) -> About:
+        """The server as it is now; `drafts` is K where it does not state it."""
+        with self.answering():
+            models = (await self.http.get("/v1/models")).raise_for_status()
+        model = str(models.json()["data"][0]["id"])
+        engine, version, stated = await self._engine()
+        how = await self._speculation(stated)
+        if how is None and drafts is None:
+            raise ConfigError(
+                f"{self.url}: does not state how many tokens it drafts; give --drafts "
+                "K, 0 for plain decoding"
+            )
+        flags = {name: stated[name] for name in FLAGS if name in stated}
+        k = drafts or 0
+        return About(self.url, engine, version, model, *(how or (k, k, 1)), flags)
+
+    async def metrics(self) -> dict[str, float]:
+        """Samples of /metrics without prefix, summed over labels but the position."""
+        reply, found = await self._get("/metrics"), dict[str, float]()
+        for name, labels, value in _SAMPLE.findall(reply.text if reply else ""):
+            at = re.search(r'position="(\d+)"', labels)
+            name = name.removesuffix("_total") + (f"[{at[1]}]" if at else "")
+            found[name] = found.get(name, 0.0) + float(value)
+        return found
+
+    async def running(self) -> int:
+        """Requests that run now; 0 where the server does not state it."""
+        known = await self.metrics()
+        return int(max(known.get(name, 0.0) for name in RUNNING))
+
+    async def _engine(self) -> tuple[str, str, Facts]:
+        if reply := await self._get("/server_info"):
+            stated = dict(reply.json())
+            return "sglang", str(stated.get("version", "")), stated
+        if reply := await self._get("/props"):
+            stated = dict(reply.json())
+            return "llama.cpp", str(stated.get("build_info", "")), stated
+        reply = await self._get("/version")
+        return ("vllm", str(reply.json()["version"]), {}) if reply else ("?", "", {})
+
+    async def _speculation(self, stated: Facts) -> tuple[int, int, int] | None:
+        """Drafts, levels and branches; None where nothing tells."""
+        if stated.get("speculative_algorithm"):
+            names = ("num_draft_tokens", "num_steps", "eagle_topk")
+            verified, levels, topk = (stated[f"speculative_{name}"] for name in names)
+            return verified - 1, levels, topk or 1
+        if "speculative_algorithm" in stated:
+            return 0, 0, 1
+        known = await self.metrics()
+        drafts = sum(name.startswith(f"{ACCEPTED}_per_pos[") for name in known)
+        return (drafts, drafts, 1) if known else None
+
+    async def _get(self, path: str) -> httpx.Response | None:
+        with self.answering():
+            reply = await self.http.get(path)
+        return reply if reply.is_success else None
+
+
+def _refusal(reply: httpx.Response) -> str:
+    """What a status means to who probes, and what to do."""
+    known = {
+        401: "asks for a key; set OPENAI_API_KEY to it",
+        403: "refuses the key; set OPENAI_API_KEY to another",
+        404: "has no OpenAI-compatible /v1; mend the URL",
+        429: "refuses so many requests at once (429); probe a smaller --batch",
+    }
+    said = f"answers {reply.status_code}; look at the server's log"
+    return known.get(reply.status_code, said)

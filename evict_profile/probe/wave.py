@@ -1,0 +1,120 @@
+"""One wave: B replies that a server decodes side by side, and what a step of it took.
+
+All requests of a wave start together. Only the time counts in which every one of them
+decodes: from the last first token to the first last token, so that neither prefill nor
+a queue is in it. Decoding commits tokens at a rate R; a step of B requests commits
+B times the accepted length, so it takes B * accepted / R.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+
+from evict_profile.errors import ConfigError
+from evict_profile.probe.server import ACCEPTED, DRAFTS, Server
+
+TOKENS = 128
+"""Of a reply."""
+
+FEWEST = 8
+"""Tokens of each request in the time that counts."""
+
+
+class Wave(NamedTuple):
+    """What a wave showed; `accepted` is None where the server does not state it."""
+
+    tokens_per_s: float
+    accepted: float | None
+    context: float
+
+
+class Reply:
+    """When a reply's tokens came, and what the server counted of it."""
+
+    def __init__(self) -> None:
+        self.at_s, self.tokens = list[float](), list[float]()
+        self.prompt = self.steps = 0
+
+    def add(self, message: dict[str, Any], at_s: float) -> None:
+        """Take one message of the stream."""
+        usage, timings = message.get("usage") or {}, message.get("timings") or {}
+        self.prompt = usage.get("prompt_tokens", self.prompt)
+        counted = (message.get("sglext") or {}).get("spec_tokens_details") or {}
+        counted = counted[0] if isinstance(counted, list) else counted
+        self.steps = counted.get("spec_verify_ct", self.steps)
+        if "draft_n_accepted" in timings:
+            self.steps = timings["predicted_n"] - 1 - timings["draft_n_accepted"]
+        if any(map(_text, message.get("choices") or ())):
+            self.at_s.append(at_s)
+            last = self.tokens[-1] if self.tokens else 0
+            self.tokens.append(usage.get("completion_tokens", last + 1))
+        elif usage and self.tokens and self.tokens[-1] == len(self.tokens):
+            # No message counted its own: the tokens are shared out among them.
+            self.tokens = np.linspace(
+                1, usage["completion_tokens"], len(self.at_s)
+            ).tolist()
+
+
+def _text(choice: dict[str, Any]) -> str:
+    """What a choice adds, as any of the interfaces has it."""
+    said = choice | (choice.get("delta") or {})
+    return "".join(said.get(k) or "" for k in ("text", "content", "reasoning_content"))
+
+
+async def wave(server: Server, model: str, prompts: Sequence[str], raw: bool) -> Wave:
+    """Decode so many prompts side by side."""
+    before = await server.metrics()
+    asked = (_reply(server, model, prompt, raw) for prompt in prompts)
+    with server.answering():
+        replies = await asyncio.gather(*asked)
+    begin = max(reply.at_s[0] for reply in replies)
+    end = min(reply.at_s[-1] for reply in replies)
+    ends = [np.interp((begin, end), reply.at_s, reply.tokens) for reply in replies]
+    decoded = np.diff(ends)[:, 0]
+    if end <= begin or decoded.min() < FEWEST:
+        raise ConfigError(
+            f"{server.url}: {len(prompts)} replies of {TOKENS} tokens decode side by "
+            f"side for fewer than {FEWEST}, so some wait or end early; probe a smaller "
+            "--batch"
+        )
+    context = float(np.mean([reply.prompt + TOKENS / 2 for reply in replies]))
+    accepted = _accepted(replies, before, await server.metrics())
+    return Wave(float(decoded.sum()) / (end - begin), accepted, context)
+
+
+def _accepted(
+    replies: Sequence[Reply], before: dict[str, float], after: dict[str, float]
+) -> float | None:
+    """Tokens a step and request: by the replies' own counts, else by the server's."""
+    if all(reply.steps for reply in replies):
+        tokens = sum(reply.tokens[-1] - 1 for reply in replies)
+        return tokens / sum(reply.steps for reply in replies)
+    names = (DRAFTS, ACCEPTED)
+    drafts, accepted = (after.get(k, 0.0) - before.get(k, 0.0) for k in names)
+    return 1.0 + accepted / drafts if drafts else None
+
+
+async def _reply(server: Server, model: str, prompt: str, raw: bool) -> Reply:
+    text = {"prompt": prompt}
+    chat = {"messages": [{"role": "user", "content": prompt}]}
+    asked = (text if raw else chat) | {
+        "model": model, "max_tokens": TOKENS, "temperature": 0.0, "stream": True,
+        "ignore_eos": True, "cache_prompt": False, "return_spec_tokens_details": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }  # fmt: skip
+    path, reply = f"/v1/{'' if raw else 'chat/'}completions", Reply()
+    whole = False
+    async with server.http.stream("POST", path, json=asked) as stream:
+        stream.raise_for_status()
+        async for line in stream.aiter_lines():
+            whole |= line == "data: [DONE]"
+            if line.startswith("data: {"):
+                reply.add(json.loads(line[6:]), monotonic())
+    if not whole or len(reply.at_s) < 2:
+        raise httpx.ReadError("a reply ended in the middle")
+    return reply

@@ -1,0 +1,154 @@
+"""Whole steps of a server as a cost table: what it says, and what refuses it."""
+
+import numpy as np
+import pytest
+
+from evict_profile.calibrate.probed import Setting, settings
+from evict_profile.calibrate.served import ServedRun
+from evict_profile.calibrate.served_table import BETWEEN, export_served, served_table
+from evict_profile.config import load_model
+from evict_profile.errors import ConfigError, GateError, PlanError, TableError
+from evict_profile.integrations.exporters import write_format
+from evict_profile.probe.record import Block, Probed, add, begin, read_probe
+from evict_profile.probe.server import About
+from evict_profile.runtime import Truncator
+from evict_profile.table import CostTable
+from tests.command import evict, refused
+
+MODEL = load_model("qwen3-30b-a3b")
+PLAIN_US, DRAFTING_US, TOKEN_US = 9_000.0, 3_000.0, 700.0
+
+
+def step_us(batch, drafts):
+    """The planted law: drafting at all costs something, and every token does."""
+    return PLAIN_US + DRAFTING_US * (drafts > 0) + TOKEN_US * batch * (drafts + 1)
+
+
+def about(drafts):
+    return About("http://a", "vllm", "0.25.1", "m", drafts, drafts, 1, {"tp_size": 2})
+
+
+def setting(batch, drafts, noise=0.0, waves=4):
+    rng, committed = np.random.default_rng(drafts), 1.0 + 0.5 * drafts
+    us = step_us(batch, drafts) * np.exp(noise * rng.standard_normal(waves))
+    rates = (1e6 * batch * committed / us).tolist()
+    shape = (batch, drafts + 1, drafts, 1, committed)
+    runs = tuple(ServedRun(*shape, rate, 512.0) for rate in rates)
+    return Setting(about(drafts), batch, runs, 0)
+
+
+def probed(*drafts, batches=(1, 4), **changes):
+    return [setting(batch, k, **changes) for k in drafts for batch in batches]
+
+
+@pytest.fixture
+def table():
+    return served_table(probed(0, 1, 7), "h200", MODEL)
+
+
+def step_of(table, batch, drafts):
+    clock = table.drafting.at(batch)
+    cost = table.costs(batch, table.axes.context[0])
+    return cost.step_cost_us[batch * (drafts + 1)] + clock.overhead_us(drafts)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4])
+@pytest.mark.parametrize("drafts", [0, 1, 3, 7])
+def test_probed_steps_and_those_between_are_found(table, batch, drafts):
+    """Batch 2 was not probed: its clock of drafting is the nearest batch's."""
+    found = step_of(table, batch, drafts)
+    assert found == pytest.approx(step_us(batch, drafts), rel=1e-6)
+
+
+def test_a_step_between_is_less_certain_than_a_probed_one(table):
+    cost = table.costs(1, 512)
+    width = np.log(cost.high_us / cost.step_cost_us)
+    assert width[[1, 2, 8]] == pytest.approx(0.0, abs=1e-9)
+    assert width[4] == pytest.approx(BETWEEN)
+
+
+def test_noise_of_waves_is_in_the_interval():
+    noisy = served_table(probed(0, 3, noise=0.02), "h200", MODEL)
+    cost = noisy.costs(4, 512)
+    assert 0.01 < cost.high_us[4] / cost.step_cost_us[4] - 1.0 < 0.1
+
+
+@pytest.mark.parametrize(
+    ("own", "error", "says"),
+    [
+        (probed(0, 3, noise=0.3), GateError, "probe longer"),
+        (probed(0, 3, waves=1), GateError, "probe longer"),
+        (probed(3, 5), ConfigError, "batch 1 needs a plain server"),
+        (probed(0), ConfigError, "batch 1 needs a plain server"),
+        (probed(0, 3) + probed(3), ConfigError, "each with another K"),
+    ],
+)
+def test_what_shows_no_steps_is_no_table(own, error, says):
+    with pytest.raises(error, match=says):
+        served_table(own, "h200", MODEL)
+
+
+def test_it_is_saved_and_read_with_its_origin(table, tmp_path):
+    path = export_served(table, probed(0, 1, 7), tmp_path)
+    assert path.relative_to(tmp_path).parts[2] == "vllm-served"
+    read = CostTable.load(path)
+    assert (read.origin, read.key.tp) == ("served", 2)
+    assert "whole steps of a server" in " ".join(read.caveats)
+
+
+def test_those_that_need_costs_of_tokens_refuse_it(table, tmp_path):
+    with pytest.raises(PlanError, match="not costs of a tree's tokens"):
+        Truncator(table, drafts="topk", acceptance="target-only")
+    with pytest.raises(TableError, match="give --accept and one of"):
+        write_format(table, "sglang-sps", tmp_path / "out.json")
+
+
+def block(number, batch, rate, others=0, accepted=2.5):
+    return Block(number, batch, rate, accepted, 512.0, others, 0.0, 1.0)
+
+
+def test_disturbed_waves_are_left_out(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    begin(path, Probed(about(3), "chat"))
+    for number in range(1, 6):
+        slow = 0.5 if number == 2 else 1.0
+        add(path, block(number, 1, 100.0 * slow))
+        add(path, block(number, 4, 300.0 * slow, others=int(number == 4)))
+    one, four = settings(path)
+    assert (one.left_out, four.left_out) == (1, 2)
+    assert one.step_us.value == pytest.approx(2.5e4)
+
+
+def test_servers_that_take_turns_are_one_setting_each(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    for turn in (1, 2):
+        for drafts in (0, 3):
+            assert len(begin(path, Probed(about(drafts), "chat"))) == turn - 1
+            add(path, block(turn, 1, 100.0))
+    assert [len(waves) for _, waves in read_probe(path)] == [2, 2]
+
+
+def test_the_command_makes_a_table_that_advises(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    for drafts in (0, 3):
+        begin(path, Probed(about(drafts), "chat"))
+        for number in range(4):
+            rate = 1e6 * (1 + drafts / 2) / step_us(1, drafts)
+            add(path, block(number, 1, rate, accepted=1 + drafts / 2))
+    words = ("--served", path, "--model", "qwen3-30b-a3b", "--gpu", "h200")
+    done = evict("calibrate", *words, "--tables", "tables", folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    [table] = tmp_path.rglob("1.0.0.json")
+    asked = ("advise", table, "--accept", "1.6,2.1,2.5", "--batch", "1")
+    done = evict(*asked, folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    speed = 2.5 * step_us(1, 0) / step_us(1, 3)
+    assert f"{speed:.2f}" in done.stdout
+    assert evict("show", table, folder=tmp_path).exit_code == 0
+    says = refused("report", table, "--out", "page.html", folder=tmp_path)
+    assert "evict-profile show" in says
+
+
+def test_without_a_table_the_model_and_gpu_are_needed(tmp_path):
+    says = refused("calibrate", "--served", "runs.jsonl", folder=tmp_path)
+    assert "--model and --gpu say what was probed" in says

@@ -1,0 +1,144 @@
+"""A server with known steps, and with faults: it speaks as vLLM or SGLang.
+
+A step takes `step_s` and commits 1 to K + 1 tokens of every request, by turns.
+"""
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import cycle
+
+COUNTS = ("drafts", "accepted_tokens")
+
+
+@dataclass
+class FakeServer:
+    """What it is, what it does wrong, and what it counted."""
+
+    engine: str = "vllm"
+    drafts: int = 3
+    step_s: float = 0.004
+    metrics: bool = True
+    others: int = 0
+    key: str = ""
+    refuses: int = 0
+    """Answers that are this status."""
+    breaks: int = 0
+    """Streams that end in the middle."""
+    ends_at: int = 10**9
+    """Tokens after which a reply ends."""
+    after: dict = field(default_factory=dict)
+    """What changes once it was asked for so many replies."""
+    asked: int = 0
+    counted: dict = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self):
+        handler = type("Handler", (Handler,), {"fake": self})
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.http.daemon_threads = True
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        return self
+
+    def __exit__(self, *_):
+        self.http.shutdown()
+        self.http.server_close()
+
+    @property
+    def accepted(self):
+        """Tokens that a step commits in the mean: 1 to K + 1 by turns."""
+        return 1.0 + self.drafts / 2.0
+
+    def samples(self):
+        """Its /metrics."""
+        lines = [f'{self.engine}:num_requests_running{{model="m"}} {self.others}']
+        if self.drafts and self.engine != "sglang":
+            names = ("drafts", "accepted_tokens")
+            lines += [
+                f"vllm:spec_decode_num_{n}_total {self.counted[n]}" for n in names
+            ]
+            place = (
+                'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{}"}} 1'
+            )
+            lines += [place.format(k) for k in range(self.drafts)]
+        return "\n".join(lines)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    def log_message(self, *_):
+        """Print nothing."""
+
+    def do_GET(self):
+        fake = self.fake
+        if fake.key and self.headers["Authorization"] != f"Bearer {fake.key}":
+            self.send_error(401)
+        elif self.path == "/v1/models":
+            self._send(json.dumps({"data": [{"id": "tiny"}]}))
+        elif self.path == "/metrics" and fake.metrics:
+            self._send(fake.samples())
+        elif self.path == "/version" and fake.engine == "vllm":
+            self._send('{"version": "0.25.1"}')
+        elif self.path == "/server_info" and fake.engine == "sglang":
+            k = fake.drafts
+            stated = {
+                "speculative_algorithm": "EAGLE3" if k else None,
+                "version": "0.5",
+            }
+            stated |= {"speculative_num_draft_tokens": 2 * k, "tp_size": 1}
+            stated |= {"speculative_num_steps": k, "speculative_eagle_topk": 2}
+            self._send(json.dumps(stated))
+        else:
+            self.send_error(404)
+
+    def do_POST(self):
+        fake = self.fake
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with fake.lock:
+            fake.asked += 1
+            if fake.asked in fake.after:
+                vars(fake).update(fake.after[fake.asked])
+            broken, fake.breaks = fake.breaks > 0, max(fake.breaks - 1, 0)
+        if fake.refuses:
+            self.send_error(fake.refuses)
+            return
+        self.send_response(200)
+        self.end_headers()
+        self._stream(min(asked["max_tokens"], fake.ends_at), broken)
+
+    def _stream(self, tokens, broken):
+        fake, done, steps = self.fake, 1, 0
+        self._event(1)
+        for committed in cycle(range(1, fake.drafts + 2)):
+            time.sleep(fake.step_s)
+            done, steps = min(done + committed, tokens), steps + 1
+            with fake.lock:
+                fake.counted["drafts"] += 1
+                fake.counted["accepted_tokens"] += committed - 1
+            self._event(done)
+            if done == tokens or (broken and done > 9):
+                break
+        if not broken:
+            self._event(done, steps)
+            self.wfile.write(b"data: [DONE]\n\n")
+        else:
+            self.connection.shutdown(2)
+
+    def _event(self, done, steps=0):
+        """One message; SGLang counts the steps of a reply in its last."""
+        choices = [] if steps else [{"delta": {"content": "word "}}]
+        message = {"choices": choices, "usage": {"prompt_tokens": 9}}
+        message["usage"]["completion_tokens"] = done
+        if steps and self.fake.engine == "sglang":
+            message["sglext"] = {"spec_tokens_details": {"spec_verify_ct": steps}}
+        self.wfile.write(f"data: {json.dumps(message)}\n\n".encode())
+        self.wfile.flush()
+
+    def _send(self, text):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text.encode())

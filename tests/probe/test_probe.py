@@ -1,0 +1,155 @@
+"""A server of known steps is probed through the command, with and without faults."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evict_profile.calibrate.probed import settings
+from evict_profile.probe import loop, server
+from tests.command import evict
+from tests.probe.fake_server import FakeServer
+
+
+def probe(fake, folder, *words, minutes="0.01", batch="1,2"):
+    words = ("--batch", batch, "--minutes", minutes, "--out", "runs.jsonl", *words)
+    return evict("probe", fake.url, *words, folder=folder)
+
+
+def refused(url, folder, *words):
+    """The last line of stderr, below what the probe shows of its progress."""
+    words = ("--batch", "1", "--minutes", "0.02", "--out", "runs.jsonl", *words)
+    done = evict("probe", url, *words, folder=folder)
+    assert done.exit_code == 2, done.output
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    return done.stderr.splitlines()[-1]
+
+
+def probed(fake, folder, *words, **options):
+    done = probe(fake, folder, *words, **options)
+    assert done.exit_code == 0, done.output
+    return settings(folder / "runs.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(loop, "PAUSE_S", 0.01)
+    monkeypatch.setattr(server, "SILENT_S", 5.0)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_known_step_is_found(engine, tmp_path):
+    with FakeServer(engine, step_s=0.02) as fake:
+        found = probed(fake, tmp_path)
+    assert [each.batch for each in found] == [1, 2]
+    for each in found:
+        assert each.committed == pytest.approx(fake.accepted, rel=0.05)
+        # A thread sleeps a little longer than it is asked to.
+        assert 20e3 < each.step_us.value < 26e3
+        about = each.server
+        assert (about.engine, about.drafts) == (engine, 5 if engine == "sglang" else 3)
+
+
+def test_a_plain_server_commits_a_token_a_step(tmp_path):
+    with FakeServer(drafts=0) as fake:
+        [found] = probed(fake, tmp_path, batch="1")
+    assert (found.server.drafts, found.committed) == (0, 1.0)
+
+
+def test_prefill_and_the_ends_of_other_replies_do_not_count(tmp_path):
+    """Replies of one wave commit alike, so each token takes a step over the mean."""
+    with FakeServer(drafts=1, step_s=0.01) as fake:
+        [found] = probed(fake, tmp_path, batch="3")
+    assert found.runs[0].tokens_per_s == pytest.approx(3 * 1.5 / 0.0102, rel=0.1)
+
+
+def test_the_same_command_continues_and_another_k_is_added(tmp_path):
+    with FakeServer() as fake:
+        probed(fake, tmp_path, batch="1")
+        before = (tmp_path / "runs.jsonl").read_text()
+        done = probe(fake, tmp_path, batch="1", minutes="0.03")
+        assert done.exit_code == 0, done.output
+        fake.drafts = 1
+        found = probed(fake, tmp_path, batch="1")
+    text = (tmp_path / "runs.jsonl").read_text()
+    assert text.startswith(before)
+    assert [each.server.drafts for each in found] == [3, 1]
+    rounds = [json.loads(line).get("round", 0) for line in text.splitlines()]
+    first = rounds[: rounds.index(0, before.count("\n") + 1)]
+    assert [n for n in first if n] == list(range(1, max(first) + 1))
+
+
+def test_a_line_that_a_kill_cut_is_dropped(tmp_path):
+    with FakeServer() as fake:
+        probed(fake, tmp_path, batch="1")
+        whole = (tmp_path / "runs.jsonl").read_text()
+        (tmp_path / "runs.jsonl").write_text(whole + '{"round": 9, "bat')
+        probed(fake, tmp_path, batch="1")
+    assert (tmp_path / "runs.jsonl").read_text().startswith(whole)
+
+
+def test_a_broken_stream_is_asked_again(tmp_path):
+    with FakeServer(breaks=2) as fake:
+        [found] = probed(fake, tmp_path, batch="1")
+    assert found.committed == pytest.approx(fake.accepted, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("faults", "words", "says"),
+    [
+        ({"breaks": 99}, (), "the connection broke"),
+        ({"refuses": 429}, (), "refuses so many requests at once"),
+        ({"refuses": 500}, (), "answers 500"),
+        ({"key": "secret"}, (), "set OPENAI_API_KEY"),
+        ({"others": 2}, (), "runs 2 requests of others"),
+        ({"metrics": False}, (), "give --drafts"),
+        ({"ends_at": 6}, (), "decode side by side for fewer than 8"),
+        ({"after": {3: {"drafts": 1}}}, (), "drafts: 1 now, 3 before"),
+        ({}, ("--batch", "1,0"), "whole numbers of at least 1"),
+    ],
+)
+def test_a_fault_is_one_sentence(faults, words, says, tmp_path):
+    with FakeServer(**faults) as fake:
+        assert says in refused(fake.url, tmp_path, *words)
+
+
+@pytest.mark.parametrize("url", ["localhost:9", "http://localhost:9"])
+def test_no_server_is_one_sentence(url, tmp_path):
+    assert "no server answers" in refused(url, tmp_path)
+
+
+def test_a_server_that_counts_nothing_is_probed_with_k_given(tmp_path):
+    """Its rate is known, and its steps are not."""
+    with FakeServer(metrics=False) as fake:
+        done = probe(fake, tmp_path, "--drafts", "3", batch="1")
+    assert done.exit_code == 2
+    assert "stated no accepted length" in done.stderr
+    assert '"tokens_per_s"' in (tmp_path / "runs.jsonl").read_text()
+
+
+def test_waves_beside_others_are_left_out(tmp_path):
+    with FakeServer(after={3: {"others": 5}, 4: {"others": 0}}) as fake:
+        [found] = probed(fake, tmp_path, batch="1", minutes="0.03")
+    assert found.left_out >= 1
+
+
+def test_ctrl_c_keeps_what_was_probed(tmp_path):
+    with FakeServer() as fake:
+        words = ["probe", fake.url, "--batch", "1", "--out", "runs.jsonl"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "evict_profile", *words],
+            cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )  # fmt: skip
+        while fake.asked < 4:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "the same command continues it" in said
+    [found] = settings(tmp_path / "runs.jsonl")
+    assert found.runs
