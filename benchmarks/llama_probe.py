@@ -51,7 +51,8 @@ def serve(setting: Setting) -> None:
 
     params = params_of(setting)
     params.port, params.endpoint_metrics = 0, True
-    print(xllamacpp.Server(params).listening_address, flush=True)
+    server = xllamacpp.Server(params)  # It listens as long as somebody holds it.
+    print(server.listening_address, flush=True)
     time.sleep(1e6)
 
 

@@ -1,0 +1,38 @@
+"""A real llama-server, whose own drafts and counts are probed."""
+
+from pathlib import Path
+
+import pytest
+
+from evict_profile.calibrate.probed import settings
+from tests.command import evict
+
+xllamacpp = pytest.importorskip("xllamacpp", reason="needs evict-profile[llama]")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    pytest.importorskip("gguf", reason="needs evict-profile[llama]")
+    from examples.small_world.export_gguf import write_world
+
+    path = tmp_path_factory.mktemp("gguf") / "world.gguf"
+    write_world(Path("worlds/stdlib"), path, 0, 0, "F32")
+    return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafts", [0, 2])
+def test_its_steps_and_accepted_tokens_are_found(world, drafts, tmp_path):
+    from benchmarks.llama_server import Setting, params_of
+
+    params = params_of(Setting(world, world if drafts else "", drafts))
+    params.port, params.endpoint_metrics, params.n_parallel = 0, True, 2
+    server = xllamacpp.Server(params)
+    words = ("--raw", "--batch", "1,2", "--minutes", "0.02", "--out", "runs.jsonl")
+    done = evict("probe", server.listening_address, *words, folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    one, two = settings(tmp_path / "runs.jsonl")
+    assert (one.server.engine, one.server.drafts) == ("llama.cpp", drafts)
+    # The model drafts for itself, so that all is accepted.
+    assert one.committed == pytest.approx(drafts + 1, rel=0.05)
+    assert 0.0 < one.step_us.value < two.step_us.value
