@@ -30,7 +30,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.io import parse_share
 from evict_profile.records import to_mapping
 from evict_profile.replay.compare import MIXED, ScenarioReplay
-from evict_profile.replay.comparison import Scenario, worthwhile
+from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     AR,
@@ -250,12 +250,12 @@ def advice(rows: Sequence[CheckedPolicy]) -> str:
         for row in rules
     )
     adapts = any(
-        worthwhile(row.measured_over_fixed) and worthwhile(row.measured_over_plain)
+        row.measured_over_fixed.worthwhile and row.measured_over_plain.worthwhile
         for row in rules
     )
     if adapts:
         return f"adapt: {measured}"
-    if worthwhile(fixed.measured_over_plain):
+    if fixed.measured_over_plain.worthwhile:
         return (
             f"set the {fixed.policy}, {fixed.measured_over_plain} of plain decoding: "
             f"{measured or 'no table has acceptance by link, and depth'}"

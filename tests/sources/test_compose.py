@@ -152,7 +152,7 @@ def test_there_is_nothing_to_measure_again(table, composed_path):
     with pytest.raises(TableError, match="composed from public rows"):
         measured(table.provenance)
     said = refused("check", composed_path, "--recheck", folder=composed_path.parent)
-    assert "no measurement of its to repeat" in said
+    assert "no sweep of its to repeat" in said
 
 
 def test_its_cells_lie_beside_it(composed_path):
