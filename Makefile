@@ -127,8 +127,8 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 	touch $@
 
 # What takes too long for CI: all of SGLang's tests, the fleet on Ray, and the promises of
-# benchmarks that need no device and no download. Each exits 1 where its promise is missed; the last one
-# still misses two of its aims.
+# benchmarks that need no device and no download. Each exits 1 where its promise is
+# missed; the last one still misses two of its aims.
 nightly: test-sglang test-fleet
 	mkdir -p build
 	$(BIN)/python -m benchmarks.known_truths --sweeps 8 --out build/truths.json

@@ -142,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("target", type=Path)
     parser.add_argument("draft", type=Path)
-    parser.add_argument("--rounds", type=count, default=8)
+    parser.add_argument("--rounds", type=count, default=24)
     parser.add_argument("--runs", type=Path, default=Path("runs/llama-probe"))
     parser.add_argument("--out", type=Path, default=Path("llama_probe.json"))
     given = parser.parse_args(arguments)

@@ -1,0 +1,75 @@
+"""Which time of a wave counts, by replies whose tokens came at known times."""
+
+import asyncio
+from contextlib import nullcontext
+from itertools import cycle, islice
+
+import numpy as np
+import pytest
+
+from evict_profile.errors import ConfigError
+from evict_profile.probe import wave as module
+from evict_profile.probe.wave import Reply, wave
+
+STEP_S = 0.01
+
+
+class Quiet:
+    """A server that counts nothing itself."""
+
+    url, answering = "http://a", staticmethod(nullcontext)
+
+    async def metrics(self):
+        return {}
+
+
+def reply(begin_s, committed, steps=60):
+    """A first token, then so many tokens a step by turns."""
+    made = Reply()
+    tokens = np.cumsum([1, *islice(cycle(committed), steps)])
+    for number, count in enumerate(tokens.tolist()):
+        usage = {"prompt_tokens": 36, "completion_tokens": count}
+        message = {"choices": [{"text": "word"}], "usage": usage}
+        made.add(message, begin_s + STEP_S * number)
+    made.steps = steps
+    return made
+
+
+def found(monkeypatch, *replies):
+    left = list(replies)
+
+    async def planted(*_):
+        return left.pop()
+
+    monkeypatch.setattr(module, "_reply", planted)
+    return asyncio.run(wave(Quiet(), "m", [""] * len(left), raw=True))
+
+
+def test_a_step_is_batch_times_accepted_over_the_rate(monkeypatch):
+    """Neither a late first token nor the time after the first end is in it."""
+    replies = (reply(at, [1, 2, 3]) for at in (0.0, 0.09, 0.03))
+    result = found(monkeypatch, *replies)
+    assert result.accepted == pytest.approx(2.0)
+    assert 3 * result.accepted / result.tokens_per_s == pytest.approx(STEP_S, rel=0.01)
+    assert result.context == 36 + module.TOKENS / 2
+
+
+def test_replies_that_hardly_overlap_are_refused(monkeypatch):
+    with pytest.raises(ConfigError, match="probe a smaller --batch"):
+        found(monkeypatch, reply(0.0, [1]), reply(0.57, [1]))
+
+
+def test_messages_that_count_nothing_share_the_tokens():
+    made = Reply()
+    for number in range(4):
+        made.add({"choices": [{"delta": {"content": "ab"}}]}, float(number))
+    made.add({"choices": [], "usage": {"completion_tokens": 10}}, 4.0)
+    assert made.tokens == [1.0, 4.0, 7.0, 10.0]
+
+
+def test_llama_server_counts_in_its_timings():
+    """The first token of 11 is the prompt's; 6 of the others were drafted."""
+    made = reply(0.0, [1], 3)
+    timings = {"predicted_n": 11, "draft_n": 9, "draft_n_accepted": 6}
+    made.add({"choices": [{"text": ""}], "timings": timings}, 1.0)
+    assert made.steps == 4
