@@ -2,7 +2,7 @@
 
 Every prompt is done twice under every setting: decoded, which shows what a step takes
 and commits, and with held-out text given, which is the same for all and shows what a
-budget costs in quality. docs/how-to/budgets.md explains the columns.
+budget costs in quality. docs/measure/budgets.md explains the columns.
 """
 
 from collections.abc import Iterator, Mapping

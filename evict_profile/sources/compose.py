@@ -2,7 +2,7 @@
 
 Composed cells go the way that measured ones go: the same grid, fit and table. What
 differs is said in the table: where the parts came from, what no row covers, and how far
-composed steps were off served ones (docs/explanation/public-costs.md).
+composed steps were off served ones (docs/explanation/estimated-tables.md).
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@
 #
 # Attention is Triton's in the sweep and in the server: with defaults, on Hopper, plain
 # decoding and trees run other kernels, and a ratio of the two would compare kernels too.
-# Limits are estimates: no step was timed on a GPU. docs/how-to/gpu.md says more.
+# Limits are estimates: no step was timed on a GPU. docs/measure/gpu.md says more.
 source "$(dirname "$0")/steps.sh"
 MODEL=${MODEL:-qwen3-30b-a3b} SGLANG_PYTHON=${SGLANG_PYTHON:-$PYTHON}
 SWEEP=${SWEEP:-$OUT/sglang-triton.yaml} MINUTES=${MINUTES:-4}

@@ -1,4 +1,4 @@
-"""The runner that docs/how-to/extend.md shows, run as a sweep runs it."""
+"""The runner that docs/build/extend.md shows, run as a sweep runs it."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from evict_profile.config import load_model, load_sweep
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.session import OpenRunner
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/extend.md"
+PAGE = Path(__file__).parents[2] / "docs/build/extend.md"
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 Both look a step up by the tokens it verifies in all, roots included. A staircase is of
 one batch, and counts from `batch` tokens on. Where several have a count, a curve by
 tokens takes the smallest batch: so it keeps the cost of the next token, which is what a
-scheduler weighs. docs/how-to/export.md compares it with the largest batch.
+scheduler weighs. docs/decide/export.md compares it with the largest batch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 class Settings(msgspec.Struct, frozen=True, rename="upper"):
     """The plug-in's settings; `table` is the variable EVICT_PROFILE_TABLE, and so on.
 
-    docs/how-to/sglang.md describes each; `width` is that of every request and step.
+    docs/decide/sglang.md describes each; `width` is that of every request and step.
     """
 
     mode: Literal["off", "observe", "on"] = "off"
