@@ -228,8 +228,8 @@ class ScenarioReplay:
             # All prompts drawn miss a kind of this share in as many cases.
             rarest = 1.0 - (1.0 - CONFIDENCE) ** (1.0 / prompts)
             yield (
-                f"{prompts} prompts may lack kinds of which fewer than one in "
-                f"{1.0 / rarest:.0f} prompts are; no interval holds those"
+                f"with {prompts} prompts, a kind that is rarer than one in "
+                f"{1.0 / rarest:.0f} may be missing; no interval covers it"
             )
 
 

@@ -142,9 +142,13 @@ class StepTimes:
         """What these costs had to assume."""
         found = [*self.table.caveats, *self.assumptions]
         found.extend(self._drafting.caveats(self.batch))
-        found.append("deciding is free; benchmarks/decision_time.py times it")
+        found.append(
+            "decisions take no time here; benchmarks/decision_time.py times them"
+        )
         if not self.arrays.has_routes:
-            found.append("unions are the activation curve's: the trace holds no routes")
+            found.append(
+                "activated experts are read off the table: the trace has no routes"
+            )
         if not self.arrays.trace.dense:
             found.append("after each step the next recorded one follows, whatever ran")
         return (*found, *self._outside())
@@ -160,7 +164,7 @@ class StepTimes:
         return (
             f"a cost at batch {self.batch} has a 95 % "
             f"interval of {low - 1.0:+.1%} to {high - 1.0:+.1%} (the median over what "
-            "policies verify); no interval shown contains it"
+            "policies verify); the intervals shown leave it out"
         )
 
     def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepTime:

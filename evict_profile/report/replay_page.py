@@ -39,6 +39,10 @@ from evict_profile.report.style import (
 from evict_profile.report.tables import Rows, print_notes, print_rows
 from evict_profile.stats import RESAMPLES
 
+SELECTION = (
+    "the verdict is corrected for choosing the best setting on these prompts; the "
+    "table below it is not, so its numbers are higher"
+)
 LINES = (AR, RATE, RATE_DEPTH, ORACLE)
 """Policies drawn beside the fixed widths, where they were replayed."""
 
@@ -55,7 +59,8 @@ def page(study: ReplayStudy) -> str:
         bars=bars,
         curves=width_curves,
         verdicts=_verdict_rows(study),
-        numbers=_number_rows,
+        speeds=_speed_rows,
+        steps=_step_rows,
         losses=_loss_rows(study),
         resamples=RESAMPLES,
     )
@@ -72,8 +77,7 @@ def show_study(console: Console, study: ReplayStudy) -> None:
             say(console, f"“{best.policy}” in SGLang: {best.served_by}")
     if known := study.table.acceptance:
         say(console, f"the table's acceptance was learnt on {known.workload}")
-    expected = "a verdict tells what to expect of other prompts, the table under it"
-    print_notes(console, [f"{expected} what these gave", *_caveats(study)])
+    print_notes(console, [SELECTION, *_caveats(study)])
 
 
 def _caveats(study: ReplayStudy) -> list[str]:
@@ -90,10 +94,10 @@ def _verdict_rows(study: ReplayStudy) -> Rows:
             "advice": lambda c: c.choice,
             "with": lambda c: c.advised,
             "against plain decoding": lambda c: percent(c.advised.over[AR]),
-            "strongest setting against plain": lambda c: (
+            "best fixed setting against plain": lambda c: (
                 f"{c.strongest}: {percent(c.strongest.over[AR])}"
             ),
-            "best adaptive against it": lambda c: (
+            "best adaptive against fixed": lambda c: (
                 f"{c.adaptive.policy}: {percent(c.adaptive_over_fixed)}"
             ),
             "sure": lambda c: "yes" if c.sure else "no",
@@ -111,9 +115,7 @@ def _loss_rows(study: ReplayStudy) -> Rows:
     return Rows(("batch", "policy", "wrong", "change"), cells)
 
 
-def _number_rows(comparison: Comparison) -> Rows:
-    unit = unit_for(max(each.step_us.value for each in comparison.results))
-
+def _speed_rows(comparison: Comparison) -> Rows:
     return Rows.of(
         comparison.results,
         {
@@ -122,6 +124,18 @@ def _number_rows(comparison: Comparison) -> Rows:
             "x plain decoding": lambda r: spread(r.over[AR]),
             "x best depth and width": lambda r: spread(r.over[BEST_PAIR]),
             "share of oracle": lambda r: spread(r.over[ORACLE]),
+        },
+    )
+
+
+def _step_rows(comparison: Comparison) -> Rows:
+    """What a step is made of, on average."""
+    unit = unit_for(max(each.step_us.value for each in comparison.results))
+
+    return Rows.of(
+        comparison.results,
+        {
+            "policy": str,
             "committed": lambda r: spread(r.committed),
             "verified": lambda r: spread(r.verified, ".1f"),
             "levels": lambda r: spread(r.depth, ".1f"),

@@ -44,7 +44,7 @@ WIDE = 32
 ERROR = CompositionError(step=0.18, growth=0.12)
 """As the p90 of 30 % and of 19 % imply, of composed against served times."""
 
-NOT_SET = "none was told (--decode-us), so C(n)/C(1) at batch 1 is an upper end"
+NOT_SET = "unknown without --decode-us, so C(n)/C(1) at batch 1 is an upper bound"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,12 @@
 import pandas as pd
 import pytest
 
-from evict_profile.report.public import composed_page, part_rows, ratio_rows
+from evict_profile.report.public import (
+    composed_page,
+    growth_curves,
+    part_rows,
+    ratio_rows,
+)
 from evict_profile.report.tables import break_even_rows
 from evict_profile.table import CostTable
 
@@ -18,7 +23,7 @@ def test_the_page_says_that_nothing_was_measured(composed_path):
     for words in (
         "composed from public rows, not measured",
         "Apache-2.0",
-        "C(n)/C(1) at batch 1 is an upper end",
+        "C(n)/C(1) at batch 1 is an upper bound",
         "launch gaps and the host".capitalize(),
         "rows of other routings",
     ):
@@ -28,7 +33,7 @@ def test_the_page_says_that_nothing_was_measured(composed_path):
 def test_ratios_grow_with_the_union_alone(composed_path):
     rows = {row[1]: row for row in ratio_rows(CostTable.load(composed_path)).cells[:3]}
     last = {name: float(str(row[-1])) for name, row in rows.items()}
-    assert last["by their union"] > 1.5 * last["all tokens alike"]
+    assert last["uniform routing"] > 1.5 * last["identical tokens"]
     assert all(row[3] == "1.00" for row in rows.values())
 
 
@@ -56,3 +61,10 @@ def test_the_page_states_the_accepted_length_at_which_drafts_pay(composed_path):
 
 def test_a_table_without_drafting_states_no_accepted_length(saved_table):
     assert break_even_rows(CostTable.load(saved_table)).cells == ()
+
+
+def test_the_page_draws_the_growth_of_each_batch(composed_path):
+    table = CostTable.load(composed_path)
+    drawing = growth_curves(table)
+    assert all(f"batch {batch}" in drawing for batch in table.axes.batch)
+    assert drawing in composed_page(table, cells_beside(composed_path))

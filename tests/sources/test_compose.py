@@ -102,7 +102,7 @@ def test_the_origin_is_in_the_table_and_on_its_screen(table, composed_path):
     assert '"origin": "composed"' in composed_path.read_text()
     said = evict("show", composed_path, folder=composed_path.parent).stdout
     assert "composed from public rows, not measured" in said
-    assert "C(n)/C(1) at batch 1 is an upper end" in said
+    assert "C(n)/C(1) at batch 1 is an upper bound" in said
 
 
 @pytest.fixture
