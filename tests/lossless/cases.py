@@ -1,4 +1,4 @@
-"""The further cases of docs/explanation/lossless.md.
+"""The further cases of docs/research/data/lossless-further-cases.csv.
 
 They are rules that the four words of a `Combination` do not describe: trees, orders,
 online rates, batches, and temperature zero. Under rejection a case is exact when the
