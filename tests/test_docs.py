@@ -57,6 +57,21 @@ def test_words_are_the_fields(file):
     assert not PRIVATE.findall(file.read_text())
 
 
+FIGURATIVE = re.compile(
+    r"(?i)\b(tells?|told|telling|alike|mend(s|ed|ing)?|foretold|held against|woke|"
+    r"flatter(s|ed)?|believ(e|es|ed|ing)|earn(s|ed|ing)?|buys?|bought|openings?|"
+    r"by the clock)\b"
+)
+"""Figures of speech for computation; docs/reference/glossary.md has the terms."""
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_pages_are_in_plain_words(document):
+    """The command line's page quotes docstrings, and is generated."""
+    if document.name != "cli.md":
+        assert not FIGURATIVE.findall(document.read_text())
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_runs_as_printed(document, monkeypatch):
     """Every block of Python, from the top of the checkout, with what it asserts."""
