@@ -159,7 +159,7 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
         s=12,
         c="0.6",
         lw=0.8,
-        label="covered with dummy tokens",
+        label="start-up profile, identical tokens",
     )
     ends = (0.9, 3.4)
     axes.plot(ends, ends, c="0.3", lw=0.8)
@@ -167,7 +167,7 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
         xlim=(0.9, 2.7),
         ylim=ends,
         xlabel="served speed-up over plain decoding",
-        ylabel="predicted from public kernel rows",
+        ylabel="predicted speed-up",
     )
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     figure.savefig(path, metadata={"Date": None})

@@ -1,0 +1,10 @@
+// Formulas in pages, as pymdownx.arithmatex marks them.
+window.MathJax = {
+  tex: {
+    inlineMath: [["\\(", "\\)"]],
+    displayMath: [["\\[", "\\]"]],
+    processEscapes: true,
+    processEnvironments: true,
+  },
+  options: { ignoreHtmlClass: ".*|", processHtmlClass: "arithmatex" },
+};
