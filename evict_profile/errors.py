@@ -1,6 +1,6 @@
 """What can go wrong, as a reader of the message sees it.
 
-Every error a user can cause or mend is an `EvictProfileError`: one sentence that
+Every error a user can cause or fix is an `EvictProfileError`: one sentence that
 names the file or field and the fix. The command line prints it and exits with 2;
 anything else is a defect of ours and keeps its traceback.
 """

@@ -57,7 +57,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
         reason = " ".join(str(error).split())
         kind = "JSON" if is_json else "YAML"
         raise ConfigError(
-            f"{path}: is not valid {kind}: {reason}; mend it, or give another file"
+            f"{path}: is not valid {kind}: {reason}; fix it, or give another file"
         ) from error
     if not isinstance(content, dict):
         raise ConfigError(
@@ -176,7 +176,7 @@ def _missing(owner: str, name: str, kind: Any, content: Any, extra_keys: bool) -
     unknown = [str(key) for key in given if key not in known]
     if nearest := get_close_matches(name, unknown, 1, cutoff=0.0):
         return (
-            f"{sentence}, and '{prefix}{nearest[0]}' is unknown; mend its spelling, or "
+            f"{sentence}, and '{prefix}{nearest[0]}' is unknown; fix its spelling, or "
             f"remove it and add '{name}'"
         )
     return f"{sentence}; add it"

@@ -82,7 +82,7 @@ def test_a_default_may_be_written_out():
             {"parts": [{"size": 1, "a": 1}]},
             r"'parts\[0\].a'; .* write one of size, kind",
         ),
-        ({"prats": []}, r"key 'parts' is missing, and 'prats' is unknown; mend its"),
+        ({"prats": []}, r"key 'parts' is missing, and 'prats' is unknown; fix its"),
         (
             {"parts": [{"szie": 1, "kind": 2}]},
             r"missing, and 'parts\[0\].szie' is unkn",

@@ -159,9 +159,7 @@ def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:
     stated = content.pop("served", {})
     served = dict(_curves(stated)).get("", {})
     if stated and not served:
-        raise ConfigError(
-            f"{path}: served must map draft lengths to speed-ups; mend it"
-        )
+        raise ConfigError(f"{path}: served must map draft lengths to speed-ups; fix it")
     curves = dict(_curves(content))
     if not curves:
         raise ConfigError(

@@ -52,7 +52,7 @@ class Row(Struct, frozen=True):
         if bool(self.tokens_per_s) == bool(self.step_ms):
             wrong = "give either tokens_per_s or step_ms"
         elif not 1.0 <= committed <= levels + 1:
-            wrong = f"accept_length must be 1 to {levels + 1}; give it, or mend K"
+            wrong = f"accept_length must be 1 to {levels + 1}; give it, or fix K"
         elif (width > 1) != (self.drafts > 0):
             wrong = "verified must be 1 of a plain run, and more of one that drafts"
         if wrong:
@@ -106,9 +106,7 @@ def _of_csv(text: str, path: Path) -> list[Facts]:
     try:
         rows = pd.read_csv(StringIO(text), comment="#", skipinitialspace=True)
     except ValueError as error:
-        raise ConfigError(
-            f"{path}: is no CSV: {str(error).strip()}; mend it"
-        ) from error
+        raise ConfigError(f"{path}: is no CSV: {str(error).strip()}; fix it") from error
     records = rows.convert_dtypes().astype(object).to_dict("records")
     return [{str(k): v for k, v in row.items() if pd.notna(v)} for row in records]
 

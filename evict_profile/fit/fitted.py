@@ -262,5 +262,5 @@ def _check_cells(
     if anchor not in measured:
         raise StoreError(
             f"{folder}: its anchor ({anchor}) was never measured, so drift is "
-            "unknown; see its reason in the parts, mend it, and sweep anew"
+            "unknown; see its reason in the parts, fix it, and sweep anew"
         )

@@ -1,4 +1,4 @@
-"""May this measurement become a table? Each gate says what, where, and the mend."""
+"""May this measurement become a table? Each gate says what, where, and the remedy."""
 
 import numpy as np
 import pandas as pd
@@ -176,7 +176,7 @@ def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
         f"halves of the samples of a cell differ by up to {floor:.1%}"
         + wide * (floor > WIDE_FLOOR * asked),
         "no cell was measured twice, or the runner repeats its samples: run the same "
-        "sweep again, which goes on, or mend the runner and sweep anew",
+        "sweep again, which goes on, or fix the runner and sweep anew",
     )
 
 
@@ -188,15 +188,15 @@ def coverage_gate(frame: pd.DataFrame, points: Points, whole: bool) -> Gate:
     parts = {c.part for c in points.cells}
     due = {"layers"} if whole else {"layers", "non_moe"}
     if failed > MAX_FAILED_CELLS:  # a cell that failed is not tried again
-        mend = (
-            "'evict-profile show RUN' says why; mend that, and sweep anew into another "
+        remedy = (
+            "'evict-profile show RUN' says why; fix that, and sweep anew into another "
             "--out"
         )
     else:
         missing = ", ".join(sorted(due - parts))
-        mend = f"none of the {missing}; run the same sweep again, which goes on"
+        remedy = f"none of the {missing}; run the same sweep again, which goes on"
     passed = failed <= MAX_FAILED_CELLS and parts == due
-    return _gate("coverage", passed, f"{ok.sum()} of {len(ok)} cells measured", mend)
+    return _gate("coverage", passed, f"{ok.sum()} of {len(ok)} cells measured", remedy)
 
 
 def _is_cost_in_n(fitted: Fitted) -> bool:
@@ -218,5 +218,5 @@ def _slope_us(fitted: Fitted, cost: ForwardCost) -> float:
     return fitted.us_per_expert(cost, lone, large)
 
 
-def _gate(name: str, passed: bool, says: str, mend: str) -> Gate:
-    return Gate(name, passed, says if passed else f"{says}; {mend}")
+def _gate(name: str, passed: bool, says: str, remedy: str) -> Gate:
+    return Gate(name, passed, says if passed else f"{says}; {remedy}")

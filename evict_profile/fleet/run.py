@@ -144,7 +144,7 @@ def _check_measurable(pairs: Sequence[Pair]) -> None:
             runner_command(pair.sweep.runner, None)
             union_test_width(make_grid(pair.sweep, pair.model), pair.model)
         except ConfigError as error:
-            raise ConfigError(f"{pair.name}: {error}; mend it or exclude it") from error
+            raise ConfigError(f"{pair.name}: {error}; fix it or exclude it") from error
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

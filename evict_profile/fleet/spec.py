@@ -106,7 +106,7 @@ def pairs_of(fleet: Fleet) -> list[Pair]:
     for rule in fleet.exclude:
         if not any(rule.items() <= names.items() for names in every):
             raise ConfigError(
-                f"fleet '{fleet.name}': exclude {rule} leaves nothing out; mend its "
+                f"fleet '{fleet.name}': exclude {rule} leaves nothing out; fix its "
                 "spelling or remove it"
             )
     kept = [n for n in every if not any(r.items() <= n.items() for r in fleet.exclude)]
@@ -114,7 +114,7 @@ def pairs_of(fleet: Fleet) -> list[Pair]:
     if len({pair.name for pair in pairs}) < len(pairs) or not pairs:
         fault = "two pairs share a name" if pairs else "no pair"
         raise ConfigError(
-            f"fleet '{fleet.name}': {fault}; mend its axes or its exclusions"
+            f"fleet '{fleet.name}': {fault}; fix its axes or its exclusions"
         )
     return pairs
 

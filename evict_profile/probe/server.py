@@ -73,7 +73,7 @@ class Server:
             raise ConfigError(f"{self.url}: {_refusal(error.response)}") from error
         except (httpx.ConnectError, httpx.UnsupportedProtocol) as error:
             raise ConfigError(
-                f"{self.url}: no server answers; start it, or mend the URL, as "
+                f"{self.url}: no server answers; start it, or fix the URL, as "
                 "http://localhost:8000"
             ) from error
         except httpx.TimeoutException as error:
@@ -149,7 +149,7 @@ def _refusal(reply: httpx.Response) -> str:
     known = {
         401: "asks for a key; set OPENAI_API_KEY to it",
         403: "refuses the key; set OPENAI_API_KEY to another",
-        404: "has no OpenAI-compatible /v1; mend the URL",
+        404: "has no OpenAI-compatible /v1; fix the URL",
         429: "refuses so many requests at once (429); probe a smaller --batch",
     }
     said = f"answers {reply.status_code}; look at the server's log"

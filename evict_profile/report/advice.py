@@ -77,7 +77,7 @@ class Advice:
         yield f"acceptance: {first.lengths.source}"
         yield f"drafting: {first.drafting.workload}"
         if known := table.served_overheads:
-            yield f"beside the forward: {known}"
+            yield f"added to the forward: {known}"
         yield from (f"caveat: {caveat}" for caveat in table.caveats)
 
     def verdict(self) -> Iterator[str]:

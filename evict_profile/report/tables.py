@@ -130,7 +130,7 @@ def show_table(console: Console, table: CostTable) -> None:
     )
     facts = _origin_facts(table) | _workload_facts(table)
     if known := table.served_overheads:
-        facts["beside the forward"] = str(known)
+        facts["added to the forward"] = str(known)
     if table.fit.validation:
         facts["error between the levels of the grid"] = str(table.fit.validation)
     for name, fact in facts.items():
@@ -271,7 +271,7 @@ def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
 def _compared(table: CostTable) -> dict[str, object]:
     key = {f"key {name}": value for name, value in to_mapping(table.key).items()}
     error = f"{table.fit.held_out['hinge'].median:.1%}"
-    known = {"beside the forward": str(table.served_overheads or "not known")}
+    known = {"added to the forward": str(table.served_overheads or "not known")}
     return {**key, "held-out median error": error, **known, **_workload_facts(table)}
 
 

@@ -1,4 +1,4 @@
-"""What a caller gives, as the runtime needs it, or one sentence that says what to mend.
+"""What a caller gives, as the runtime needs it, or one sentence that says what to fix.
 
 A NaN that enters a running mean never leaves it, so it is refused where it enters.
 """

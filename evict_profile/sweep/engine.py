@@ -138,7 +138,7 @@ class Sweep:
         self.crashes += 1
         if self.crashes >= MAX_CRASHES:
             raise RunnerError(
-                f"the runner ended {self.crashes} times ({crash}); mend its cause and "
+                f"the runner ended {self.crashes} times ({crash}); fix its cause and "
                 "run the same command again: all finished rounds are kept"
             )
         self._reopen(f"{crash}; its cell is recorded as crashed, going on")

@@ -196,7 +196,7 @@ def _at_reference(
         reason = frame[frame["status"] != OK]["reason"].iloc[0]
         raise RunnerError(
             f"no sample is usable in {len(lost)} of {len(chosen)} cells ({reason}), so "
-            "they cannot be compared; mend the runner"
+            "they cannot be compared; fix the runner"
         )
     usual_us = usual_reference_us(timed)
     scale = reference_us / usual_us if reference_us and usual_us else 1.0

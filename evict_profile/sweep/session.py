@@ -82,7 +82,7 @@ class OpenRunner:
         now = fingerprint(opened.pop("fingerprint"), self.model)
         if changed := differences(now, self.facts):
             raise RunnerError(
-                f"the runner came back different ({'; '.join(changed)}); mend that and "
+                f"the runner came back different ({'; '.join(changed)}); fix that and "
                 "run the same command again: all finished rounds are kept"
             )
 

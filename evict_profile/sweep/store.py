@@ -116,7 +116,7 @@ class Store(RunFolder):
             raise StoreError(
                 f"{self.folder}: holds {len(twice)} samples twice, first "
                 f"{cell_of(first)} in round {first['round']}; delete the part that is "
-                "a copy, or mend a runner that answers from memory and sweep anew"
+                "a copy, or fix a runner that answers from memory and sweep anew"
             )
 
     def add_clock(self, clock: DraftClock) -> None:

@@ -1,4 +1,4 @@
-"""What a served step takes beside the forward that a table covers.
+"""What a served step takes in addition to the forward that a table covers.
 
 A composed table adds up kernels at the union of uniform routing. A server also runs
 small kernels between them, work for each token, drafting, and real text activates

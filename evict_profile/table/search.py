@@ -104,7 +104,7 @@ def tables_in(folders: Sequence[Path]) -> tuple[Found, ...]:
     for folder in folders:
         if not folder.is_dir():
             raise TableError(
-                f"{folder}: is no folder of tables; name another, or mend "
+                f"{folder}: is no folder of tables; name another, or fix "
                 f"{SEARCH_PATH}, which separates folders by '{os.pathsep}'"
             )
     return tuple(found for folder in folders for found in tables_below(folder))

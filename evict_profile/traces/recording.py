@@ -203,5 +203,5 @@ def rows_of(
         ) from error
     except (pa.ArrowException, ValueError, TypeError, AttributeError) as error:
         raise RunnerError(
-            f"the runner answered a step that is none ({error}); mend the runner"
+            f"the runner answered a step that is none ({error}); fix the runner"
         ) from error

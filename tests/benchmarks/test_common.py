@@ -53,7 +53,7 @@ def test_a_mistake_is_a_sentence(words, tmp_path, refused):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [ConfigError("mend it"), Refusal("world", "mend it")])
+@pytest.mark.parametrize("error", [ConfigError("fix it"), Refusal("world", "fix it")])
 def test_our_errors_end_a_command(error, capsys):
     """With their sentence and exit code 2; a defect keeps its traceback."""
 
@@ -62,7 +62,7 @@ def test_our_errors_end_a_command(error, capsys):
 
     main = command(failing)
     assert main([]) == 2
-    assert capsys.readouterr().err == "error: mend it\n"
+    assert capsys.readouterr().err == "error: fix it\n"
     with pytest.raises(KeyError):
         main(["defect"])
 

@@ -1,4 +1,4 @@
-"""Each gate passes what it should, and names the mend when it does not."""
+"""Each gate passes what it should, and names the remedy when it does not."""
 
 import numpy as np
 import pytest

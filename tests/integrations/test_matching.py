@@ -15,7 +15,7 @@ def load(path, allow="", shape=None, **observed):
     table = CostTable.load(path)
     own = {name: getattr(table.key, name) for name in OBSERVED}
     return load_matching_table(
-        path, own | observed, shape or shape_of(table), allow, "mend it"
+        path, own | observed, shape or shape_of(table), allow, "fix it"
     )
 
 
@@ -34,13 +34,13 @@ def test_another_engines_table_is_refused(saved_table, name):
 
 def test_another_models_table_is_refused(saved_table):
     shape = shape_of(CostTable.load(saved_table)) | {"top-k": 8}
-    with pytest.raises(TableError, match="top-k 4, and the server's has 8; mend it"):
+    with pytest.raises(TableError, match="top-k 4, and the server's has 8; fix it"):
         load(saved_table, shape=shape)
 
 
 def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path):
     unknown = dict.fromkeys(("attention_backend", "moe_backend"), "other")
-    with pytest.raises(TableError, match=r"ALLOW=composed .*mend it"):
+    with pytest.raises(TableError, match=r"ALLOW=composed .*fix it"):
         load(composed_path)
     table = load(composed_path, COMPOSED, **unknown)
     context = min(table.axes.context)

@@ -140,7 +140,7 @@ def test_a_crash_opens_a_session_and_moves_no_other_sample(
 def test_three_crashes_end_the_sweep_and_keep_finished_rounds(
     store, sweep, whole, monkeypatch
 ):
-    """The message has the cause; when it is mended, all is as if nothing had been."""
+    """The message has the cause; when it is fixed, all is as if nothing had been."""
     sweep(store, checks=60)
     before = store.frame()
     assert before["round"].max() >= 2

@@ -87,7 +87,7 @@ class TestSearchPath:
         assert search_path({}) == (data_root() / "cost_tables",)
 
     def test_a_folder_that_is_not_there_is_refused(self, tmp_path):
-        with pytest.raises(TableError, match="or mend EVICT_PROFILE_TABLES"):
+        with pytest.raises(TableError, match="or fix EVICT_PROFILE_TABLES"):
             tables_in([tmp_path / "none"])
 
 
