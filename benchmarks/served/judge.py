@@ -9,23 +9,24 @@ from msgspec.structs import replace
 from benchmarks.served.record import (
     CONTEXT,
     DENSE,
+    NEW_2026,
     DenseControl,
-    angelslim,
     by_batch,
     deployments,
+    new_2026,
     runs_of,
     specbundle,
     table_of,
 )
+from benchmarks.served.rivals import step_ratios
 from evict_profile.calibrate.served import (
     Deployment,
     ServedRun,
     fit_overheads,
 )
-from evict_profile.stats import Floats
-from evict_profile.table.overheads import RECORD, Amounts, Overheads
+from evict_profile.stats import Floats, student
+from evict_profile.table.overheads import RECORD, TWO_SIDED, Amounts, Overheads
 
-TWO_SIDED = 1.96
 GROUP = ["deployment", "model", "dataset", "draft"]
 ENGINE_DEFAULT = 3
 """Drafts that SGLang takes for most MoE models by default."""
@@ -35,7 +36,8 @@ START = Overheads(
     runs=0,
     amounts=Amounts(0.78, 22.0, 30.0, 700.0, 300.0, 100.0),
     spread=RECORD.spread,
-    growth=0.16,
+    growth=RECORD.growth,
+    batches=RECORD.batches,
 )
 """Where a fit begins: the share of uniform unions is that of `data/unions.csv`,
 drafting that of an 8-billion dense model, the time a layer that of the record's plain
@@ -53,15 +55,20 @@ def held_out() -> dict[str, Overheads]:
 
 
 def growth_error(known: Iterable[Deployment], amounts: Amounts) -> float:
-    """Root mean square log of predicted over served time beyond plain decoding."""
-    off = list[float]()
+    """Root mean square log of predicted over served time beyond plain decoding.
+
+    Times Student's t of so many deployments over the normal law's, since runs of one
+    deployment share their error.
+    """
+    off, judged = list[float](), 0
     for each in known:
         if not isinstance(each, DenseControl):
             predicted, served = (
                 us[1:] / us[0] - 1.0 for us in (each.step_us(amounts), each.served_us)
             )
             off.extend(np.log(predicted / served).tolist())
-    return float(np.sqrt(np.square(off).mean()))
+            judged += 1
+    return float(np.sqrt(np.square(off).mean())) * student(judged) / TWO_SIDED
 
 
 def of_all() -> Overheads:
@@ -70,14 +77,23 @@ def of_all() -> Overheads:
 
 
 def speedups(overheads: Mapping[str, Overheads]) -> pd.DataFrame:
-    """SpecBundle's rows with experts, their predicted speed-ups and intervals."""
+    """SpecBundle's rows with experts, their predicted speed-ups and intervals.
+
+    `predicted` holds prefill as served; `advised` is what `advise` answers, which does
+    not know it. Then a column a rival.
+    """
     rows = specbundle()
     rows = rows[~rows["deployment"].isin(DENSE.values())]
     parts = []
     for name, own in rows.groupby("deployment"):
-        used = overheads[str(name)]
-        deployment = Deployment(table_of(str(name)), tuple(runs_of(own)))
-        parts.append(_predicted(own, deployment, used))
+        used, runs = overheads[str(name)], tuple(runs_of(own))
+        found = _predicted(own, Deployment(table_of(str(name)), runs), used)
+        accepted, outside = (
+            own[column].to_numpy() for column in ("accept_length", "outside")
+        )
+        for rival, ratio in step_ratios(str(name), runs, used).items():
+            found[rival] = wall(accepted / ratio, outside)
+        parts.append(found)
     return pd.concat(parts)
 
 
@@ -86,28 +102,20 @@ def _predicted(
 ) -> pd.DataFrame:
     plain_us, *step_us = deployment.step_us(overheads.amounts)
     ratio = np.array(step_us) / plain_us
-    drafting_us = np.array(step_us) - [
-        _verify_us(deployment, run, overheads.amounts) for run in deployment.runs[1:]
-    ]
-    half = np.exp(TWO_SIDED * overheads.ratio_sd(ratio))
+    batches = [run.batch for run in deployment.runs if run.width > 1]
+    ends = zip(ratio, batches, strict=True)
+    low, high = np.array([overheads.ratio_interval(*end) for end in ends]).T
     accepted = rows["accept_length"].to_numpy()
     outside = rows["outside"].to_numpy()
     return rows.assign(
         ratio=ratio,
         predicted=wall(accepted / ratio, outside),
-        low=wall(accepted / ratio / half, outside),
-        high=wall(accepted / ratio * half, outside),
-        dummy=wall(accepted / (1.0 + drafting_us / plain_us), outside),
+        low=wall(accepted / high, outside),
+        high=wall(accepted / low, outside),
+        advised=accepted / ratio,
+        advised_low=accepted / high,
+        advised_high=accepted / low,
     )
-
-
-def _verify_us(deployment: Deployment, run: ServedRun, amounts: Amounts) -> float:
-    forward = replace(amounts, round_us=0.0, level_us=0.0, branch_us=0.0)
-    return float(Deployment.step_us(_only(deployment, run), forward)[0])
-
-
-def _only(deployment: Deployment, run: ServedRun) -> Deployment:
-    return Deployment(deployment.table, (run, deployment.plain[0]))
 
 
 def wall(speedup: Floats, outside: Floats) -> Floats:
@@ -145,7 +153,9 @@ CHOICES: dict[str, Callable[[pd.DataFrame], int]] = {
         group["steps"] == ENGINE_DEFAULT
     ][0],
     "longest accepted length": lambda group: group["accept_length"].idxmax(),
-    "best by dummy tokens": lambda group: group["dummy"].idxmax(),
+    "best by identical tokens": lambda group: group["identical tokens"].idxmax(),
+    "best by one parameter": lambda group: group["one parameter"].idxmax(),
+    "best by weight bytes": lambda group: group["weight bytes"].idxmax(),
 }
 
 
@@ -169,14 +179,17 @@ def growth(overheads: Overheads, drafts: int = 4) -> pd.DataFrame:
     return pd.DataFrame(found, index=batches)
 
 
-def elsewhere(overheads: Overheads) -> pd.DataFrame:
-    """Served pairs of other engines whose model composes: vLLM at batch 1."""
-    rows = angelslim()
-    run = ServedRun(1, 3, 2, 1, 1.0, 1.0, CONTEXT)
-    plain = ServedRun(1, 1, 0, 1, 1.0, 1.0, CONTEXT)
-    deployment = Deployment(table_of("angelslim"), (plain, run))
-    plain_us, step_us = deployment.step_us(overheads.amounts)
-    ratio = step_us / plain_us
-    half = np.exp(TWO_SIDED * overheads.ratio_sd(ratio))
-    speed = rows["accept_length"] / ratio
-    return rows.assign(predicted=speed, low=speed / half, high=speed * half)
+def elsewhere() -> pd.DataFrame:
+    """Served pairs that no amount was fitted to, as `advise` answers for them."""
+    rows, parts = new_2026(), []
+    for server, own in rows.groupby("server"):
+        table = table_of(NEW_2026[str(server)])
+        known = table.served_overheads
+        assert known, "the table is composed"
+        for row in own.itertuples():
+            batch, drafts = int(row.concurrency), int(row.draft_tokens_K)
+            plain = ServedRun(batch, 1, 0, 1, 1.0, 1.0, CONTEXT)
+            run = ServedRun(batch, drafts + 1, drafts, 1, 1.0, 1.0, CONTEXT)
+            one = pd.DataFrame([row._asdict() | {"outside": 0.0}])
+            parts.append(_predicted(one, Deployment(table, (plain, run)), known))
+    return pd.concat(parts)

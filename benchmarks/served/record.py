@@ -6,7 +6,8 @@ and engine composes; the reports say for how many none does.
 SpecBundle's throughput is of wall time, prefill and the last requests of a run with it.
 A text whose plain throughput is below that of the model's fastest text spends the
 difference outside full decoding; `WALL` of that is time that drafting does not shorten.
-The share is what fits of all models but one agree on (0.59 to 0.66).
+The share is fitted to the runs that are judged (without each model in turn 0.59 to
+0.66), and their own plain throughput is read: `advise` has neither.
 """
 
 from collections.abc import Iterator
@@ -28,13 +29,14 @@ WALL = 0.62
 CONTEXT = 1024.0
 """Tokens in a cache half-way through a reply; no source says."""
 
-AUTOSPEC = "qwen3-235b batch 1..64"
-
 H200 = "nvidia-h200/{}/1.0.0.json"
 QWEN_30B = H200.format("qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp4-ep1")
 QWEN_235B = H200.format("qwen3-235b-a22b/sglang-0.5.14-bfloat16-tp8-ep1")
 KIMI = H200.format("kimi-k2/sglang-0.5.14-fp8-block-tp8-ep1")
-VLLM_30B = "nvidia-h100-80gb-hbm3/qwen3-30b-a3b/vllm-0.24.0-bfloat16-tp1-ep1/1.0.0.json"
+B200_30B = "nvidia-b200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json"
+GPT_OSS = (
+    "nvidia-h100-80gb-hbm3/gpt-oss-120b/vllm-0.24.0-w4a16-mxfp4-tp1-ep1/1.0.0.json"
+)
 
 COMPOSED = {
     "Qwen3-30B-A3B-Instruct-2507": ("qwen3-30b-a3b", QWEN_30B),
@@ -44,6 +46,14 @@ COMPOSED = {
 }
 """SpecBundle's models that compose, with the deployment that they count as. TP is that
 of the commands on the drafters' cards (4, 4, 8) and all GPUs of a node for Kimi-K2."""
+
+NEW_2026 = {
+    "gpt-oss-120b": GPT_OSS,
+    "Qwen3-30B-A3B": B200_30B,
+    "Qwen3-30B-A3B, draft model": B200_30B,
+}
+"""Tables that stand in for servers of `new-2026.csv`. The second ran vLLM with TP 4, on
+GB200 by the name of its cluster; its GPU was not stated."""
 
 DENSE = {"Llama-3.1-8B-Instruct": "llama-8b", "Llama-3.3-70B-Instruct": "llama-70b"}
 """Controls: no experts, so that a step beyond the plain one is what drafting adds."""
@@ -97,9 +107,8 @@ def not_judged() -> dict[str, int]:
 
 @cache
 def table_of(deployment: str) -> CostTable:
-    """The composed table of a deployment, without overheads."""
-    paths = dict(COMPOSED.values()) | {AUTOSPEC: QWEN_235B, "angelslim": VLLM_30B}
-    return CostTable.load(TABLES / paths[deployment])
+    """The composed table of a deployment, or of a path below them."""
+    return CostTable.load(TABLES / dict(COMPOSED.values()).get(deployment, deployment))
 
 
 def runs_of(rows: pd.DataFrame) -> Iterator[ServedRun]:
@@ -141,8 +150,12 @@ def by_batch() -> pd.DataFrame:
     return table.rename(columns=lambda name: int(name[1:]))
 
 
-def angelslim() -> pd.DataFrame:
-    """Qwen3-30B-A3B under vLLM at batch 1, whose GPU and K nobody says."""
-    rows = pd.read_csv(DATA / "served-pairs.csv", comment="#")
-    own = rows["source"].str.contains("AngelSlim") & (rows["target"] == "Qwen3-30B-A3B")
-    return rows[own]
+def new_2026() -> pd.DataFrame:
+    """Runs of this autumn whose model has a table of the engine or the GPU.
+
+    `server` is the model and the drafter: a draft model is no level of EAGLE-3.
+    """
+    rows = pd.read_csv(DATA / "new-2026.csv", comment="#")
+    eagle = rows["method"].str.startswith("EAGLE3")
+    rows["server"] = np.where(eagle, rows["target"], rows["target"] + ", draft model")
+    return rows[rows["server"].isin(NEW_2026)]

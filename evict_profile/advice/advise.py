@@ -3,8 +3,8 @@
 Speed over plain decoding is committed(way) step(plain) / step(way), of served steps
 (`CostTable.as_served`). The interval adds relative errors in quadrature: of acceptance,
 and of the ratio of steps. Where overheads are known, that is the error of what a step
-takes beyond plain decoding; else both steps' errors, as if independent. Drafting alone
-has no interval.
+takes beyond plain decoding; else both steps' errors, as if independent, and where
+drafting is assumed, all of its time. Drafting that was given has no interval.
 """
 
 import math
@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from evict_profile.advice.acceptance import AcceptedLengths
-from evict_profile.advice.drafting import drafting_of, over_plain
+from evict_profile.advice.drafting import ASSUMED, drafting_of, over_plain
 from evict_profile.errors import ConfigError
 from evict_profile.stats import WORTHWHILE, Estimate
 from evict_profile.table import CostTable, Drafting, StepCosts
@@ -25,8 +25,6 @@ CHANGE = 1.05
 
 The second is an assumption about what it costs an engine to have a schedule: with one
 vLLM fell to piecewise graphs, from 59.6 to 50.0 tokens a second (vLLM #49548)."""
-
-TWO_SIDED = 1.96
 
 
 @dataclass(frozen=True)
@@ -124,23 +122,30 @@ class Advisor:
         ratio = over_plain(cost.step_cost_us, batch, width, clock, levels)
         assert ratio, "a way that is covered has a cost"
         committed = float(lengths.committed[way])
-        of_ratio = self._ratio_reach(cost, batch, width, ratio)
-        speed, reach = committed / ratio, math.hypot(lengths.reach[way], of_ratio)
-        interval = Estimate(speed, speed * math.exp(-reach), speed * math.exp(reach))
+        low, high = self._ratio_ends(cost, batch, width, ratio)
+        of_lengths = lengths.reach[way]
+        down = math.hypot(of_lengths, math.log(high / ratio))
+        up = math.hypot(of_lengths, math.log(ratio / low))
+        speed = committed / ratio
+        interval = Estimate(speed, speed * math.exp(-down), speed * math.exp(up))
         served = lengths.served.get(levels)
         return Way(lengths.name(way), levels, width, committed, ratio, interval, served)
 
-    def _ratio_reach(
+    def _ratio_ends(
         self, cost: StepCosts, batch: int, width: int, ratio: float
-    ) -> float:
-        """Half of the 95 % interval of a step over plain decoding's, in logs."""
+    ) -> tuple[float, float]:
+        """The 95 % interval of a step over plain decoding's."""
         if width == 1:
-            return 0.0
+            return ratio, ratio
         if overheads := self.table.served_overheads:
-            return TWO_SIDED * float(overheads.ratio_sd(ratio))
+            return overheads.ratio_interval(ratio, batch)
         low, us, high = cost.low_us, cost.step_cost_us, cost.high_us
         at = (batch, batch * width)
-        return math.hypot(*((high[t] - low[t]) / 2.0 / us[t] for t in at))
+        reach = math.hypot(*((high[t] - low[t]) / 2.0 / us[t] for t in at))
+        if self.drafting.workload == ASSUMED:
+            undrafted = float(us[batch * width] / us[batch])
+            reach = math.hypot(reach, math.log(max(ratio / undrafted, 1.0)))
+        return ratio * math.exp(-reach), ratio * math.exp(reach)
 
 
 class Range(NamedTuple):

@@ -16,7 +16,7 @@ from evict_profile.cost_model import padded_tokens
 from evict_profile.errors import ConfigError
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable
-from evict_profile.table.overheads import RECORD, Amounts, Overheads
+from evict_profile.table.overheads import OWN_GROWTH, RECORD, Amounts, Overheads
 
 LEVEL, RATIO = 0.1, 0.06
 """Errors of a plain step and of a step over it that no amount explains, sd of logs."""
@@ -186,7 +186,10 @@ class ServedStudy:
 
 
 def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStudy:
-    """Fit a table's overheads to its server's runs, beginning from those it has."""
+    """Fit a table's overheads to its server's runs, beginning from those it has.
+
+    The error that remains is known near the batches of runs that drafted.
+    """
     for run in runs:
         tokens, most = run.batch * run.width, table.max_tokens(run.batch)
         if tokens > most or run.batch > table.fit.domain["batch"][1]:
@@ -198,7 +201,9 @@ def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStu
     before = table.served_overheads or RECORD
     # A plain run shows the time a layer, however far it lies from others'.
     spread = replace(before.spread, layer_us=OWN_LAYERS_US)
-    prior = replace(before, spread=spread)
+    batches = tuple(sorted({run.batch for run in runs if run.width > 1}))
+    growth = min(OWN_GROWTH, max(map(before.growth_at, batches), default=OWN_GROWTH))
+    prior = replace(before, spread=spread, growth=growth, batches=batches)
     found = fit_overheads([deployment], prior, source)
     off = np.log(deployment.step_us(found.amounts) / deployment.served_us)
     if np.abs(off).max() > RATIO:

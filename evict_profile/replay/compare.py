@@ -164,7 +164,8 @@ class ScenarioReplay:
         """
         if self.costs.overheads is None:
             return sums
-        factor = np.exp(self.costs.overheads.growth * self.bootstrap.normal)
+        growth = self.costs.overheads.growth_at(self.scenario.batch)
+        factor = np.exp(growth * self.bootstrap.normal)
         plain_us = sums["requests"] * plain["us"] / plain["requests"]
         return {**sums, "us": plain_us + factor * (sums["us"] - plain_us)}
 

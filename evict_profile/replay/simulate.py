@@ -131,7 +131,7 @@ class StepTimes:
             found.append(
                 f"what a step takes beside its experts is from {self.overheads.source};"
                 " what it takes beyond plain decoding has an error of "
-                f"{self.overheads.growth:.0%} (one standard deviation)"
+                f"{self.overheads.growth_at(self.batch):.0%} (one standard deviation)"
             )
         elif self.table.activation.is_guess and not self.arrays.has_routes:
             found.append("routing is uniform, and text activates fewer experts")

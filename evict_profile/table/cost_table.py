@@ -10,6 +10,7 @@ Fit, report and runtime read this one class, so that all refuse the same documen
 """
 
 import math
+import shlex
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -27,9 +28,21 @@ from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats, Ints
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
 from evict_profile.table.key import COMPOSED, SERVED, Caveats, Key, Reuse, misses
-from evict_profile.table.overheads import RECORD, Overheads, scaled
+from evict_profile.table.overheads import (
+    DATASHEET_GROWTH,
+    RECORD,
+    RECORD_ELSEWHERE,
+    RECORD_PLACE,
+    Overheads,
+    scaled,
+)
 from evict_profile.table.parts import Axes, Fit, Gate, Staircase, StepCosts, TermCost
-from evict_profile.table.provenance import Composition, Provenance, ServedSteps
+from evict_profile.table.provenance import (
+    DATASHEET,
+    Composition,
+    Provenance,
+    ServedSteps,
+)
 from evict_profile.table.workload import Acceptance, ActivationCurve, Drafting
 
 Outside = Literal["refuse", "clamp"]
@@ -44,7 +57,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         drafting: time of a step beside verification; None where not measured.
         reuse: statements that it serves other versions of its engine as well.
         overheads: what a served step takes beside its costs; None takes those of the
-            public record where the costs are composed, and none elsewhere.
+            public record where the costs are estimated, and none elsewhere.
         path: the file it was read from; no part of the document.
         caveats: what a lookup had to overlook, if it was told to; likewise.
     """
@@ -135,9 +148,11 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def origin(self) -> str:
-        """What its costs are: "measured", "composed", or "served" whole steps."""
-        tag = self.provenance.__struct_config__.tag
-        return str(tag)
+        """What its costs are: "measured", "composed" of public rows, computed from a
+        "datasheet", or "served" whole steps."""
+        if getattr(self.provenance, "clock", "") == DATASHEET:
+            return DATASHEET
+        return str(self.provenance.__struct_config__.tag)
 
     @property
     def relative_path(self) -> Path:
@@ -236,8 +251,29 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def served_overheads(self) -> Overheads | None:
-        """Its own, or the public record's where its costs are composed."""
-        return self.overheads or (RECORD if self.origin == COMPOSED else None)
+        """Its own; else the public record's where its costs are estimated.
+
+        The record's error is known where the record was served, and larger elsewhere.
+        """
+        if self.overheads or self.origin not in (COMPOSED, DATASHEET):
+            return self.overheads
+        if self.origin == DATASHEET:
+            return replace(RECORD_ELSEWHERE, growth=DATASHEET_GROWTH)
+        at_record = (self.key.engine, self.key.gpu) == RECORD_PLACE
+        return RECORD if at_record else RECORD_ELSEWHERE
+
+    @property
+    def overhead_caveats(self) -> Caveats:
+        """What overheads of another server leave unknown, and what measures it."""
+        if self.overheads or not self.served_overheads or self.served_overheads.batches:
+            return ()
+        path = shlex.quote(str(self.path)) if self.path.name else "TABLE"
+        return (
+            f"drafting and host times are of {RECORD.source}; no served run of this "
+            "engine and GPU was compared, so intervals are wide. Measure one run of "
+            "your server: evict-profile probe URL --out runs.jsonl, then evict-profile "
+            f"calibrate --served runs.jsonl --table {path}",
+        )
 
     def as_served(self, topk: int = 1) -> "CostTable":
         """The table of a served step: verification with what a server adds to it.
@@ -263,7 +299,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             fit=replace(self.fit, non_moe=(*self.fit.non_moe, *added)),
             activation=activation,
             drafting=self.drafting or known.drafting(batches, engine, topk),
-            caveats=tuple(each for each in self.caveats if each != unknown),
+            caveats=tuple(each for each in self.caveats if each != unknown)
+            + self.overhead_caveats,
         ).read_anew()
 
     def max_tokens(self, batch: int) -> int:

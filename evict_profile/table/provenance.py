@@ -12,6 +12,12 @@ from evict_profile.table.key import COMPOSED, SERVED, Caveats
 DATASHEET = "datasheet"
 """The clock of costs that were computed from what a device promises."""
 
+COMPUTED = (
+    "costs are computed from a data sheet, not measured: bytes over bandwidth and "
+    "operations over rate, a lower bound; kernels of Qwen3-30B-A3B on H100 and H200 "
+    "take 1.3 to 1.7 times as long"
+)
+
 
 class Sessions(Struct, frozen=True, omit_defaults=True):
     """Sessions of the runner, which differ as a whole for reasons no sample shows.
@@ -96,6 +102,11 @@ class Provenance(Swept, frozen=True, tag="measured"):
     sessions: Sessions | None = None
     new_graph_us: NotNegative | None = None
     mean_reference_us: NotNegative | None = None
+
+    @property
+    def caveats(self) -> Caveats:
+        """A data sheet says what a device promises, and nothing was timed."""
+        return (COMPUTED,) if self.clock == DATASHEET else ()
 
     @property
     def slow_times(self) -> float:

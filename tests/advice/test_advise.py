@@ -80,15 +80,23 @@ class TestBest:
             math.exp(math.hypot(0.1, *halves))
         )
 
-    def test_a_served_step_has_the_error_of_what_it_adds(self):
-        """None at plain decoding, whose ratio is 1."""
-        ways = Advisor.of(shipped_table(H200), GOOD).at(1).ways
+    @pytest.mark.parametrize("batch", [1, 4])
+    def test_a_served_step_has_the_error_of_what_it_adds(self, batch):
+        """None at plain decoding, whose ratio is 1; more where no run was compared."""
+        ways = Advisor.of(shipped_table(H200), GOOD).at(batch).ways
         assert ways[0].speed.low == ways[0].speed.high == 1.0
+        times = math.exp(1.96 * RECORD.growth_at(batch))
         for way in ways[1:]:
-            sd = RECORD.growth * (1.0 - 1.0 / way.ratio)
-            assert way.speed.high / way.speed.value == pytest.approx(
-                math.exp(1.96 * sd)
-            )
+            slow, fast = (1.0 + (way.ratio - 1.0) * t for t in (times, 1.0 / times))
+            assert way.speed.low == pytest.approx(way.committed / slow)
+            assert way.speed.high == pytest.approx(way.committed / fast)
+
+    def test_assumed_drafting_may_take_no_time_or_twice_as_long(self, table):
+        cost, assumed = table.costs(1, 64), Advisor.of(table, GOOD)
+        way = assumed.at(1).ways[1]
+        undrafted = cost.step_cost_us[2] / cost.step_cost_us[1]
+        assert way.ratio > undrafted
+        assert way.speed.high > way.committed / undrafted
 
     def test_costs_are_of_the_served_step(self):
         table, batch = shipped_table(H200), 16

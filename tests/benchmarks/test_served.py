@@ -1,13 +1,18 @@
 """The record of served runs: what is judged, and what the package took from it."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from msgspec.structs import asdict
 
-from benchmarks.served import judge, record
+from benchmarks.served import __main__ as served
+from benchmarks.served import judge, record, rivals
 from evict_profile.advice.acceptance import of_yaml
 from evict_profile.io import data_root
-from evict_profile.table.overheads import RECORD
+from evict_profile.stats import student
+from evict_profile.table.overheads import RECORD, TWO_SIDED, UNSEEN_GROWTH
 
 
 def test_the_shipped_overheads_are_those_of_the_record():
@@ -17,8 +22,45 @@ def test_the_shipped_overheads_are_those_of_the_record():
 
 
 def test_the_shipped_error_is_that_of_the_record():
-    found = judge.growth_error(record.deployments().values(), RECORD.amounts)
+    """Of held-out predictions, by Student's t of three deployments."""
+    rows = judge.speedups(judge.held_out())
+    found = served.growth_rms(rows) * student(rows["deployment"].nunique()) / TWO_SIDED
     assert RECORD.growth == pytest.approx(found, abs=0.01)
+
+
+def test_the_error_elsewhere_is_that_of_the_servers_that_nothing_was_fitted_to():
+    """With two sets of runs that the repository does not hold, 0.58 and 0.89."""
+    own = [served.growth_rms(rows) for _, rows in judge.elsewhere().groupby("server")]
+    every = np.square([*own, 0.58, 0.89])
+    assert pytest.approx(np.sqrt(every.mean()), abs=0.05) == UNSEEN_GROWTH
+
+
+def test_the_file_of_findings_is_what_the_benchmark_finds():
+    """README, the claims and the page read that file (tests/test_claims.py)."""
+    rows, away = judge.speedups(judge.held_out()), judge.elsewhere()
+    kept = Path(__file__).parents[2] / "docs/research/data/served.json"
+    found = served.findings(rows, away)
+    assert found == pytest.approx(json.loads(kept.read_text()), abs=0.11)
+
+
+def test_identical_tokens_are_the_table_at_the_experts_of_one_token():
+    """Verification still reads attention's weights and computes each token."""
+    name = "qwen3-30b-a3b"
+    runs = record.deployments()[name].runs
+    found = rivals.step_ratios(name, runs, RECORD)
+    free = 1.0 + RECORD.amounts.round_us / runs[0].step_us
+    assert (found["identical tokens"] > free).all()
+
+
+def test_one_parameter_is_found_again():
+    """Of served steps that grow by exactly so much a token."""
+    plain = record.ServedRun(8, 1, 0, 1, 1.0, 800.0, 1024.0)
+    grown = [
+        record.ServedRun(8, n, n - 1, 1, 2.0, 1600.0 / (1.0 + 0.2 * (n - 1)), 1024.0)
+        for n in (4, 6, 8)
+    ]
+    deployment = record.Deployment(record.table_of(record.QWEN_30B), (plain, *grown))
+    assert rivals.one_parameter({"planted": deployment}) == pytest.approx(0.2, rel=1e-3)
 
 
 def test_a_deployment_does_not_teach_what_judges_it(monkeypatch):

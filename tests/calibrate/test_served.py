@@ -14,7 +14,12 @@ from evict_profile.errors import ConfigError
 from evict_profile.fit.export import export_workload
 from evict_profile.io import data_root
 from evict_profile.table import CostTable
-from evict_profile.table.overheads import RECORD, Amounts
+from evict_profile.table.overheads import (
+    OWN_GROWTH,
+    RECORD,
+    UNSEEN_GROWTH,
+    Amounts,
+)
 from tests.command import evict, refused
 
 SHIPPED = data_root() / "cost_tables/composed/nvidia-h200/qwen3-30b-a3b"
@@ -59,13 +64,22 @@ def test_an_unseen_setting_is_predicted(layer_us, token_us, round_us, level_us):
     assert unseen.step_us(found) == pytest.approx(unseen.step_us(planted), rel=0.08)
 
 
+@pytest.mark.parametrize("batch", [1, 64])
+def test_own_runs_show_the_error_near_their_batch(batch):
+    """Elsewhere it stays what it was where no run was compared."""
+    runs = served(TABLE, RECORD.amounts, *map(setting, (batch, batch), (0, 1)))
+    found = study(TABLE, runs, "mine").found
+    assert found.growth_at(batch) == OWN_GROWTH
+    assert found.growth_at(8) == UNSEEN_GROWTH
+
+
 def test_what_is_already_known_stays():
     """Runs as the record explains them change neither amounts nor the error."""
     runs = served(TABLE, RECORD.amounts, *map(setting, (8, 8), (0, 3)))
     found = study(TABLE, runs, "mine")
     assert astuple(found.found.amounts) == pytest.approx(astuple(RECORD.amounts))
     assert found.found.growth == RECORD.growth
-    assert found.found.runs == 2
+    assert (found.found.runs, found.found.batches) == (2, (8,))
     assert found.meaning == (
         "Your drafting step takes 1.00 times what the record explains."
     )

@@ -176,7 +176,7 @@ def test_a_request_pays_for_its_own_draft_tokens(arrays, table, verified, us):
 
 @pytest.fixture(scope="module")
 def estimated(arrays, table):
-    own = replace(RECORD, growth=0.3)
+    own = replace(RECORD, growth=0.3, batches=(1,))
     covered = replace(table, overheads=own)
     return ScenarioReplay(arrays, covered, Scenario(MIXED, 0.0, 1), seeds=2)
 
@@ -199,7 +199,7 @@ def test_the_growth_s_error_widens_a_comparison(table):
     short = TraceArrays(make_trace(Plan(prompts=5, tokens=4)))
 
     def ratio(growth):
-        covered = replace(table, overheads=replace(RECORD, growth=growth))
+        covered = replace(table, overheads=replace(RECORD, growth=growth, batches=(1,)))
         replay = ScenarioReplay(short, covered, Scenario(MIXED, 0.0, 1), seeds=1)
         return replay.compare().of(FULL_TREE).over[AR]
 

@@ -9,11 +9,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from evict_profile.calibrate.served import Deployment, ServedRun, fit_overheads
-from evict_profile.table import CostTable
-from evict_profile.table.overheads import RECORD, Amounts, scaled
+from evict_profile.table import DATASHEET, CostTable
+from evict_profile.table.overheads import (
+    RECORD,
+    RECORD_ELSEWHERE,
+    UNSEEN_GROWTH,
+    Amounts,
+    scaled,
+)
+from tests.exported import shipped_table
 
 SHIPPED = Path("cost_tables/composed/nvidia-h200/qwen3-30b-a3b")
 TABLE = CostTable.load(SHIPPED / "sglang-0.5.14-bfloat16-tp4-ep1/1.0.0.json")
+OTHER_ENGINE = "nvidia-h100-80gb-hbm3/qwen3-30b-a3b/vllm-0.24.0-bfloat16-tp1-ep1"
 
 
 def plain(batch):
@@ -78,9 +86,49 @@ def test_a_share_scales_what_exceeds_one_token(share):
     assert np.array_equal(after[~above], before[~above])
 
 
-def test_a_ratio_of_one_has_no_error_of_growth():
-    assert RECORD.ratio_sd(1.0) == 0.0
-    assert RECORD.ratio_sd(2.0) == pytest.approx(RECORD.growth / 2)
+@given(ratio=st.floats(1.0, 8.0), batch=st.integers(1, 256))
+def test_the_interval_of_a_ratio_has_the_error_of_what_is_beyond_one(ratio, batch):
+    """1.96 standard deviations of the log to either side; no step takes less."""
+    low, high = RECORD.ratio_interval(ratio, batch)
+    times = np.exp(1.96 * RECORD.growth_at(batch))
+    assert high - 1.0 == pytest.approx(times * (ratio - 1.0))
+    assert low - 1.0 == pytest.approx((ratio - 1.0) / times)
+
+
+def test_a_ratio_of_one_or_less_has_no_error_of_growth():
+    assert RECORD.ratio_interval(1.0, 8) == (1.0, 1.0)
+    assert RECORD.ratio_interval(0.9, 8) == pytest.approx((0.9, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("batch", "growth"),
+    [(1, UNSEEN_GROWTH), (4, RECORD.growth), (16, RECORD.growth), (32, UNSEEN_GROWTH)],
+)
+def test_an_error_is_known_near_the_batches_that_were_compared(batch, growth):
+    assert RECORD.growth_at(batch) == growth
+
+
+def test_the_record_s_error_holds_for_its_engine_and_gpu_alone():
+    """Elsewhere the error is larger, and a caveat names what measures it."""
+    assert TABLE.served_overheads == RECORD
+    assert not TABLE.overhead_caveats
+    other = shipped_table(OTHER_ENGINE)
+    assert other.served_overheads == RECORD_ELSEWHERE
+    (caveat,) = other.as_served().overhead_caveats
+    assert caveat in other.as_served().caveats
+    assert "SGLang on H200" in caveat and "evict-profile probe" in caveat
+    own = replace(other, overheads=replace(RECORD, source="mine"))
+    assert not own.overhead_caveats
+
+
+def test_a_data_sheet_is_an_origin_of_its_own(saved_table):
+    """It has the overheads of a served step, and the largest error of all."""
+    made = CostTable.load(saved_table)
+    sheet = replace(made, provenance=replace(made.provenance, clock=DATASHEET))
+    assert (made.origin, sheet.origin) == ("measured", DATASHEET)
+    assert sheet.as_served().drafting
+    assert sheet.served_overheads.growth_at(8) > UNSEEN_GROWTH
+    assert "data sheet, not measured" in sheet.own_caveats[0]
 
 
 amounts = st.builds(
