@@ -62,8 +62,10 @@ AGAIN += ("--shard", "1/1")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("show", TABLE), "tiny on h200-sxm"),
+        (("show", TABLE), "tiny on h200-sxm, computed from a data sheet"),
         (("show", TABLE), "95 % interval"),
+        (("show", TABLE), "not known"),
+        (("advise", TABLE, "--accept", "0.7"), "costs are computed from a data sheet"),
         (("check", TABLE), "schema, hash and samples are whole"),
         # A runner without noise has not drifted.
         (("check", TABLE, "--recheck"), "this machine against the table: same"),

@@ -177,7 +177,9 @@ def _origin_facts(table: CostTable) -> dict[str, str]:
         return {
             "probed": f"{made.samples} waves of {made.cells} settings, from outside"
         }
-    one_day = made.clock != DATASHEET and made.started[:10] == made.finished[:10]
+    if table.origin == DATASHEET:
+        return {"computed": made.caveats[0].removeprefix("costs are computed ")}
+    one_day = made.started[:10] == made.finished[:10]
     scaling = f"; {made.scaling}" * (fit.layer_scale > 1.0)
     facts = {
         "measured": f"{made.started}, {made.samples} samples of {made.cells} cells in "
@@ -226,6 +228,7 @@ def _step_rows(table: CostTable) -> Rows:
         for tokens in SHOWN_TOKENS:
             if stairs.batch <= tokens < len(ms):
                 within = f"{low[tokens]:.2f}..{high[tokens]:.2f}"
+                within = "not known" if table.origin == DATASHEET else within
                 times = f"{ms[tokens] / ms[stairs.batch]:.2f}"
                 where = (stairs.batch, stairs.context, tokens)
                 cells.append((*where, f"{ms[tokens]:.2f}", within, times))

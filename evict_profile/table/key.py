@@ -17,6 +17,8 @@ from evict_profile.records import Facts, differences, parse
 Caveats = tuple[str, ...]
 COMPOSED, SERVED = "composed", "served"
 """Origins of tables that no sweep measured."""
+ROOFLINE = "roofline"
+"""The engine of costs that a data sheet implies."""
 
 
 class Key(Struct, frozen=True):
@@ -42,6 +44,8 @@ class Key(Struct, frozen=True):
     @property
     def where(self) -> str:
         """The device as pages name it, with a word where nothing was measured on it."""
+        if self.engine == ROOFLINE:
+            return f"{self.gpu}, computed from a data sheet, not measured"
         composed = self.graph_mode == COMPOSED
         return self.gpu + ", composed from public rows, not measured" * composed
 

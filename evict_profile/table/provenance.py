@@ -9,8 +9,8 @@ from evict_profile.errors import TableError
 from evict_profile.records import Amount, Finite, NotNegative, Positive
 from evict_profile.table.key import COMPOSED, SERVED, Caveats
 
-DATASHEET = "datasheet"
-"""The clock of costs that were computed from what a device promises."""
+MEASURED, DATASHEET = "measured", "datasheet"
+"""The origin of swept costs; and the clock of those that a device's promises imply."""
 
 COMPUTED = (
     "costs are computed from a data sheet, not measured: bytes over bandwidth and "
@@ -70,7 +70,7 @@ class Swept(Origin, frozen=True):
     bandwidth_gbps: Positive
 
 
-class Provenance(Swept, frozen=True, tag="measured"):
+class Provenance(Swept, frozen=True, tag=MEASURED):
     """A sweep that measured every cell.
 
     Attributes:

@@ -23,7 +23,7 @@ from evict_profile.io import data_root
 from evict_profile.table.cost_table import CostTable
 from evict_profile.table.document import ForeignDocument, version_of
 from evict_profile.table.key import Key, misses
-from evict_profile.table.provenance import Provenance
+from evict_profile.table.provenance import MEASURED, measured
 
 SEARCH_PATH = "EVICT_PROFILE_TABLES"
 NEAREST = 3
@@ -90,10 +90,10 @@ class Found:
         return device_name(self.table.key.gpu) if self.table else ""
 
     def age_days(self, now: datetime | None = None) -> int | None:
-        """Days since it was measured; None of a composed table."""
-        if not self.table or not isinstance(self.table.provenance, Provenance):
+        """Days since it was measured; None of a table that no sweep measured."""
+        if not self.table or self.table.origin != MEASURED:
             return None
-        finished = datetime.fromisoformat(self.table.provenance.finished)
+        finished = datetime.fromisoformat(measured(self.table.provenance).finished)
         if finished.tzinfo is None:
             finished = finished.replace(tzinfo=UTC)
         return max(((now or datetime.now(UTC)) - finished).days, 0)
