@@ -1,0 +1,122 @@
+"""Numbers in README and in the claims are those that the benchmarks found."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command import evict
+
+ROOT = Path(__file__).parents[1]
+FOUND = json.loads((ROOT / "docs/research/data/served.json").read_text())
+SERVED = "docs/explanation/served.md"
+CLAIMS = "docs/research/claims.md"
+SENTENCES = [
+    (
+        "README.md",
+        "predicts {runs:.0f} served speed-ups of three deployments with an error of "
+        "{as advised, median} % (p90 {as advised, p90} %, aim 10 %, **missed**); "
+        "{prefill as served, median} % (p90 {prefill as served, p90} %)",
+    ),
+    (
+        "README.md",
+        "weight bytes {weight bytes, median} % (p90 {weight bytes, p90} %), one "
+        "parameter {one parameter, median} % ({one parameter, p90} %), the table with "
+        "identical tokens {identical tokens, median} % ({identical tokens, p90} %)",
+    ),
+    (
+        "README.md",
+        "errs by {elsewhere, median} % (p90 {elsewhere, p90} %)",
+    ),
+    (
+        "README.md",
+        "loses {predicted best, mean loss} % on average, at worst "
+        "{predicted best, worst loss} % (aim: 5 %, **missed**); the longest accepted "
+        "length loses {longest accepted length, mean loss} %, weight bytes "
+        "{best by weight bytes, mean loss} %",
+    ),
+    (
+        CLAIMS,
+        "error {as advised, median} % median (aim 5 %, met), {as advised, p90} % p90",
+    ),
+    (
+        CLAIMS,
+        "{prefill as served, median} % median, {prefill as served, p90} % p90; aims 4",
+    ),
+    (
+        CLAIMS,
+        "weight bytes {weight bytes, median} % (p90 {weight bytes, p90} %), one "
+        "parameter {one parameter, median} % ({one parameter, p90} %), identical "
+        "tokens {identical tokens, median} % ({identical tokens, p90} %)",
+    ),
+    (
+        CLAIMS,
+        "weight bytes {best by weight bytes, mean loss} %, identical tokens "
+        "{best by identical tokens, mean loss} %, longest accepted length "
+        "{longest accepted length, mean loss} %, one parameter "
+        "{best by one parameter, mean loss} %, 3 drafts "
+        "{engine's default, 3 drafts, mean loss} %",
+    ),
+    (CLAIMS, "| {as advised, inside 95 %} % (aim 90 to 99 %"),
+    (
+        CLAIMS,
+        "error {elsewhere, median} % median, {elsewhere, p90} % p90; "
+        "{elsewhere, inside 95 %} % inside",
+    ),
+    (CLAIMS, "worst error {growth with batch, worst} %"),
+    (SERVED, "| {as advised, median} % | {as advised, p90} % (aim 10 %"),
+    (
+        SERVED,
+        "| {prefill as served, median} % | {prefill as served, p90} % | "
+        "{predicted best, mean loss} %, at worst {predicted best, worst loss} %",
+    ),
+    (
+        SERVED,
+        "| {weight bytes, median} % | {weight bytes, p90} % | "
+        "{best by weight bytes, mean loss} % |",
+    ),
+    (
+        SERVED,
+        "| {one parameter, median} % | {one parameter, p90} % | "
+        "{best by one parameter, mean loss} % |",
+    ),
+    (
+        SERVED,
+        "| {identical tokens, median} % | {identical tokens, p90} % | "
+        "{best by identical tokens, mean loss} % |",
+    ),
+    (SERVED, "| | | {longest accepted length, mean loss} % |"),
+    (SERVED, "| | | {engine's default, 3 drafts, mean loss} % |"),
+    (SERVED, "median, p90 | {one own run, median} %, {one own run, p90} % |"),
+    (SERVED, "worst | {growth with batch, worst} % | 8 %"),
+    (SERVED, "`advise` | {as advised, inside 95 %} % | 90 to 99 %"),
+    (SERVED, "error of {elsewhere, median} % (p90 {elsewhere, p90} %)"),
+    (SERVED, "and {elsewhere, inside 95 %} % of the 20 speed-ups are inside"),
+]
+
+
+def filled(sentence):
+    """The sentence with the benchmark's numbers in place of their names."""
+    for name, value in FOUND.items():
+        sentence = sentence.replace(f"{{{name}}}", str(value))
+        sentence = sentence.replace(f"{{{name}:.0f}}", f"{value:.0f}")
+    return sentence
+
+
+@pytest.mark.parametrize(("page", "sentence"), SENTENCES)
+def test_a_page_states_what_the_benchmark_found(page, sentence):
+    text = " ".join((ROOT / page).read_text().split())
+    assert filled(sentence) in text
+
+
+VERDICT = "--model qwen3-30b-a3b --gpu h200 --engine sglang --tp 4 --batch 8 --md"
+EXAMPLE = "examples/specbundle-qwen3-30b-a3b.yaml"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/decide/first-verdict.md"])
+def test_the_printed_verdict_is_what_the_command_prints(page):
+    """Each row of `make verdict`; a page aligns its numbers."""
+    done = evict("advise", *VERDICT.split(), "--accept", EXAMPLE, folder=ROOT)
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| 8 |")]
+    assert len(rows) == 3
+    assert all(row in (ROOT / page).read_text() for row in rows)
