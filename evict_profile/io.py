@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,13 @@ def data_root() -> Path:
     return _WHEEL_DATA if _WHEEL_DATA.is_dir() else _PACKAGE.parent
 
 
-def named_file(kind: str, name: str) -> Path:
+def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
     """The file of a config called by name or by path.
 
     Args:
         kind: a folder of `configs/`: "models", "sweeps" or "gpus".
         name: "qwen3-30b-a3b", or a path to a file of one's own.
+        others: names that are known beside those of the files.
     """
     as_path = Path(name).expanduser()
     if as_path.suffix and as_path.is_file():
@@ -46,11 +48,18 @@ def named_file(kind: str, name: str) -> Path:
     known = folder / f"{name}.yaml"
     if known.is_file():
         return known
-    names = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
+    names = sorted(p.stem for p in folder.glob("*.yaml"))
     raise ConfigError(
-        f"no file '{name}' and none of that name in configs/{kind}; "
-        f"give a path, or one of: {names}"
+        f"no file '{name}' and none of that name in configs/{kind}"
+        f"{nearest(name, [*names, *others])}; give a path, or one of: "
+        f"{', '.join(names)}"
     )
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The names that are most like one, as a message goes on to tell."""
+    near = get_close_matches(name.rpartition("/")[2].lower(), known, cutoff=0.5)
+    return f"; nearest: {', '.join(near)}" if near else ""
 
 
 def make_folder(folder: Path) -> None:

@@ -275,16 +275,25 @@ def same_shape() -> dict[str, str]:
     return read_mapping(data_root() / "configs" / "same_shape.yaml")
 
 
+@cache
+def name_suffixes() -> frozenset[str]:
+    """Words after a model's name that leave its sizes as they are."""
+    listed = read_mapping(data_root() / "configs" / "name_suffixes.yaml")
+    lines = [listed["trained"], *listed["stored"]]
+    return frozenset(word for line in lines for word in line)
+
+
 def model_named(name: str, models: Sequence[str]) -> str | None:
-    """The longest of these names that a Hugging Face name begins with, if any does:
-    qwen3-30b-a3b of Qwen/Qwen3-30B-A3B-Instruct-2507, no deepseek-v3 of V3.2."""
+    """Which of these a Hugging Face name is of, if any: qwen3-30b-a3b of
+    Qwen/Qwen3-30B-A3B-Instruct-2507, and no glm-5 of GLM-5-Flash, another model."""
     given = name.rpartition("/")[2].lower()
-    known = [*models, *same_shape()]
-    ends = r"(?![\w.]|-distill)"
-    own = [m for m in known if re.match(re.escape(m.lower()) + ends, given)]
-    longest = max(own, key=len, default="")
-    found = same_shape().get(longest, longest)
-    return found if found in models else None
+    known = {each.lower(): each for each in [*same_shape(), *models]}
+    while given not in known:
+        given, _, last = given.rpartition("-")
+        if last not in name_suffixes() and not re.fullmatch(r"\d{4}", last):
+            return None
+    names = (known[given], same_shape().get(known[given]))
+    return next((each for each in names if each in models), None)
 
 
 def load_model(name: str) -> ModelSpec:
@@ -295,7 +304,7 @@ def load_model(name: str) -> ModelSpec:
 
     if not Path(name).expanduser().is_file():
         name = model_named(name, [path.stem for path in known_models()]) or name
-    path = named_file("models", name)
+    path = named_file("models", name, [*same_shape()])
     is_gguf = path.suffix == ".gguf"
     content = gguf_mapping(path) if is_gguf else read_mapping(path)
     if is_huggingface(content):

@@ -140,7 +140,7 @@ def by_name(
     """The newest version of the one table of these names; None where there is none.
 
     Args:
-        model: as in the table, or a name on Hugging Face that begins with it.
+        model: as in the table, or a name on Hugging Face of the same.
         gpu: "h200", or the whole name.
         dtype: of the experts; bf16, mxfp4 and int4 are other names of some.
 

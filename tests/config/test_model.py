@@ -1,10 +1,16 @@
 """Model files load, agree with what was published, and fail in one sentence."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evict_profile.config.model import known_models, load_model, same_shape
+from evict_profile.config.model import (
+    known_models,
+    load_model,
+    model_named,
+    name_suffixes,
+    same_shape,
+)
 from evict_profile.errors import ConfigError
 from evict_profile.physics import parameters
 from tests.config.files import example, failure
@@ -108,10 +114,40 @@ def test_a_model_is_found_by_its_name_on_hugging_face(name, file):
     assert load_model(name) == load_model(file)
 
 
-@pytest.mark.parametrize("name", ["deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "x/y"])
-def test_another_model_of_a_similar_name_is_not_taken(name):
-    with pytest.raises(ConfigError, match="and none of that name"):
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "; nearest: deepseek-r1"),
+        ("x/y", ""),
+        ("zai-org/GLM-5.3-Flash", "; nearest: .*glm-5.3"),
+        ("Kimi-K2-Thinking-Mini", "; nearest: kimi-k2"),
+        ("DeepSeek-V3.2-Exp-Lite", "; nearest: deepseek-v3.2-exp"),
+        ("Qwen3-30B-A3B-Distill", "; nearest: qwen3-30b-a3b"),
+    ],
+)
+def test_another_model_of_a_similar_name_is_not_taken(name, near):
+    with pytest.raises(ConfigError, match=f"and none of that name.*{near}"):
         load_model(name)
+
+
+KNOWN = {**{name: name for name in NAMES}, **same_shape()}
+SUFFIXES = st.lists(st.sampled_from([*sorted(name_suffixes()), "2507", "0528"]))
+
+
+@given(name=st.sampled_from(sorted(KNOWN)), suffixes=SUFFIXES)
+def test_a_name_is_found_with_listed_suffixes(name, suffixes):
+    given_name = f"Some/{'-'.join([name, *suffixes])}".upper()
+    assert model_named(given_name, NAMES) == KNOWN[name]
+
+
+@given(
+    name=st.sampled_from(sorted(KNOWN)),
+    word=st.from_regex(r"[a-z]{1,12}[0-9.]{0,2}", fullmatch=True),
+    suffixes=SUFFIXES,
+)
+def test_a_name_with_any_other_word_is_of_another_model(name, word, suffixes):
+    assume(word not in name_suffixes() and f"{name}-{word}" not in KNOWN)
+    assert model_named("-".join([name, word, *suffixes]), NAMES) is None
 
 
 def test_every_model_of_the_same_shape_as_another_has_one():
