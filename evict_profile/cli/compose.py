@@ -45,10 +45,12 @@ def compose(
     from evict_profile.sources.compose import compose as composed
     from evict_profile.sources.compose import export_composed
     from evict_profile.sources.composer import Composer, DecodeTime, sweep_of
-    from evict_profile.sources.pairs import pairs, the_pair
+    from evict_profile.sources.pairs import check_asked, pairs, the_pair
 
     model = load_model(model_name) if model_name else None
     time = DecodeTime.of(decode_us) if decode_us else None
+    if model and gpu and engine and not list_them:
+        check_asked(model, gpu, engine, tp)
     rows = open_source(source)
     if list_them:
         show = report.show_pairs if model else report.show_offers

@@ -174,16 +174,18 @@ def _named_table(
             f"--model {model}: its name says {format_name[0]}; say the weights' format "
             "with --dtype, such as fp8_block, fp8, nvfp4, int4 or bf16"
         )
-    found = tables_in(search_path())
-    if table := by_name(found, model, gpu, engine.lower(), tp, dtype):
+    found, engine = tables_in(search_path()), engine.lower()
+    if table := by_name(found, model, gpu, engine, tp, dtype):
         return table
 
     from evict_profile.config import load_model
     from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, open_source
     from evict_profile.sources.compose import compose
     from evict_profile.sources.composer import Composer, sweep_of
-    from evict_profile.sources.pairs import the_pair
+    from evict_profile.sources.pairs import check_asked, the_pair
 
+    shape = load_model(model)
+    check_asked(shape, gpu, engine, tp or 1)
     try:
         rows = open_source(source)
     except ConfigError as error:
@@ -194,7 +196,6 @@ def _named_table(
             f"download --no-deps {PACKAGE}=={VERSION}, and this command again with "
             f"--from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
         ) from error
-    shape = load_model(model)
     say(stderr, "composing a table, which is not kept: some seconds")
     pair = the_pair(rows, shape, gpu, engine, dtype or "bf16", tp=tp or 1)
     return compose(Composer.of(rows, pair, shape), sweep_of())[0]

@@ -11,6 +11,7 @@ import fnmatch
 import hashlib
 import re
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, distribution
@@ -22,6 +23,7 @@ import pandas as pd
 import yaml
 
 from evict_profile.errors import ConfigError
+from evict_profile.io import nearest
 
 PACKAGE, VERSION = "aiconfigurator-core", "0.12.0"
 LICENCE = "Apache-2.0"
@@ -119,15 +121,8 @@ class Source:
         return tuple(sorted({k[0] for k in self.files if k[1] == "moe_perf"}))
 
     def gpu(self, asked: str) -> str:
-        """The source's name of a GPU: "h200" is "h200_sxm"."""
-        wanted = asked.lower().replace("-", "_")
-        near = [name for name in self.gpus if f"{name}_".startswith(f"{wanted}_")]
-        if wanted in near or len(near) == 1:
-            return wanted if wanted in near else near[0]
-        raise ConfigError(
-            f"--gpu {asked}: {PACKAGE} {VERSION} has rows of {', '.join(self.gpus)}; "
-            "name one of them"
-        )
+        """The source's name of a GPU."""
+        return gpu_named(asked, self.gpus)
 
     def facts(self, gpu: str) -> Gpu:
         if gpu not in self._gpus:
@@ -233,6 +228,18 @@ def _root(place: Path | None) -> Path | zipfile.Path:
         raise ConfigError(
             f"{place}: is no wheel ({error}); {GET}, and give the file"
         ) from error
+
+
+def gpu_named(asked: str, gpus: Sequence[str]) -> str:
+    """The one of these names that begins as asked: "h200" is "h200_sxm"."""
+    wanted = asked.lower().replace("-", "_")
+    found = [name for name in gpus if f"{name}_".startswith(f"{wanted}_")]
+    if wanted in found or len(found) == 1:
+        return wanted if wanted in found else found[0]
+    raise ConfigError(
+        f"--gpu {asked}: {PACKAGE} {VERSION} has rows of {', '.join(gpus)}"
+        f"{nearest(wanted, gpus)}; name one of them"
+    )
 
 
 def version_order(version: str) -> tuple[int, ...]:

@@ -10,11 +10,13 @@ import numpy as np
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
-from evict_profile.sources.aiconfigurator import Source, version_order
+from evict_profile.io import nearest
+from evict_profile.sources.aiconfigurator import Source, gpu_named, version_order
 from evict_profile.sources.unions import RoutingRule, router_of
 from evict_profile.table.search import DTYPES
 
 NEAREST = 3
+ENGINES = ("sglang", "trtllm", "vllm")
 BYTES_PER_VALUE = {
     "bfloat16": 2.0,
     "fp8": 1.0,
@@ -91,6 +93,22 @@ class Pair(NamedTuple):
         grouped = groups == 1 or (experts % groups == 0 and experts > groups)
         known = self.dtype in BYTES_PER_VALUE and self.gpu in L2_MB
         return known and grouped and experts % self.ep == 0
+
+
+def check_asked(model: ModelSpec, gpu: str, engine: str, tp: int) -> None:
+    """Refuse what no rows can be of, before they are read or downloaded."""
+    gpu_named(gpu, tuple(L2_MB))
+    heads = model.attention.num_heads
+    if engine not in ENGINES:
+        raise ConfigError(
+            f"--engine {engine}: there are rows of {', '.join(ENGINES)}"
+            f"{nearest(engine, ENGINES)}; name one of them"
+        )
+    if heads % tp:
+        raise ConfigError(
+            f"--tp {tp}: does not divide the {heads} attention heads of {model.name}; "
+            "give a number that does"
+        )
 
 
 def pairs(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -296,6 +297,21 @@ class TestByName:
     def test_what_is_missing_is_asked_for(self, tmp_path, model, says):
         words = ("--model", model, *NAMED[2:], "--accept", 0.7)
         assert says in refused("advise", *words, folder=tmp_path)
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (("--model", "qwen3-30b"), "none of that name.*nearest: qwen3-30b-a3b"),
+            (("--gpu", "h201"), "--gpu h201: .*nearest: h200_sxm"),
+            (("--engine", "slang"), "--engine slang: .*nearest: sglang"),
+            (("--tp", 3), "--tp 3: does not divide the 32 attention heads"),
+        ],
+    )
+    def test_what_cannot_be_is_told_before_a_download(self, tmp_path, words, says):
+        """A misspelt name, and GPUs that cannot share the heads."""
+        said = refused("advise", *NAMED, *words, "--accept", 0.7, folder=tmp_path)
+        assert re.search(says, said)
+        assert "pip download" not in said
 
     def test_neither_a_file_nor_names_is_refused(self, tmp_path):
         says = refused("advise", "--accept", 0.7, folder=tmp_path)
