@@ -50,7 +50,7 @@ def compose(
     model = load_model(model_name) if model_name else None
     time = DecodeTime.of(decode_us) if decode_us else None
     if model and gpu and engine and not list_them:
-        check_asked(model, gpu, engine, tp)
+        check_asked(model, gpu, engine, dtype, tp)
     rows = open_source(source)
     if list_them:
         show = report.show_pairs if model else report.show_offers

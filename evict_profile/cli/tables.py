@@ -185,7 +185,7 @@ def _named_table(
     from evict_profile.sources.pairs import check_asked, the_pair
 
     shape = load_model(model)
-    check_asked(shape, gpu, engine, tp or 1)
+    check_asked(shape, gpu, engine, dtype or "bf16", tp or 1)
     try:
         rows = open_source(source)
     except ConfigError as error:

@@ -4,13 +4,16 @@ A pair is what rows of the experts' kernel must share to cover one thing: GPU, e
 and version, kernel, data type, shape and sharding.
 """
 
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
-from evict_profile.io import nearest
+from evict_profile.io import data_root, nearest
+from evict_profile.physics import parameters
+from evict_profile.records import read_mapping
 from evict_profile.sources.aiconfigurator import Source, gpu_named, version_order
 from evict_profile.sources.unions import RoutingRule, router_of
 from evict_profile.table.search import DTYPES
@@ -95,10 +98,9 @@ class Pair(NamedTuple):
         return known and grouped and experts % self.ep == 0
 
 
-def check_asked(model: ModelSpec, gpu: str, engine: str, tp: int) -> None:
+def check_asked(model: ModelSpec, gpu: str, engine: str, dtype: str, tp: int) -> None:
     """Refuse what no rows can be of, before they are read or downloaded."""
-    gpu_named(gpu, tuple(L2_MB))
-    heads = model.attention.num_heads
+    name, heads = gpu_named(gpu, tuple(L2_MB)), model.attention.num_heads
     if engine not in ENGINES:
         raise ConfigError(
             f"--engine {engine}: there are rows of {', '.join(ENGINES)}"
@@ -108,6 +110,26 @@ def check_asked(model: ModelSpec, gpu: str, engine: str, tp: int) -> None:
         raise ConfigError(
             f"--tp {tp}: does not divide the {heads} attention heads of {model.name}; "
             "give a number that does"
+        )
+    check_memory(model, name, dtype, tp)
+
+
+def check_memory(model: ModelSpec, gpu: str, dtype: str, gpus: int) -> None:
+    """Refuse weights that GPUs cannot hold, where their memory is known.
+
+    At the least: all weights in the experts' data type, without cache and activations.
+    """
+    memory_gb = read_mapping(data_root() / "configs" / "gpu_memory.yaml").get(gpu)
+    value_bytes = BYTES_PER_VALUE.get(DTYPES.get(dtype, dtype))
+    if not memory_gb or not value_bytes:
+        return
+    weights_gb = parameters(model, model.moe.num_experts) * value_bytes / 2**30
+    if weights_gb > gpus * memory_gb:
+        fewest = next(2**i for i in count() if weights_gb <= 2**i * memory_gb)
+        raise ConfigError(
+            f"{model.name} in {dtype} does not fit on {gpus} {gpu}: its weights alone "
+            f"take {weights_gb:,.0f} GB, without cache and activations, and each GPU "
+            f"has {memory_gb} GB; give --tp {fewest} or more, or a smaller --dtype"
         )
 
 

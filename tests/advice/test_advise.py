@@ -305,10 +305,15 @@ class TestByName:
             (("--gpu", "h201"), "--gpu h201: .*nearest: h200_sxm"),
             (("--engine", "slang"), "--engine slang: .*nearest: sglang"),
             (("--tp", 3), "--tp 3: does not divide the 32 attention heads"),
+            (
+                ("--model", "glm-5"),
+                "glm-5 in bf16 does not fit on 1 h200_sxm: its weights alone take "
+                r"1,\d\d\d GB, .* has 141 GB; give --tp 16 or more",
+            ),
         ],
     )
     def test_what_cannot_be_is_told_before_a_download(self, tmp_path, words, says):
-        """A misspelt name, and GPUs that cannot share the heads."""
+        """A misspelt name, GPUs that share no heads, and weights that do not fit."""
         said = refused("advise", *NAMED, *words, "--accept", 0.7, folder=tmp_path)
         assert re.search(says, said)
         assert "pip download" not in said

@@ -18,6 +18,7 @@ from evict_profile.sources.composer import (
     cells_of,
     sweep_of,
 )
+from evict_profile.sources.pairs import check_memory
 from evict_profile.table import Composition, CostTable, find_table, measured
 from evict_profile.traces.schema import NEEDED, Metadata, mark
 from tests.command import evict, refused
@@ -202,6 +203,7 @@ def test_the_list_names_models_or_kernels_of_one(wheel, tmp_path):
         ((*WORDS[1:], "--kernel", "x"), "--kernel: no rows of x, only of fused_moe"),
         ((*WORDS[1:], "--tp", "2"), "--tp over --ep x --ep: no rows of 2 x 1, only"),
         ((*WORDS[1:], "--ep", "2"), "--ep 2: must divide --tp 1"),
+        ((*WORDS[1:], "--model", "glm-5"), "its weights alone take 1,38"),
         ((*WORDS[1:], "--decode-us", "5"), "must be US@BATCH,CONTEXT"),
         (("--list", "--model", "olmoe-1b-7b"), "the nearest are hidden 2048, experts"),
         (("--list", "--engine", "mlc"), "no rows of any GPU under mlc"),
@@ -210,6 +212,20 @@ def test_the_list_names_models_or_kernels_of_one(wheel, tmp_path):
 def test_what_cannot_be_composed_is_one_sentence(wheel, tmp_path, words, sentence):
     assert sentence in refused("compose", "--from", wheel, *words, folder=tmp_path)
     assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "least"),
+    [("h200_sxm", "bf16", 16), ("b300_sxm", "bf16", 8), ("b300_sxm", "nvfp4", 2)],
+)
+def test_weights_need_as_many_gpus_as_hold_them(gpu, dtype, least):
+    """744 billion weights; what is not known of a GPU or a type refuses nothing."""
+    model = load_model("glm-5")
+    check_memory(model, gpu, dtype, least)
+    check_memory(model, "a new one", dtype, 1)
+    check_memory(model, gpu, "a new one", 1)
+    with pytest.raises(ConfigError, match=f"weights alone.*give --tp {least} or more"):
+        check_memory(model, gpu, dtype, least // 2)
 
 
 def test_shipped_tables_are_whole_and_name_their_source():
