@@ -9,7 +9,6 @@ column that is not known is refused: a new column may change what a row means.
 
 import fnmatch
 import hashlib
-import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 import pandas as pd
 import yaml
+from packaging.version import Version
 
 from evict_profile.errors import ConfigError
 from evict_profile.io import nearest
@@ -138,7 +138,7 @@ class Source:
         """Engines and versions with rows of an operation, the newest version last."""
         file = OPERATIONS[operation].file
         found = [(k[2], k[3]) for k in self.files if k[:2] == (gpu, file)]
-        return tuple(sorted(found, key=lambda pair: (pair[0], version_order(pair[1]))))
+        return tuple(sorted(found, key=lambda pair: (pair[0], Version(pair[1]))))
 
     def version_for(self, gpu: str, operation: str, engine: str, version: str) -> str:
         """The version whose rows stand in: its own, else the one before, else after."""
@@ -148,7 +148,7 @@ class Source:
                 f"{engine} on {gpu}: {PACKAGE} {VERSION} has no rows of {operation}; "
                 "choose another engine: evict-profile compose --list"
             )
-        before = [v for v in own if version_order(v) <= version_order(version)]
+        before = [v for v in own if Version(v) <= Version(version)]
         return before[-1] if before else own[0]
 
     def rows(self, gpu: str, operation: str, engine: str, version: str) -> pd.DataFrame:
@@ -240,8 +240,3 @@ def gpu_named(asked: str, gpus: Sequence[str]) -> str:
         f"--gpu {asked}: {PACKAGE} {VERSION} has rows of {', '.join(gpus)}"
         f"{nearest(wanted, gpus)}; name one of them"
     )
-
-
-def version_order(version: str) -> tuple[int, ...]:
-    """Versions as numbers: "1.3.0rc20" follows "1.3.0rc10"."""
-    return tuple(int(number) for number in re.findall(r"\d+", version))

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from evict_profile import __version__
 from evict_profile.config.model import ModelSpec, known_models, load_model
 from evict_profile.errors import ConfigError, GateError
 from evict_profile.physics import common_weights, non_moe_weights
 from evict_profile.run_folder import RunFolder
-from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, Source, version_order
+from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, Source
 from evict_profile.sources.compose import compose, export_composed
 from evict_profile.sources.composer import Composer, sweep_of
 from evict_profile.sources.pairs import Pair, pairs, shape_of
@@ -65,7 +67,7 @@ def name_of(model: ModelSpec, pair: Pair) -> str:
 
 def newest_pairs(source: Source) -> Iterator[tuple[ModelSpec, Pair]]:
     """The pairs of every model that has a file and rows, at the sharding that fits."""
-    every = sorted(pairs(source), key=lambda pair: version_order(pair.version))
+    every = sorted(pairs(source), key=lambda pair: Version(pair.version))
     for model in (load_model(str(path)) for path in known_models()):
         newest = {
             (pair.gpu, pair.engine, pair.dtype, pair.kernel): pair

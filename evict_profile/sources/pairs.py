@@ -8,13 +8,14 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
+from packaging.version import Version
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root, nearest
 from evict_profile.physics import parameters
 from evict_profile.records import read_mapping
-from evict_profile.sources.aiconfigurator import Source, gpu_named, version_order
+from evict_profile.sources.aiconfigurator import Source, gpu_named
 from evict_profile.sources.unions import RoutingRule, router_of
 from evict_profile.table.search import DTYPES
 
@@ -205,7 +206,7 @@ def the_pair(
         raise ConfigError(f"--ep {ep}: must divide --tp {tp}, all GPUs")
     found = pairs(source, gpu, engine, model)
     found = _only(found, "dtype", DTYPES.get(dtype, dtype))
-    newest = max((pair.version for pair in found), key=version_order)
+    newest = max((pair.version for pair in found), key=Version)
     found = _only(found, "version", version or newest, "engine-version")
     if kernel:
         found = _only(found, "kernel", kernel)

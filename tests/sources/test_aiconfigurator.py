@@ -86,12 +86,13 @@ def test_rows_that_may_mean_something_else_are_refused(tmp_path):
 
 
 def test_rows_of_the_version_before_stand_in(tmp_path):
+    """A release follows its candidates."""
     root = write_wheel(tmp_path / "wheel")
-    for version in ("1.3.0rc10", "1.3.0rc9", "1.4.0"):
+    for version in ("1.3.0rc10", "1.3.0rc9", "1.3.0", "1.4.0"):
         write_rows(root, "moe", moe_rows(), engine="trtllm", version=version)
     source = open_source(root)
-    asked = ("1.3.0rc20", "1.3.0rc10", "1.2.0")
+    asked = ("1.3.1", "1.3.0rc20", "1.3.0rc10", "1.2.0")
     found = [source.version_for(GPU, "moe", "trtllm", version) for version in asked]
-    assert found == ["1.3.0rc10", "1.3.0rc10", "1.3.0rc9"]
+    assert found == ["1.3.0", "1.3.0rc10", "1.3.0rc10", "1.3.0rc9"]
     with pytest.raises(ConfigError, match=f"vllm on {GPU}: .* no rows of moe"):
         source.version_for(GPU, "moe", "vllm", "1")
