@@ -75,8 +75,10 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
     if numbers := _numbers(text):
         return (_of_numbers(text, numbers),)
     if re.fullmatch(r"\d+:\d+(\.\d+)?(,\d+:\d+(\.\d+)?)*", text):
-        pairs = (each.split(":") for each in text.split(","))
+        pairs = [each.split(":") for each in text.split(",")]
         lengths = {int(drafts): float(length) for drafts, length in pairs}
+        if len(lengths) < len(pairs):
+            raise ConfigError(f"--accept {text}: names a K twice; give each K once")
         return (of_lengths(lengths, "lengths as given"),)
     path, curve = file_of(text)
     if not path.exists():

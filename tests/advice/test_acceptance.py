@@ -82,6 +82,7 @@ class TestForms:
         [
             *("0.5,0.6", "1.2,0.5", "-0.1", "nan", "0.5,nan", "inf", "1,1", "x"),
             *("1.5,3.2", "none.yaml", "/dev/null", "3:", "3:x", "3:1.2.3"),
+            "3:2.51,3:2.6",
         ],
     )
     def test_what_has_no_form_is_refused(self, text):
