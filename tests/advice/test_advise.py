@@ -139,6 +139,13 @@ class TestPlan:
         )
         assert schedule(asked) == (Range(1, 2, 2), Range(3, 3, 3))
 
+    def test_batches_below_the_smallest_covered_draft_as_it_does(self):
+        speeds = {2: {2: 1.5, 5: 1.9}, 3: {2: 1.6, 5: 1.1}}
+        asked = SimpleNamespace(
+            batches=(2, 3), at=lambda batch: SimpleNamespace(speeds=speeds[batch])
+        )
+        assert schedule(asked) == (Range(1, 2, 5), Range(3, 3, 2))
+
     def test_a_schedule_drafts_at_every_batch(self, table):
         """Also where that loses: it has no way to and from plain decoding."""
         assert all(each.drafts for each in schedule(advisor(table, of_rate(0.01))))
