@@ -6,6 +6,7 @@ marked, but all of it shows in numbers that the rows themselves hold.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -66,8 +67,11 @@ def slope_gate(experts: ExpertRows) -> Gate:
         if share > high
         else "something else than reading weights was timed"
     )
-    says = f"an expert implies {share:.2f} of peak bandwidth"
-    return _gate("slope", low <= share <= high, says, f", outside {low}..{high}: {why}")
+    passed = low <= share <= high
+    # As many digits as it takes not to round to the other side of a bound.
+    digits = next(n for n in count(2) if (low <= round(share, n) <= high) == passed)
+    says = f"an expert implies {share:.{digits}f} of peak bandwidth"
+    return _gate("slope", passed, says, f", outside {low}..{high}: {why}")
 
 
 def part_gates(parts: Parts, bounds: Sequence[Bounded], dips: Floats) -> Iterator[Gate]:

@@ -41,13 +41,14 @@ MISLABELLED = {"dtype": "w4a16_mxfp4", "gpu": "a100_sxm"}
     ("rows", "changed", "gate", "says"),
     [
         (with_slope(SHARE / 0.15), {}, "slope", "0.15 of peak bandwidth, outside 0.6."),
+        (with_slope(SHARE / 0.5996), {}, "slope", "0.5996 of peak bandwidth, outside"),
         (with_slope(SHARE / 1.5), {}, "slope", "fewer experts ran"),
         (with_slope(1.0), MISLABELLED, "bytes of the label", "it would be 0.85 of pea"),
         (moe_rows(), {"tp": 16}, "identified union", "fits into the L2 cache"),
         (jumping(), {}, "held-out rows", "allowed are"),
         (by_tokens(), {}, "rows of other routings", "allowed are"),
     ],
-    ids=["slow", "fast", "label", "cached", "noise", "routings"],
+    ids=["slow", "slightly", "fast", "label", "cached", "noise", "routings"],
 )
 def test_rows_fail_the_gate_that_they_break(rows, changed, gate, says):
     experts = ExpertRows(PAIR._replace(**changed), pd.DataFrame(rows), PEAK_GBPS)
