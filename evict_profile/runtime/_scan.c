@@ -236,10 +236,27 @@ static PyObject *score_by_parent(PyObject *Py_UNUSED(self), PyObject *args)
     return done(PyBool_FromLong(sound), v, 4);
 }
 
+static PyObject *rises(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    Py_buffer v[2] = {{0}};
+    Size batch, nodes, found = 0;
+    if (!PyArg_ParseTuple(args, "y*y*nn", v, v + 1, &batch, &nodes) ||
+        !HOLDS(v, batch * nodes) || !HOLDS(v + 1, batch * nodes))
+        return done(NULL, v, 2);
+    const double *prob = v[0].buf;
+    const long long *parent = v[1].buf;
+    for (; batch-- && !found; prob += nodes, parent += nodes)
+        for (Size node = 0; node < nodes && !found; node++)
+            found = prob[node] > 0.0 && parent[node] != -1 &&
+                    (parent[node] < 0 || parent[node] >= node ||
+                     prob[node] > prob[parent[node]]);
+    return done(PyBool_FromLong(found), v, 2);
+}
+
 #define METHOD(name) {#name, name, METH_VARARGS, 0}
 static PyMethodDef methods[] = {METHOD(score_level), METHOD(expect_level),
                                 METHOD(best_case), METHOD(select_nodes),
-                                METHOD(score_by_parent), {0, 0, 0, 0}};
+                                METHOD(score_by_parent), METHOD(rises), {0, 0, 0, 0}};
 static PyModuleDef module = {
     PyModuleDef_HEAD_INIT, .m_name = "_scan", .m_size = -1, .m_methods = methods};
 

@@ -176,3 +176,11 @@ def _ranks(path_prob: Floats, above: Ints) -> Ints:
     ranks = np.empty_like(place)
     ranks[order] = place - np.searchsorted(sorted_family, sorted_family)
     return ranks.reshape(above.shape)
+
+
+def rises(path_prob: Floats, parent: Ints, batch: int, nodes: int) -> bool:
+    """Whether a node is more probable than its parent, or does not stand behind it."""
+    row = nodes * np.arange(batch)[:, None]
+    above = path_prob.take(parent + row, mode="clip")
+    wrong = (parent < 0) | (parent >= np.arange(nodes)) | (path_prob > above)
+    return bool((wrong & (parent != -1) & (path_prob > 0.0)).any())

@@ -288,3 +288,29 @@ def require_probabilities(path_prob: NDArray[Any]) -> None:
         smallest = path_prob.item(path_prob.argmin())
         if not (largest <= LARGEST_PROBABILITY and smallest >= 0.0):
             raise decision.no_probability("path_prob")
+
+
+def bound_by_parent(path_prob: Floats, parent: NDArray[Any]) -> Floats:
+    """Path probabilities, of which none is above its parent's; see `Truncator.plan`."""
+    parent = np.ascontiguousarray(parent, np.int64)
+    if not decision.kernels.rises(path_prob, parent, *path_prob.shape):
+        return path_prob
+    require_probabilities(path_prob)
+    batch, nodes = path_prob.shape
+    above = np.where(path_prob > 0.0, parent, -1)
+    if ((above < -1) | (above >= np.arange(nodes))).any():
+        raise PlanError(
+            f"parent holds a node outside 0..{nodes - 1}, or one behind its child; "
+            "give the index of each node's parent in its row, and -1 under the root"
+        )
+    bounded = np.pad(path_prob, ((0, 0), (0, 1)), constant_values=1.0)
+    for node in range(nodes):
+        most = bounded[np.arange(batch), above[:, node]]
+        bounded[:, node] = np.minimum(bounded[:, node], most)
+    bounded = np.ascontiguousarray(bounded[:, :-1])
+    if (path_prob > LARGEST_PROBABILITY * bounded).any():  # by more than rounding
+        raise PlanError(
+            "path_prob holds a node that is more probable than its parent; give path "
+            "products, not conditional probabilities"
+        )
+    return bounded

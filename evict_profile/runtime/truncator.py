@@ -24,7 +24,7 @@ from evict_profile.runtime.checks import host_ints, number, one_of, sizes, whole
 from evict_profile.runtime.costs import CostCache, FixedCosts, Overhead, not_measured
 from evict_profile.runtime.decision import ALLOCATIONS, Allocation, Plan, host_floats
 from evict_profile.runtime.history import History
-from evict_profile.runtime.scoring import Calibration, GrowingTrees
+from evict_profile.runtime.scoring import Calibration, GrowingTrees, bound_by_parent
 from evict_profile.stats import Floats
 from evict_profile.table import OUTSIDES, CostTable, Outside
 
@@ -116,9 +116,9 @@ class Truncator:
             depth: int [B, N], of each node, 1 under the root, 0 for padding. Where the
                 table knows the time of drafting, the cost then holds the whole step:
                 drafting to the deepest of these, and what is fixed.
-            parent: int [B, N], index of each node's parent in its row, -1 under the
-                root, anything for padding. With conditional acceptance nodes are
-                scored by it. Nodes may still come in any order, as above.
+            parent: int [B, N], index of each node's parent in its row, which is less
+                than its own; -1 under the root, anything for padding. With conditional
+                acceptance nodes are scored by it.
 
         Raises:
             PlanError: probabilities, depths or parents that cannot be used.
@@ -278,6 +278,8 @@ class DecodingStep:
     ) -> Plan:
         """Choose among nodes that come all at once; see `Truncator.plan`."""
         shown: Floats = np.ascontiguousarray(path_prob, np.float64)
+        if parent is not None:
+            shown = bound_by_parent(shown, parent)
         levels = None if depth is None else int(depth.max(initial=0))
         calibration = self._of._calibration
         if calibration is None:

@@ -15,11 +15,14 @@ pytestmark = pytest.mark.skipif(
     not decision.COMPILED, reason="no C compiler was at hand"
 )
 
-NAMES = ("score_level", "expect_level", "best_case", "select_nodes", "score_by_parent")
+NAMES = (
+    *("score_level", "expect_level", "best_case", "select_nodes"),
+    *("score_by_parent", "rises"),
+)
 
 
 class Draw:
-    """Arguments of the five kernels; half of the draws have many ties."""
+    """Arguments of the kernels; half of the draws have many ties."""
 
     def __init__(self, seed):
         self._rng = np.random.default_rng(seed)
@@ -72,6 +75,16 @@ class Draw:
         curves = self._curves()
         ranks = len(curves) // 2
         return self._worth(*shape), parent, curves, np.full(shape, 7.0), *shape, ranks
+
+    def rises(self):
+        shape = self.batch, self.nodes
+        parent = self._rng.integers(-1, np.arange(self.nodes), shape)
+        if parent.size and self._rng.integers(2):
+            parent.flat[self._rng.integers(parent.size)] = self._rng.integers(-3, 50)
+        path_prob = -np.sort(-self._worth(*shape), axis=1)
+        if path_prob.size and not self._rng.integers(4):
+            path_prob.flat[self._rng.integers(path_prob.size)] = 1.0
+        return path_prob, parent, *shape
 
     def _worth(self, *shape):
         if self._ties:
