@@ -52,7 +52,7 @@ class Observer(Mode):
         self._about = self._described()
         self.writer = TraceWriter(folder, self._about)
         self._timer = VerifyTimer(self._runner)
-        # By request: its number, and how many of its tokens are committed.
+        # By request: its reply's number, and its last position.
         self._replies: dict[str, tuple[int, int]] = {}
         self._seen = 0
         self._rows: list[dict[str, Any]] = []
@@ -82,8 +82,10 @@ class Observer(Mode):
         committed = result.next_token_ids.view(-1, width).tolist()
         lengths = result.accept_lens.tolist()
         routes = self.router.routes(len(lengths) * width).transpose(0, 1).numpy()
+        contexts = batch.seq_lens.tolist()
         for index, request in enumerate(batch.reqs):
-            number, position = self._reply(request)
+            position = contexts[index] - len(request.origin_input_ids) + 1
+            number = self._reply(request.rid, position)
             if self._is_whole(index):
                 own = routes[index * width : (index + 1) * width]
                 said = committed[index][: lengths[index]]
@@ -95,11 +97,10 @@ class Observer(Mode):
                         "seed": 0,
                         "temperature": _temperature(request),
                         "position": position,
-                        "context": len(request.origin_input_ids) + position - 1,
+                        "context": contexts[index],
                         "routes": encode_routes(own, self._about.experts),
                     }
                 )
-            self._replies[request.rid] = number, position + lengths[index]
         self._leave_out(now_us)
 
     def end(self) -> None:
@@ -139,14 +140,15 @@ class Observer(Mode):
             "accepted": accepted_nodes(parent, tokens, committed),
         }
 
-    def _reply(self, request: Any) -> tuple[int, int]:
-        """A request's number and position; a prefill has committed its first token."""
-        if request.rid not in self._replies:
-            self._replies[request.rid] = self._seen, 1
-            self._seen += 1
-            if len(self._replies) > KEPT_REPLIES:
-                self._replies.pop(next(iter(self._replies)))
-        return self._replies[request.rid]
+    def _reply(self, rid: str, position: int) -> int:
+        """The number of a request's reply; one that is no further is another's."""
+        number, last = self._replies.pop(rid, (0, position))
+        if position <= last:
+            number, self._seen = self._seen, self._seen + 1
+        self._replies[rid] = number, position
+        if len(self._replies) > KEPT_REPLIES:
+            self._replies.pop(next(iter(self._replies)))
+        return number
 
     def _described(self) -> About:
         worker, runner = self.worker, self._runner

@@ -157,14 +157,37 @@ def test_the_trace_says_what_it_was_recorded_on(session):
 
 
 def test_requests_are_told_apart(seen):
-    worker = serve(seen)
-    two = Batch(2)
-    for batch in (Batch(1), two, Batch(1, first=2)):
+    worker, one, two = serve(seen), Batch(1), Batch(2)
+    decode(worker, one, 2)
+    two.seq_lens[:1] = one.seq_lens
+    for batch in (two, Batch(1, first=2)):
         decode(worker, batch, 2)
     two.reqs.reverse()
+    two.seq_lens = two.seq_lens.flip(0)
     decode(worker, two, 1)
     trace = recorded(worker, seen)
     assert np.bincount(trace.reply).tolist() == [5, 3, 2]
+
+
+def test_a_second_prefill_commits_a_token(seen):
+    """After a retraction, positions are still the server's."""
+    worker, batch = serve(seen), Batch(1)
+    before, _ = decode(worker, batch, 2)
+    worker.forward_batch_generation(Batch(1, "extend"))
+    batch.seq_lens = batch.seq_lens + 1
+    before += decode(worker, batch, 1)[0]
+    steps = replies_of(recorded(worker, seen))[0]
+    assert [[step.context] for step in steps] == before
+    assert [step.position for step in steps] == [step.context - 79 for step in steps]
+
+
+def test_a_name_that_is_used_again_is_another_reply(seen):
+    worker = serve(seen)
+    for steps in (2, 1):
+        decode(worker, Batch(1), steps)
+    trace = recorded(worker, seen)
+    assert np.bincount(trace.reply).tolist() == [2, 1]
+    assert trace.position[-1] == 1
 
 
 def test_prefills_are_not_recorded_and_wait_for_nothing(seen, monkeypatch):
