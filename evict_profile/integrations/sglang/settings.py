@@ -12,6 +12,8 @@ from evict_profile.errors import ConfigError
 from evict_profile.table import SEARCH_PATH
 
 PREFIX = "EVICT_PROFILE_"
+OTHERS = (SEARCH_PATH, "EVICT_PROFILE_LIBLLAMA")
+"""Read by the commands and by the llama.cpp runner."""
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -45,7 +47,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     given = {
         name.removeprefix(PREFIX): text
         for name, text in environment.items()
-        if name.startswith(PREFIX) and name != SEARCH_PATH
+        if name.startswith(PREFIX) and name not in OTHERS
     }
     if given.get("MODE") == "off":
         return Settings()

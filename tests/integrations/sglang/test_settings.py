@@ -10,6 +10,7 @@ from evict_profile.integrations.sglang.settings import (
     Settings,
     from_environment,
 )
+from runners.llama_cpp.library import ENVIRONMENT as LIBLLAMA
 
 TABLE = {"EVICT_PROFILE_TABLE": "t.json"}
 OBSERVE = {"EVICT_PROFILE_MODE": "observe", "EVICT_PROFILE_TRACES": "seen"}
@@ -105,5 +106,7 @@ def test_mistakes_name_the_variable(environment, sentence):
         from_environment(environment)
 
 
-def test_the_search_path_of_tables_is_no_misspelt_setting():
-    assert from_environment({"EVICT_PROFILE_TABLES": "a:b"}) == Settings()
+@pytest.mark.parametrize("name", ["EVICT_PROFILE_TABLES", LIBLLAMA])
+def test_what_the_rest_of_the_package_reads_is_no_misspelt_setting(name):
+    assert from_environment({name: "a:b"}) == Settings()
+    assert from_environment({name: "a:b", **TABLE}).mode == "on"
