@@ -9,6 +9,7 @@ one, of a `MakePolicy`.
 truncator of `evict_profile.runtime` with all that its table holds of acceptance.
 """
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -126,7 +127,8 @@ class Fixed:
         """
         environment, width = "", self.width
         if self.conditional:
-            environment = f"EVICT_PROFILE_TABLE={table} EVICT_PROFILE_WIDTH={width} "
+            own = shlex.quote(str(table))
+            environment = f"EVICT_PROFILE_TABLE={own} EVICT_PROFILE_WIDTH={width} "
             width = nodes + 1
         return (
             f"{environment}--speculative-num-steps {self.depth} "

@@ -7,6 +7,7 @@ changed byte is found, and a table can be named by its hash.
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except IsADirectoryError as error:
         raise TableError(
-            f"{path}: is a folder, and no cost table; if it is a run, write its table "
-            f"with 'evict-profile export {path}' and give that"
+            f"{path}: is a folder, and no cost table; if it is a run, give the table "
+            f"that this writes: evict-profile export {shlex.quote(str(path))}"
         ) from error
     except OSError as error:
         raise TableError(

@@ -94,15 +94,17 @@ def test_a_fixed_width_can_rank_by_conditional_acceptance():
 def test_a_fixed_policy_says_how_it_is_served(table):
     own = table.acceptance.conditional
     plain, ranked = (
-        Fixed("", 3, 12, each).served_by(Path("t.json"), 4, 24) for each in (None, own)
+        Fixed("", 3, 12, each).served_by(Path("a b;c/t.json"), 4, 24)
+        for each in (None, own)
     )
     assert plain == (
         "--speculative-num-steps 3 --speculative-eagle-topk 4 "
         "--speculative-num-draft-tokens 12"
     )
     assert ranked == (
-        "EVICT_PROFILE_TABLE=t.json EVICT_PROFILE_WIDTH=12 --speculative-num-steps 3 "
-        "--speculative-eagle-topk 4 --speculative-num-draft-tokens 25"
+        "EVICT_PROFILE_TABLE='a b;c/t.json' EVICT_PROFILE_WIDTH=12 "
+        "--speculative-num-steps 3 --speculative-eagle-topk 4 "
+        "--speculative-num-draft-tokens 25"
     )
 
 

@@ -6,6 +6,7 @@ resolves "auto" by device, model and what is installed, and falls back.
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -236,9 +237,10 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
         "experts": layer.num_experts,
         "top-k": layer.top_k,
     }
+    words = ("--model", f"{config.model_path}/config.json", "--python", sys.executable)
     fix = (
-        "measure this engine with: evict-profile profile --model "
-        f"{config.model_path}/config.json --sweep sglang --python {sys.executable}"
+        "measure this engine with: evict-profile profile --sweep sglang "
+        f"{shlex.join(words)}"
     )
     key = observed_key(runner)
     table = matching.load_matching_table(path, key, shape, allow, fix)

@@ -8,6 +8,7 @@ is the table's cost of the parts of a step that it knows, observed the whole ste
 
 import functools
 import logging
+import shlex
 import sys
 import time
 from collections import Counter
@@ -173,7 +174,7 @@ class DriftWatch:
                 "(verification %s); look closer with: evict-profile check %s --recheck "
                 "--python %s",
                 seen,
-                self._path,
-                sys.executable,
+                shlex.quote(str(self._path)),
+                shlex.quote(sys.executable),
             )
         return seen.ratio

@@ -243,12 +243,13 @@ def served(worker, monkeypatch, saved_table):
 def test_the_table_of_the_servers_model_is_loaded_and_no_other(
     served, saved_table, what, value, sentence
 ):
+    served.runner.model_config.model_path = "/my models/tiny"
     table = load_matching_table(saved_table, "", served)
     assert (table.key.model, table.caveats) == ("tiny", ())
     for holder in (served.runner.model_config, *served.runner.model):
         if hasattr(holder, what):
             setattr(holder, what, value)
-    with pytest.raises(TableError, match=f"{sentence}; measure this engine with"):
+    with pytest.raises(TableError, match=f"{sentence}; measure .* '/my models/tiny/c"):
         load_matching_table(saved_table, "", served)
 
 

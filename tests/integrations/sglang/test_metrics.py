@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from evict_profile.integrations.sglang.metrics import (
     Metrics,
     VerifyTimer,
 )
+from evict_profile.records import replace
 from evict_profile.runtime.staleness import WINDOW
 
 LATER_S = LOG_EVERY_S + 1.0
@@ -161,6 +163,7 @@ def test_drift_is_logged_once_with_the_command_to_recheck(
     """A guess of how many experts are activated is the most that there can be, so that
     steps faster than its costs are no drift."""
     table = full_table if calibrated else plain_table
+    table = replace(table, path=Path("my tables/1.0.0.json"))
     watch = DriftWatch(table)
     for _ in range(WINDOW - 1):
         assert watch.add(ratio * 300.0, 300.0) == pytest.approx(ratio)
@@ -169,4 +172,4 @@ def test_drift_is_logged_once_with_the_command_to_recheck(
         watch.add(ratio * 300.0, 300.0)
     assert len(log.messages) == drifts
     if drifts:
-        assert f"evict-profile check {table.path} --recheck" in log.text
+        assert "evict-profile check 'my tables/1.0.0.json' --recheck" in log.text
