@@ -9,6 +9,7 @@ FLEET/PAIR/1-of-1/               the run of a shard
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,6 +130,8 @@ class FleetFolder(RunFolder):
         if len(stores) > 1:
             whole = Store(self.folder / pair.name / "merged")
             if not whole.exists():
+                # What a merge that was killed left; only the fleet writes here.
+                shutil.rmtree(whole.folder, ignore_errors=True)
                 merge(stores, whole)
         fitted = fit_run(whole)
         if not path:

@@ -85,15 +85,17 @@ def merge(sources: list[Store], target: Store) -> None:
                 "parts into it"
             )
     check_equal(sources)
-    for index, (header, frame) in enumerate(zip(headers, frames, strict=True)):
-        named = frame.assign(session=frame["session"].replace("", header.shard))
-        for number, part in named.groupby("round"):
-            target.add(part, int(str(number)), index)
     clocks = {clock.batch: clock for s in sources for clock in s.clocks()}
-    for batch in sorted(clocks):
-        target.add_clock(clocks[batch])
-    # Last, so that a merge cut short is no run.
-    target.create(replace(headers[0], shard="1/1"))
+    with target.locked():
+        target.check_no_orphans()
+        for index, (header, frame) in enumerate(zip(headers, frames, strict=True)):
+            named = frame.assign(session=frame["session"].replace("", header.shard))
+            for number, part in named.groupby("round"):
+                target.add(part, int(str(number)), index)
+        for batch in sorted(clocks):
+            target.add_clock(clocks[batch])
+        # Last, so that a merge cut short is no run.
+        target.create(replace(headers[0], shard="1/1"))
 
 
 def differences_between(stores: Sequence[Store]) -> list[Difference]:

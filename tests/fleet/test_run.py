@@ -105,6 +105,9 @@ def test_whoever_measured_the_shards_the_command_publishes_them_once(frozen, tmp
         assert done.exit_code == 0, done.output
     begun = evict(*FLEET, "--plan-only", folder=tmp_path)
     assert "1 pairs: 1 begun" in begun.stdout
+    killed = tmp_path / "fleet" / NAME / "merged/parts/00001-00.parquet"
+    killed.parent.mkdir(parents=True)  # of a merge that was killed
+    killed.touch()
     done = evict(*FLEET, folder=tmp_path)
     assert done.exit_code == 0, done.output
     assert "1 pairs: 1 published" in done.stdout
