@@ -73,29 +73,32 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[None]:
+def sole_writer(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
     """Keep other processes out of a folder of measurements.
 
     Two that measure into one folder would take each other's numbers for their own, and
     disturb the clock that both read. The lock is the system's (flock) and dies with its
     holder, so that a killed process keeps nobody out. On a file system without locks
     the file itself is one; where even that fails, nobody is kept out.
+
+    Args:
+        wait_s: how long to wait for another that is in.
     """
     from filelock import FileLock, Timeout
 
     path = folder / "lock"
-    lock = FileLock(path, blocking=False)
+    lock = FileLock(path, timeout=wait_s)
     try:
         lock.acquire()
         mine = path.stat()
     except Timeout as error:
         raise StoreError(
             f"{folder}: another process is writing into it; wait for it, or choose "
-            "another --out"
+            "another folder"
         ) from error
     except OSError as error:
         raise StoreError(
-            f"{path}: cannot be written: {error.strerror}; choose another --out"
+            f"{path}: cannot be written: {error.strerror}; choose another folder"
         ) from error
     try:
         yield
@@ -164,7 +167,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     Its folder is made if it is missing.
     """
     make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write(temporary)
         with temporary.open("rb") as written:

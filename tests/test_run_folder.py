@@ -97,12 +97,13 @@ def test_a_failed_write_is_one_sentence_and_keeps_all_parts(
 
 
 def test_a_file_cut_short_by_a_kill_is_no_part(run):
-    """A temporary file is not read, and the next write replaces it."""
-    (run.parts / ".c.parquet.tmp").write_bytes(b"PAR1")
+    """A temporary file is not read, and each process writes one of its own."""
+    killed = run.parts / ".c.parquet.1.tmp"
+    killed.write_bytes(b"PAR1")
     assert len(run.read_parts()) == 2
     run.add_part("c", ROWS)
     assert len(run.read_parts()) == 3
-    assert not list(run.folder.rglob("*.tmp"))
+    assert list(run.folder.rglob("*.tmp")) == [killed]
 
 
 def test_parts_that_no_header_accounts_for_are_refused(run):

@@ -16,7 +16,7 @@ from evict_profile.errors import ConfigError, GateError, TableError
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run, samples_of
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import FIT_SPLIT
-from evict_profile.io import make_folder, write_atomically
+from evict_profile.io import make_folder, sole_writer, write_atomically
 from evict_profile.records import replace
 from evict_profile.stats import Floats
 from evict_profile.sweep.store import Store, failed_cells
@@ -38,6 +38,8 @@ from evict_profile.table import (
 )
 
 FIRST_VERSION = "1.0.0"
+WAIT_S = 60.0
+"""For another process that writes a table of the same key."""
 GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
 
 
@@ -185,12 +187,13 @@ def save_next(
 ) -> tuple[CostTable, Path]:
     """Write a table and its samples into a folder, as its next version."""
     make_folder(home)
-    version = next_version(home, table.axes)
-    path, samples = home / f"{version}.json", home / f"{version}.parquet"
-    write_atomically(samples, write_samples)
-    provenance = replace(table.provenance, samples_sha256=file_sha256(samples))
-    table = replace(table, version=version, provenance=provenance)
-    write_atomically(path, table.save)
+    with sole_writer(home, WAIT_S):
+        version = next_version(home, table.axes)
+        path, samples = home / f"{version}.json", home / f"{version}.parquet"
+        write_atomically(samples, write_samples)
+        provenance = replace(table.provenance, samples_sha256=file_sha256(samples))
+        table = replace(table, version=version, provenance=provenance)
+        write_atomically(path, table.save)
     return table, path
 
 

@@ -1,12 +1,15 @@
 """From a fitted run, or a workload, to a table on disk."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 import torch
 
 from evict_profile.errors import GateError, StoreError, TableError
+from evict_profile.fit import export
 from evict_profile.fit.export import (
     activation_of,
     export_table,
@@ -35,6 +38,32 @@ def test_exporting_again_is_the_next_patch(fitted, tmp_path):
     first = export_table(fitted, tmp_path)[1]
     second = export_table(fitted, tmp_path)[1]
     assert (first.stem, second.stem) == ("1.0.0", "1.0.1")
+
+
+@pytest.mark.parametrize("wait_s", [60.0, 0.0])
+def test_two_exports_of_one_key_wait_for_each_other(
+    fitted, tmp_path, monkeypatch, wait_s
+):
+    """Each has a version of its own; a wait in vain is one sentence."""
+    monkeypatch.setattr(export, "WAIT_S", wait_s)
+    table, begun, go_on = make_table(fitted), Event(), Event()
+
+    def write_late(path):
+        begun.set()
+        assert go_on.wait(60.0)
+        path.touch()
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(export.save_next, table, tmp_path, write_late)
+        assert begun.wait(60.0)
+        second = pool.submit(export.save_next, table, tmp_path, Path.touch)
+        if not wait_s:
+            with pytest.raises(StoreError, match="another process is writing into it"):
+                second.result()
+        go_on.set()
+        assert first.result()[1].stem == "1.0.0"
+    assert wait_s == 0.0 or second.result()[1].stem == "1.0.1"
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_the_staircase_rises_and_starts_at_its_roots(fitted, tmp_path):
