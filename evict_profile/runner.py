@@ -9,8 +9,11 @@ import contextlib
 import json
 import os
 import re
+import select
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -38,6 +41,10 @@ QUIET_CPU = {
 
 PATIENCE_S = 10.0
 """How long a runner may take to end by itself."""
+ANSWER_S, OPEN_S = 900.0, 7200.0
+"""How long it may take to answer; to open, for that loads a model."""
+POLL_S = 0.5
+"""How often to look whether it still lives: a child may hold the pipe of a dead one."""
 
 CLOCK_STEPS = 24
 """Steps whose median a clock of drafting is."""
@@ -104,7 +111,6 @@ class Runner:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    text=True,
                     env=environment,
                     # Ctrl-C is for the sweep, which lets the sample in flight finish.
                     start_new_session=True,
@@ -164,28 +170,45 @@ class Runner:
 
     def ask(self, request: Message) -> Message:
         """Send a request and wait for its answer."""
-        assert self._process.stdin and self._process.stdout
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
+        assert self._process.stdin
+        line = b""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line.endswith("\n"):  # nothing, or an answer broken off
+            line = self._line(OPEN_S if request["do"] == "open" else ANSWER_S)
+        if not line.endswith(b"\n"):  # nothing, or an answer broken off
             raise self._crash()
         try:
             answer: Message = json.loads(line)
             accepted = answer.pop("ok")
         except (ValueError, AttributeError, LookupError, TypeError) as error:
+            said = line.decode(errors="replace").strip()[:60]
             raise RunnerError(
-                f"{' '.join(self.command)}: said {line.strip()[:60]!r} where an answer "
-                "was due; a runner must speak runners/protocol.py"
+                f"{' '.join(self.command)}: said {said!r} where an answer was due; a "
+                "runner must speak runners/protocol.py"
             ) from error
         self._answered = True
         if not accepted:
             refused = self.read(_Refused, answer)
             raise RunnerRefusal(refused.kind, refused.message)
         return answer
+
+    def _line(self, limit_s: float) -> bytes:
+        """What it says until a line is whole or it ended."""
+        assert self._process.stdout
+        pipe, said = self._process.stdout.fileno(), b""
+        ends = time.monotonic() + limit_s
+        while not said.endswith(b"\n"):
+            ended = self._process.poll() is not None
+            if select.select([pipe], [], [], 0.0 if ended else POLL_S)[0]:
+                more = os.read(pipe, 1 << 20)
+                said += more
+                ended = not more
+            elif time.monotonic() > ends:
+                raise self._crash(f"was killed, for it gave no answer in {limit_s:g} s")
+            if ended:
+                break
+        return said
 
     def read(self, kind: type[T], answer: Message) -> T:
         """An answer's fields, checked; fields of later runners are ignored."""
@@ -206,25 +229,29 @@ class Runner:
         try:
             self._process.wait(0.0 if after is KeyboardInterrupt else PATIENCE_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._kill()
         if listens:
             self._drop_empty_log()
+
+    def _kill(self) -> None:
+        """End it and what it started, which would disturb what is measured next."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def _drop_empty_log(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             if self.log.stat().st_size == 0:
                 self.log.unlink()
 
-    def _crash(self) -> RunnerCrash:
+    def _crash(self, ended: str = "") -> RunnerCrash:
         """The process ended: with its last words, if it had any."""
         try:
-            status = self._process.wait(PATIENCE_S)
-            ended = f"ended with status {status}"
+            ended = ended or f"ended with status {self._process.wait(PATIENCE_S)}"
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = self._process.wait()
             ended = "closed its output and went on, so it was killed,"
+        self._kill()
+        status = self._process.returncode
         words = self.log.read_bytes()[self._log_start :].decode(errors="replace")
         lines = words.strip().splitlines()
         if lines and (missing := NO_MODULE.match(lines[-1])):

@@ -1,5 +1,6 @@
 """Whatever a runner does, the toolkit answers with a sentence."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from evict_profile import runner as runner_module
@@ -59,6 +61,25 @@ def speaking(tmp_path, code):
     path = tmp_path / "other.py"
     path.write_text(code)
     return Runner(str(path), None, tmp_path / "runner.log")
+
+
+CHILD = """import os, subprocess
+child = subprocess.Popen(["sleep", "600"])
+open(__file__.replace("other.py", "pid"), "w").write(str(child.pid))
+"""
+
+
+def ends(pid_file):
+    """Is killed within seconds; who inherits it may never collect it."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(int(pid_file.read_text()))
+        for _ in range(100):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                break
+            time.sleep(0.1)
+        else:
+            return False
+    return True
 
 
 ECHO = """
@@ -178,6 +199,24 @@ def test_a_runner_that_closes_its_output_and_goes_on_is_killed(tmp_path, monkeyp
         runner.ask({"do": "open"})
 
 
+def test_a_runner_that_never_answers_is_killed_with_what_it_started(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(runner_module, "ANSWER_S", 1.0)
+    deaf = CHILD + "import time\ntime.sleep(600)"
+    with speaking(tmp_path, deaf) as runner:
+        with pytest.raises(RunnerCrash, match="gave no answer in 1 s and said nothing"):
+            runner.ask({"do": "measure"})
+        assert ends(tmp_path / "pid")
+
+
+def test_a_dead_runner_is_noticed_though_its_child_holds_the_pipe(tmp_path):
+    with speaking(tmp_path, CHILD + "os._exit(7)") as runner:
+        with pytest.raises(RunnerCrash, match="ended with status 7"):
+            runner.ask({"do": "open"})
+        assert ends(tmp_path / "pid")
+
+
 @script("SCRIPTED_CHATTER", "1")
 def test_prints_of_a_library_do_not_break_the_protocol(scripted):
     """What else goes to stdout, from Python or from C, ends up in the log."""
@@ -185,11 +224,14 @@ def test_prints_of_a_library_do_not_break_the_protocol(scripted):
     assert "its C code" in scripted.log.read_text()
 
 
-@pytest.mark.parametrize("word", ["hello", "1", "[]", "{}"])
+@pytest.mark.parametrize("word", ["hello", "1", "[]", "{}", "\udcff"])
 def test_another_language_is_refused(word, tmp_path):
-    said = rf"said '{re.escape(word)}'.*runners/protocol\.py"
+    """Nor is what is no UTF-8."""
+    said = "\ufffd" if word == "\udcff" else re.escape(word)
+    said = rf"said '{said}'.*runners/protocol\.py"
+    code = f"import os\nos.write(1, {os.fsencode(word)!r} + b'\\n')\ninput()"
     with (
-        speaking(tmp_path, f"print('{word}')\ninput()") as runner,
+        speaking(tmp_path, code) as runner,
         pytest.raises(RunnerError, match=said),
     ):
         runner.ask({"do": "open"})
