@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,7 +107,10 @@ class Runner:
         with log.open("ab") as errors:
             self._log_start = errors.tell()
             try:
-                self._process = subprocess.Popen(
+                # It dies with the thread that starts it, and the caller's may end.
+                self._starter = ThreadPoolExecutor(1)
+                self._process = self._starter.submit(
+                    subprocess.Popen,
                     self.command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -114,7 +118,7 @@ class Runner:
                     env=environment,
                     # Ctrl-C is for the sweep, which lets the sample in flight finish.
                     start_new_session=True,
-                )
+                ).result()
             except OSError as error:
                 self._drop_empty_log()
                 raise ConfigError(

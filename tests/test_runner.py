@@ -5,6 +5,7 @@ import json
 import os
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,6 +216,16 @@ def test_a_dead_runner_is_noticed_though_its_child_holds_the_pipe(tmp_path):
         with pytest.raises(RunnerCrash, match="ended with status 7"):
             runner.ask({"do": "open"})
         assert ends(tmp_path / "pid")
+
+
+def test_a_runner_outlives_the_thread_that_opened_it(tmp_path):
+    """As one of a notebook server does, or of a pool."""
+    script = "import runners.protocol as p\np.serve({'open': lambda ask: {}})"
+    with ThreadPoolExecutor() as pool:
+        runner = pool.submit(speaking, tmp_path, script).result()
+        pool.submit(runner.ask, {"do": "open"}).result()
+    with runner:
+        assert runner.ask({"do": "open"}) == {}
 
 
 @script("SCRIPTED_CHATTER", "1")
