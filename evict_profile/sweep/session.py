@@ -7,7 +7,14 @@ from msgspec import Struct
 
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
-from evict_profile.records import Facts, differences, digest, replace, to_mapping
+from evict_profile.records import (
+    Facts,
+    Positive,
+    differences,
+    digest,
+    replace,
+    to_mapping,
+)
 from evict_profile.runner import Runner
 from evict_profile.sweep.checks import (
     ScalingTest,
@@ -40,8 +47,8 @@ class _Opened(Struct):
 
     fingerprint: _Facts
     capture_sizes: list[int]
-    bandwidth_gbps: float
-    bytes_per_expert: float
+    bandwidth_gbps: Positive
+    bytes_per_expert: Positive
 
 
 class OpenRunner:

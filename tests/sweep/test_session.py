@@ -24,6 +24,18 @@ def test_a_runner_that_keeps_a_fact_is_refused(open_session, monkeypatch):
         open_session()
 
 
+@pytest.mark.parametrize("measured", [0.0, float("nan")])
+def test_a_bandwidth_that_no_device_has_is_refused(open_session, monkeypatch, measured):
+    whole = Runner.open
+
+    def slow(runner, *asked):
+        return whole(runner, *asked) | {"bandwidth_gbps": measured}  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Runner, "open", slow)
+    with pytest.raises(RunnerError, match=r"scripted.* bandwidth_gbps: Expected"):
+        open_session()
+
+
 def test_a_cpu_without_a_name_is_refused(open_session, monkeypatch):
     """Its tables would be those of every other such machine."""
     monkeypatch.setenv("SCRIPTED_DEVICE", "unknown CPU avx2")
