@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -74,7 +74,7 @@ class _Measured(Struct):
 
 
 class _Refused(Struct):
-    kind: str
+    kind: Literal["device", "memory", "oom", "infeasible", "graph", "failed", "world"]
     message: str
 
 

@@ -46,7 +46,8 @@ class Refusal(Exception):
 
     Kinds: "device" (no such device, or one that cannot run this), "memory" (it would
     not fit), "oom" (it did not fit), "infeasible" (the cell cannot exist), "graph"
-    (no captured graph ran), "failed" (the engine gave up this cell alone).
+    (no captured graph ran), "failed" (the engine gave up this cell alone), "world"
+    (the small world cannot serve it).
     """
 
     def __init__(self, kind: str, message: str) -> None:

@@ -311,6 +311,7 @@ def answering(tmp_path, answer):
     [
         ({"ok": True}, "key 'samples' is missing"),
         ({"ok": False}, "key 'kind' is missing"),
+        ({"ok": False, "kind": "ok", "message": "no"}, "kind: must be one of 'device'"),
         ({"ok": True, "samples": [LACKING]}, r"key 'samples\[0\].clock_us' is missing"),
         ({"ok": True, "samples": [{**SAMPLE, "tier": "a"}]}, r"samples\[0\].tier"),
         ({"ok": True, "samples": [SAMPLE, SAMPLE]}, "2 samples for 1 seeds"),
