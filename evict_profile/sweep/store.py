@@ -90,8 +90,9 @@ class Store(RunFolder):
         """Write the samples of one round, or of the rest of it, as one part."""
         frame = to_frame(samples)
         number = int(frame["round"].iloc[0])
-        taken = [p.stem[6:] for p in self.parts.glob(f"{number:05d}-*.parquet")]
-        self.add(frame, number, 1 + max(map(int, taken), default=-1))
+        own = [p.stem[6:] for p in self.parts.glob(f"{number:05d}-*.parquet")]
+        taken = [int(part) for part in own if part.isdecimal()]
+        self.add(frame, number, 1 + max(taken, default=-1))
 
     def add(self, frame: pd.DataFrame, number: int, index: int) -> None:
         """Write samples of round `number` as its part `index`."""

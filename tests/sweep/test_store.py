@@ -43,10 +43,11 @@ def test_samples_of_an_older_version_are_read(store, grid):
 
 
 def test_the_rest_of_a_round_joins_its_beginning(store, grid):
-    """As parts of their own; none is overwritten, even after one was deleted."""
+    """As parts of their own; none is overwritten, though one is renamed or deleted."""
     samples = round_of(grid, 1)
     store.append(samples[:3])
     store.append(samples[3:6])
+    store.part("00001-01").rename(store.part("00001-old"))
     store.part("00001-00").unlink()
     store.append(samples[:3])
     assert store.frame()["order"].tolist() == list(range(6))
