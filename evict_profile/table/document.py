@@ -98,9 +98,18 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 def slug(name: str) -> str:
-    """A name as a folder: lower case, marks dropped, runs of others to one dash."""
+    """A name as a folder: lower case, marks dropped, runs of others to one dash.
+
+    Letters of any script stay.
+    """
     plain = re.sub(r"\(r\)|\(tm\)|@", " ", name.lower())
-    return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-")
+    folder = re.sub(r"(?:[^\w.]|_)+", "-", plain).strip("-")
+    if not folder.strip("."):  # "..", which would lie outside the tree, or nothing
+        raise TableError(
+            f"{name!r}: no folder of tables can have this name; give the model or the "
+            "device one with a letter or a digit"
+        )
+    return folder
 
 
 def version_of(text: str) -> tuple[int, ...]:

@@ -132,6 +132,14 @@ def test_what_is_no_number_is_written_as_null(saved_table):
 def test_names_become_folders():
     assert slug("Intel(R) Xeon(R) CPU @ 2.50GHz") == "intel-xeon-cpu-2.50ghz"
     assert slug("NVIDIA H200") == "nvidia-h200"
+    assert slug("模型_甲") == "模型-甲"
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "@ @"])
+def test_a_name_that_is_no_folder_is_refused(name):
+    """It would lie above the tree, or hold the tables of several models."""
+    with pytest.raises(TableError, match="one with a letter or a digit"):
+        slug(name)
 
 
 def test_versions_order_as_numbers():
