@@ -102,7 +102,9 @@ def read_gguf(path: Path) -> Gguf:
     except (ValueError, OSError, IndexError) as error:
         raise ConfigError(f"{path}: is no readable GGUF file: {error}") from error
     fields = {name: f.contents() for name, f in readers[0].fields.items()}
-    arch = str(fields["general.architecture"])
+    arch = str(fields.get("general.architecture", ""))
+    if not arch:
+        raise ConfigError(f"{path}: has no general.architecture; {USE_YAML}")
     tensors = [tensor for reader in readers for tensor in reader.tensors]
     digest = hashlib.sha256()
     for t in tensors:

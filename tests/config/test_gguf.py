@@ -114,6 +114,14 @@ def test_a_dense_model_is_refused(tmp_path):
         read_gguf(path)
 
 
+def test_a_file_that_names_no_architecture_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(GGUFWriter, "add_architecture", lambda writer: None)
+    path = tmp_path / "none.gguf"
+    finish(GGUFWriter(path, "llama"))
+    with pytest.raises(ConfigError, match=r"has no general\.architecture; describe"):
+        read_gguf(path)
+
+
 def test_without_the_package_the_extra_is_named(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ConfigError, match=r"pip install 'evict-profile\[llama\]'"):
