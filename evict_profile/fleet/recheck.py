@@ -56,11 +56,11 @@ def recheck_tree(
 
 def recheck_here(devices: Mapping[Path, str], python: str | None) -> Answers:
     """Recheck those tables whose device this machine has."""
-    own, answers = (cpu_name(), *gpu_names()), {}
+    gpus, cpu, answers = gpu_names(), cpu_name(), {}
     with TemporaryDirectory() as folder:
         for path, device in devices.items():
             # A CPU's fingerprint also names its instructions.
-            if device.startswith(own):
+            if device in gpus or device == cpu or device.startswith(f"{cpu} "):
                 words = ["check", str(path), "--recheck"]
                 words += ["--python", python] if python else []
                 log = Path(folder) / "log"

@@ -43,6 +43,8 @@ def test_a_tree_without_measured_tables_is_refused(tmp_path):
         ("gpu avx512", 1, "drifted, all cells by +9%", 1),
         ("gpu avx512", 2, "error: this is not what the table was measured on", 0),
         ("another", 1, "no machine here has another", 0),
+        ("NVIDIA L4", 0, "same within 2%", 0),
+        ("NVIDIA L40S", 1, "no machine here has NVIDIA L40S", 0),
     ],
 )
 def test_exit_codes_say_what_a_recheck_found(
@@ -52,6 +54,7 @@ def test_exit_codes_say_what_a_recheck_found(
     table = CostTable.load(path)
     replace(table, key=replace(table.key, gpu=device)).save(path)
     monkeypatch.setattr(recheck, "cpu_name", lambda: "gpu")
+    monkeypatch.setattr(recheck, "gpu_names", lambda: ("NVIDIA L4",))
     asked = []
     monkeypatch.setattr(
         recheck, "run_command", lambda *given: asked.append(given[0]) or (status, words)
@@ -61,7 +64,7 @@ def test_exit_codes_say_what_a_recheck_found(
     assert f"{path}: {words}" in done.stdout
     assert "not a table: " in done.stdout
     own = ["check", str(path), "--recheck", "--python", "p"]
-    assert asked == ([own] if device != "another" else [])
+    assert asked == ([] if "no machine" in words else [own])
 
 
 def test_another_machine_of_that_device_is_asked_until_one_answers(tree, monkeypatch):
