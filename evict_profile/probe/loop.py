@@ -43,7 +43,9 @@ async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> Non
         raise ConfigError(
             f"{server.url}: runs {running} requests of others; probe it when it is idle"
         )
-    model = (await server.about(plan.drafts or 0)).model
+    if plan.drafts is None:
+        await server.about(None)  # It asks for --drafts before the minutes are spent.
+    model = await server.model()
     for batch in plan.batches:
         bar.say(f"warming up at batch {batch}")
         await _wave(server, model, batch, plan.raw, number=0)

@@ -86,17 +86,26 @@ class Server:
                 "look at the server's log, and run the same command again"
             ) from error
 
-    async def about(self, drafts: int | None) -> About:
-        """The server as it is now; `drafts` is K where it does not state it."""
+    async def model(self) -> str:
+        """The model that it serves."""
         with self.answering():
             models = (await self.http.get("/v1/models")).raise_for_status()
-        model = str(models.json()["data"][0]["id"])
+        return str(models.json()["data"][0]["id"])
+
+    async def about(self, drafts: int | None) -> About:
+        """The server as it is now; `drafts` is K where it does not state it."""
+        model = await self.model()
         engine, version, stated = await self._engine()
         how = await self._speculation(stated)
         if how is None and drafts is None:
             raise ConfigError(
                 f"{self.url}: does not state how many tokens it drafts; give --drafts "
                 "K, 0 for plain decoding"
+            )
+        if how and drafts not in (None, how[0]):
+            raise ConfigError(
+                f"{self.url}: states K = {how[0]}, and --drafts {drafts} was given; "
+                "leave --drafts out, or start the server with that K"
             )
         flags = {name: stated[name] for name in FLAGS if name in stated}
         k = drafts or 0
@@ -136,7 +145,8 @@ class Server:
             return 0, 0, 1
         known = await self.metrics()
         drafts = sum(name.startswith(f"{ACCEPTED}_per_pos[") for name in known)
-        return (drafts, drafts, 1) if known else None
+        plain = any(name in known for name in RUNNING) and not known.get(DRAFTS)
+        return (drafts, drafts, 1) if drafts or plain else None
 
     async def _get(self, path: str) -> httpx.Response | None:
         with self.answering():

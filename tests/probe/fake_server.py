@@ -21,6 +21,8 @@ class FakeServer:
     drafts: int = 3
     step_s: float = 0.004
     metrics: bool = True
+    stats: bool = True
+    """Whether its metrics are of the engine; a vLLM's may be of Python alone."""
     others: int = 0
     key: str = ""
     refuses: int = 0
@@ -54,6 +56,8 @@ class FakeServer:
 
     def samples(self):
         """Its /metrics."""
+        if not self.stats:
+            return "python_gc_objects_collected_total 1.0"
         lines = [f'{self.engine}:num_requests_running{{model="m"}} {self.others}']
         if self.drafts and self.engine != "sglang":
             names = ("drafts", "accepted_tokens")
