@@ -12,7 +12,7 @@ import numpy as np
 
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.errors import ConfigError
-from evict_profile.probe.record import Block, read_probe
+from evict_profile.probe.record import Block, odd, read_probe
 from evict_profile.probe.server import About
 from evict_profile.stats import Estimate, student
 
@@ -22,12 +22,12 @@ SLOW = 1.1
 
 @dataclass(frozen=True)
 class Setting:
-    """One batch of one server: its runs, and how many of its waves were left out."""
+    """One batch of one server: its runs, and why others of its waves were left out."""
 
     server: About
     batch: int
     runs: tuple[ServedRun, ...]
-    left_out: int
+    left_out: tuple[str, ...]
 
     @property
     def committed(self) -> float:
@@ -52,21 +52,34 @@ def settings(path: Path) -> list[Setting]:
 
 
 def _of(about: About, blocks: Sequence[Block]) -> Iterator[Setting]:
-    """The settings of one server; those without an accepted length are none."""
-    used = [block for block in blocks if not _disturbed(block, blocks)]
+    """The settings of one server."""
+    faults = _faults(about, blocks)
     for batch in sorted({block.batch for block in blocks}):
-        runs = tuple(_run(about, block) for block in used if block.batch == batch)
-        if runs:
-            whole = sum(block.batch == batch for block in blocks)
-            yield Setting(about, batch, runs, whole - len(runs))
+        own = [each for each in faults if each[0].batch == batch]
+        runs = tuple(_run(about, block) for block, why in own if not why)
+        left_out = tuple(why for _, why in own if why)
+        if 2 * sum(bool(odd(about, block)) for block, _ in own) > len(own) or not runs:
+            raise ConfigError(
+                f"{about.url}: {len(left_out)} of {len(own)} waves at batch {batch} "
+                f"show no step: {max(set(left_out), key=left_out.count)}"
+            )
+        yield Setting(about, batch, runs, left_out)
 
 
-def _disturbed(block: Block, blocks: Sequence[Block]) -> bool:
-    """Whether others ran beside it, or its round's reference was slow."""
-    least = min(each.batch for each in blocks)
-    rates = {each.round: _step(each) for each in blocks if each.batch == least}
-    usual = float(np.median(list(rates.values())))
-    return block.others > 0 or rates.get(block.round, usual) > SLOW * usual
+def _faults(about: About, blocks: Sequence[Block]) -> list[tuple[Block, str]]:
+    """Each wave, and why it is left out; "" of those that count."""
+    whole = [block for block in blocks if not odd(about, block)]
+    least = min((each.batch for each in blocks), default=0)
+    rates = {each.round: _step(each) for each in whole if each.batch == least}
+    limit = SLOW * float(np.median(list(rates.values()))) if rates else np.inf
+
+    def fault(block: Block) -> str:
+        if block.others:
+            return "requests of others ran beside it; probe the server when it is idle"
+        slow = rates.get(block.round, 0.0) > limit
+        return "its round was slow; let nothing else use the machine" if slow else ""
+
+    return [(block, odd(about, block) or fault(block)) for block in blocks]
 
 
 def _step(block: Block) -> float:
@@ -74,11 +87,6 @@ def _step(block: Block) -> float:
 
 
 def _run(about: About, block: Block) -> ServedRun:
-    if about.drafts and block.accepted is None:
-        raise ConfigError(
-            f"{about.url}: drafts, and stated no accepted length, so that its "
-            "steps are not known; start it with metrics and probe it again"
-        )
     return ServedRun(
         block.batch, about.drafts + 1, about.levels, about.topk, block.accepted or 1.0,
         block.tokens_per_s, block.context,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, Interrupted
-from evict_profile.probe.record import Block, Probed, add, begin
+from evict_profile.probe.record import Block, Probed, add, begin, odd
 from evict_profile.probe.server import About, Broken, Server
 from evict_profile.probe.wave import Wave, wave
 from evict_profile.progress import ProgressBar
@@ -46,10 +46,14 @@ async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> Non
     if plan.drafts is None:
         await server.about(None)  # It asks for --drafts before the minutes are spent.
     model = await server.model()
+    warm = dict[int, Wave]()
     for batch in plan.batches:
         bar.say(f"warming up at batch {batch}")
-        await _wave(server, model, batch, plan.raw, number=0)
+        warm[batch] = await _wave(server, model, batch, plan.raw, number=0)
     about = await server.about(plan.drafts)
+    for batch, found in warm.items():
+        if why := odd(about, found):
+            raise ConfigError(f"{server.url}: at batch {batch} {why}")
     done = begin(path, Probed(about, "raw" if plan.raw else "chat"))
     spent_s, limit_s = sum(each.took_s for each in done), 60.0 * plan.minutes
     number = max((each.round for each in done), default=0)
@@ -75,7 +79,10 @@ async def _block(
     others, at = await server.running(), time.time()
     found = await _wave(server, model, batch, raw, number)
     took_s = round(time.time() - at, 3)
-    return Block(number, batch, *found, others, round(at, 3), took_s)
+    return Block(
+        number, batch, found.tokens_per_s, found.accepted, found.context, others,
+        round(at, 3), took_s, found.drafted,
+    )  # fmt: skip
 
 
 async def _wave(server: Server, model: str, batch: int, raw: bool, number: int) -> Wave:

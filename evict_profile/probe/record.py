@@ -12,6 +12,7 @@ from msgspec import Struct
 from evict_profile.errors import ConfigError
 from evict_profile.io import write_text
 from evict_profile.probe.server import About
+from evict_profile.probe.wave import Wave
 from evict_profile.records import (
     Amount,
     Count,
@@ -20,6 +21,9 @@ from evict_profile.records import (
     parse,
     to_mapping,
 )
+
+OFF = 0.1
+"""Of K, what drafted tokens may differ: steps at the end of a reply draft less."""
 
 
 class Probed(Struct, frozen=True):
@@ -37,6 +41,7 @@ class Block(Struct, frozen=True):
         accepted: tokens a step and request; None where the server does not state it.
         others: requests of others that ran when it began.
         took_s: with prefill.
+        drafted: tokens a step and request; None where the server does not state it.
     """
 
     round: Amount
@@ -47,6 +52,23 @@ class Block(Struct, frozen=True):
     others: Amount
     at_unix: NotNegative
     took_s: NotNegative
+    drafted: Positive | None = None
+
+
+def odd(about: About, wave: Wave | Block) -> str:
+    """Why a wave shows no step of its server, and what to do; "" where it does."""
+    if about.drafts and wave.accepted is None:
+        return (
+            "no accepted length is stated; start the server with metrics, and vLLM "
+            "without --disable-log-stats"
+        )
+    if abs((wave.drafted or about.drafts) - about.drafts) > OFF * about.drafts:
+        return (
+            f"{wave.drafted:.2f} tokens are drafted a step, and K = {about.drafts} is "
+            "stated; start the server with one K for all batches, and with drafts that "
+            "are made at every step (no ngram or suffix)"
+        )
+    return ""
 
 
 def read_probe(path: Path) -> list[tuple[Probed, list[Block]]]:

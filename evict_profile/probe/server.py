@@ -20,6 +20,7 @@ SILENT_S = 120.0
 
 RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
 DRAFTS, ACCEPTED = "spec_decode_num_drafts", "spec_decode_num_accepted_tokens"
+DRAFTED = "spec_decode_num_draft_tokens"
 FLAGS = (
     "tp_size", "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
     "moe_runner_backend", "disable_overlap_schedule", "speculative_algorithm",
@@ -27,7 +28,9 @@ FLAGS = (
 )  # fmt: skip
 """Of what a server states, what changes the time of its steps."""
 
-_SAMPLE = re.compile(r"^(?:\w+:)?(\w+)(\{[^}]*\})? (\S+)$", re.MULTILINE)
+_SAMPLE = re.compile(
+    r"^(?:(?:vllm|sglang|llamacpp):)?([\w:]+)(\{[^}]*\})? (\S+)$", re.MULTILINE
+)
 
 
 class Broken(ConfigError):
@@ -137,13 +140,19 @@ class Server:
 
     async def _speculation(self, stated: Facts) -> tuple[int, int, int] | None:
         """Drafts, levels and branches; None where nothing tells."""
+        known = await self.metrics()
+        if stated.get("speculative_adaptive") or "evict_profile:width" in known:
+            raise ConfigError(
+                f"{self.url}: changes what it drafts from step to step, and its K is "
+                "not known; start it without --speculative-adaptive and with "
+                "EVICT_PROFILE_MODE=off"
+            )
         if stated.get("speculative_algorithm"):
             names = ("num_draft_tokens", "num_steps", "eagle_topk")
             verified, levels, topk = (stated[f"speculative_{name}"] for name in names)
             return verified - 1, levels, topk or 1
         if "speculative_algorithm" in stated:
             return 0, 0, 1
-        known = await self.metrics()
         drafts = sum(name.startswith(f"{ACCEPTED}_per_pos[") for name in known)
         plain = any(name in known for name in RUNNING) and not known.get(DRAFTS)
         return (drafts, drafts, 1) if drafts or plain else None

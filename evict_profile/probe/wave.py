@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 
 from evict_profile.errors import ConfigError
-from evict_profile.probe.server import ACCEPTED, DRAFTS, Server
+from evict_profile.probe.server import ACCEPTED, DRAFTED, DRAFTS, Server
 
 TOKENS = 128
 """Of a reply."""
@@ -26,10 +26,14 @@ FEWEST = 8
 
 
 class Wave(NamedTuple):
-    """What a wave showed; `accepted` is None where the server does not state it."""
+    """What a wave showed; what the server does not state is None.
+
+    `accepted` and `drafted` are tokens of a step and request.
+    """
 
     tokens_per_s: float
     accepted: float | None
+    drafted: float | None
     context: float
 
 
@@ -38,7 +42,7 @@ class Reply:
 
     def __init__(self) -> None:
         self.at_s, self.tokens = list[float](), list[float]()
-        self.prompt = self.steps = 0
+        self.prompt = self.steps = self.drafted = 0
 
     def add(self, message: dict[str, Any], at_s: float) -> None:
         """Take one message of the stream."""
@@ -47,8 +51,10 @@ class Reply:
         counted = (message.get("sglext") or {}).get("spec_tokens_details") or {}
         counted = counted[0] if isinstance(counted, list) else counted
         self.steps = counted.get("spec_verify_ct", self.steps)
+        self.drafted = counted.get("spec_num_proposed_drafts", self.drafted)
         if "draft_n_accepted" in timings:
             self.steps = timings["predicted_n"] - 1 - timings["draft_n_accepted"]
+            self.drafted = timings["draft_n"]
         if any(map(_text, message.get("choices") or ())):
             self.at_s.append(at_s)
             last = self.tokens[-1] if self.tokens else 0
@@ -83,20 +89,26 @@ async def wave(server: Server, model: str, prompts: Sequence[str], raw: bool) ->
             "--batch"
         )
     context = float(np.mean([reply.prompt + TOKENS / 2 for reply in replies]))
-    accepted = _accepted(replies, before, await server.metrics())
-    return Wave(float(decoded.sum()) / (end - begin), accepted, context)
+    counted = _counted(replies, before, await server.metrics())
+    return Wave(float(decoded.sum()) / (end - begin), *counted, context)
 
 
-def _accepted(
+def _counted(
     replies: Sequence[Reply], before: dict[str, float], after: dict[str, float]
-) -> float | None:
-    """Tokens a step and request: by the replies' own counts, else by the server's."""
+) -> tuple[float | None, float | None]:
+    """Tokens accepted and drafted: by the replies' own counts, else the server's."""
+    tokens = sum(reply.tokens[-1] - 1 for reply in replies)
     if all(reply.steps for reply in replies):
-        tokens = sum(reply.tokens[-1] - 1 for reply in replies)
-        return tokens / sum(reply.steps for reply in replies)
-    names = (DRAFTS, ACCEPTED)
-    drafts, accepted = (after.get(k, 0.0) - before.get(k, 0.0) for k in names)
-    return 1.0 + accepted / drafts if drafts else None
+        steps = float(sum(reply.steps for reply in replies))
+        drafted = float(sum(reply.drafted for reply in replies))
+        return tokens / steps, drafted / steps or None
+    names = (DRAFTS, ACCEPTED, DRAFTED)
+    drafts, accepted, drafted = (after.get(k, 0.0) - before.get(k, 0.0) for k in names)
+    if not drafts:
+        return None, None
+    # vLLM counts the steps that draft; any other step commits one token of its own.
+    steps = max(drafts, tokens - accepted)
+    return 1.0 + accepted / steps, drafted / steps or None
 
 
 async def _reply(server: Server, model: str, prompt: str, raw: bool) -> Reply:

@@ -110,7 +110,7 @@ def show_settings(console: Console, settings: Sequence[Setting]) -> None:
             "server": lambda each: each.server.url,
             "drafts": lambda each: each.server.speculation,
             "batch": lambda each: each.batch,
-            "waves": lambda each: f"{len(each.runs)}, {each.left_out} left out",
+            "waves": lambda each: f"{len(each.runs)}, {len(each.left_out)} left out",
             "step": lambda each: US.spread(each.step_us),
             "accepted": lambda each: f"{each.committed:.2f}",
         },

@@ -34,7 +34,7 @@ def setting(batch, drafts, noise=0.0, waves=4):
     rates = (1e6 * batch * committed / us).tolist()
     shape = (batch, drafts + 1, drafts, 1, committed)
     runs = tuple(ServedRun(*shape, rate, 512.0) for rate in rates)
-    return Setting(about(drafts), batch, runs, 0)
+    return Setting(about(drafts), batch, runs, ())
 
 
 def probed(*drafts, batches=(1, 4), **changes):
@@ -103,8 +103,8 @@ def test_those_that_need_costs_of_tokens_refuse_it(table, tmp_path):
         write_format(table, "sglang-sps", tmp_path / "out.json")
 
 
-def block(number, batch, rate, others=0, accepted=2.5):
-    return Block(number, batch, rate, accepted, 512.0, others, 0.0, 1.0)
+def block(number, batch, rate, others=0, accepted=2.5, drafted=None):
+    return Block(number, batch, rate, accepted, 512.0, others, 0.0, 1.0, drafted)
 
 
 def test_disturbed_waves_are_left_out(tmp_path):
@@ -115,8 +115,22 @@ def test_disturbed_waves_are_left_out(tmp_path):
         add(path, block(number, 1, 100.0 * slow))
         add(path, block(number, 4, 300.0 * slow, others=int(number == 4)))
     one, four = settings(path)
-    assert (one.left_out, four.left_out) == (1, 2)
+    assert (len(one.left_out), len(four.left_out)) == (1, 2)
     assert one.step_us.value == pytest.approx(2.5e4)
+
+
+@pytest.mark.parametrize("bad", [1, 3])
+def test_waves_of_another_k_reach_no_table(tmp_path, bad):
+    """Few are left out, and most of them are refused."""
+    path = tmp_path / "runs.jsonl"
+    begin(path, Probed(about(3), "chat"))
+    for number in range(1, 6):
+        add(path, block(number, 1, 100.0, drafted=1.4 if number <= bad else 3.0))
+    if bad == 3:
+        with pytest.raises(ConfigError, match="3 of 5 waves at batch 1 show no step"):
+            settings(path)
+    else:
+        assert len(settings(path)[0].runs) == 4
 
 
 def test_servers_that_take_turns_are_one_setting_each(tmp_path):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
 
-COUNTS = ("drafts", "accepted_tokens")
+COUNTS = ("drafts", "accepted_tokens", "draft_tokens")
 
 
 @dataclass
@@ -19,6 +19,16 @@ class FakeServer:
 
     engine: str = "vllm"
     drafts: int = 3
+    drafted: int = 0
+    """Tokens of a step that drafts, where they are not K."""
+    idle: int = 0
+    """Steps between two that draft, as where no n-gram matches."""
+    counts: bool = True
+    """Whether its counters are there at all."""
+    adds: str = ""
+    """Further lines of its metrics."""
+    stated: dict = field(default_factory=dict)
+    """What its /server_info says otherwise."""
     step_s: float = 0.004
     metrics: bool = True
     stats: bool = True
@@ -54,13 +64,20 @@ class FakeServer:
         """Tokens that a step commits in the mean: 1 to K + 1 by turns."""
         return 1.0 + self.drafts / 2.0
 
+    @property
+    def proposed(self):
+        """Tokens of a step that drafts."""
+        whole = 2 * self.drafts - 1 if self.engine == "sglang" else self.drafts
+        return self.drafted or max(whole, 0)
+
     def samples(self):
         """Its /metrics."""
         if not self.stats:
             return "python_gc_objects_collected_total 1.0"
         lines = [f'{self.engine}:num_requests_running{{model="m"}} {self.others}']
+        lines += [self.adds] if self.adds else []
         if self.drafts and self.engine != "sglang":
-            names = ("drafts", "accepted_tokens")
+            names = COUNTS if self.counts else ()
             lines += [
                 f"vllm:spec_decode_num_{n}_total {self.counted[n]}" for n in names
             ]
@@ -95,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
             }
             stated |= {"speculative_num_draft_tokens": 2 * k, "tp_size": 1}
             stated |= {"speculative_num_steps": k, "speculative_eagle_topk": 2}
-            self._send(json.dumps(stated))
+            self._send(json.dumps(stated | fake.stated))
         else:
             self.send_error(404)
 
@@ -119,10 +136,13 @@ class Handler(BaseHTTPRequestHandler):
         self._event(1)
         for committed in cycle(range(1, fake.drafts + 2)):
             time.sleep(fake.step_s)
+            idle = fake.idle and steps % (fake.idle + 1)
+            committed = 1 if idle else committed
             done, steps = min(done + committed, tokens), steps + 1
             with fake.lock:
-                fake.counted["drafts"] += 1
+                fake.counted["drafts"] += not idle
                 fake.counted["accepted_tokens"] += committed - 1
+                fake.counted["draft_tokens"] += (not idle) * fake.proposed
             self._event(done)
             if done == tokens or (broken and done > 9):
                 break
@@ -138,7 +158,9 @@ class Handler(BaseHTTPRequestHandler):
         message = {"choices": choices, "usage": {"prompt_tokens": 9}}
         message["usage"]["completion_tokens"] = done
         if steps and self.fake.engine == "sglang":
-            message["sglext"] = {"spec_tokens_details": {"spec_verify_ct": steps}}
+            counted = {"spec_verify_ct": steps}
+            counted["spec_num_proposed_drafts"] = steps * self.fake.proposed
+            message["sglext"] = {"spec_tokens_details": counted}
         self.wfile.write(f"data: {json.dumps(message)}\n\n".encode())
         self.wfile.flush()
 

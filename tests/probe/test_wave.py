@@ -19,8 +19,10 @@ class Quiet:
 
     url, answering = "http://a", staticmethod(nullcontext)
 
+    after = ()
+
     async def metrics(self):
-        return {}
+        return self.after.pop() if self.after else {}
 
 
 def reply(begin_s, committed, steps=60):
@@ -57,6 +59,16 @@ def test_a_step_is_batch_times_accepted_over_the_rate(monkeypatch):
 def test_replies_that_hardly_overlap_are_refused(monkeypatch):
     with pytest.raises(ConfigError, match="probe a smaller --batch"):
         found(monkeypatch, reply(0.0, [1]), reply(0.57, [1]))
+
+
+def test_steps_that_draft_nothing_count(monkeypatch):
+    """vLLM's counters are of steps that drafted: 20 of the 60 here."""
+    one = reply(0.0, [3, 1, 1], 60)
+    one.steps, names = 0, (module.DRAFTS, module.ACCEPTED, module.DRAFTED)
+    counted = dict(zip(names, (20.0, 40.0, 60.0), strict=True))
+    monkeypatch.setattr(Quiet, "after", [counted, {}])
+    result = found(monkeypatch, one)
+    assert (result.accepted, result.drafted) == (pytest.approx(100 / 60), 1.0)
 
 
 def test_messages_that_count_nothing_share_the_tokens():
