@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from evict_profile.calibrate.served import ServedRun
+from evict_profile.config.model import known_models, model_named
 from evict_profile.errors import ConfigError
 from evict_profile.probe.record import Block, odd, read_probe
-from evict_profile.probe.server import About
+from evict_profile.probe.server import About, check_one_deployment
 from evict_profile.stats import Estimate, student
 
 SLOW = 1.1
@@ -49,6 +50,19 @@ def settings(path: Path) -> list[Setting]:
     """Each setting of a file, in the order probed."""
     found = read_probe(path)
     return [each for probed, waves in found for each in _of(probed.server, waves)]
+
+
+def check_servers(settings: Sequence[Setting], model: str) -> None:
+    """Check that settings are of one server, which serves this model."""
+    check_one_deployment([each.server for each in settings])
+    known = [path.stem for path in known_models()]
+    for name in {each.server.model for each in settings}:
+        served, given = model_named(name, known), model_named(model, known)
+        if served and given and served != given:
+            raise ConfigError(
+                f"the server's model is {name}, and {model} was given; name the model "
+                "or the table of the server"
+            )
 
 
 def _of(about: About, blocks: Sequence[Block]) -> Iterator[Setting]:

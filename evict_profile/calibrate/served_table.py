@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from evict_profile import __version__
-from evict_profile.calibrate.probed import Setting
+from evict_profile.calibrate.probed import Setting, check_servers
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, GateError
 from evict_profile.fit.export import FIRST_VERSION, save_next
@@ -91,6 +91,7 @@ class Steps:
 
 def served_table(settings: Sequence[Setting], gpu: str, model: ModelSpec) -> CostTable:
     """The table of a server's settings; `gpu` is what it runs on."""
+    check_servers(settings, model.name)
     batches = tuple(sorted({s.batch for s in settings}))
     steps, noise = [Steps(batch, settings) for batch in batches], _noise(settings)
     context = round(float(np.mean([r.context for s in settings for r in s.runs])))

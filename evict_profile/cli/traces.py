@@ -122,6 +122,7 @@ def calibrate(
 
 def _calibrate_served(path: Path, served: list[str], tables: Path | None) -> None:
     """Learn what a server's steps take beside a table's costs."""
+    from evict_profile.calibrate.probed import check_servers, settings
     from evict_profile.calibrate.runs import doubts, read_runs
     from evict_profile.calibrate.served import study
     from evict_profile.fit.export import export_workload
@@ -130,10 +131,12 @@ def _calibrate_served(path: Path, served: list[str], tables: Path | None) -> Non
     from evict_profile.table import CostTable
 
     warn, files = partial(say, stderr), dict(map(_named_runs, served))
+    table = CostTable.load(path)
+    own = [f for f, drafts in files.items() if f.suffix == ".jsonl" and drafts is None]
+    check_servers([each for file in own for each in settings(file)], table.model.name)
     runs = [run for each in files for run in read_runs(each, files[each], warn)]
     for sentence in doubts(runs):
         warn(sentence)
-    table = CostTable.load(path)
     found = study(table, runs, ", ".join(file.name for file in files))
     show_served(console, found)
     made = replace(table, overheads=found.found)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from evict_profile.errors import ConfigError
 from evict_profile.io import write_text
-from evict_profile.probe.server import About
+from evict_profile.probe.server import About, check_one_deployment
 from evict_profile.probe.wave import Wave
 from evict_profile.records import (
     Amount,
@@ -106,6 +106,7 @@ def begin(path: Path, server: Probed) -> list[Block]:
         if torn:
             write_text(whole + end, path)
         known = read_probe(path) if whole else []
+    check_one_deployment([*(each.server for each, _ in known), server.server])
     add(path, server)
     return next((own for each, own in known if each == server), [])
 

@@ -6,27 +6,31 @@ verifications of a request in its reply instead.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import httpx
 from msgspec import Struct
 
 from evict_profile.errors import ConfigError
-from evict_profile.records import Amount, Count, Facts
+from evict_profile.records import Amount, Count, Facts, differences
 
 SILENT_S = 120.0
 """Without a token, after which a server counts as hanging."""
 
+LOCAL = ("localhost", "127.0.0.1", "::1")
 RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
 DRAFTS, ACCEPTED = "spec_decode_num_drafts", "spec_decode_num_accepted_tokens"
 DRAFTED = "spec_decode_num_draft_tokens"
+BY_DRAFTS = (
+    "speculative_algorithm", "disable_overlap_schedule", "max_running_requests"
+)  # fmt: skip
 FLAGS = (
     "tp_size", "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
-    "moe_runner_backend", "disable_overlap_schedule", "speculative_algorithm",
-    "max_running_requests", "total_slots", "model_path",
+    "moe_runner_backend", "total_slots", "model_path", *BY_DRAFTS,
 )  # fmt: skip
-"""Of what a server states, what changes the time of its steps."""
+"""Of what a server states, what changes the time of its steps; an engine sets those of
+`BY_DRAFTS` by itself where it drafts."""
 
 _SAMPLE = re.compile(
     r"^(?:(?:vllm|sglang|llamacpp):)?([\w:]+)(\{[^}]*\})? (\S+)$", re.MULTILINE
@@ -53,6 +57,27 @@ class About(Struct, frozen=True):
     def speculation(self) -> str:
         """How it decodes."""
         return f"K = {self.drafts}" if self.drafts else "plain decoding"
+
+    @property
+    def deployment(self) -> Facts:
+        """What servers have in common that differ in their drafts alone."""
+        flags = {k: v for k, v in self.flags.items() if k not in BY_DRAFTS}
+        host = httpx.URL(self.url).host
+        return flags | {
+            "model": self.model, "engine": self.engine, "version": self.version,
+            "host": "localhost" if host in LOCAL else host,
+        }  # fmt: skip
+
+
+def check_one_deployment(servers: Sequence[About]) -> None:
+    """Check that runs of these servers may be compared with each other."""
+    for each in servers[1:]:
+        both, sides = (servers[0].deployment, each.deployment), ("first", "then")
+        if found := differences(*both, sides=sides):
+            raise ConfigError(
+                f"runs are of several servers ({'; '.join(found)}); probe one that "
+                "changes in its drafts alone, or give each a file of its own"
+            )
 
 
 class Server:

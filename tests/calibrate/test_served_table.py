@@ -11,11 +11,13 @@ from evict_profile.errors import ConfigError, GateError, PlanError, TableError
 from evict_profile.integrations.exporters import write_format
 from evict_profile.probe.record import Block, Probed, add, begin, read_probe
 from evict_profile.probe.server import About
+from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.table import CostTable
+from tests.calibrate.test_served import PATH
 from tests.command import evict, refused
 
-MODEL = load_model("qwen3-30b-a3b")
+MODEL, DEEPSEEK = load_model("qwen3-30b-a3b"), "deepseek-ai/DeepSeek-V3"
 PLAIN_US, DRAFTING_US, TOKEN_US = 9_000.0, 3_000.0, 700.0
 
 
@@ -39,6 +41,12 @@ def setting(batch, drafts, noise=0.0, waves=4):
 
 def probed(*drafts, batches=(1, 4), **changes):
     return [setting(batch, k, **changes) for k in drafts for batch in batches]
+
+
+def mixed(**changes):
+    """Plain runs of one server, and drafting ones of another."""
+    other = replace(about(3), **changes)
+    return probed(0) + [replace(each, server=other) for each in probed(3)]
 
 
 @pytest.fixture
@@ -81,11 +89,58 @@ def test_noise_of_waves_is_in_the_interval():
         (probed(3, 5), ConfigError, "batch 1 needs a plain server"),
         (probed(0), ConfigError, "batch 1 needs a plain server"),
         (probed(0, 3) + probed(3), ConfigError, "each with another K"),
+        (mixed(engine="sglang"), ConfigError, "engine: vllm first, sglang then"),
+        (mixed(version="0.33.0"), ConfigError, "version: 0.25.1 first, 0.33.0 then"),
+        (mixed(model="other"), ConfigError, "model: m first, other then"),
+        (mixed(url="http://b"), ConfigError, "host: a first, b then"),
+        (mixed(flags={"tp_size": 8}), ConfigError, "tp_size: 2 first, 8 then"),
     ],
 )
 def test_what_shows_no_steps_is_no_table(own, error, says):
     with pytest.raises(error, match=says):
         served_table(own, "h200", MODEL)
+
+
+def test_flags_that_drafts_change_may_differ():
+    """SGLang turns overlap off by itself where it drafts."""
+    flags = {"tp_size": 2, "disable_overlap_schedule": True}
+    assert served_table(mixed(flags=flags), "h200", MODEL)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        (DEEPSEEK, True),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", False),
+        ("/models/Qwen3-30B-A3B-Q4_K_M.gguf", False),
+        ("mine", False),
+    ],
+)
+def test_a_model_that_the_server_does_not_serve_is_refused(name, wrong):
+    """A name that no file of a model has says nothing."""
+    own = [replace(e, server=replace(e.server, model=name)) for e in probed(0, 3)]
+    if wrong:
+        with pytest.raises(ConfigError, match="the server's model is deepseek"):
+            served_table(own, "h200", MODEL)
+    else:
+        served_table(own, "h200", MODEL)
+
+
+def test_a_table_of_another_model_is_refused(tmp_path):
+    """The command with --table compares the server's model with the table's."""
+    begin(tmp_path / "runs.jsonl", Probed(replace(about(0), model=DEEPSEEK), "chat"))
+    add(tmp_path / "runs.jsonl", block(1, 1, 100.0))
+    words = ("--served", "runs.jsonl", "--table", PATH)
+    assert "deepseek-ai" in refused("calibrate", *words, folder=tmp_path)
+
+
+def test_a_file_takes_no_other_server(tmp_path):
+    """It is refused before its waves are in it."""
+    path = tmp_path / "runs.jsonl"
+    begin(path, Probed(about(0), "chat"))
+    with pytest.raises(ConfigError, match="0.33.0 then"):
+        begin(path, Probed(replace(about(3), version="0.33.0"), "chat"))
+    assert len(read_probe(path)) == 1
 
 
 def test_it_is_saved_and_read_with_its_origin(table, tmp_path):
