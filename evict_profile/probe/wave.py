@@ -55,21 +55,22 @@ class Reply:
         if "draft_n_accepted" in timings:
             self.steps = timings["predicted_n"] - 1 - timings["draft_n_accepted"]
             self.drafted = timings["draft_n"]
-        if any(map(_text, message.get("choices") or ())):
+        choices, last = message.get("choices"), self.tokens[-1] if self.tokens else 0
+        # A token may have no text: a special one, or half a character.
+        count = usage.get("completion_tokens", last + any(map(_text, choices or ())))
+        if choices and count > last:
             self.at_s.append(at_s)
-            last = self.tokens[-1] if self.tokens else 0
-            self.tokens.append(usage.get("completion_tokens", last + 1))
-        elif usage and self.tokens and self.tokens[-1] == len(self.tokens):
+            self.tokens.append(count)
+        elif not choices and last == len(self.tokens):
             # No message counted its own: the tokens are shared out among them.
-            self.tokens = np.linspace(
-                1, usage["completion_tokens"], len(self.at_s)
-            ).tolist()
+            self.tokens = np.linspace(1, count, len(self.at_s)).tolist()
 
 
 def _text(choice: dict[str, Any]) -> str:
     """What a choice adds, as any of the interfaces has it."""
     said = choice | (choice.get("delta") or {})
-    return "".join(said.get(k) or "" for k in ("text", "content", "reasoning_content"))
+    names = ("text", "content", "reasoning", "reasoning_content")
+    return "".join(said.get(name) or "" for name in names)
 
 
 async def wave(server: Server, model: str, prompts: Sequence[str], raw: bool) -> Wave:
@@ -117,6 +118,7 @@ async def _reply(server: Server, model: str, prompt: str, raw: bool) -> Reply:
     asked = (text if raw else chat) | {
         "model": model, "max_tokens": TOKENS, "temperature": 0.0, "stream": True,
         "ignore_eos": True, "cache_prompt": False, "return_spec_tokens_details": True,
+        "skip_special_tokens": False,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }  # fmt: skip
     path, reply = f"/v1/{'' if raw else 'chat/'}completions", Reply()

@@ -138,7 +138,7 @@ def test_a_file_takes_no_other_server(tmp_path):
     """It is refused before its waves are in it."""
     path = tmp_path / "runs.jsonl"
     begin(path, Probed(about(0), "chat"))
-    with pytest.raises(ConfigError, match="0.33.0 then"):
+    with pytest.raises(ConfigError, match=r"0\.33\.0 then"):
         begin(path, Probed(replace(about(3), version="0.33.0"), "chat"))
     assert len(read_probe(path)) == 1
 

@@ -79,6 +79,27 @@ def test_messages_that_count_nothing_share_the_tokens():
     assert made.tokens == [1.0, 4.0, 7.0, 10.0]
 
 
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+@pytest.mark.parametrize("counts", [True, False])
+def test_thoughts_are_tokens(name, counts):
+    """vLLM names them otherwise than SGLang."""
+    made = Reply()
+    for number in range(1, 4):
+        usage = {"completion_tokens": number} if counts else None
+        made.add({"choices": [{"delta": {name: "ab"}}], "usage": usage}, float(number))
+    assert (made.at_s, made.tokens) == ([1.0, 2.0, 3.0], [1, 2, 3])
+
+
+def test_tokens_without_text_count():
+    """As vLLM sends a special token; what ends a reply adds none."""
+    made, texts = Reply(), ["a", "", "b", "", ""]
+    for number, (text, count) in enumerate(zip(texts, [1, 2, 4, 5, 5], strict=True)):
+        usage = {"completion_tokens": count}
+        made.add({"choices": [{"text": text}], "usage": usage}, float(number))
+    made.add({"choices": [], "usage": usage}, 9.0)
+    assert (made.at_s, made.tokens) == ([0.0, 1.0, 2.0, 3.0], [1, 2, 4, 5])
+
+
 def test_llama_server_counts_in_its_timings():
     """The first token of 11 is the prompt's; 6 of the others were drafted."""
     made = reply(0.0, [1], 3)
