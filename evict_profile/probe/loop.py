@@ -24,7 +24,7 @@ TEXTS = (
     Path(__file__).with_name("prompts.txt").read_text(encoding="utf-8").split("\n\n")
 )
 TRIES, PAUSE_S = 3, 2.0
-"""Of a wave whose connections broke."""
+"""Of a wave whose connections broke, or of a first one that is odd."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,10 @@ async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> Non
     warm = dict[int, Wave]()
     for batch in plan.batches:
         bar.say(f"warming up at batch {batch}")
-        warm[batch] = await _wave(server, model, batch, plan.raw, number=0)
+        for _ in range(TRIES):
+            warm[batch] = await _wave(server, model, batch, plan.raw, number=0)
+            if warm[batch].tokens_per_s:
+                break
     about = await server.about(plan.drafts)
     for batch, found in warm.items():
         if why := odd(about, found):

@@ -12,7 +12,7 @@ from msgspec import Struct
 from evict_profile.errors import ConfigError
 from evict_profile.io import write_text
 from evict_profile.probe.server import About, check_one_deployment
-from evict_profile.probe.wave import Wave
+from evict_profile.probe.wave import FEWEST, TOKENS, Wave
 from evict_profile.records import (
     Amount,
     Count,
@@ -46,7 +46,7 @@ class Block(Struct, frozen=True):
 
     round: Amount
     batch: Count
-    tokens_per_s: Positive
+    tokens_per_s: NotNegative
     accepted: Positive | None
     context: NotNegative
     others: Amount
@@ -57,6 +57,11 @@ class Block(Struct, frozen=True):
 
 def odd(about: About, wave: Wave | Block) -> str:
     """Why a wave shows no step of its server, and what to do; "" where it does."""
+    if not wave.tokens_per_s:
+        return (
+            f"replies of {TOKENS} tokens decode side by side for fewer than {FEWEST}, "
+            "so some wait or end early; probe a smaller --batch"
+        )
     if about.drafts and wave.accepted is None:
         return (
             "no accepted length is stated; start the server with metrics, and vLLM "

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import httpx
 import numpy as np
 
-from evict_profile.errors import ConfigError
 from evict_profile.probe.server import ACCEPTED, DRAFTED, DRAFTS, Server
 
 TOKENS = 128
@@ -28,7 +27,7 @@ FEWEST = 8
 class Wave(NamedTuple):
     """What a wave showed; what the server does not state is None.
 
-    `accepted` and `drafted` are tokens of a step and request.
+    `tokens_per_s` is 0 where its replies hardly decode side by side; `accepted` and `drafted` are tokens of a step and request.
     """
 
     tokens_per_s: float
@@ -79,19 +78,20 @@ async def wave(server: Server, model: str, prompts: Sequence[str], raw: bool) ->
     asked = (_reply(server, model, prompt, raw) for prompt in prompts)
     with server.answering():
         replies = await asyncio.gather(*asked)
+    context = float(np.mean([reply.prompt + TOKENS / 2 for reply in replies]))
+    counted = _counted(replies, before, await server.metrics())
+    return Wave(_rate(replies), *counted, context)
+
+
+def _rate(replies: Sequence[Reply]) -> float:
+    """Tokens a second while all decode; 0 where they hardly do so."""
     begin = max(reply.at_s[0] for reply in replies)
     end = min(reply.at_s[-1] for reply in replies)
     ends = [np.interp((begin, end), reply.at_s, reply.tokens) for reply in replies]
     decoded = np.diff(ends)[:, 0]
     if end <= begin or decoded.min() < FEWEST:
-        raise ConfigError(
-            f"{server.url}: {len(prompts)} replies of {TOKENS} tokens decode side by "
-            f"side for fewer than {FEWEST}, so some wait or end early; probe a smaller "
-            "--batch"
-        )
-    context = float(np.mean([reply.prompt + TOKENS / 2 for reply in replies]))
-    counted = _counted(replies, before, await server.metrics())
-    return Wave(float(decoded.sum()) / (end - begin), *counted, context)
+        return 0.0
+    return float(decoded.sum()) / (end - begin)
 
 
 def _counted(
@@ -129,6 +129,6 @@ async def _reply(server: Server, model: str, prompt: str, raw: bool) -> Reply:
             whole |= line == "data: [DONE]"
             if line.startswith("data: {"):
                 reply.add(json.loads(line[6:]), monotonic())
-    if not whole or len(reply.at_s) < 2:
-        raise httpx.ReadError("a reply ended in the middle")
+    if not whole or not reply.at_s:
+        raise httpx.ReadError("a reply ended in the middle, or has no token")
     return reply

@@ -138,6 +138,16 @@ def test_a_server_that_counts_nothing_is_refused_before_the_minutes(tmp_path):
     assert fake.asked == 1 and not (tmp_path / "runs.jsonl").exists()
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_odd_wave_is_left_out(number, tmp_path):
+    """Be it the first, which warms up and is asked again, or one that is counted."""
+    after = {number: {"ends_at": 6}, number + 1: {"ends_at": 10**9}}
+    with FakeServer(after=after) as fake:
+        [found] = probed(fake, tmp_path, batch="1", minutes="0.03")
+    odd = [why for why in found.left_out if "probe a smaller --batch" in why]
+    assert len(odd) == number - 1
+
+
 def test_a_wave_of_another_k_is_left_out(tmp_path):
     """A server may change its K by batch or by load."""
     with FakeServer(after={2: {"drafted": 1}, 3: {"drafted": 0}}) as fake:

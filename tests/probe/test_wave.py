@@ -7,7 +7,6 @@ from itertools import cycle, islice
 import numpy as np
 import pytest
 
-from evict_profile.errors import ConfigError
 from evict_profile.probe import wave as module
 from evict_profile.probe.wave import Reply, wave
 
@@ -56,9 +55,9 @@ def test_a_step_is_batch_times_accepted_over_the_rate(monkeypatch):
     assert result.context == 36 + module.TOKENS / 2
 
 
-def test_replies_that_hardly_overlap_are_refused(monkeypatch):
-    with pytest.raises(ConfigError, match="probe a smaller --batch"):
-        found(monkeypatch, reply(0.0, [1]), reply(0.57, [1]))
+@pytest.mark.parametrize("late", [reply(0.57, [1]), reply(0.0, [], 0)])
+def test_replies_that_hardly_overlap_have_no_rate(monkeypatch, late):
+    assert found(monkeypatch, reply(0.0, [1]), late).tokens_per_s == 0.0
 
 
 def test_steps_that_draft_nothing_count(monkeypatch):
