@@ -8,15 +8,21 @@ from hypothesis import HealthCheck, settings
 
 from evict_profile.fit.export import export_workload, make_table, with_workload
 from evict_profile.fit.fitted import file_sha256, fit_run
+from evict_profile.io import data_root
 from evict_profile.sources import composer
 from evict_profile.table import CostTable
 from tests.command import evict
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, write_run
+from tests.shipped import tracked
 from tests.sources.wheel import write_wheel
 
 # Kernels run without a GPU in Triton's interpreter. Triton looks when it is imported,
 # which whatever test comes first may do, so it is said before any test is read.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# What a user has set for a server is no input of a test.
+for name in [name for name in os.environ if name.startswith("EVICT_PROFILE_")]:
+    del os.environ[name]
 
 # A parent such as `nohup make test &` has Ctrl-C ignored, which processes inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -48,6 +54,17 @@ def workload_table(saved_table):
     """The next version of `saved_table`, with what a drafter brings in it."""
     table = with_workload(CostTable.load(saved_table), ACCEPTANCE, ACTIVATION, DRAFTING)
     return export_workload(table, saved_table)[1]
+
+
+@pytest.fixture(scope="session")
+def shipped_root(tmp_path_factory):
+    """A folder that holds `cost_tables/` with the tables that are shipped alone."""
+    root = tmp_path_factory.mktemp("shipped")
+    for file in tracked("cost_tables/*"):
+        link = root / file.relative_to(data_root())
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file)
+    return root
 
 
 @pytest.fixture(scope="session")

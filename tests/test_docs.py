@@ -11,9 +11,10 @@ from typer.main import get_command
 
 from evict_profile.cli import app
 from evict_profile.integrations.vllm.checks import SUPPORTED
+from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = tracked("README.md", "docs/*.md")
 UPGRADE = ROOT / "evict_profile/table/upgrade.py"  # It names what it replaces.
 MODULES = sorted({*ROOT.glob("evict_profile/**/*.py"), *ROOT.glob("runners/**/*.py")})
 MODULES.remove(UPGRADE)
@@ -67,9 +68,7 @@ FIGURATIVE = re.compile(
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_pages_are_in_plain_words(document):
-    """The command line's page quotes docstrings, and is generated."""
-    if document.name != "cli.md":
-        assert not FIGURATIVE.findall(document.read_text())
+    assert not FIGURATIVE.findall(document.read_text())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

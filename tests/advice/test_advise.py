@@ -37,6 +37,12 @@ NAMED = ("--model", "qwen3-30b-a3b", "--gpu", "h200", "--engine", "sglang")
 GOOD = of_lengths({1: 1.95, 2: 2.85, 3: 3.7}, "good")
 
 
+@pytest.fixture(autouse=True)
+def shipped_alone(shipped_root, monkeypatch):
+    """What has a name is looked up in the shipped tables."""
+    monkeypatch.setenv("EVICT_PROFILE_TABLES", str(shipped_root / "cost_tables"))
+
+
 @pytest.fixture
 def table(saved_table):
     """Batches 1 and 2, contexts 64 and 256, widths up to 16."""

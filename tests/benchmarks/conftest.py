@@ -2,11 +2,11 @@
 
 import pytest
 
-from evict_profile.io import data_root
 from evict_profile.table import CostTable
+from tests.shipped import tracked
 
 
 @pytest.fixture(scope="session")
 def informed_table():
-    (path,) = (data_root() / "cost_tables").glob("intel-*/small-world-*/*/*.json")
+    (path,) = tracked("cost_tables/intel-*/small-world-*.json")
     return CostTable.load(path)

@@ -9,12 +9,12 @@ from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.fit.gates import drift_gate, judge
 from evict_profile.fit.provenance import scaling_half_width
-from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
 from evict_profile.table import Sessions
 from tests.factories import part_us
+from tests.shipped import tracked
 
 
 def test_cost_is_the_tables_own(saved_table, fitted):
@@ -53,7 +53,7 @@ def test_changed_samples_are_refused(saved_table, fitted):
 def test_samples_of_shipped_tables_are_read():
     """One of bfloat16, whose sweep had no validation cells, and one of float32."""
     naturals = []
-    for path in sorted((data_root() / "cost_tables").rglob("torch-moe/*.json")):
+    for path in tracked("cost_tables/*/torch-moe/*.json"):
         fitted, table = fitted_of_table(path)
         assert len(fitted.points) == table.provenance.cells
         naturals.append(len(fitted.points.where("non_moe", "natural")))

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from evict_profile.io import data_root
 from evict_profile.replay import wrong_tables as wrong_tables_module
 from evict_profile.replay.compare import ScenarioReplay
 from evict_profile.replay.comparison import Scenario
@@ -16,6 +15,12 @@ from evict_profile.replay.wrong_tables import (
     wrong_tables,
 )
 from evict_profile.runtime import CostTable
+from tests.shipped import tracked
+
+
+@pytest.fixture(autouse=True)
+def shipped_alone(shipped_root, monkeypatch):
+    monkeypatch.setattr(wrong_tables_module, "data_root", lambda: shipped_root)
 
 
 @pytest.fixture
@@ -48,9 +53,8 @@ def test_another_tables_shape_starts_where_ours_does(table):
     assert lent[9] / lent[2] != pytest.approx(right[9] / right[2], rel=0.01)
 
 
-@pytest.mark.parametrize("tree", ["intel-xeon-processor-2.50ghz-avx512f", "composed"])
-def test_the_other_table_is_of_another_device(tree):
-    for path in (data_root() / "cost_tables" / tree).rglob("*.json"):
+def test_the_other_table_is_of_another_device():
+    for path in tracked("cost_tables/*.json"):
         device = CostTable.load(path).key.gpu
         other = shipped_table(device)
         assert other and other.key.gpu != device

@@ -8,7 +8,6 @@ from markupsafe import Markup
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.fit.fitted import file_sha256, fitted_of_table
-from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.report import calibration_page, replay_page
 from evict_profile.sources.aiconfigurator import open_source
@@ -22,6 +21,7 @@ from evict_profile.sources.pairs import check_memory
 from evict_profile.table import Composition, CostTable, find_table, measured
 from evict_profile.traces.schema import NEEDED, Metadata, mark
 from tests.command import evict, refused
+from tests.shipped import tracked
 from tests.sources.wheel import ENGINE, GPU, KERNEL, PAIR, attention_us, gemm_us, moe_us
 from tests.traces.synthetic import ABOUT, Plan, make_table
 
@@ -229,7 +229,7 @@ def test_weights_need_as_many_gpus_as_hold_them(gpu, dtype, least):
 
 
 def test_shipped_tables_are_whole_and_name_their_source():
-    shipped = sorted((data_root() / "cost_tables/composed").glob("*/*/*/*.json"))
+    shipped = tracked("cost_tables/composed/*.json")
     assert len(shipped) > 10
     for path in shipped:
         made = CostTable.load(path).provenance
