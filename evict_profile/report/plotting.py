@@ -87,9 +87,14 @@ def whisker(
 
 
 def key(axes: Axes, colours: dict[int, str], title: str, x: float) -> None:
-    """Name shades beside the drawing, `x` axis widths from its left."""
-    dots = [Line2D([], [], marker="o", linestyle="", color=c) for c in colours.values()]
-    names = [str(value) for value in colours]
+    """Name shades beside the drawing, `x` axis widths from its left.
+
+    Values of one shade share a row, so that the rows fit beside the drawing.
+    """
+    rows = [[*own] for _, own in groupby(colours, lambda value: colours[value])]
+    shown = [colours[own[0]] for own in rows]
+    dots = [Line2D([], [], marker="o", linestyle="", color=c) for c in shown]
+    names = [f"{own[0]}..{own[-1]}" if own[1:] else f"{own[0]}" for own in rows]
     axes.legend(dots, names, title=title, loc="center left", bbox_to_anchor=(x, 0.5))
 
 

@@ -1,12 +1,13 @@
 """Drawings: labels and ticks keep apart, and colours follow the page's mode."""
 
+import warnings
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.report.plotting import shades, spread_apart
+from evict_profile.report.plotting import key, shades, spread_apart
 from evict_profile.report.render import colours
 from evict_profile.report.style import VARIABLES, canvas, inline_svg
 
@@ -33,6 +34,21 @@ def test_shades_differ_and_follow_order():
     found = shades([128, 8])
     assert list(found) == [8, 128]
     assert found[8] < found[128]
+
+
+def test_a_key_of_many_values_fits_beside_the_drawing():
+    """A row a shade; matplotlib warns where an axis has no room left."""
+    values = shades(range(1, 26))
+    with warnings.catch_warnings(), canvas(9.6, 3.9) as figure:
+        warnings.simplefilter("error")
+        axes = figure.subplots()
+        key(axes, values, title="U", x=1.09)
+        inline_svg(figure, "many", "many values")
+    legend = axes.get_legend()
+    assert legend
+    rows = [text.get_text() for text in legend.get_texts()]
+    assert rows[0] == "1..2" and rows[-1] == "24..25"
+    assert len(rows) == len(set(values.values()))
 
 
 def test_both_modes_set_every_colour():
