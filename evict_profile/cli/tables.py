@@ -319,12 +319,13 @@ def _check_tree(
     from evict_profile.table import tables_in
 
     found = tables_in([tree])
-    for refused in filter(None, (each.refused for each in found)):
+    damaged = [each.refused for each in found if each.refused]
+    for refused in damaged:
         say(console, f"not a table: {refused}")
     answers = recheck_tree(newest_tables(found), python, address)
     for path, (_, words) in answers.items():
         say(console, f"{path}: {words}")
-    if any(status == 1 for status, _ in answers.values()):
+    if damaged or any(status > 0 for status, _ in answers.values()):
         raise typer.Exit(1)
 
 

@@ -296,6 +296,12 @@ def model_named(name: str, models: Sequence[str]) -> str | None:
     return next((each for each in names if each in models), None)
 
 
+def name_or_file(name: str) -> str:
+    """What --model takes for a model: its name, or a file where no file here has it."""
+    known = model_named(name, [path.stem for path in known_models()])
+    return name if known else f"FILE, the YAML of {name}"
+
+
 def load_model(name: str) -> ModelSpec:
     """Read a model by name, as Hugging Face has it or as its file here, or by the path
     of its YAML, HF `config.json` or GGUF."""

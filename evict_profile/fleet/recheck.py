@@ -20,7 +20,8 @@ from evict_profile.table import (
 
 MINUTES = 60.0
 """That the recheck of one table may take."""
-
+ELSEWHERE = -1
+"""In place of an exit status: no machine here has the table's device."""
 
 Answers = dict[Path, tuple[int, str]]
 """By table the exit status and the last line of `check --recheck`."""
@@ -45,7 +46,9 @@ def recheck_tree(
 ) -> Answers:
     """Recheck tables here, or each on the first node that is its machine."""
     left = {path: table.key.gpu for path, table in tables.items()}
-    answers = {path: (2, f"no machine here has {gpu}") for path, gpu in left.items()}
+    answers = {
+        path: (ELSEWHERE, f"no machine here has {gpu}") for path, gpu in left.items()
+    }
     places = _nodes(address, left, python) if address else [recheck_here(left, python)]
     for found in places:
         answers |= found

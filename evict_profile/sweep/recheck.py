@@ -27,6 +27,7 @@ from evict_profile.cells import (
     usual_reference_us,
     with_latency,
 )
+from evict_profile.config.model import name_or_file
 from evict_profile.cost_model import features_at
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.progress import ProgressBar, progress_bar
@@ -113,7 +114,7 @@ def check_same_machine(table: CostTable, session: OpenRunner) -> None:
         raise TableError(
             f"this is not what the table was measured on ({'; '.join(facts)}); "
             f"measure this machine with: evict-profile profile --model "
-            f"{table.model.name}"
+            f"{name_or_file(table.model.name)}"
         )
 
 

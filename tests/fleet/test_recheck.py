@@ -41,7 +41,7 @@ def test_a_tree_without_measured_tables_is_refused(tmp_path):
     [
         ("gpu avx512", 0, "same within 2%", 0),
         ("gpu avx512", 1, "drifted, all cells by +9%", 1),
-        ("gpu avx512", 2, "error: this is not what the table was measured on", 0),
+        ("gpu avx512", 2, "error: this is not what the table was measured on", 1),
         ("another", 1, "no machine here has another", 0),
         ("NVIDIA L4", 0, "same within 2%", 0),
         ("NVIDIA L40S", 1, "no machine here has NVIDIA L40S", 0),
@@ -50,6 +50,7 @@ def test_a_tree_without_measured_tables_is_refused(tmp_path):
 def test_exit_codes_say_what_a_recheck_found(
     tree, tmp_path, monkeypatch, device, status, words, exit_code
 ):
+    (tree / "1.0.11.json").unlink()
     [path] = newest_tables(tables_in([tree]))
     table = CostTable.load(path)
     replace(table, key=replace(table.key, gpu=device)).save(path)
@@ -62,9 +63,16 @@ def test_exit_codes_say_what_a_recheck_found(
     done = evict("check", "tree", "--recheck", "--python", "p", folder=tmp_path)
     assert done.exit_code == exit_code
     assert f"{path}: {words}" in done.stdout
-    assert "not a table: " in done.stdout
     own = ["check", str(path), "--recheck", "--python", "p"]
     assert asked == ([] if "no machine" in words else [own])
+
+
+def test_a_damaged_table_fails_and_stops_no_other(tree, tmp_path, monkeypatch):
+    monkeypatch.setattr(recheck, "cpu_name", lambda: "a test")
+    monkeypatch.setattr(recheck, "run_command", lambda *_: (0, "same within 2%"))
+    done = evict("check", "tree", "--recheck", folder=tmp_path)
+    assert done.exit_code == 1
+    assert "not a table: " in done.stdout and "same within 2%" in done.stdout
 
 
 def test_another_machine_of_that_device_is_asked_until_one_answers(tree, monkeypatch):

@@ -17,6 +17,7 @@ from evict_profile.sweep.recheck import (
     RECHECK_CELLS,
     RECHECK_SESSIONS,
     Recheck,
+    check_same_machine,
     recheck_cells,
     timed_before,
     union_shares,
@@ -165,6 +166,17 @@ def test_shares_of_u_are_those_of_the_cost(fitted, saved_table):
     shares = union_shares(CostTable.load(saved_table), cells)
     wanted = [LAYERS * EXPERT_US * c.union / known_us(c, c.union) for c in cells]
     assert shares == pytest.approx(wanted, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("model", "named"), [("tiny", "tiny$"), ("my-own", "FILE, the YAML of my-own$")]
+)
+def test_another_machine_is_refused_with_a_command_that_runs(saved_table, model, named):
+    """A model without a file in configs/ is given as a file."""
+    table = CostTable.load(saved_table)
+    table = replace(table, model=replace(table.model, name=model))
+    with pytest.raises(TableError, match=f"profile --model {named}"):
+        check_same_machine(table, SimpleNamespace(facts={"gpu": "another"}))
 
 
 def test_each_session_is_an_session(fitted):
