@@ -42,9 +42,9 @@ def export(
     if not format_name:
         check_read(ctx, PLANNERS, "without --format")
         check_folder(tables)
-        from evict_profile.fit.export import export_run
+        from evict_profile.fit.export import export_run, outcome
 
-        say(console, f"table: {export_run(source, tables)[1]}")
+        say(console, outcome(*export_run(source, tables)))
         return
     check_read(ctx, {"tables"}, f"by --format {format_name}")
     from evict_profile.integrations.exporters import write_format

@@ -7,6 +7,7 @@ relative interval that it had: the same errors of the same fit, a few experts fu
 
 import math
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ from evict_profile.table import (
     Reuse,
     Staircase,
     TermCost,
+    tables_below,
     version_of,
 )
 
@@ -109,14 +111,31 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
     """Write the table and its samples into a tree of tables, as its next version.
 
     The first table of a key is 1.0.0; measuring again raises the patch, a change of
-    axes the minor version.
+    axes the minor version. A table that is there already is loaded, not written again.
     """
     table = make_table(fitted)
     failed = [f"{g.name}: {g.message}" for g in table.gates if not g.passed]
     if failed:
         raise GateError(f"not exported, since {' | '.join(failed)}")
-    frame, home = fitted.frame, (folder / table.relative_path).parent
-    return save_next(table, home, lambda path: frame.to_parquet(path, index=False))
+    home = (folder / table.relative_path).parent
+    content: bytes = fitted.frame.to_parquet(index=False)
+    if same := _same_in(home, table, sha256(content).hexdigest()):
+        return same, same.path
+    return save_next(table, home, lambda path: path.write_bytes(content))
+
+
+def outcome(table: CostTable, path: Path) -> str:
+    """Where a table was written, or that it was there before and so was loaded."""
+    return f"{'unchanged' if table.path == path else 'table'}: {path}"
+
+
+def _same_in(home: Path, table: CostTable, samples_sha256: str) -> CostTable | None:
+    """The table of a folder that differs in its version alone, if one does."""
+    made = replace(table.provenance, samples_sha256=samples_sha256)
+    for there in filter(None, (found.table for found in tables_below(home))):
+        if there == replace(table, version=there.version, provenance=made):
+            return there
+    return None
 
 
 def with_workload(
@@ -157,7 +176,7 @@ def export_workload(
     """
     content = samples_of(path, table).read_bytes()
     home = (tables / table.relative_path).parent if tables else path.parent
-    return save_next(table, home, lambda place: place.write_bytes(content))
+    return save_next(table, home, lambda p: p.write_bytes(content), table.version)
 
 
 def export_reuse(path: Path, reuse: Reuse) -> tuple[CostTable, Path]:
@@ -172,23 +191,28 @@ def export_reuse(path: Path, reuse: Reuse) -> tuple[CostTable, Path]:
     return export_workload(replace(table, reuse=(*table.reuse, reuse)), path)
 
 
-def next_version(home: Path, axes: Axes) -> str:
-    """The version after the newest in a folder of tables."""
-    present = sorted(home.glob("*.json"), key=lambda path: version_of(path.stem))
-    if not present:
+def next_version(home: Path, axes: Axes, after: str = "") -> str:
+    """The version after the newest in a folder of tables, and after that of a source,
+    whose axes are the same."""
+    present = {version_of(path.stem): path for path in home.glob("*.json")}
+    newest = max([*present, *map(version_of, filter(None, [after]))], default=None)
+    if newest is None:
         return FIRST_VERSION
-    major, minor, patch = version_of(present[-1].stem)
-    same_axes = CostTable.load(present[-1]).axes == axes
+    major, minor, patch = newest
+    same_axes = newest not in present or CostTable.load(present[newest]).axes == axes
     return f"{major}.{minor}.{patch + 1}" if same_axes else f"{major}.{minor + 1}.0"
 
 
 def save_next(
-    table: CostTable, home: Path, write_samples: Callable[[Path], object]
+    table: CostTable,
+    home: Path,
+    write_samples: Callable[[Path], object],
+    after: str = "",
 ) -> tuple[CostTable, Path]:
     """Write a table and its samples into a folder, as its next version."""
     make_folder(home)
     with sole_writer(home, WAIT_S):
-        version = next_version(home, table.axes)
+        version = next_version(home, table.axes, after)
         path, samples = home / f"{version}.json", home / f"{version}.parquet"
         write_atomically(samples, write_samples)
         provenance = replace(table.provenance, samples_sha256=file_sha256(samples))

@@ -11,6 +11,7 @@ from evict_profile.calibrate.probed import Setting
 from evict_profile.calibrate.served import ServedStudy
 from evict_profile.cells import OK, cell_of
 from evict_profile.doctor import Finding
+from evict_profile.fit.export import outcome
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import judge
 from evict_profile.io import say
@@ -44,7 +45,7 @@ def show_fit(console: Console, fitted: Fitted) -> None:
 def show_export(console: Console, table: CostTable, path: Path) -> None:
     """Where a table went, how far it errs, and what its union axis bought."""
     fit, without = table.fit, table.fit.held_out["tokens only"].median
-    say(console, f"table: {path}")
+    say(console, outcome(table, path))
     if fit.validation:
         say(console, f"error between the levels of the grid: {fit.validation}")
     say(console, f"held-out error at its levels: {fit.held_out['hinge']}")

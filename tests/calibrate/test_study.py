@@ -108,7 +108,7 @@ def test_a_part_of_a_trace_and_another_tree_can_be_named(saved_table, tmp_path):
     traces = write_trace(tmp_path / "t.parquet", plan)
     chosen = ("--workload", "code", "--temperature", "1", "--tables", "tree")
     calibrated(traces, "--table", saved_table, *chosen)
-    [path] = (tmp_path / "tree").rglob("1.0.0.json")
+    [path] = (tmp_path / "tree").rglob("1.0.1.json")
     made = CostTable.load(path)
     assert made.acceptance is not None
     assert made.acceptance.workload.startswith("code, synthetic, T=1: 15 trees")

@@ -15,6 +15,7 @@ from evict_profile.fit.export import (
     export_table,
     export_workload,
     make_table,
+    outcome,
     with_workload,
 )
 from evict_profile.fit.fitted import file_sha256, fit_run
@@ -34,10 +35,17 @@ def test_an_exported_table_loads_as_it_was_made(fitted, tmp_path):
     assert path.relative_to(tmp_path) == Path("a-test/tiny/scripted/1.0.0.json")
 
 
-def test_exporting_again_is_the_next_patch(fitted, tmp_path):
-    first = export_table(fitted, tmp_path)[1]
-    second = export_table(fitted, tmp_path)[1]
-    assert (first.stem, second.stem) == ("1.0.0", "1.0.1")
+def test_measuring_again_is_the_next_patch_and_exporting_again_none(fitted, tmp_path):
+    """Also where a calibrated table of the same samples has come between."""
+    table, first = export_table(fitted, tmp_path)
+    calibrated = with_workload(table, ACCEPTANCE, ACTIVATION, DRAFTING)
+    assert export_workload(calibrated, first)[1].stem == "1.0.1"
+    again = export_table(fitted, tmp_path)
+    assert again == (table, first)
+    assert outcome(*again) == f"unchanged: {first}"
+    frame = fitted.frame.assign(clock_us=1.001 * fitted.frame["clock_us"])
+    other = export_table(replace(fitted, frame=frame), tmp_path)
+    assert outcome(*other) == f"table: {first.with_name('1.0.2.json')}"
 
 
 @pytest.mark.parametrize("wait_s", [60.0, 0.0])
@@ -148,9 +156,19 @@ def test_the_next_version_stands_beside_with_its_samples(workload_table):
 
 def test_a_tree_of_tables_has_a_place_for_it(saved_table, tmp_path):
     table = CostTable.load(saved_table)
-    _, path = export_workload(table, saved_table, tmp_path / "tables")
-    assert path.relative_to(tmp_path / "tables") == table.relative_path
+    made, path = export_workload(table, saved_table, tmp_path / "tables")
+    assert path.relative_to(tmp_path / "tables") == made.relative_path
     assert path.with_suffix(".parquet").is_file()
+
+
+def test_a_version_is_after_that_of_its_source_in_any_tree(saved_table, tmp_path):
+    """No two tables of one key share a version; a newer one that is there counts."""
+    table = replace(CostTable.load(saved_table), version="1.2.3")
+    versions = [
+        export_workload(table, saved_table, tmp_path / "tables")[1].stem
+        for _ in range(2)
+    ]
+    assert versions == ["1.2.4", "1.2.5"]
 
 
 def test_a_workload_needs_the_samples_of_its_table(saved_table):
