@@ -44,6 +44,8 @@ from evict_profile.table import (
 )
 
 MIN_LAYER_CELLS, MIN_NON_MOE_CELLS = 8, 3
+MIN_UNSEEN_CELLS = 8
+"""Below which the misfit is judged by held-out cells as well."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +171,11 @@ class Fitted:
     @cached_property
     def misfit(self) -> float:
         """Relative standard error that noise does not explain, of every cost."""
-        unseen = misfit_of(self.validation, self.natural)
-        return float(np.hypot(unseen, self.shared_half_width / STANDARD_ERRORS_95))
+        unseen = [self.validation, self.natural]
+        if sum(len(cells.points) for cells in unseen) < MIN_UNSEEN_CELLS:
+            unseen.append(self.held_out["hinge"])
+        shared = self.shared_half_width / STANDARD_ERRORS_95
+        return float(np.hypot(misfit_of(*unseen), shared))
 
     @property
     def shared_half_width(self) -> float:

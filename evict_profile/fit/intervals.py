@@ -7,6 +7,7 @@ what sessions and scaled layers leave to all costs.
 Residuals at the grid's levels cannot show what happens between them: a fit through the
 powers of two cannot see that an engine pads all else to them. So validation cells lie
 between the levels, and naturally routed ones are evaluated at the union observed.
+Where these are too few, cells held out from the fit are judged as well.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,9 +24,16 @@ from evict_profile.table import MarginalCost, Slope
 
 
 def misfit_of(*unseen: Unseen) -> float:
-    """Relative error, root mean square, that the noise of medians does not explain."""
-    excess = np.concatenate([cells.excess_square for cells in unseen])
-    return float(np.sqrt(max(excess.mean(), 0.0))) if len(excess) else 0.0
+    """Relative error, root mean square, that the noise of medians does not explain.
+
+    The mean square of so few cells is itself uncertain: one standard error is added.
+    Infinite of fewer than two cells, which show nothing.
+    """
+    excess = np.concatenate([[], *(cells.excess_square for cells in unseen)])
+    if len(excess) < 2:
+        return np.inf
+    error = excess.std(ddof=1) / np.sqrt(len(excess))
+    return float(np.sqrt(max(excess.mean() + error, 0.0)))
 
 
 def interval(

@@ -1,11 +1,12 @@
 """Intervals: misfit at cells that nothing was fitted to, and slopes of the cost."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.cells import Cell
+from evict_profile.cells import CELL_FIELDS, Cell
 from evict_profile.cost_model import EXPERT_ROWS
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run
@@ -72,13 +73,37 @@ def test_intervals_are_as_wide_as_what_it_misses(sound, bent):
         assert least - 1e-9 <= half <= least + 0.02
 
 
-@given(st.floats(0.0, 0.3), st.integers(1, 30))
+@given(st.floats(0.0, 0.3), st.integers(2, 30))
 def test_a_misfit_is_what_noise_does_not_explain(off, cells):
     cell = Cell("layers", 1, 4, 64, 1, "balanced")
     latency_us = np.full(cells, 100.0 * (1.0 + off))
     points = Points((cell,) * cells, latency_us, np.full(cells, 0.1))
     found = misfit_of(Unseen(points, np.full(cells, 100.0)))
     assert found == pytest.approx(max(off**2 - 0.1**2, 0.0) ** 0.5, abs=1e-7)
+
+
+def test_a_misfit_of_few_cells_has_one_standard_error_added():
+    """Of its square; and too few cells are no proof that there is none."""
+    cell = Cell("layers", 1, 4, 64, 1, "balanced")
+    off = np.array([0.1, -0.1, 0.02, -0.02])
+    points = Points((cell,) * 4, 100.0 * (1.0 + off), np.full(4, 0.05))
+    square = off**2 - 0.05**2
+    found = misfit_of(Unseen(points, np.full(4, 100.0)))
+    assert found**2 == pytest.approx(square.mean() + square.std(ddof=1) / 2.0)
+    assert misfit_of(Unseen(points.take(np.arange(1)), np.full(1, 100.0))) == np.inf
+    assert misfit_of() == np.inf
+
+
+def test_held_out_cells_show_the_misfit_where_few_others_are_unseen(fitted):
+    """Without natural and validation cells, cells that differ by 5 % show it."""
+    frame = fitted.frame[fitted.frame["split"] != "natural"]
+    own = frame.groupby(list(CELL_FIELDS)).ngroup()
+    slower = 1.0 + 0.05 * np.random.default_rng(0).integers(0, 2, own.max() + 1)
+    frame = frame.assign(clock_us=frame["clock_us"] * slower[own])
+    rest = fitted.frame[fitted.frame["part"] == "non_moe"]
+    alone = replace(fitted, frame=pd.concat([frame, rest]))
+    assert len(alone.natural.points) == len(alone.validation.points) == 0
+    assert 0.02 < _own_misfit(alone) < 0.05
 
 
 def test_a_fit_that_errs_between_its_levels_is_less_sure_of_its_slopes(sound, bent):
