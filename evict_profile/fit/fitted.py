@@ -169,6 +169,14 @@ class Fitted:
         return cost_us, *interval(cost_us, others, self.misfit)
 
     @cached_property
+    def half_width(self) -> float:
+        """Relative, of the 95 % interval of a measured cell's cost, in the median."""
+        axes = arrays_of(self.level_cells)
+        places = (axes["tokens"], axes["union"], axes["context"], axes["batch"])
+        cost_us, low_us, high_us = self.costs_at(*places)
+        return float(np.median((high_us - low_us) / 2.0 / cost_us))
+
+    @cached_property
     def misfit(self) -> float:
         """Relative standard error that noise does not explain, of every cost."""
         unseen = [self.validation, self.natural]

@@ -31,6 +31,13 @@ MAX_SCALING_ERROR = 0.10
 """As much as two stretches of a sweep may differ; the interval of a cost contains what
 is less."""
 
+MAX_HALF_WIDTH = 0.25
+"""Of the 95 % interval of a cost, in the median."""
+
+MAX_LEFT_OUT = 0.42
+"""Of the samples. One of 120 sweeps on a machine at half speed a fifth of the time lost
+more."""
+
 MAX_FAILED_CELLS = 0.10
 INFEASIBLE = "infeasible"
 
@@ -45,6 +52,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
         slope_gate(fitted),
         *([scaling_gate(made)] if made.scaling_test else []),
         *(error_gate(name, error) for name, error in unseen.items() if error),
+        half_width_gate(fitted.half_width),
         drift_gate(fitted.drift, fitted.left_out),
         aa_gate(made.aa_floor, sweep.stop.relative_half_width, made.clock != DATASHEET),
         coverage_gate(fitted.frame, fitted.points, sweep.whole),
@@ -125,6 +133,17 @@ def error_gate(name: str, error: ErrorSummary) -> Gate:
     )
 
 
+def half_width_gate(half_width: float) -> Gate:
+    """Costs are known well enough to be of use."""
+    return _gate(
+        "half-width",
+        half_width <= MAX_HALF_WIDTH,
+        f"95 % intervals of costs are +-{half_width:.0%} wide in the median",
+        f"allowed are {MAX_HALF_WIDTH:.0%}: see what they hold in 'evict-profile "
+        "report'; sweep anew on a quieter machine, or measure more layers",
+    )
+
+
 def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     """Cells cost the same all along, and sessions of the runner nearly so.
 
@@ -148,10 +167,11 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
         says.append(f"{left_out:.0%} of the samples, of another speed, are left out")
     return _gate(
         "drift",
-        not (changed or unknown or apart),
+        not (changed or unknown or apart or left_out > MAX_LEFT_OUT),
         "; ".join(says),
-        f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, and "
-        f"{MAX_STRETCH:.0%} between stretches: the machine changed under the sweep; "
+        f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, "
+        f"{MAX_STRETCH:.0%} between stretches, and {MAX_LEFT_OUT:.0%} of the samples "
+        "left out: the machine changed under the sweep; "
         "quiet it and sweep anew, every shard under the same conditions",
     )
 

@@ -19,6 +19,7 @@ def test_a_good_run_passes_every_gate(fitted):
         "union test",
         "roofline slope",
         "held-out error",
+        "half-width",
         "drift",
         "A/A floor",
         "coverage",
@@ -78,6 +79,23 @@ def test_sessions_may_differ_as_far_as_costs_stay_known():
     assert near.passed
     assert not far.passed
     assert "sessions leave 6.0% to every cost" in far.message
+
+
+@pytest.mark.parametrize(("left_out", "passed"), [(0.43, False), (0.40, True)])
+def test_a_sweep_that_was_of_another_speed_half_of_the_time_fails(left_out, passed):
+    assert gates.drift_gate(Drift(STILL), left_out).passed == passed
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "passed"), [(-0.6, 0.7, False), (-0.05, 0.07, True)]
+)
+def test_costs_that_are_hardly_known_make_no_table(fitted, low, high, passed):
+    """A scaling test of +1 % that may as well have missed by 70 % is no good test."""
+    test = {"error": 0.01, "error_low": low, "error_high": high}
+    made = replace(fitted.provenance, scaling_test=test)
+    judged = {g.name: g for g in gates.judge(replace(fitted, provenance=made))}
+    assert judged["half-width"].passed == passed
+    assert all(gate.passed for gate in judged.values()) == passed
 
 
 @pytest.mark.parametrize(("error", "passed"), [(-0.11, False), (-0.076, True)])

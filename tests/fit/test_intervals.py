@@ -114,7 +114,7 @@ def test_a_fit_that_errs_between_its_levels_is_less_sure_of_its_slopes(sound, be
 def test_a_fit_that_is_far_off_between_its_levels_is_no_table(tmp_path):
     fitted = fit_run(write_run(tmp_path / "run", between=0.3))
     failed = [gate.name for gate in judge(fitted) if not gate.passed]
-    assert failed == ["validation"]
+    assert failed == ["validation", "half-width"]
 
 
 def test_a_run_without_them_claims_nothing(tmp_path):
