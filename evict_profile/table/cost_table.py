@@ -269,10 +269,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             return ()
         path = shlex.quote(str(self.path)) if self.path.name else "TABLE"
         return (
-            f"drafting and host times are of {RECORD.source}; no served run of this "
-            "engine and GPU was compared, so intervals are wide. Measure one run of "
-            "your server: evict-profile probe URL --out runs.jsonl, then evict-profile "
-            f"calibrate --served runs.jsonl --table {path}",
+            f"intervals are wide: drafting and host times are of {RECORD.source}, and "
+            "no served run of this engine and GPU was compared; measure one run of "
+            "your server with 'evict-profile probe URL --out runs.jsonl' and "
+            f"'evict-profile calibrate --served runs.jsonl --table {path}'",
         )
 
     def as_served(self, topk: int = 1) -> "CostTable":
