@@ -17,6 +17,7 @@ def probe(
     minutes: float = Option(5.0, min=0.0, help="Of waves, warm-up apart."),
     out: Path = Option(help="File of runs (.jsonl); another K adds to it."),
     drafts: int | None = Option(None, min=0, help="K, if the server tells none."),
+    model: str | None = Option(None, help="One of those served, if several are."),
     raw: bool = Option(False, help="Complete texts, without a chat template."),
 ) -> None:
     """Time whole steps of a running server; the same command again continues."""
@@ -27,7 +28,7 @@ def probe(
     from evict_profile.progress import progress_bar
     from evict_profile.report.console import show_settings
 
-    plan = Plan(_sizes(batch), minutes, drafts, raw)
+    plan = Plan(_sizes(batch), minutes, drafts, raw, model)
     check_writable(out)
     server = Server(url, os.environ.get("OPENAI_API_KEY", ""))
     with progress_bar(stderr) as bar:

@@ -29,12 +29,14 @@ TRIES, PAUSE_S = 3, 2.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What to probe a server with; `drafts` is K where the server does not state it."""
+    """What to probe a server with; `drafts` is K where the server does not state it,
+    and `model` one of those that it serves."""
 
     batches: Sequence[int]
     minutes: float
     drafts: int | None
     raw: bool
+    model: str | None = None
 
 
 async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> None:
@@ -43,9 +45,9 @@ async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> Non
         raise ConfigError(
             f"{server.url}: runs {running} requests of others; probe it when it is idle"
         )
-    if plan.drafts is None:
-        await server.about(None)  # It asks for --drafts before the minutes are spent.
-    model = await server.model()
+    model = await server.model(plan.model)
+    if plan.drafts is None:  # Whatever states no K is refused before it is warmed up.
+        await server.about(model, None)
     warm = dict[int, Wave]()
     for batch in plan.batches:
         bar.say(f"warming up at batch {batch}")
@@ -53,7 +55,7 @@ async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> Non
             warm[batch] = await _wave(server, model, batch, plan.raw, number=0)
             if warm[batch].tokens_per_s:
                 break
-    about = await server.about(plan.drafts)
+    about = await server.about(model, plan.drafts)
     for batch, found in warm.items():
         if why := odd(about, found):
             raise ConfigError(f"{server.url}: at batch {batch} {why}")
@@ -73,7 +75,8 @@ async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> Non
                     raise Interrupted(
                         f"interrupted; {path} is kept, the same command continues it"
                     )
-            _check_same(about, await server.about(plan.drafts))
+            model = await server.model(plan.model)
+            _check_same(about, await server.about(model, plan.drafts))
 
 
 async def _block(

@@ -19,6 +19,10 @@ SILENT_S = 120.0
 """Without a token, after which a server counts as hanging."""
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
+FIX_URL = "fix the URL, as http://localhost:8000"
+LONGEST = 300
+"""Characters of a server's own words that are quoted."""
+
 RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
 DRAFTS, ACCEPTED = "spec_decode_num_drafts", "spec_decode_num_accepted_tokens"
 DRAFTED = "spec_decode_num_draft_tokens"
@@ -100,10 +104,11 @@ class Server:
         except httpx.HTTPStatusError as error:
             raise ConfigError(f"{self.url}: {_refusal(error.response)}") from error
         except (httpx.ConnectError, httpx.UnsupportedProtocol) as error:
-            raise ConfigError(
-                f"{self.url}: no server answers; start it, or fix the URL, as "
-                "http://localhost:8000"
-            ) from error
+            reason = f"no server answers; start it, or {FIX_URL}"
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                reason = "its certificate is not trusted; name a file of its authority"
+                reason += " in SSL_CERT_FILE"
+            raise ConfigError(f"{self.url}: {reason}") from error
         except httpx.TimeoutException as error:
             raise ConfigError(
                 f"{self.url}: no answer for {SILENT_S:.0f} s; look at the server's log"
@@ -114,15 +119,23 @@ class Server:
                 "look at the server's log, and run the same command again"
             ) from error
 
-    async def model(self) -> str:
-        """The model that it serves."""
+    async def model(self, asked: str | None) -> str:
+        """The model that it serves, or of several the one that was asked for."""
         with self.answering():
-            models = (await self.http.get("/v1/models")).raise_for_status()
-        return str(models.json()["data"][0]["id"])
+            reply = (await self.http.get("/v1/models")).raise_for_status()
+        try:
+            names = [str(each["id"]) for each in _facts(reply)["data"]]
+        except (KeyError, TypeError):
+            names = []
+        if asked in names or (len(names) == 1 and not asked):
+            return asked or names[0]
+        raise ConfigError(
+            f"{self.url}: /v1/models lists {', '.join(names) or 'no model'}; name one "
+            f"of those with --model, or {FIX_URL}"
+        )
 
-    async def about(self, drafts: int | None) -> About:
+    async def about(self, model: str, drafts: int | None) -> About:
         """The server as it is now; `drafts` is K where it does not state it."""
-        model = await self.model()
         engine, version, stated = await self._engine()
         how = await self._speculation(stated)
         if how is None and drafts is None:
@@ -154,14 +167,13 @@ class Server:
         return int(max(known.get(name, 0.0) for name in RUNNING))
 
     async def _engine(self) -> tuple[str, str, Facts]:
-        if reply := await self._get("/server_info"):
-            stated = dict(reply.json())
+        stated = _facts(await self._get("/server_info"))
+        if "speculative_algorithm" in stated:  # vLLM's, in its mode for developers, not
             return "sglang", str(stated.get("version", "")), stated
-        if reply := await self._get("/props"):
-            stated = dict(reply.json())
+        if stated := _facts(await self._get("/props")):
             return "llama.cpp", str(stated.get("build_info", "")), stated
-        reply = await self._get("/version")
-        return ("vllm", str(reply.json()["version"]), {}) if reply else ("?", "", {})
+        version = _facts(await self._get("/version")).get("version")
+        return ("vllm", str(version), {}) if version else ("?", "", {})
 
     async def _speculation(self, stated: Facts) -> tuple[int, int, int] | None:
         """Drafts, levels and branches; None where nothing tells."""
@@ -197,4 +209,17 @@ def _refusal(reply: httpx.Response) -> str:
         429: "refuses so many requests at once (429); probe a smaller --batch",
     }
     said = f"answers {reply.status_code}; look at the server's log"
+    facts = _facts(reply)
+    facts = facts["error"] if isinstance(facts.get("error"), dict) else facts
+    if reason := facts.get("message") or facts.get("detail"):
+        said = f"answers {reply.status_code}: {' '.join(str(reason).split())[:LONGEST]}"
+        said += "; try --raw" if "chat template" in said else ""
     return known.get(reply.status_code, said)
+
+
+def _facts(reply: httpx.Response | None) -> Facts:
+    """What a reply states; nothing where it is no mapping."""
+    try:
+        return dict(reply.json()) if reply else {}
+    except (TypeError, ValueError):
+        return {}

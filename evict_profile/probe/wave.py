@@ -27,7 +27,8 @@ FEWEST = 8
 class Wave(NamedTuple):
     """What a wave showed; what the server does not state is None.
 
-    `tokens_per_s` is 0 where its replies hardly decode side by side; `accepted` and `drafted` are tokens of a step and request.
+    `tokens_per_s` is 0 where its replies hardly decode side by side; `accepted` and
+    `drafted` are tokens of a step and request.
     """
 
     tokens_per_s: float
@@ -124,6 +125,8 @@ async def _reply(server: Server, model: str, prompt: str, raw: bool) -> Reply:
     path, reply = f"/v1/{'' if raw else 'chat/'}completions", Reply()
     whole = False
     async with server.http.stream("POST", path, json=asked) as stream:
+        if stream.is_error:
+            await stream.aread()  # Its text is the reason.
         stream.raise_for_status()
         async for line in stream.aiter_lines():
             whole |= line == "data: [DONE]"

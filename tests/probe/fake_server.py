@@ -4,6 +4,7 @@ A step takes `step_s` and commits 1 to K + 1 tokens of every request, by turns.
 """
 
 import json
+import ssl
 import threading
 import time
 from dataclasses import dataclass, field
@@ -37,6 +38,13 @@ class FakeServer:
     key: str = ""
     refuses: int = 0
     """Answers that are this status."""
+    says: str = ""
+    """What a refusal's body is."""
+    models: tuple = ("tiny",)
+    replaces: dict = field(default_factory=dict)
+    """What it answers to a path in place of what it should."""
+    cert: str = ""
+    """File of its certificate and key: it speaks HTTPS."""
     breaks: int = 0
     """Streams that end in the middle."""
     ends_at: int = 10**9
@@ -51,8 +59,13 @@ class FakeServer:
         handler = type("Handler", (Handler,), {"fake": self})
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.http.daemon_threads = True
+        if self.cert:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.cert)
+            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        scheme = "https" if self.cert else "http"
+        self.url = f"{scheme}://127.0.0.1:{self.http.server_port}"
         return self
 
     def __exit__(self, *_):
@@ -98,8 +111,10 @@ class Handler(BaseHTTPRequestHandler):
         fake = self.fake
         if fake.key and self.headers["Authorization"] != f"Bearer {fake.key}":
             self.send_error(401)
+        elif self.path in fake.replaces:
+            self._send(fake.replaces[self.path])
         elif self.path == "/v1/models":
-            self._send(json.dumps({"data": [{"id": "tiny"}]}))
+            self._send(json.dumps({"data": [{"id": name} for name in fake.models]}))
         elif self.path == "/metrics" and fake.metrics:
             self._send(fake.samples())
         elif self.path == "/version" and fake.engine == "vllm":
@@ -125,7 +140,9 @@ class Handler(BaseHTTPRequestHandler):
                 vars(fake).update(fake.after[fake.asked])
             broken, fake.breaks = fake.breaks > 0, max(fake.breaks - 1, 0)
         if fake.refuses:
-            self.send_error(fake.refuses)
+            self.send_response(fake.refuses)
+            self.end_headers()
+            self.wfile.write(fake.says.encode())
             return
         self.send_response(200)
         self.end_headers()

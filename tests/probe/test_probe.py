@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,6 +62,29 @@ def test_a_plain_server_commits_a_token_a_step(tmp_path):
     assert (found.server.drafts, found.committed) == (0, 1.0)
 
 
+def test_a_vllm_for_developers_is_one(tmp_path):
+    """It answers /server_info, as SGLang does."""
+    dev = {"/server_info": '{"vllm_config": "..."}'}
+    with FakeServer(replaces=dev, models=("a", "b")) as fake:
+        [found] = probed(fake, tmp_path, "--model", "b", batch="1")
+    about = found.server
+    assert (about.engine, about.version, about.model) == ("vllm", "0.25.1", "b")
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
+def test_a_certificate_that_is_not_trusted_is_named(tmp_path, monkeypatch):
+    """And SSL_CERT_FILE, which the sentence names, makes it trusted."""
+    words = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=a -addext"
+    words = ["openssl", *words.split(), "subjectAltName=IP:127.0.0.1", "-out", "cert"]
+    subprocess.run([*words, "-keyout", "key"], cwd=tmp_path, check=True)
+    both = tmp_path / "both.pem"
+    both.write_text((tmp_path / "cert").read_text() + (tmp_path / "key").read_text())
+    with FakeServer(cert=str(both)) as fake:
+        assert "name a file of its authority" in refused(fake.url, tmp_path)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
+        assert probed(fake, tmp_path, batch="1")
+
+
 def test_the_same_command_continues_and_another_k_is_added(tmp_path):
     with FakeServer() as fake:
         probed(fake, tmp_path, batch="1")
@@ -98,6 +122,16 @@ def test_a_broken_stream_is_asked_again(tmp_path):
         ({"breaks": 99}, (), "the connection broke"),
         ({"refuses": 429}, (), "refuses so many requests at once"),
         ({"refuses": 500}, (), "answers 500"),
+        (
+            {"refuses": 400, "says": '{"error": {"message": "no\\n chat template"}}'},
+            (),
+            "answers 400: no chat template; try --raw",
+        ),
+        ({"refuses": 400, "says": '{"detail": "unknown field"}'}, (), "unknown field"),
+        ({"models": ("a", "b")}, (), "lists a, b; name one of those with --model"),
+        ({}, ("--model", "a"), "lists tiny; name one"),
+        ({"models": ()}, (), "lists no model"),
+        ({"replaces": {"/v1/models": "<html>"}}, (), "lists no model"),
         ({"key": "secret"}, (), "set OPENAI_API_KEY"),
         ({"others": 2}, (), "runs 2 requests of others"),
         ({"metrics": False}, (), "give --drafts"),
