@@ -186,8 +186,8 @@ class Server:
             )
         if stated.get("speculative_algorithm"):
             names = ("num_draft_tokens", "num_steps", "eagle_topk")
-            verified, levels, topk = (stated[f"speculative_{name}"] for name in names)
-            return verified - 1, levels, topk or 1
+            verified, levels, topk = (stated.get(f"speculative_{n}") for n in names)
+            return (verified - 1, levels, topk or 1) if verified and levels else None
         if "speculative_algorithm" in stated:
             return 0, 0, 1
         drafts = sum(name.startswith(f"{ACCEPTED}_per_pos[") for name in known)

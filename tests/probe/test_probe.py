@@ -147,6 +147,10 @@ def test_a_broken_stream_is_asked_again(tmp_path):
             (),
             "--speculative-adaptive",
         ),
+        *(
+            ({"engine": "sglang", "stated": {f"speculative_{n}": None}}, (), "--drafts")
+            for n in ("num_steps", "num_draft_tokens")
+        ),
         ({"counts": False}, (), "without --disable-log-stats"),
         ({"ends_at": 6}, (), "decode side by side for fewer than 8"),
         ({"after": {3: {"drafts": 1}}}, (), "drafts: 1 now, 3 before"),
