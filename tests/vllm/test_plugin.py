@@ -86,9 +86,11 @@ def test_a_table_of_other_graphs_or_none_is_refused(table_path):
     assert told.startswith("evict-profile: off, vLLM keeps its own curves")
 
 
-def test_nothing_happens_without_adaptive_verification(table_path):
-    runner = make_runner(None, CostTable.load(table_path).model)
+@pytest.mark.parametrize("runner", [make_runner(None, None), SimpleNamespace()])
+def test_nothing_happens_without_adaptive_verification(table_path, caplog, runner):
+    """It is off, or the model runner is V1, which has none."""
     assert "adaptive verification is off" in plugin.use_table(runner, table_path)
+    assert "unexpected" not in caplog.text
 
 
 def test_the_entry_point_wraps_a_worker_once_and_only_when_asked(

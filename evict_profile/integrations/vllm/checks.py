@@ -32,11 +32,12 @@ def curves_for(model_runner: Any, path: Path) -> tuple[Curve, Curve]:
     Where the table has no clock of drafting, the draft curve is the one that vLLM
     measured itself: it has the drafter.
     """
-    manager = model_runner.adaptive_verification
+    # The V1 model runner has no such attribute.
+    manager = getattr(model_runner, "adaptive_verification", None)
     if manager is None:
         raise ConfigError(
             "adaptive verification is off; set enable_adaptive_verification in the "
-            "speculative config, and full CUDA graphs"
+            "speculative config, full CUDA graphs, and VLLM_USE_V2_MODEL_RUNNER=1"
         )
     table = _matching_table(path, model_runner)
     _check_graphs(table, model_runner.cudagraph_manager.captured_token_counts())
