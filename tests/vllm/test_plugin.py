@@ -76,6 +76,19 @@ def test_any_doubt_leaves_vllms_curves(table_path, caplog, facts, why):
     assert manager.cost_tables is before
 
 
+def test_a_server_does_not_fall_over_curves_that_vllm_refuses(
+    table_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(checks, "_draft_curve", lambda *asked: [])
+    manager = make_manager()
+    before = manager.cost_tables
+    runner = make_runner(manager, CostTable.load(table_path).model)
+    assert plugin.use_table(runner, table_path).startswith(
+        "evict-profile: off, vLLM keeps its own curves: Adaptive verification could not"
+    )
+    assert manager.cost_tables is before and "off, vLLM keeps" in caplog.text
+
+
 def test_a_table_of_other_graphs_or_none_is_refused(table_path):
     table = CostTable.load(table_path)
     axes = replace(table.axes, capture_sizes=(1, 2, 5))

@@ -76,7 +76,7 @@ def use_table(model_runner: Any, path: Path) -> str:
 
         curves, message = get_tp_group().broadcast_object((curves, message), src=0)
         if curves:
-            manager.set_cost_curves(*curves)
+            curves, message = _hand_on(manager, curves, message)
     logger.log(logging.INFO if curves else logging.WARNING, "%s", message)
     return str(message)
 
@@ -90,12 +90,24 @@ def _decide(model_runner: Any, path: Path) -> tuple[Any, str]:
 
     try:
         curves = curves_for(model_runner, path)
+        points, (last, _) = len(curves[1]), curves[1][-1]
     except Exception as error:
-        if not isinstance(error, EvictProfileError):
-            logger.exception("evict-profile: unexpected")
-        return None, OFF.format(error)
-    points, (last, _) = len(curves[1]), curves[1][-1]
+        return None, _why_off(error)
     return curves, (
         f"evict-profile: vLLM verifies by {path}, {points} points up to {last} tokens; "
         "attention and MoE backends are not checked"
     )
+
+
+def _hand_on(manager: Any, curves: Any, message: str) -> tuple[Any, str]:
+    try:
+        manager.set_cost_curves(*curves)
+    except Exception as error:
+        return None, _why_off(error)
+    return curves, message
+
+
+def _why_off(error: Exception) -> str:
+    if not isinstance(error, EvictProfileError):
+        logger.exception("evict-profile: unexpected")
+    return OFF.format(error)
