@@ -9,7 +9,8 @@
 
 #define LARGEST_PROBABILITY (1.0 + 1e-5)
 #define TINY 1e-300
-#define HOLDS(view, count) ((view)->len == 8 * (count)) /* values of 8 bytes */
+#define HOLDS(view, count) /* values of 8 bytes; 8 * count must not wrap */          \
+    ((view)->len % 8 == 0 && (view)->len / 8 == (count))
 typedef Py_ssize_t Size;
 
 /* Releases the buffers of a call, and returns its result. */

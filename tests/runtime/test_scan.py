@@ -153,3 +153,11 @@ def test_shapes_beyond_what_is_given_are_refused(name):
                 with pytest.raises((ValueError, TypeError)):
                     getattr(decision.kernels, name)(*wrong)
                 break
+
+
+@pytest.mark.parametrize("batch", [2**61 + 1, 2**62 + 1, -1, -(2**61) + 1])
+def test_a_count_that_wraps_is_refused(batch):
+    """Eight bytes a value, as many as there are, modulo 2**64."""
+    one = np.ones((1, 1))
+    with pytest.raises(ValueError, match="do not fit"):
+        decision.kernels.score_level(one, 0, 0, one, None, IDENTITY, batch, *[1] * 4)
