@@ -34,10 +34,10 @@ session where there are as many: its reference or its clock may have changed alo
 CERTAIN, KNOWN = 2.5, 0.04
 """In standard errors; and the standard error at which 10 % between sessions are."""
 
-ALONE, ALONE_FREEDOM = 0.00236, 1.0
-"""How much sessions are taken to differ, and with which weight: by Student's t, one
-alone lies within 3 % of their mean. Three sweeps of one machine, in microseconds,
-differed by 0.9, 2.4 and 2.7 %."""
+SESSIONS_SD, SESSIONS_FREEDOM = 0.007, 2.0
+"""How much sessions are taken to differ, and how many have as much weight as that: by
+Student's t, one alone lies within 3 % of their mean. Three sweeps of one machine, in
+microseconds, differed by 0.9, 2.4 and 2.7 %."""
 
 HUBER, STEPS, SETTLED, RIDGE = 1.345, 30, 1e-6, 1e-9
 MAD_TO_SIGMA, LEAST_INSIDE, LEAST_SPREAD = 1.4826, 0.3, 1e-9
@@ -215,18 +215,27 @@ def _scatter(at: Floats, level: Floats) -> float:
     return float(np.sqrt(rest @ rest / (len(at) - 2)))
 
 
+def sessions_variance(*runs: tuple[Floats, Floats]) -> tuple[float, float]:
+    """Square of how much sessions differ, of log latency; and its degrees of freedom.
+
+    Args:
+        runs: levels of the sessions of one machine, and the covariance of their noise.
+    """
+    seen, freedom = 0.0, SESSIONS_FREEDOM
+    for level, noise in runs:
+        by_noise = np.trace(noise) - noise.mean() * len(level)
+        seen += float(((level - level.mean()) ** 2).sum() - by_noise)
+        freedom += len(level) - 1
+    return (SESSIONS_FREEDOM * SESSIONS_SD**2 + max(seen, 0.0)) / freedom, freedom
+
+
 def half_width_of(level: Floats, noise: Floats) -> float:
     """Relative half-width, of 95 %, that sessions of these levels leave to every cost.
 
-    By Student's t; see `ALONE`. `noise` is the covariance of the levels.
+    By Student's t. `noise` is the covariance of the levels.
     """
-    count, seen = len(level), 0.0
-    if count > 1:
-        by_noise = np.trace(noise) - noise.mean() * count
-        seen = max(float(((level - level.mean()) ** 2).sum() - by_noise), 0.0)
-    freedom = ALONE_FREEDOM + count - 1
-    variance = (ALONE_FREEDOM * ALONE**2 + seen) / freedom
-    return student(freedom) * float(np.sqrt(variance / count))
+    variance, freedom = sessions_variance((level, noise))
+    return student(freedom) * float(np.sqrt(variance / len(level)))
 
 
 def _comparisons(

@@ -4,8 +4,7 @@ Let r be the log of a cell's latency now over then, what sets sessions apart tak
 The median of r over the cells is the change of all; its slope over the share of a
 cell's cost that follows U is the relative change of the cost of an expert (Theil's
 estimator). Sessions of a runner differ as a whole: that cancels in the slope, and in
-the mean it is an error by Student's t, with 1 % taken for how much they differ where
-few were seen.
+the mean it is an error by Student's t (`sessions_variance`).
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,12 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import Cell, cells_of
-from evict_profile.fit.latency import MAD_TO_SIGMA, slow_blocks, two_way
+from evict_profile.fit.latency import (
+    MAD_TO_SIGMA,
+    sessions_variance,
+    slow_blocks,
+    two_way,
+)
 from evict_profile.stats import Floats, student
 
 Agreement = Literal["same", "drifted", "unclear"]
@@ -25,8 +29,6 @@ FALSE_ALARMS, FALSE_SLOPES = 0.014, 0.006
 """Of an unchanged machine, by the mean and by the slope: together 2 in 100."""
 SAME_WITHIN = 0.05
 """A machine is "same" where its cells are shown to have moved by no more than this."""
-SESSIONS_SD, SESSIONS_FREEDOM = 0.01, 20.0
-"""How much sessions are taken to differ, and how many have as much weight as that."""
 MIN_ERROR = 0.003
 """No cell is known better, as in a fit."""
 MIN_SHARE_RANGE = 0.05
@@ -36,10 +38,12 @@ MEDIAN_ERROR, THEIL_ERROR = 1.2533, 1.05
 
 
 class Levels(NamedTuple):
-    """Log latencies of cells [cells], NaN without one, and of sessions about them."""
+    """Log latencies of cells [cells], NaN without one, and of sessions about them, with
+    the covariance of their noise."""
 
     of_cell: Floats
     of_session: Floats
+    noise: Floats
 
 
 class Effect(NamedTuple):
@@ -120,7 +124,7 @@ def levels_of(timed: pd.DataFrame, chosen: Sequence[Cell]) -> Levels:
     mean = float(fitted.effect.mean())
     level = dict(zip(sorted(set(cells_of(timed))), fitted.level + mean, strict=True))
     of_cell = np.array([level.get(cell, np.nan) for cell in chosen])
-    return Levels(of_cell, fitted.effect - mean)
+    return Levels(of_cell, fitted.effect - mean, fitted.covariance)
 
 
 def change_between(before: Levels, now: Levels, union_share: Floats) -> PooledChange:
@@ -139,8 +143,10 @@ def change_between(before: Levels, now: Levels, union_share: Floats) -> PooledCh
     mean = float(np.median(ratio - slope * where))
     rest = ratio - slope * where - mean
     noise = max(MAD_TO_SIGMA * float(np.median(np.abs(rest))), MIN_ERROR)
-    sessions, freedom = _session_error(before.of_session, now.of_session)
-    error = float(np.hypot(MEDIAN_ERROR * noise / np.sqrt(len(ratio)), sessions))
+    variance, freedom = sessions_variance(before[1:], now[1:])
+    variance *= 1.0 / len(before.of_session) + 1.0 / len(now.of_session)
+    variance += (MEDIAN_ERROR * noise) ** 2 / len(ratio)
+    error = float(np.sqrt(variance))
     slope_error = np.inf
     if has_slope:
         slope_error = THEIL_ERROR * noise / float(np.linalg.norm(where))
@@ -153,11 +159,3 @@ def change_between(before: Levels, now: Levels, union_share: Floats) -> PooledCh
         Effect(slope, slope_error, student(of_cells, 1.0 - FALSE_SLOPES / 2.0)),
         float(np.expm1(within.max())),
     )
-
-
-def _session_error(then: Floats, now: Floats) -> tuple[float, float]:
-    """Standard error of a difference of means of sessions; degrees of freedom."""
-    squares = sum(float(((x - x.mean()) ** 2).sum()) for x in (then, now))
-    freedom = SESSIONS_FREEDOM + len(then) + len(now) - 2
-    variance = (SESSIONS_FREEDOM * SESSIONS_SD**2 + squares) / freedom
-    return float(np.sqrt(variance * (1.0 / len(then) + 1.0 / len(now)))), freedom

@@ -4,7 +4,7 @@ Equal fingerprints say that machines have the same parts, not that they run alik
 may be hotter, or share its memory with a neighbour. Every shard measures the anchor, in
 every round and at the same union, so machines can be compared there as one is with
 itself. How much one differs from itself is known too: by the noise of the anchor, and
-by what sets sessions of a runner apart (`sweep.change`). What is beyond both is a
+by what sets sessions of a runner apart (`fit.latency`). What is beyond both is a
 difference of machines, and would pass for what its cells cost.
 """
 
@@ -18,14 +18,14 @@ import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, Cell, with_latency
 from evict_profile.errors import GateError, StoreError
+from evict_profile.fit.latency import half_width_of
 from evict_profile.records import differences
 from evict_profile.stats import median_of_draws
-from evict_profile.sweep.change import SESSIONS_SD
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Store, other_plan
 
 FLOOR = 2.5
-"""In standard errors, as `CERTAIN` of `fit.drift`."""
+"""In standard errors of noise, as `CERTAIN` of `fit.latency`."""
 
 
 class Difference(NamedTuple):
@@ -54,7 +54,7 @@ class Difference(NamedTuple):
 
 class _Level(NamedTuple):
     log_us: float
-    variance: float
+    floor: float
 
 
 def merge(sources: list[Store], target: Store) -> None:
@@ -105,7 +105,7 @@ def differences_between(stores: Sequence[Store]) -> list[Difference]:
     levels = _levels([(s.header().shard, s.frame()) for s in stores], anchor)
     found = []
     for (one, a), (other, b) in combinations(levels.items(), 2):
-        floor = FLOOR * np.sqrt(a.variance + b.variance)
+        floor = np.hypot(a.floor, b.floor)
         size = np.expm1(b.log_us - a.log_us)
         found.append(Difference((one, other), float(size), float(floor)))
     return found
@@ -141,5 +141,6 @@ def _levels(
 def _level(rows: pd.DataFrame) -> _Level:
     log_us = np.log(rows["latency_us"].to_numpy())
     _, error = median_of_draws(log_us, len(log_us))
-    sessions = rows["session"].nunique()
-    return _Level(float(np.median(log_us)), error**2 + SESSIONS_SD**2 / sessions)
+    alone = half_width_of(np.zeros(1), np.zeros((1, 1)))
+    floor = np.hypot(FLOOR * error, alone / np.sqrt(rows["session"].nunique()))
+    return _Level(float(np.median(log_us)), float(floor))

@@ -48,7 +48,7 @@ from evict_profile.table import CostTable, measured
 
 RECHECK_CELLS = 30
 RECHECK_SESSIONS = 6
-"""With as many behind the table, 3 % are found in 95 of 100 rechecks at 3 % noise."""
+"""With as many behind the table, 3 % are found in 9 of 10 rechecks at 3 % noise."""
 
 WARM_UP_S = 60.0
 """The longest warm-up of a session."""

@@ -117,8 +117,8 @@ def test_sessions_that_all_cells_were_in_set_none_apart(still):
     assert drift.sessions and abs(drift.sessions.size) < 0.03
     assert not drift.trend.certain
     assert drift.trend.error > 0.03
-    variance = (0.00236**2 + 5.0 * apart.var(ddof=1)) / 6.0
-    assert drift.half_width == pytest.approx(2.447 * (variance / 6.0) ** 0.5, rel=0.1)
+    variance = (2.0 * 0.007**2 + 5.0 * apart.var(ddof=1)) / 7.0
+    assert drift.half_width == pytest.approx(2.365 * (variance / 6.0) ** 0.5, rel=0.1)
     steady = drift_of(in_six_openings(still, np.linspace(-0.03, 0.03, 6)))
     assert steady.trend.certain
     assert steady.trend.size == pytest.approx(0.07, abs=0.01)

@@ -68,9 +68,9 @@ def test_an_unchanged_machine_rarely_drifted():
 
 
 def test_three_per_cent_at_three_per_cent_noise_are_found():
-    """In 95 of 100 by design, slower or faster."""
+    """In 92 of 100 by design, slower or faster; sessions differ by 1 %."""
     for change in (np.log(1.03), -np.log(1.03)):
-        assert Machine().verdicts(change).count("drifted") >= 44
+        assert Machine().verdicts(change).count("drifted") >= 42
 
 
 def test_same_within_holds_the_change():
@@ -96,11 +96,19 @@ def test_a_change_of_the_slope_is_found_where_the_mean_is_as_before():
 
 
 def test_a_table_of_one_session_promises_less():
-    """Its own session alone may differ by 1 %; what can be found is said."""
+    """Its own session alone may differ as those of the recheck; what can be found is
+    said."""
     one, six = (Machine().change(0, sessions=k) for k in (1, 6))
-    assert one.mean.error > 0.0105
-    assert one.mean.detectable > 0.04 > 0.035 > six.mean.detectable
+    assert one.mean.error > 1.2 * six.mean.error
+    assert one.mean.detectable > 0.035 > six.mean.detectable
     assert Machine().verdicts(sessions=1, times=100).count("drifted") <= 5
+
+
+def test_one_session_rarely_alarms_where_sessions_differ_by_two_per_cent():
+    """While 5 % are found where they differ by 1 %."""
+    wild = Machine(between=0.02).verdicts(sessions=1, times=150)
+    assert wild.count("drifted") <= 8
+    assert Machine().verdicts(np.log(1.05), 1, times=40).count("drifted") >= 30
 
 
 def test_sessions_that_differ_more_than_assumed_raise_the_error():
