@@ -4,8 +4,8 @@ On a GPU it is a captured graph over static buffers, as serving engines replay i
 elsewhere it is run eagerly. Each sample draws its own tokens, tree and routes.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,8 +14,8 @@ from torch import Tensor
 from runners.device import device_lost, first_line, out_of_memory
 from runners.protocol import Refusal
 from runners.torch_moe.attention import make_metadata
-from runners.torch_moe.shape import StackShape
-from runners.torch_moe.stack import Stack
+from runners.torch_moe.shape import MetaWeights, StackShape
+from runners.torch_moe.stack import META, Stack
 from runners.trees import (
     force_unions,
     random_parents,
@@ -67,6 +67,8 @@ class Program:
             shape, request.batch, request.tier, request.context, device
         )
         self.run: Callable[[], object] = self.run_eager
+        own = self.routes, self.hidden, self.token_ids, self.meta.mask
+        self.bytes = sum(buffer.nbytes for buffer in (*own, *self.meta.angles))
 
     def load(self, request: CellRequest, seed: int) -> None:
         """Draw tokens, tree and routes of one sample."""
@@ -129,6 +131,17 @@ class Program:
         if self.part == "non_moe" or not self.forced:
             return set()
         return row_counts(self.routes, self.shape.moe.num_experts)
+
+
+def kept_bytes(
+    shape: StackShape, layers: int, places: Iterable[tuple[int, int, int]]
+) -> int:
+    """Memory of all programs of a sweep, kept to its end: at each place (width,
+    context, batch) those of forced and of free layers, and of what is no layer."""
+    blank = replace(shape, moe_layers=0, dense_layers=0)
+    stack = Stack(blank, (0, 0), MetaWeights(META, shape.dtype))
+    asked = (CellRequest("", n, 0, c, b, "", n, layers) for n, c, b in places)
+    return 3 * sum(Program(stack, each, META).bytes for each in asked)
 
 
 def draw_routes(shape: StackShape, request: CellRequest, seed: int) -> Tensor:

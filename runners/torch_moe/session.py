@@ -1,5 +1,6 @@
 """One open model: what it is, and the measuring of its cells."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,7 @@ from runners.device import (
 from runners.protocol import Message, Refusal
 from runners.session import Forward, MeasureSession
 from runners.torch_moe.attention import kernel_of, make_metadata
-from runners.torch_moe.program import CellRequest, Program
+from runners.torch_moe.program import CellRequest, Program, kept_bytes
 from runners.torch_moe.shape import RandomWeights, not_built, read_shape
 from runners.torch_moe.stack import Stack, fitting_layers
 
@@ -40,10 +41,12 @@ class Session(MeasureSession):
             sorted(options["capture_sizes"]) if self.graphs else []
         )
         slots = (options["max_batch"], options["max_context"] + options["max_width"])
-        self.layers = pick_layers(model, options["layers"], slots, self.device)
+        self.places: list[tuple[int, int, int]] = options["places"]
+        self.layers = pick_layers(
+            model, options["layers"], slots, self.device, self.places
+        )
         self.shape = read_shape(model, self.layers)
         noise = RandomWeights(self.device, self.shape.dtype, options["seed"])
-        self.places: list[list[int]] = options["places"]
         self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
         self.bytes_per_expert = self.shape.expert_bytes
         self.stack = Stack(self.shape, slots, noise)
@@ -126,7 +129,11 @@ class Session(MeasureSession):
 
 
 def pick_layers(
-    model: Message, asked: object, slots: tuple[int, int], device: torch.device
+    model: Message,
+    asked: object,
+    slots: tuple[int, int],
+    device: torch.device,
+    places: Sequence[tuple[int, int, int]] = (),
 ) -> int:
     """MoE layers to build."""
     if odd := not_built(model):
@@ -143,7 +150,8 @@ def pick_layers(
             "whose time follows the union; install torch 2.10 or newer",
         )
     most = model["num_layers"] - model["dense_layers"]
-    fitting = fitting_layers(read_shape(model, 1), slots, device)
+    shape = read_shape(model, 1)
+    fitting = fitting_layers(shape, slots, device, kept_bytes(shape, most, places))
     attention = model["attention"]
     period = attention["sliding_every"] if attention["sliding_window"] else 1
     if asked == "auto":

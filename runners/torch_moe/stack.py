@@ -95,14 +95,15 @@ def _cgroup_free() -> int:
 
 
 def fitting_layers(
-    shape: StackShape, slots: tuple[int, int], device: torch.device
+    shape: StackShape, slots: tuple[int, int], device: torch.device, kept: int = 0
 ) -> int:
-    """MoE layers that fit in the free memory beside the rest of the model."""
-    room = free_bytes(device) * HEADROOM - non_moe_bytes(shape, slots)
+    """MoE layers that fit in the free memory beside `kept` bytes and all else."""
+    rest = non_moe_bytes(shape, slots) + kept
+    room = free_bytes(device) * HEADROOM - rest
     count = int(room // layer_bytes(shape, slots))
     if count < 1:
         smaller = ", or --dtype bfloat16" if shape.dtype == torch.float32 else ""
-        need = (non_moe_bytes(shape, slots) + layer_bytes(shape, slots)) / 1e9
+        need = (rest + layer_bytes(shape, slots)) / 1e9
         raise Refusal(
             "memory",
             f"one layer with embedding and head needs {need:.1f} GB, and "

@@ -5,15 +5,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.config import load_model
+from evict_profile.config import load_model, load_sweep
 from evict_profile.physics import layer_bytes
 from evict_profile.records import to_mapping
+from evict_profile.sweep.grid import make_grid
 from runners import clock, device
 from runners.protocol import Refusal
 from runners.torch_moe import session as session_module
 from runners.torch_moe import stack
 from runners.torch_moe.attention import AttnMetadata
-from runners.torch_moe.program import CellRequest, draw_routes
+from runners.torch_moe.program import CellRequest, draw_routes, kept_bytes
 from runners.torch_moe.session import Session, pick_layers
 from runners.torch_moe.shape import read_shape
 from runners.torch_moe.stack import non_moe_bytes
@@ -247,6 +248,32 @@ def test_more_layers_than_there_are_or_fit_are_refused(
     monkeypatch.setattr(stack, "free_bytes", lambda _: int(free))
     with pytest.raises(Refusal, match=sentence):
         pick_layers(ASKED, layers, SLOTS, CPU)
+
+
+def test_the_programs_of_a_sweep_are_part_of_its_memory(monkeypatch):
+    """In sweep `full`, 6 GB of masks and inputs beside the layers of deepseek-v3."""
+    model, slots = load_model("deepseek-v3"), (1, 64)
+    cells = make_grid(load_sweep("full"), model).measured
+    places = sorted({(c.width, c.context, c.batch) for c in cells})
+    big = to_mapping(model)
+    shape = read_shape(big, 1)
+    assert kept_bytes(shape, 58, places) / 1e9 == pytest.approx(6.1, abs=0.1)
+    needed = non_moe_bytes(shape, slots) + 2.1 * stack.layer_bytes(shape, slots)
+    free = needed / stack.HEADROOM
+    monkeypatch.setattr(stack, "free_bytes", lambda _: int(free))
+    assert pick_layers(big, "auto", slots, CPU) == 2
+    assert pick_layers(big, "auto", slots, CPU, places) == 1
+
+
+def test_what_is_kept_is_what_programs_take(session):
+    """Three programs at a place: of both kinds of layers, and of what is no layer."""
+    asked = ("layers", "balanced"), ("layers", "natural"), ("non_moe", "natural")
+    taken = 0
+    for part, split in asked:
+        program = session.program(CellRequest(part, 8, 9, 32, 2, split, 8, 2))
+        taken += sum(t.nbytes for t in vars(program).values() if torch.is_tensor(t))
+        taken += sum(t.nbytes for t in (program.meta.mask, *program.meta.angles))
+    assert kept_bytes(session.shape, 2, [(8, 32, 2)]) == taken
 
 
 def test_a_model_that_does_not_fit_is_refused(monkeypatch):
