@@ -150,7 +150,7 @@ def test_merge_refuses_what_another_merge_left(tmp_path, header, grid):
     """Cut off before its last line; and a folder that another process writes into."""
     shards, target = shards_of(tmp_path, header, grid, 2), Store(tmp_path / "whole")
     target.append(round_of(grid, 1))
-    with pytest.raises(StoreError, match="holds samples but no sweep.json"):
+    with pytest.raises(StoreError, match=r"samples but no sweep\.json"):
         merge(shards, target)
     shutil.rmtree(target.parts)
     with target.locked(), pytest.raises(StoreError, match="another process"):
