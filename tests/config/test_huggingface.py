@@ -129,6 +129,11 @@ def test_the_dtype_is_bfloat16_unless_float32(given, used):
         (DEEPSEEK_V3 | {"n_shared_experts": 2}, "moe", {"shared_width": 2 * 2048}),
         (QWEN3_30B | {"mlp_only_layers": [5]}, "", {"dense_layers": 1}),
         (QWEN3_30B | {"decoder_sparse_step": 2}, "", {"dense_layers": 24}),
+        (
+            QWEN3_30B | {"decoder_sparse_step": 2, "num_hidden_layers": 5},
+            "",
+            {"dense_layers": 3},
+        ),
         (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "", {"dense_layers": 32}),
         (DEEPSEEK_V3 | {"qk_nope_head_dim": 192}, "attention", {"qk_head_dim": 192}),
         (LING_LITE, "moe", {"router": "softmax", "groups": 1}),
