@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from evict_profile.fleet import child
+from evict_profile.fleet import child, run
 from evict_profile.fleet.run import measure
 from evict_profile.io import sole_writer
 from evict_profile.records import replace
-from evict_profile.sweep.store import Store
-from evict_profile.table import CostTable
+from evict_profile.sweep.store import Header, Store
+from evict_profile.table import CostTable, DraftClock
 from tests.command import evict, refused
 from tests.fleet.conftest import NAME, SHORT
 from tests.sweep.conftest import comparable
@@ -156,6 +156,18 @@ def test_a_shard_that_fails_says_why(fleet_of, frozen, monkeypatch, env, tries, 
     why = measure(shard, tries, 0.001 if "hangs" in says else 10.0)
     assert re.match(says, why), why
     until(lambda: not psutil.Process().children(recursive=True))
+
+
+def test_a_shard_whose_clocks_are_missing_is_not_done(frozen, monkeypatch):
+    """Where its runner can draft; its samples alone make no table of steps."""
+    monkeypatch.setattr(run, "is_finished", lambda store: True)
+    shard = frozen[0].shards(frozen[2])[0]
+    header = {"sweep": shard.pair.sweep, "model": shard.pair.model, "fingerprint": {}}
+    header |= {"union_test": {}, "shard": "1/2", "started_unix": 1.0}
+    shard.store.create(Header(**header, opened={"clocks": True}))
+    assert not shard.done
+    shard.store.add_clock(DraftClock(1, (0.0, 9.0), 5.0, 1.0))
+    assert shard.done
 
 
 @pytest.mark.slow
