@@ -8,12 +8,12 @@ import pytest
 from pandas.testing import assert_frame_equal
 from rich.console import Console
 
-from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of, cells_of
+from evict_profile.cells import CELL_FIELDS, OK, Cell, Sample, cell_of, cells_of
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, RunnerError, StoreError
 from evict_profile.io import sole_writer
 from evict_profile.records import replace
-from evict_profile.sweep.engine import Limits, is_finished
+from evict_profile.sweep.engine import Limits, is_finished, judged
 from evict_profile.sweep.merge import merge
 from evict_profile.sweep.plan import GridPlan
 from evict_profile.sweep.store import Store, history
@@ -92,6 +92,20 @@ def test_first_rounds_may_have_sessions_of_their_own(store, sweep, whole):
     assert len(set.union(*sessions[:3])) >= 3
     assert sessions[0].isdisjoint(sessions[1]) and sessions[1] != sessions[2]
     assert len(set.union(*sessions[2:])) <= 2
+
+
+def test_a_sweep_has_as_many_sessions_as_it_asks_for(store, sweep):
+    assert sweep(store, sessions=3)
+    assert set(store.frame()["session"]) - {""} == {"1/1 #1", "1/1 #2", "1/1 #3"}
+
+
+@pytest.mark.parametrize("reference_us", [0.0, -1.0])
+def test_a_reference_work_that_took_no_time_is_a_mismatch(reference_us):
+    """The latency is a ratio to it; a runner without one answers NaN."""
+    ran = {"clock_us": 9.0, "observed_width": 4, "union_low": 16, "union_high": 16}
+    sample = Sample(BAD, 1, 0, 0, **ran, reference_us=reference_us)
+    assert judged(sample).status == "mismatch"
+    assert judged(replace(sample, reference_us=float("nan"))).status == OK
 
 
 def test_a_failure_costs_one_cell(store, sweep, grid, spec, monkeypatch):
