@@ -13,6 +13,7 @@ from evict_profile.io import (
     check_writable,
     parse_share,
     sole_writer,
+    write_text,
 )
 
 
@@ -67,6 +68,21 @@ def test_a_file_is_no_folder_to_put_files_into(tmp_path, place):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be written: Not a directory"):
         check_folder(tmp_path / place)
+
+
+def test_a_rename_reaches_the_disk_with_its_file(tmp_path, monkeypatch):
+    """The file before it is renamed, the folder after: a power cut loses neither."""
+    flushed, path = [], tmp_path / "a.json"
+
+    def fsync(handle):
+        place = Path(f"/proc/self/fd/{handle}").readlink()
+        flushed.append((place, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_text("{}", path)
+    [(file, before), (folder, after)] = flushed
+    assert (file.parent, folder) == (tmp_path, tmp_path)
+    assert (before, after) == (False, True)
 
 
 def test_a_second_writer_is_refused_while_the_first_is_in(tmp_path):
