@@ -110,7 +110,9 @@ def _nvml() -> Finding:
 
 def _sglang() -> Finding:
     if importlib.util.find_spec("sglang") is None:
-        return Finding("sglang", 'not installed; pip install "evict-profile[sglang]"')
+        return Finding(
+            "sglang", "not installed; in a checkout: pip install '.[sglang]'"
+        )
     return Finding("sglang", importlib.metadata.version("sglang"))
 
 

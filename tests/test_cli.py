@@ -137,7 +137,7 @@ def test_a_truncated_part_is_refused(profiled, tmp_path):
         (("profile", "--modle", "tiny"), "--model"),
         (("profile", "--model", "notes.md"), "is not valid YAML"),
         (("show", "nowhere", "."), "is no folder of tables"),
-        (("show", "."), "no table lies in .; name another"),
+        (("show", "."), "no table and no sweep lies in . (one that the"),
         ((*ADVISE, "0.7", "--batch", "100000"), "ask for smaller ones"),
         ((*ADVISE, "0.7", "--batch", "0"), "range x>=1"),
         ((*ADVISE, "0.7", "--for", "csv"), "'vllm', 'sglang', 'trtllm', 'llama-cpp'"),

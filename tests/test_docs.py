@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from evict_profile.cli import app
 from evict_profile.integrations.vllm.checks import SUPPORTED
+from evict_profile.table import COMPOSED, CostTable
 from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
@@ -95,6 +96,20 @@ def test_make_targets_exist(document):
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     assert document.name != "README.md" or {"demo", "demo-world", "test"} <= {*targets}
+
+
+def test_hints_install_from_a_checkout():
+    """No package index has the project."""
+    for file in MODULES:
+        assert "evict-profile[" not in file.read_text(), file
+
+
+def test_the_page_of_gates_has_every_gate_of_the_shipped_tables():
+    rows = (ROOT / "docs/measure/gates.md").read_text()
+    for path in tracked("cost_tables/*.json"):
+        table = CostTable.load(path)
+        for gate in table.gates if table.origin != COMPOSED else ():
+            assert f"| {gate.name} |" in rows, gate.name
 
 
 def test_make_clean_leaves_what_was_measured():

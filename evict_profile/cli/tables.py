@@ -247,8 +247,10 @@ def show(
     found = tables_in(paths or search_path())
     if not found:
         raise ConfigError(
-            f"no table lies in {', '.join(map(str, paths or search_path()))}; name "
-            "another folder, or measure one with: evict-profile profile"
+            f"no table and no sweep lies in "
+            f"{', '.join(map(str, paths or search_path()))} (one that the union test "
+            "refused leaves none); name another folder, or measure one with: "
+            "evict-profile profile"
         )
     show_found(console, of_device(found, device) if device else found)
 

@@ -95,7 +95,7 @@ def read_gguf(path: Path) -> Gguf:
         from gguf import GGUFReader
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{path}: the package 'gguf' reads it; pip install 'evict-profile[llama]'"
+            f"{path}: 'gguf' reads it; in a checkout: pip install '.[llama]'"
         ) from error
     try:
         readers = [GGUFReader(part) for part in _parts(path)]

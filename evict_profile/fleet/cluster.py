@@ -28,8 +28,8 @@ def ray_at(address: str) -> Iterator[Any]:
         import ray
     except ImportError as error:
         raise ConfigError(
-            '--address needs Ray; pip install "evict-profile[fleet]", or run the lines '
-            "of commands.txt without it"
+            "--address needs Ray; in a checkout: pip install '.[fleet]', or run the "
+            "lines of commands.txt without it"
         ) from error
     try:
         _knock(address)

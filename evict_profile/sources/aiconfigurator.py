@@ -221,8 +221,8 @@ def _root(place: Path | None) -> Path | zipfile.Path:
         return place if place.is_dir() else zipfile.Path(place)
     except PackageNotFoundError as error:
         raise ConfigError(
-            f"{PACKAGE} is not installed; install it with: pip install "
-            f"'evict-profile[public]', or give its wheel or folder with --from"
+            f"{PACKAGE} is not installed; in a checkout: pip install '.[public]', or "
+            f"give its wheel or folder with --from"
         ) from error
     except (OSError, zipfile.BadZipFile) as error:
         raise ConfigError(

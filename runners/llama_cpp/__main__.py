@@ -19,8 +19,8 @@ def begin(model: Message, options: Message) -> "Session":
         from runners.llama_cpp.session import Session
     except ModuleNotFoundError as error:
         sys.exit(
-            f"{error.name} is missing in {sys.executable}; install "
-            "evict-profile[llama] there, or give another Python with --python"
+            f"{error.name} is missing in {sys.executable}; in a checkout: pip install "
+            "'.[llama]' there, or give another Python with --python"
         )
     return Session(model, options)
 

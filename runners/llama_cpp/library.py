@@ -20,7 +20,7 @@ from runners.protocol import Refusal
 ENVIRONMENT = "EVICT_PROFILE_LIBLLAMA"
 """Names the library where neither the sweep nor --lib does."""
 
-FIX = "update llama.cpp, or leave --lib away and install evict-profile[llama]"
+FIX = "update llama.cpp, or leave --lib away; in a checkout: pip install '.[llama]'"
 BLOCK_BYTES = 512
 """More than either struct of parameters has; today 136 and 80."""
 
@@ -145,8 +145,8 @@ def find(asked: str) -> Path:
             return path
     raise Refusal(
         "device",
-        "no llama.cpp: give your libllama.so with --lib, or install "
-        "evict-profile[llama], which brings one",
+        "no llama.cpp: give your libllama.so with --lib, or in a checkout: pip install "
+        "'.[llama]', which brings one",
     )
 
 

@@ -20,8 +20,8 @@ try:
     from runners.tree_decoding.measuring import Session
 except ModuleNotFoundError as error:
     sys.exit(
-        f"{sys.executable} has no module '{error.name}'; install it there with: pip "
-        "install 'evict-profile[world]', or give --python an interpreter that has it"
+        f"{sys.executable} has no module '{error.name}'; install it there, in a "
+        "checkout: pip install '.[world]', or give --python an interpreter that has it"
     )
 
 

@@ -125,5 +125,5 @@ def test_a_file_that_names_no_architecture_is_refused(tmp_path, monkeypatch):
 
 def test_without_the_package_the_extra_is_named(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(ConfigError, match=r"pip install 'evict-profile\[llama\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[llama\]'"):
         load_model(str(path))

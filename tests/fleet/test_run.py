@@ -218,4 +218,4 @@ def test_without_ray_it_says_what_to_install(fleet_of, tmp_path, monkeypatch):
     fleet_of()
     monkeypatch.setitem(sys.modules, "ray", None)
     says = refused(*FLEET, "--address", "auto", folder=tmp_path)
-    assert 'pip install "evict-profile[fleet]"' in says
+    assert "in a checkout: pip install '.[fleet]'" in says

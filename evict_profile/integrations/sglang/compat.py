@@ -71,7 +71,7 @@ OPTIONS: Mapping[str, tuple[object, str]] = {
 def installed() -> str:
     """The version of SGLang in this environment."""
     how = (
-        "; pip install 'evict-profile[sglang]', or give the Python that has it with "
+        "; in a checkout: pip install '.[sglang]', or give the Python that has it with "
         "--python"
     )
     return matching.installed_version("SGLang", ["sglang"], SUPPORTED, how)
