@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from evict_profile.errors import ConfigError
-from evict_profile.io import write_text
+from evict_profile.io import make_folder, write_text
 from evict_profile.probe.server import About, check_one_deployment
 from evict_profile.probe.wave import FEWEST, TOKENS, Wave
 from evict_profile.records import (
@@ -80,7 +80,7 @@ def read_probe(path: Path) -> list[tuple[Probed, list[Block]]]:
     """Each server of a file with its waves, also of those that came in turns."""
     found = list[tuple[Probed, list[Block]]]()
     blocks = list[Block]()
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(_text(path).splitlines(), 1):
         source = f"{path}, line {number}"
         try:
             content = dict(json.loads(line))
@@ -107,7 +107,7 @@ def begin(path: Path, server: Probed) -> list[Block]:
     """
     known = list[tuple[Probed, list[Block]]]()
     if path.exists():
-        whole, end, torn = path.read_text(encoding="utf-8").rpartition("\n")
+        whole, end, torn = _text(path).rpartition("\n")
         if torn:
             write_text(whole + end, path)
         known = read_probe(path) if whole else []
@@ -116,8 +116,16 @@ def begin(path: Path, server: Probed) -> list[Block]:
     return next((own for each, own in known if each == server), [])
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}; check the path") from error
+
+
 def add(path: Path, line: Probed | Block) -> None:
     """Append a line, and flush it to the disk."""
+    make_folder(path.parent)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(to_mapping(line)) + "\n")
         file.flush()

@@ -18,7 +18,6 @@ from evict_profile.records import Amount, Count, Facts, differences
 SILENT_S = 120.0
 """Without a token, after which a server counts as hanging."""
 
-LOCAL = ("localhost", "127.0.0.1", "::1")
 FIX_URL = "fix the URL, as http://localhost:8000"
 LONGEST = 300
 """Characters of a server's own words that are quoted."""
@@ -37,8 +36,9 @@ FLAGS = (
 `BY_DRAFTS` by itself where it drafts."""
 
 _SAMPLE = re.compile(
-    r"^(?:(?:vllm|sglang|llamacpp):)?([\w:]+)(\{[^}]*\})? (\S+)$", re.MULTILINE
-)
+    r"^(?:(?:vllm|sglang|llamacpp):)?([\w:]+)(\{[^}]*\})? "
+    r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)$", re.MULTILINE,
+)  # fmt: skip
 
 
 class Broken(ConfigError):
@@ -66,11 +66,16 @@ class About(Struct, frozen=True):
     def deployment(self) -> Facts:
         """What servers have in common that differ in their drafts alone."""
         flags = {k: v for k, v in self.flags.items() if k not in BY_DRAFTS}
-        host = httpx.URL(self.url).host
+        url = httpx.URL(self.url)
         return flags | {
             "model": self.model, "engine": self.engine, "version": self.version,
-            "host": "localhost" if host in LOCAL else host,
+            "host": "localhost" if is_local(url) else url.host,
         }  # fmt: skip
+
+
+def is_local(url: httpx.URL) -> bool:
+    """Whether a URL is of this very machine."""
+    return url.host in ("localhost", "::1") or url.host.startswith("127.")
 
 
 def check_one_deployment(servers: Sequence[About]) -> None:
@@ -88,12 +93,21 @@ class Server:
     """A server behind a base URL such as http://localhost:8000."""
 
     def __init__(self, url: str, key: str = "") -> None:
-        self.url = re.sub(r"(/v1)?/*$", "", url)
+        try:
+            whole = httpx.URL(re.sub(r"(/v1)?/*$", "", url))
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"the server's URL is none; {FIX_URL}") from error
+        # A user and a password of the URL are sent, and neither shown nor written.
+        self.url = str(whole.copy_with(userinfo=b"", query=None, fragment=None))
+        limits = httpx.Limits(max_connections=None)
+        # A transport of its own keeps what is local away from HTTP_PROXY.
+        local = httpx.AsyncHTTPTransport(limits=limits) if is_local(whole) else None
         self.http = httpx.AsyncClient(
-            base_url=self.url,
+            base_url=whole,
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(SILENT_S, connect=10.0),
-            limits=httpx.Limits(max_connections=None),
+            limits=limits,
+            transport=local,
         )
 
     @contextmanager
@@ -113,7 +127,7 @@ class Server:
             raise ConfigError(
                 f"{self.url}: no answer for {SILENT_S:.0f} s; look at the server's log"
             ) from error
-        except httpx.TransportError as error:
+        except (httpx.RequestError, ValueError) as error:
             raise Broken(
                 f"{self.url}: the connection broke ({error or type(error).__name__}); "
                 "look at the server's log, and run the same command again"

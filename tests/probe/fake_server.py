@@ -133,6 +133,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         fake = self.fake
+        fake.sent = self.headers
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with fake.lock:
             fake.asked += 1
@@ -143,6 +144,9 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(fake.refuses)
             self.end_headers()
             self.wfile.write(fake.says.encode())
+            return
+        if "/chat" in str(fake.replaces):
+            self._send(fake.replaces["/chat"])
             return
         self.send_response(200)
         self.end_headers()

@@ -56,6 +56,12 @@ def test_a_known_step_is_found(engine, tmp_path):
         assert (about.engine, about.drafts) == (engine, 5 if engine == "sglang" else 3)
 
 
+def test_a_gauge_that_is_no_number_is_none(tmp_path):
+    with FakeServer(others="NaN", adds="some words") as fake:
+        [found] = probed(fake, tmp_path, batch="1")
+    assert found.committed == pytest.approx(fake.accepted, rel=0.05)
+
+
 def test_a_plain_server_commits_a_token_a_step(tmp_path):
     with FakeServer(drafts=0) as fake:
         [found] = probed(fake, tmp_path, batch="1")
@@ -132,6 +138,7 @@ def test_a_broken_stream_is_asked_again(tmp_path):
         ({}, ("--model", "a"), "lists tiny; name one"),
         ({"models": ()}, (), "lists no model"),
         ({"replaces": {"/v1/models": "<html>"}}, (), "lists no model"),
+        ({"replaces": {"/chat": "data: {not JSON"}}, (), "the connection broke"),
         ({"key": "secret"}, (), "set OPENAI_API_KEY"),
         ({"others": 2}, (), "runs 2 requests of others"),
         ({"metrics": False}, (), "give --drafts"),
@@ -217,3 +224,31 @@ def test_ctrl_c_keeps_what_was_probed(tmp_path):
     assert "the same command continues it" in said
     [found] = settings(tmp_path / "runs.jsonl")
     assert found.runs
+
+
+def test_credentials_are_sent_and_not_written(tmp_path):
+    with FakeServer() as fake:
+        url = fake.url.replace("//", "//user:s3cret@")
+        words = ("--batch", "1", "--minutes", "0.01", "--out", "new/runs.jsonl")
+        done = evict("probe", url, *words, folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    assert fake.sent["Authorization"].startswith("Basic ")
+    assert "s3cret" not in done.output + (tmp_path / "new/runs.jsonl").read_text()
+
+
+def test_a_local_server_is_asked_without_a_proxy(tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with FakeServer() as fake:
+        assert probed(fake, tmp_path, batch="1")
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://user:s3cret@[::1"])
+def test_what_is_no_url_is_one_sentence(url, tmp_path):
+    said = refused(url, tmp_path)
+    assert "fix the URL" in said and "s3cret" not in said
+
+
+def test_a_file_of_other_bytes_is_one_sentence(tmp_path):
+    (tmp_path / "runs.jsonl").write_bytes(b"\xff\xfe\x00")
+    with FakeServer() as fake:
+        assert "cannot be read" in refused(fake.url, tmp_path)
