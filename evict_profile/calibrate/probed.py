@@ -13,7 +13,7 @@ import numpy as np
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.config.model import known_models, model_named
 from evict_profile.errors import ConfigError
-from evict_profile.probe.record import Block, odd, read_probe
+from evict_profile.probe.record import Block, Probed, odd, read_probe
 from evict_profile.probe.server import About, check_one_deployment
 from evict_profile.stats import Estimate, student
 
@@ -29,6 +29,7 @@ class Setting:
     batch: int
     runs: tuple[ServedRun, ...]
     left_out: tuple[str, ...]
+    texts: str = "chat"
 
     @property
     def committed(self) -> float:
@@ -49,7 +50,7 @@ class Setting:
 def settings(path: Path) -> list[Setting]:
     """Each setting of a file, in the order probed."""
     found = read_probe(path)
-    return [each for probed, waves in found for each in _of(probed.server, waves)]
+    return [each for probed, waves in found for each in _of(probed, waves)]
 
 
 def check_servers(settings: Sequence[Setting], model: str) -> None:
@@ -65,8 +66,9 @@ def check_servers(settings: Sequence[Setting], model: str) -> None:
             )
 
 
-def _of(about: About, blocks: Sequence[Block]) -> Iterator[Setting]:
+def _of(probed: Probed, blocks: Sequence[Block]) -> Iterator[Setting]:
     """The settings of one server."""
+    about = probed.server
     faults = _faults(about, blocks)
     for batch in sorted({block.batch for block in blocks}):
         own = [each for each in faults if each[0].batch == batch]
@@ -77,7 +79,7 @@ def _of(about: About, blocks: Sequence[Block]) -> Iterator[Setting]:
                 f"{about.url}: {len(left_out)} of {len(own)} waves at batch {batch} "
                 f"show no step: {max(set(left_out), key=left_out.count)}"
             )
-        yield Setting(about, batch, runs, left_out)
+        yield Setting(about, batch, runs, left_out, probed.text)
 
 
 def _faults(about: About, blocks: Sequence[Block]) -> list[tuple[Block, str]]:

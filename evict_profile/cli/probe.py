@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from math import inf
 from pathlib import Path
 
 from typer import Argument, Option
@@ -14,7 +15,7 @@ from evict_profile.io import check_writable, say
 def probe(
     url: str = Argument(help="Of the server, such as http://localhost:8000."),
     batch: str = Option("1,4,16", help="Requests decoded side by side."),
-    minutes: float = Option(5.0, min=0.0, help="Of waves, warm-up apart."),
+    minutes: float = Option(5.0, help="Of waves, warm-up apart."),
     out: Path = Option(help="File of runs (.jsonl); another K adds to it."),
     drafts: int | None = Option(None, min=0, help="K, if the server tells none."),
     model: str | None = Option(None, help="One of those served, if several are."),
@@ -28,6 +29,8 @@ def probe(
     from evict_profile.progress import progress_bar
     from evict_profile.report.console import show_settings
 
+    if not 0.0 < minutes < inf:
+        raise ConfigError(f"--minutes {minutes}: give minutes above 0, as 5")
     plan = Plan(_sizes(batch), minutes, drafts, raw, model)
     check_writable(out)
     server = Server(url, os.environ.get("OPENAI_API_KEY", ""))

@@ -62,6 +62,11 @@ async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> Non
     done = begin(path, Probed(about, "raw" if plan.raw else "chat"))
     spent_s, limit_s = sum(each.took_s for each in done), 60.0 * plan.minutes
     number = max((each.round for each in done), default=0)
+    if spent_s >= limit_s:
+        raise ConfigError(
+            f"{path}: {spent_s / 60.0:.2f} minutes of this server are in it, so that "
+            f"--minutes {plan.minutes:g} leaves none to measure; give more"
+        )
     with interruptible(Deadline()) as deadline:
         while spent_s < limit_s:
             number += 1

@@ -1,6 +1,7 @@
 """Fits, rechecks, findings and audits as a terminal shows them."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -110,13 +111,18 @@ def show_settings(console: Console, settings: Sequence[Setting]) -> None:
         {
             "server": lambda each: each.server.url,
             "drafts": lambda each: each.server.speculation,
+            "texts": lambda each: each.texts,
             "batch": lambda each: each.batch,
             "waves": lambda each: f"{len(each.runs)}, {len(each.left_out)} left out",
-            "step": lambda each: US.spread(each.step_us),
+            "step, us": lambda each: US.spread(each.step_us),
             "accepted": lambda each: f"{each.committed:.2f}",
         },
     )
     print_rows(console, rows)
+    for each in settings:
+        for why, waves in Counter(each.left_out).items():
+            where = f"{each.server.speculation}, batch {each.batch}"
+            say(console, f"{where}: {waves} left out: {why}")
 
 
 def show_findings(console: Console, findings: Iterable[Finding]) -> None:

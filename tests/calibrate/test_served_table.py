@@ -43,6 +43,10 @@ def probed(*drafts, batches=(1, 4), **changes):
     return [setting(batch, k, **changes) for k in drafts for batch in batches]
 
 
+def raw(*drafts):
+    return [replace(each, texts="raw") for each in probed(*drafts)]
+
+
 def mixed(**changes):
     """Plain runs of one server, and drafting ones of another."""
     other = replace(about(3), **changes)
@@ -85,7 +89,8 @@ def test_noise_of_waves_is_in_the_interval():
     ("own", "error", "says"),
     [
         (probed(0, 3, noise=0.3), GateError, "probe longer"),
-        (probed(0, 3, waves=1), GateError, "probe longer"),
+        (probed(0, 3, waves=1), GateError, "1 waves of .* are too few"),
+        (probed(0) + raw(0) + probed(3), ConfigError, "chat of .* and raw of .*"),
         (probed(3, 5), ConfigError, "batch 1 needs a plain server"),
         (probed(0), ConfigError, "batch 1 needs a plain server"),
         (probed(0, 3) + probed(3), ConfigError, "each with another K"),
@@ -216,6 +221,19 @@ def test_the_command_makes_a_table_that_advises(tmp_path):
     assert evict("show", table, folder=tmp_path).exit_code == 0
     says = refused("report", table, "--out", "page.html", folder=tmp_path)
     assert "evict-profile show" in says
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("none.jsonl", "cannot be read"),
+        ("plain.json=0", "needs --table"),
+        ("runs.csv", "needs --table"),
+    ],
+)
+def test_what_is_no_probe_is_one_sentence(file, says, tmp_path):
+    words = ("--served", file, "--model", "tiny", "--gpu", "a")
+    assert says in refused("calibrate", *words, folder=tmp_path)
 
 
 def test_without_a_table_the_model_and_gpu_are_needed(tmp_path):

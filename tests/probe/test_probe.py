@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from evict_profile.calibrate.probed import settings
 from evict_profile.probe import loop, server
+from evict_profile.report.console import show_settings
 from tests.command import evict
 from tests.probe.fake_server import FakeServer
 
@@ -112,8 +115,16 @@ def test_a_line_that_a_kill_cut_is_dropped(tmp_path):
         probed(fake, tmp_path, batch="1")
         whole = (tmp_path / "runs.jsonl").read_text()
         (tmp_path / "runs.jsonl").write_text(whole + '{"round": 9, "bat')
-        probed(fake, tmp_path, batch="1")
+        probed(fake, tmp_path, batch="1", minutes="0.03")
     assert (tmp_path / "runs.jsonl").read_text().startswith(whole)
+
+
+def test_minutes_that_are_spent_measure_nothing(tmp_path):
+    with FakeServer() as fake:
+        probed(fake, tmp_path, batch="1")
+        done = probe(fake, tmp_path, batch="1,2")
+    assert done.exit_code == 2
+    assert "--minutes 0.01 leaves none to measure" in done.stderr
 
 
 def test_a_broken_stream_is_asked_again(tmp_path):
@@ -161,6 +172,7 @@ def test_a_broken_stream_is_asked_again(tmp_path):
         ({"counts": False}, (), "without --disable-log-stats"),
         ({"ends_at": 6}, (), "decode side by side for fewer than 8"),
         ({"after": {3: {"drafts": 1}}}, (), "drafts: 1 now, 3 before"),
+        *(({}, ("--minutes", m), "above 0") for m in ("nan", "inf", "0", "-1")),
         ({}, ("--batch", "1,0"), "whole numbers of at least 1"),
     ],
 )
@@ -205,6 +217,10 @@ def test_waves_beside_others_are_left_out(tmp_path):
     with FakeServer(after={3: {"others": 5}, 4: {"others": 0}}) as fake:
         [found] = probed(fake, tmp_path, batch="1", minutes="0.03")
     assert any("requests of others" in why for why in found.left_out)
+    shown = StringIO()
+    show_settings(Console(file=shown, width=200), [found])
+    assert "step, us" in shown.getvalue()
+    assert "left out: requests of others" in shown.getvalue()
 
 
 def test_ctrl_c_keeps_what_was_probed(tmp_path):
