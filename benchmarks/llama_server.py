@@ -19,7 +19,7 @@ moment after each way to draft. From one quarter of an hour to the next plain de
 bound by memory, moves against wide forwards, bound by arithmetic, by 5 to 10 % on a
 shared machine; that would be judged instead of the costs.
 
-Predicted is what `export --format llama-cpp --draft-table` says of tokens committed as
+Predicted is what `advise --for llama-cpp --draft-table` says of tokens committed as
 often as the server did, and measured is as many over the time of its steps: costs are
 judged, and luck is not. The sweeps route the replies that the settings give. Exit code
 1 where the median or the largest error exceeds `MOST_OFF`.

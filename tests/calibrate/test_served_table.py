@@ -159,7 +159,9 @@ def test_it_is_saved_and_read_with_its_origin(table, tmp_path):
 def test_those_that_need_costs_of_tokens_refuse_it(table, tmp_path):
     with pytest.raises(PlanError, match="not costs of a tree's tokens"):
         Truncator(table, drafts="topk", acceptance="target-only")
-    with pytest.raises(TableError, match="give --accept and one of"):
+    with pytest.raises(
+        TableError, match="evict-profile advise' with --accept and --for one of"
+    ):
         write_format(table, "sglang-sps", tmp_path / "out.json")
 
 

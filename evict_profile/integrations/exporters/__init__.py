@@ -52,7 +52,8 @@ def write_format(
     if table.origin == SERVED:
         raise TableError(
             f"{table.path}: holds whole steps of a server, and {name} needs costs of "
-            f"tokens; give --accept and one of {', '.join(ENGINES)}"
+            f"tokens; use 'evict-profile advise' with --accept and --for one of "
+            f"{', '.join(ENGINES)}"
         )
     export = FORMATS[name](table, context, draft_ms, max_tokens)
     at = staircases_at(table, context)[0].context
