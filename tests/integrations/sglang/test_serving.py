@@ -7,6 +7,7 @@ import pytest
 
 from evict_profile.errors import TableError
 from evict_profile.integrations.sglang import compat, serving
+from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.metrics import Metrics, VerifyTimer
 from evict_profile.integrations.sglang.observer import Observer
@@ -16,6 +17,7 @@ from evict_profile.records import replace
 from evict_profile.runtime import DecodingStep
 from evict_profile.runtime.staleness import WINDOW
 from tests.integrations.sglang.server import (
+    EXPERTS,
     WIDTH,
     Batch,
     ModelRunner,
@@ -110,6 +112,16 @@ def test_the_asked_sizes_are_built_and_its_memory_logged(log):
     (said,) = log.messages
     assert said.startswith("evict-profile: on, table t.json; widths, and the memory ")
     assert "2: 0 MiB, 5: 0 MiB, 9: 0 MiB; built in" in said
+
+
+@pytest.mark.usefixtures("covered", "sglang")
+@pytest.mark.parametrize("budget", [None, EXPERTS])
+def test_whole_trees_run_graphs_within_the_budget(monkeypatch, budget):
+    """The server's own were captured without it."""
+    monkeypatch.setattr(BudgetHook, "follow", lambda self, runner: None)
+    worker = start(replace(ON, capture_sizes=(2, WIDTH), expert_budget=budget))
+    whole = worker.evict_profile._states[WIDTH]
+    assert (whole.attn_backend is worker.runner.attn_backend) == (budget is None)
 
 
 def test_pausing_drafts_nothing(full_table, sglang, monkeypatch, outcomes):
