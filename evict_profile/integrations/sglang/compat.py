@@ -8,7 +8,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,11 @@ ENGINE = "sglang"
 SOURCE = "evict_profile"
 
 ON_CPU = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
-"""Versions whose EAGLE-3 engine runs in the tests, on a CPU."""
+"""Versions whose EAGLE-3 engine runs in the tests, on a CPU; the plug-in's."""
 
 SUPPORTED = ("0.5.16", *ON_CPU)
-"""0.5.16 is for CUDA machines with torch 2.11; its EAGLE path cannot run on a CPU."""
+"""The sweep's. 0.5.16 is for CUDA machines with torch 2.11; its EAGLE path cannot run
+on a CPU, so that the plug-in was never tried there."""
 
 ATTENTION = ("FlashAttentionBackend", "FlashInferAttnBackend", "TritonAttnBackend")
 ATTENTION_ON_CPU = ("IntelAMXAttnBackend",)
@@ -68,13 +69,13 @@ OPTIONS: Mapping[str, tuple[object, str]] = {
 """The value that each option must have, where this version has it, and why."""
 
 
-def installed() -> str:
-    """The version of SGLang in this environment."""
+def installed(versions: Sequence[str] = SUPPORTED) -> str:
+    """The version of SGLang in this environment, which must be one of these."""
     how = (
         "; in a checkout: pip install '.[sglang]', or give the Python that has it with "
         "--python"
     )
-    return matching.installed_version("SGLang", ["sglang"], SUPPORTED, how)
+    return matching.installed_version("SGLang", ["sglang"], versions, how)
 
 
 def option(server_args: Any, name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.sglang import buffers, worker
-from evict_profile.integrations.sglang.compat import check_hooks, installed
+from evict_profile.integrations.sglang.compat import ON_CPU, check_hooks, installed
 from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import from_environment
 
@@ -26,7 +26,7 @@ def register() -> None:
         settings = from_environment()
         if settings.mode == "off":
             return
-        installed()
+        installed(ON_CPU)
     except EvictProfileError as error:
         if parent_process() is None:  # the others would say it again
             logger.warning(OFF, error)

@@ -93,12 +93,16 @@ def test_a_bad_environment_registers_nothing(sglang, environment, caplog, name, 
     assert not HookRegistry.registered
 
 
-def test_an_unknown_version_registers_nothing(sglang, environment, caplog):
+@pytest.mark.parametrize("version", ["0.6.0", "0.5.16"])
+def test_a_version_that_was_not_tried_registers_nothing(
+    sglang, environment, caplog, version
+):
+    """Trees were never cut on 0.5.16, which is there for the sweep."""
     environment.setenv("EVICT_PROFILE_TABLE", "table.json")
-    environment.setattr(metadata, "version", lambda name: "0.6.0")
+    environment.setattr(metadata, "version", lambda name: version)
     register()
     (said,) = warnings(caplog)
-    assert "SGLang 0.6.0 is not supported; install one of 0.5.16" in said
+    assert f"SGLang {version} is not supported; install one of 0.5.20, 0.5" in said
     assert not HookRegistry.registered
 
 
