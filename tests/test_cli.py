@@ -380,7 +380,7 @@ def test_an_option_that_nothing_reads_is_refused(tmp_path, words, option):
 
 def test_a_run_is_exported_before_it_is_written_in_a_format(profiled):
     says = refused("export", "run", "--format", "sglang-sps", folder=profiled)
-    assert "'evict-profile export run' and give that" in says
+    assert "give the table that this writes: evict-profile export run" in says
 
 
 @pytest.mark.parametrize("suffix", [".json", ".parquet"])

@@ -124,9 +124,11 @@ class Truncator:
             PlanError: probabilities, depths or parents that cannot be used.
             TableError: batch, context, tree or depth outside the table's domain.
         """
-        shown = host_floats(path_prob)
+        shown: Floats = np.ascontiguousarray(host_floats(path_prob), np.float64)
         depths = host_ints("depth", depth, shown.shape)
         parents = host_ints("parent", parent, shown.shape)
+        if parents is not None:
+            shown = bound_by_parent(shown, parents)
         batch, nodes = shown.shape
         return self.begin(batch, context, nodes).plan_drafted(shown, depths, parents)
 
@@ -276,10 +278,12 @@ class DecodingStep:
         depth: NDArray[Any] | None,
         parent: NDArray[Any] | None,
     ) -> Plan:
-        """Choose among nodes that come all at once; see `Truncator.plan`."""
+        """Choose among nodes that come all at once; see `Truncator.plan`.
+
+        An engine's own trees are not checked: a node that is its own parent has one
+        that is not among the nodes, and is never accepted.
+        """
         shown: Floats = np.ascontiguousarray(path_prob, np.float64)
-        if parent is not None:
-            shown = bound_by_parent(shown, parent)
         levels = None if depth is None else int(depth.max(initial=0))
         calibration = self._of._calibration
         if calibration is None:
