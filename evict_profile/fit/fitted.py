@@ -6,7 +6,7 @@ Made from a run's folder (`fit_run`), or from a table and the samples beside it
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,13 +24,20 @@ from evict_profile.cells import (
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import ForwardCost, features_at
 from evict_profile.errors import StoreError, TableError
-from evict_profile.fit.baselines import FITTERS, held_out
-from evict_profile.fit.hinge import FIT_SPLIT, STANDARD_ERRORS_95, bootstrap, fit_cost
+from evict_profile.fit.baselines import FITTERS, fit_terms, held_out
+from evict_profile.fit.hinge import (
+    FIT_SPLIT,
+    STANDARD_ERRORS_95,
+    bootstrap,
+    fit_cost,
+    parts_of,
+    rest_terms,
+)
 from evict_profile.fit.intervals import interval, marginal_costs, misfit_of
 from evict_profile.fit.latency import Drift, drift_of, without_slow_blocks
 from evict_profile.fit.points import Points, Unseen, features_of, split_points
 from evict_profile.fit.provenance import provenance_of, scaling_half_width
-from evict_profile.stats import Floats
+from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import (
@@ -115,6 +122,21 @@ class Fitted:
             name: held_out(fitter, self.model, self.layer_points, seed)
             for name, fitter in FITTERS.items()
         }
+
+    @cached_property
+    def non_moe_error(self) -> ErrorSummary | None:
+        """Held-out error of the rest of the model, over the cost of a whole forward."""
+        rest = parts_of(self.points)[1]
+        if not len(rest):
+            return None
+        fitter = partial(fit_terms, rest_terms(self.model), True)
+        unseen = held_out(fitter, self.model, rest, self.provenance.sweep.seed)
+        axes = arrays_of(rest.cells)
+        union = np.array([self.model.uniform_union(t) for t in axes["tokens"]])
+        places = (axes["tokens"], union, axes["context"], axes["batch"])
+        whole_us = self.cost.latency_us(*places)
+        missed_us = unseen.predicted_us - rest.latency_us
+        return summarise_errors(whole_us + missed_us, whole_us)
 
     @cached_property
     def anchor(self) -> Cell:

@@ -6,10 +6,10 @@ import pandas as pd
 from evict_profile.cells import CELL_FIELDS, OK, Cell
 from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.hinge import FIT_SPLIT
+from evict_profile.fit.hinge import FIT_SPLIT, parts_of
 from evict_profile.fit.latency import KNOWN, Drift
-from evict_profile.fit.points import Points
-from evict_profile.physics import SLOPE_RANGE
+from evict_profile.fit.points import Points, features_of
+from evict_profile.physics import SLOPE_RANGE, non_moe_work
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import (
     DATASHEET,
@@ -26,6 +26,10 @@ MAX_DRIFT, MAX_STRETCH = 0.05, 0.10
 WIDE_FLOOR = 4.0
 """In half-widths asked of a median. Two halves of samples that deliver what was asked
 differ by up to two."""
+
+NON_MOE_RANGE = 0.1, 100.0
+"""What a forward's part outside the MoE layers may imply of the copy bandwidth: wide,
+since a head may lie in a cache. A wrong unit is off by a thousand."""
 
 MAX_SCALING_ERROR = 0.10
 """As much as two stretches of a sweep may differ; the interval of a cost contains what
@@ -46,12 +50,17 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
     """Every gate, passed or not."""
     made, sweep = measured(fitted.provenance), fitted.provenance.sweep
     between, held_out = fitted.validation, fitted.held_out["hinge"]
-    unseen = {"validation": between.error, "held-out error": held_out.error}
+    unseen = {
+        "validation": between.error,
+        "held-out error": held_out.error,
+        "non-MoE held-out error": fitted.non_moe_error,
+    }
     return (
         union_gate(fitted),
         slope_gate(fitted),
         *([scaling_gate(made)] if made.scaling_test else []),
         *(error_gate(name, error) for name, error in unseen.items() if error),
+        *([non_moe_gate(fitted)] if fitted.non_moe_error else []),
         half_width_gate(fitted.half_width),
         drift_gate(fitted.drift, fitted.left_out),
         aa_gate(made.aa_floor, sweep.stop.relative_half_width, made.clock != DATASHEET),
@@ -107,6 +116,30 @@ def slope_gate(fitted: Fitted) -> Gate:
         * bool(row_us and most < low),
         f"outside {low}..{high}: something else than expert weights was timed; "
         "check the experts kernel and other load, and sweep anew",
+    )
+
+
+def non_moe_gate(fitted: Fitted) -> Gate:
+    """The rest of the model takes what reading its weights takes, within wide bounds.
+
+    Each dense layer, and the head, may take as long as a MoE layer beside.
+    """
+    cell = min(parts_of(fitted.points)[1].cells, key=lambda c: c.tokens)
+    features = features_of(fitted.cost.shape, [cell])
+    rest_us = float(fitted.cost.non_moe.latency_us(features)[0])
+    layers_us = float(fitted.cost.layers.latency_us(features)[0])
+    layer_us = layers_us * fitted.cost.layer_scale / fitted.model.moe_layers
+    read = non_moe_work(fitted.model, cell).bytes_moved / 1e3
+    copied_us = read / fitted.provenance.bandwidth_gbps
+    low, high = NON_MOE_RANGE
+    most_us = copied_us / low + (fitted.model.dense_layers + 1) * layer_us
+    return _gate(
+        "non-MoE time",
+        copied_us / high <= rest_us <= most_us,
+        f"{rest_us:.0f} us outside the MoE layers, and a copy of what they read takes "
+        f"{copied_us:.0f} us",
+        f"allowed are {copied_us / high:.0f} to {most_us:.0f} us: check the unit of "
+        "the runner's clock for its non-MoE part, and sweep anew",
     )
 
 

@@ -195,14 +195,18 @@ def fit_points(
 def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> ForwardCost:
     """Choose knots and fit both parts."""
     shape, layer_scale = model.cost_shape, model.moe_layers / measured_layers
-    rest_terms = HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
     layers, rest = parts_of(points)
     return ForwardCost(
         shape,
         fit_points(LAYER_TERMS, shape, layers),
-        fit_points(rest_terms, shape, rest) if len(rest) else FREE,
+        fit_points(rest_terms(model), shape, rest) if len(rest) else FREE,
         layer_scale,
     )
+
+
+def rest_terms(model: ModelSpec) -> tuple[Term, ...]:
+    """What a model's part outside its MoE layers may cost."""
+    return HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
 
 
 def parts_of(points: Points) -> tuple[Points, Points]:

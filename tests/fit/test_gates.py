@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
+from evict_profile.cells import CELL_FIELDS
 from evict_profile.fit import gates
+from evict_profile.fit.fitted import fit_run
 from evict_profile.fit.latency import Change, Drift
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import measured
-from tests.factories import EXPERT_US
+from tests.factories import EXPERT_US, write_run
 
 STILL = Change(0.001, 0.002, "over the run")
 
@@ -19,6 +21,8 @@ def test_a_good_run_passes_every_gate(fitted):
         "union test",
         "roofline slope",
         "held-out error",
+        "non-MoE held-out error",
+        "non-MoE time",
         "half-width",
         "drift",
         "A/A floor",
@@ -79,6 +83,30 @@ def test_sessions_may_differ_as_far_as_costs_stay_known():
     assert near.passed
     assert not far.passed
     assert "sessions leave 6.0% to every cost" in far.message
+
+
+@pytest.mark.parametrize("unit", [1e3, 1e-3])
+def test_a_wrong_unit_of_the_rest_of_a_model_fails(tmp_path, unit):
+    """In ns for us a forward costs many times as much; in ms a little less."""
+    store = write_run(tmp_path / "run")
+    frame = store.frame()
+    own = frame["part"] == "non_moe"
+    frame.loc[own, "clock_us"] *= unit
+    for number, samples in frame.groupby("round"):
+        store.add(samples, int(number), 0)
+    judged = gates.judge(fit_run(store))
+    failed = {gate.name: gate.message for gate in judged if not gate.passed}
+    assert "check the unit of the" in failed["non-MoE time"]
+
+
+def test_the_rest_of_a_model_is_judged_by_cells_held_out_from_it(fitted):
+    """Its error over a whole forward: a rest that no line holds is no table."""
+    cells = fitted.frame.groupby(list(CELL_FIELDS)).ngroup()
+    wild = np.random.default_rng(0).choice([1.0, 30.0], cells.max() + 1)[cells]
+    slower = np.where(fitted.frame["part"] == "non_moe", wild, 1.0)
+    frame = fitted.frame.assign(clock_us=fitted.frame["clock_us"] * slower)
+    judged = gates.judge(replace(fitted, frame=frame))
+    assert "non-MoE held-out error" in [g.name for g in judged if not g.passed]
 
 
 @pytest.mark.parametrize(("left_out", "passed"), [(0.43, False), (0.40, True)])
