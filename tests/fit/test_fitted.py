@@ -94,9 +94,10 @@ def test_scaled_layers_leave_an_error_to_all_costs(fitted):
     test = {"error": -0.05, "error_low": -0.08, "error_high": 0.01}
     made = replace(fitted.provenance, scaling_test=test)
     tested = replace(fitted, provenance=made)
+    exact = replace(made, scaling_test={"error_low": 0.0, "error_high": 0.0})
     place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
     cost_us, _, high_us = tested.costs_at(*place)
-    alone_us = fitted.costs_at(*place)[2] - cost_us
+    alone_us = replace(fitted, provenance=exact).costs_at(*place)[2] - cost_us
     assert fitted.cost.layer_scale == 2.0
     assert high_us - cost_us == pytest.approx(np.hypot(alone_us, 0.04 * cost_us))
     for slope in make_table(tested).fit.marginal:
@@ -104,9 +105,16 @@ def test_scaled_layers_leave_an_error_to_all_costs(fitted):
 
 
 def test_layers_that_are_not_scaled_leave_none():
-    """Whatever a test of fewer would have found; nor where none was run."""
+    """Whatever a test of fewer would have found."""
     test = {"error_low": -0.08, "error_high": 0.01}
-    assert scaling_half_width(test, 1.0) == scaling_half_width(None, 24.0) == 0.0
+    assert scaling_half_width(test, 1.0) == scaling_half_width(None, 1.0) == 0.0
+
+
+def test_one_layer_alone_leaves_more_than_a_good_test_of_two():
+    """Knowing less widens an interval."""
+    test = {"error_low": -0.01, "error_high": 0.01}
+    assert scaling_half_width(None, 24.0) > scaling_half_width(test, 24.0)
+    assert scaling_half_width(None, 24.0) == pytest.approx(0.1 * 23.0 / 24.0)
 
 
 def test_one_session_is_taken_to_be_within_three_per_cent(fitted):
