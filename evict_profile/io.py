@@ -42,7 +42,7 @@ def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
         others: names that are known beside those of the files.
     """
     as_path = Path(name).expanduser()
-    if as_path.suffix and as_path.is_file():
+    if as_path.is_file() and (as_path.suffix or os.sep in name):
         return as_path
     folder = data_root() / "configs" / kind
     known = folder / f"{name}.yaml"

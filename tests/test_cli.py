@@ -114,6 +114,7 @@ def test_a_truncated_part_is_refused(profiled, tmp_path):
     ("words", "fix"),
     [
         (("profile", "--model", "nothing"), "give a path, or one of"),
+        (("profile", "--model", "/etc/passwd"), "/etc/passwd: "),
         (("profile", "--sweep", "nothing"), "give a path, or one of"),
         (("profile", "--model", "tiny", "--device", "tpu"), "'auto', 'cpu', 'cuda'"),
         (("profile", "--model", "tiny", "--dtype", "int4"), "'bfloat16', 'float32'"),
@@ -137,6 +138,7 @@ def test_a_truncated_part_is_refused(profiled, tmp_path):
         (("profile", "--modle", "tiny"), "--model"),
         (("profile", "--model", "notes.md"), "is not valid YAML"),
         (("show", "nowhere", "."), "is no folder of tables"),
+        (("show", H200, "."), "1.0.0.json: is a file; show it alone, or compare"),
         (("show", "."), "no table and no sweep lies in . (one that the"),
         ((*ADVISE, "0.7", "--batch", "100000"), "ask for smaller ones"),
         ((*ADVISE, "0.7", "--batch", "0"), "range x>=1"),
@@ -228,6 +230,17 @@ def test_a_mistyped_name_is_told_before_libraries_load(tmp_path):
     )
     assert done.stdout == "[]\n"
     assert done.stderr.count("error: ") == len(commands)
+
+
+def test_what_an_encoding_lacks_ends_no_command(tmp_path):
+    """As cron and some containers have it: ASCII alone."""
+    command = [sys.executable, "-m", "evict_profile", *map(str, ADVISE), "0.7"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert b"Advised: " in done.stdout
 
 
 def test_a_process_ends_with_its_exit_code(tmp_path):

@@ -6,6 +6,8 @@ are answered at once, without torch or pandas.
 """
 
 import errno
+import sys
+from io import TextIOWrapper
 from typing import Any
 
 import typer
@@ -101,5 +103,8 @@ def common(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; what a terminal's encoding lacks is printed as "?"."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()

@@ -244,13 +244,14 @@ def show(
         else:
             show_table(console, CostTable.load(named))
         return
+    if files := [path for path in paths if path.is_file()]:
+        raise ConfigError(f"{files[0]}: is a file; show it alone, or compare with diff")
     found = tables_in(paths or search_path())
     if not found:
         raise ConfigError(
-            f"no table and no sweep lies in "
-            f"{', '.join(map(str, paths or search_path()))} (one that the union test "
-            "refused leaves none); name another folder, or measure one with: "
-            "evict-profile profile"
+            f"no table and no sweep lies in {', '.join(map(str, paths or search_path()))}"
+            " (one that the union test refused leaves none); name another folder, or "
+            "measure one with: evict-profile profile"
         )
     show_found(console, of_device(found, device) if device else found)
 

@@ -44,9 +44,9 @@ def main() -> None:
     """Run `evict-profile` with the words of the command line."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    from evict_profile.cli import app
+    from evict_profile import cli
 
-    app()
+    cli.main()
 
 
 if __name__ == "__main__":

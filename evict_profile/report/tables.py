@@ -3,9 +3,11 @@
 `show` and `diff` answer at once: they import rich and the table, and nothing heavy.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +24,7 @@ from evict_profile.stats import ErrorSummary
 from evict_profile.table import (
     DATASHEET,
     PLACE,
+    SERVED,
     Composition,
     CostTable,
     Found,
@@ -243,10 +246,10 @@ def show_found(console: Console, tables: Sequence[Found]) -> None:
         (
             found.device,
             *(getattr(table.key, name) for name in KEY_FIELDS),
-            "composed" if (days := found.age_days()) is None else f"{days} d",
-            f"{table.fit.held_out['hinge'].median:.1%}",
+            table.origin if (days := found.age_days()) is None else f"{days} d",
+            _error(table),
             f"{sum(gate.passed for gate in table.gates)} of {len(table.gates)}",
-            found.path.relative_to(found.folder),
+            str(found.path).removeprefix(f"{Path.cwd()}{os.sep}"),
         )
         for found, table in whole
     ]
@@ -257,6 +260,12 @@ def show_found(console: Console, tables: Sequence[Found]) -> None:
     for found in tables:
         if found.refused:
             say(console, f"not a table: {found.refused}")
+
+
+def _error(table: CostTable) -> str:
+    """Of cells held out; a server's whole steps have none."""
+    whole = table.origin == SERVED
+    return "-" if whole else f"{table.fit.held_out['hinge'].median:.1%}"
 
 
 def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
@@ -273,9 +282,9 @@ def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
 
 def _compared(table: CostTable) -> dict[str, object]:
     key = {f"key {name}": value for name, value in to_mapping(table.key).items()}
-    error = f"{table.fit.held_out['hinge'].median:.1%}"
     known = {"added to the forward": str(table.served_overheads or "not known")}
-    return {**key, "held-out median error": error, **known, **_workload_facts(table)}
+    error = {"held-out median error": _error(table)}
+    return {**key, **error, **known, **_workload_facts(table)}
 
 
 def _staircase_changes(before: CostTable, after: CostTable) -> Iterator[str]:

@@ -174,7 +174,7 @@ def _words(gpu: str) -> set[str]:
 
 def tables_below(folder: Path) -> Iterator[Found]:
     """Every table of a tree; JSON of other things is left out."""
-    for path in sorted(folder.rglob("*.json")):
+    for path in sorted(filter(Path.is_file, folder.rglob("*.json"))):
         try:
             yield Found(path, folder, CostTable.load(path))
         except ForeignDocument:

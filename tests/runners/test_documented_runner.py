@@ -23,6 +23,8 @@ def runner(tmp_path_factory):
     spec = structs.replace(load_sweep("tiny"), runner=str(folder / "numpy_moe.py"))
     grid = make_grid(spec, model)
     with OpenRunner(spec, model, grid, folder / "log") as session:
+        # What numpy computes in, whatever the sweep asks for, is in the table's key.
+        assert session.facts["dtype"] == session.model.dtype == "float32"
         yield session.runner
 
 

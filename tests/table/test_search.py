@@ -119,6 +119,13 @@ class TestIndex:
         assert good.table and not bad.table
         assert "sha256" in bad.refused
 
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+    def test_a_pipe_is_not_waited_for(self, saved_table):
+        os.mkfifo(saved_table.with_name("2.0.0.json"))
+        assert [found.path for found in tables_in([saved_table.parent])] == [
+            saved_table
+        ]
+
     def test_age_counts_from_the_end_of_the_sweep(self, saved_table, composed_path):
         (found,) = tables_in([saved_table.parent])
         assert found.age_days(datetime.now(UTC) + timedelta(days=9)) >= 9
@@ -126,10 +133,11 @@ class TestIndex:
         assert composed.age_days() is None
 
     def test_the_command_lists_key_error_and_gates(self, saved_table, tmp_path):
-        done = evict("show", saved_table.parent, folder=tmp_path)
+        done = evict("show", tree_of(saved_table), folder=tmp_path)
         [line] = [row for row in done.output.splitlines() if "1.0.0.json" in row]
         assert line.split()[0] == "a_test"
         assert "scripted" in line and "%" in line and " of " in line
+        assert CostTable.load(tmp_path / line.split()[-1]).version == "1.0.0"
         words = ("show", saved_table.parent, "--device", "NVIDIA_H20")
         assert "no table is of NVIDIA_H20" in refused(*words, folder=tmp_path)
 
