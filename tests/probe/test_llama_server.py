@@ -1,5 +1,6 @@
 """A real llama-server, whose own drafts and counts are probed."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,23 @@ def world(tmp_path_factory):
     path = tmp_path_factory.mktemp("gguf") / "world.gguf"
     write_world(Path("worlds/stdlib"), path, 0, 0, "F32")
     return str(path)
+
+
+REMOVED = {"--draft", "--draft-n", "--draft-max", "--draft-n-min", "--draft-min"}
+"""Flags that the library still holds, to say by what they were replaced."""
+CALL = re.compile(r"(?:llama-server|-md )[^`\n]*")
+
+
+def test_the_flags_of_the_pages_are_the_librarys():
+    """Of every llama-server command, and of what is added to make it draft."""
+    pages = "".join(page.read_text() for page in Path("docs").rglob("*.md"))
+    calls = " ".join(CALL.findall(pages))
+    flags = {*re.findall(r"(?<=\s)--?[a-z][a-z-]*", f" {calls}")}
+    assert {"-md", "--metrics", "--spec-draft-n-max"} <= flags
+    [library] = Path(xllamacpp.__file__).parent.glob("*.so")
+    known = library.read_bytes()
+    for flag in flags:
+        assert flag not in REMOVED and b"\0%b\0" % flag.encode() in known, flag
 
 
 @pytest.mark.slow
