@@ -248,10 +248,10 @@ def show(
         raise ConfigError(f"{files[0]}: is a file; show it alone, or compare with diff")
     found = tables_in(paths or search_path())
     if not found:
+        where = ", ".join(map(str, paths or search_path()))
         raise ConfigError(
-            f"no table and no sweep lies in {', '.join(map(str, paths or search_path()))}"
-            " (one that the union test refused leaves none); name another folder, or "
-            "measure one with: evict-profile profile"
+            f"no table and no sweep lies in {where} (one that the union test refused "
+            "leaves none); name another folder, or measure with: evict-profile profile"
         )
     show_found(console, of_device(found, device) if device else found)
 

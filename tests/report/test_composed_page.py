@@ -3,14 +3,17 @@
 import pandas as pd
 import pytest
 
+from evict_profile.records import replace
 from evict_profile.report.public import (
+    UNIFORM,
     composed_page,
     growth_curves,
+    growths,
     part_rows,
     ratio_rows,
 )
 from evict_profile.report.tables import break_even_rows
-from evict_profile.table import CostTable
+from evict_profile.table import BatchActivation, CostTable
 
 
 def cells_beside(path):
@@ -35,6 +38,21 @@ def test_ratios_grow_with_the_union_alone(composed_path):
     last = {name: float(str(row[-1])) for name, row in rows.items()}
     assert last["uniform routing"] > 1.5 * last["identical tokens"]
     assert all(row[3] == "1.00" for row in rows.values())
+
+
+def test_each_batch_is_drawn_at_the_experts_that_it_activates(composed_path):
+    """A text that repeats itself at batch 4 costs less there, and at batch 1 the same."""
+    table = CostTable.load(composed_path)
+    one = table.activation.union
+    four = BatchActivation(4, tuple(union / 2.0 for union in one))
+    known = (BatchActivation(1, one), four)
+    routed = replace(table, activation=replace(table.activation, by_batch=known))
+    before, after = (
+        {each.batch: each.us for each in growths(t) if each.routing == UNIFORM}
+        for t in (table, routed)
+    )
+    assert after[1] == pytest.approx(before[1])
+    assert (after[4] < before[4]).all()
 
 
 def test_parts_of_a_layer_add_up(composed_path):
