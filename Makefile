@@ -137,6 +137,8 @@ nightly: test-sglang test-fleet
 	$(BIN)/python -m benchmarks.known_acceptance --trials 20 --prompts 16 \
 		--out build/acceptance.json
 	-$(BIN)/python -m benchmarks.served
+	$(BIN)/python -m tests.lossless.proof
+	git diff --exit-code evict_profile/lossless
 
 $(VENV)/ready: constraints.txt pyproject.toml hatch_build.py \
 		evict_profile/runtime/_scan.c

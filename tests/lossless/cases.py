@@ -14,7 +14,19 @@ from itertools import accumulate
 from random import Random
 from typing import NamedTuple
 
-from evict_profile.lossless.cuts import (
+from evict_profile.lossless.rules import Combination
+from tests.lossless.further_cuts import (
+    TOTALS,
+    crossed,
+    depth_then_ratio,
+    dropped_level,
+    lagged_total,
+    one_way,
+    pooled_ratio,
+    stop_by_depth,
+    throughput,
+)
+from tests.lossless.proof.cuts import (
     RATE,
     REACHED,
     Cut,
@@ -29,9 +41,8 @@ from evict_profile.lossless.cuts import (
     stop_at_rate,
     width_from_rate,
 )
-from evict_profile.lossless.enumeration import Decoding
-from evict_profile.lossless.rules import Combination
-from evict_profile.lossless.trials import (
+from tests.lossless.proof.enumeration import Decoding
+from tests.lossless.proof.trials import (
     INCREMENTS,
     PAIR,
     draw_bound,
@@ -39,18 +50,7 @@ from evict_profile.lossless.trials import (
     draw_decoding,
     draw_rate,
 )
-from evict_profile.lossless.world import FORK, TREES, Tree, seeded_world
-from tests.lossless.further_cuts import (
-    TOTALS,
-    crossed,
-    depth_then_ratio,
-    dropped_level,
-    lagged_total,
-    one_way,
-    pooled_ratio,
-    stop_by_depth,
-    throughput,
-)
+from tests.lossless.proof.world import FORK, TREES, Tree, seeded_world
 
 HORIZON = 3
 BUSH = Tree((-1, -1, 0, 1, 3))

@@ -5,7 +5,7 @@ Some take other orders than a rule of the package, some look at a whole batch.
 
 from fractions import Fraction
 
-from evict_profile.lossless.cuts import (
+from tests.lossless.proof.cuts import (
     Cut,
     Memory,
     argmax,

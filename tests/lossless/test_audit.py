@@ -9,7 +9,13 @@ from random import Random
 
 import pytest
 
-from evict_profile.lossless.audit import (
+from evict_profile.lossless.audit import audit as kept_audit
+from evict_profile.lossless.audit import known_counterexamples
+from evict_profile.lossless.rules import SCORES, Combination, classify
+from evict_profile.records import to_mapping
+from tests.lossless.cases import CASES, at_temperature_zero
+from tests.lossless.further_cuts import crossed
+from tests.lossless.proof.audit import (
     COMBINATIONS,
     TRIALS,
     Contradiction,
@@ -20,13 +26,10 @@ from evict_profile.lossless.audit import (
     summary,
     trials,
 )
-from evict_profile.lossless.cuts import Cut
-from evict_profile.lossless.enumeration import Decoding
-from evict_profile.lossless.rules import SCORES, Combination, classify
-from evict_profile.lossless.trials import draw_costs, draw_decoding, readable
-from evict_profile.lossless.world import Tree, coin_world
-from tests.lossless.cases import CASES, at_temperature_zero
-from tests.lossless.further_cuts import crossed
+from tests.lossless.proof.cuts import Cut
+from tests.lossless.proof.enumeration import Decoding
+from tests.lossless.proof.trials import draw_costs, draw_decoding, readable
+from tests.lossless.proof.world import Tree, coin_world
 
 DATA = Path(__file__).parents[2] / "docs/research/data"
 FILES = ("lossless-combinations", "lossless-further-cases", "expert-budgets-lossy")
@@ -95,27 +98,41 @@ def test_a_wrong_verdict_is_a_contradiction():
         settle("threshold", False, of_max)
 
 
-def test_an_audit_reads_as_json_and_its_counterexample_can_be_redrawn():
-    """The seed alone gives the same bias again; fractions stay exact as text."""
-    combination = Combination("sampled", "rejection", "ratio", "own")
-    answer = json.loads(json.dumps(audit(combination).as_json()))
+@pytest.mark.parametrize("combination", BIASED, ids=str)
+def test_the_kept_counterexamples_are_found_again(combination):
+    """What `evict-profile audit` prints: the seed alone gives the same bias."""
+    kept = kept_audit(combination)
+    answer = json.loads(json.dumps(kept.as_json()))
     assert not answer["lossless"]
-    assert answer["instead"] == "the stop rule on shifted scores"
-    example = answer["counterexample"]
-    again = examine(draw_decoding(combination, Random(example["seed"])))
-    assert again is not None
-    assert (str(again.tv), again.cut) == (example["tv"], example["cut"])
-    assert answer["max_tv"] == example["tv_value"] == float(again.tv)
+    for name, drawn in (
+        ("counterexample", draw_decoding(combination, Random(kept.largest.seed))),
+        ("readable", readable(combination)),
+    ):
+        again = json.loads(json.dumps(to_mapping(examine(drawn))))
+        for volatile in ("seed", "world"):
+            again[volatile] = answer[name][volatile]
+        assert again == answer[name]
+    assert answer["max_tv"] == answer["counterexample"]["tv_value"]
 
 
-def test_match_is_audited_as_target_only():
-    """The same law, with nothing to show and nothing to use instead."""
-    match = audit(Combination("topk", "match", "ratio", "own"))
-    answer = match.as_json()
+def test_counterexamples_are_kept_of_biased_combinations_alone():
+    biased = {str(each) for each in COMBINATIONS if not classify(each).lossless}
+    assert known_counterexamples().keys() == biased
+
+
+def test_a_lossless_combination_shows_nothing_and_needs_nothing_instead():
+    answer = kept_audit(Combination("topk", "match", "ratio", "own")).as_json()
     assert answer["lossless"]
     assert answer["max_tv"] == 0
     assert answer["counterexample"] is answer["instead"] is None
-    same = audit(Combination("topk", "target-only", "ratio", "own"))
+
+
+def test_match_is_audited_as_target_only():
+    """The same law, in one line."""
+    match, same = (
+        audit(Combination("topk", acceptance, "ratio", "own"))
+        for acceptance in ("match", "target-only")
+    )
     assert same.examples is match.examples
     assert summary([match, same]) == [
         ("topk drafts, target-only or match, ratio, own", Fraction(0))

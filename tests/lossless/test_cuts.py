@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.lossless.cuts import (
+from tests.lossless.further_cuts import (
+    crossed,
+    lagged_total,
+    one_way,
+    pooled_ratio,
+    stop_by_depth,
+)
+from tests.lossless.proof.cuts import (
     RATE,
     REACHED,
     Cut,
@@ -23,13 +30,6 @@ from evict_profile.lossless.cuts import (
     stop_at_drop,
     stop_at_rate,
     width_from_rate,
-)
-from tests.lossless.further_cuts import (
-    crossed,
-    lagged_total,
-    one_way,
-    pooled_ratio,
-    stop_by_depth,
 )
 
 

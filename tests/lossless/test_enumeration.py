@@ -8,15 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.lossless import enumeration
-from evict_profile.lossless.cuts import (
+from evict_profile.lossless.rules import SCORES
+from tests.lossless.cases import one_hot
+from tests.lossless.proof import enumeration
+from tests.lossless.proof.cuts import (
     Cut,
     by_score,
     drafted,
     fixed_width,
     score_threshold,
 )
-from evict_profile.lossless.enumeration import (
+from tests.lossless.proof.enumeration import (
     Decoding,
     Verification,
     accept_chance,
@@ -26,8 +28,7 @@ from evict_profile.lossless.enumeration import (
     target_law,
     total_variation,
 )
-from evict_profile.lossless.rules import SCORES
-from evict_profile.lossless.world import (
+from tests.lossless.proof.world import (
     CHAIN,
     FORK,
     TREES,
@@ -37,7 +38,6 @@ from evict_profile.lossless.world import (
     coin_world,
     seeded_world,
 )
-from tests.lossless.cases import one_hot
 
 HALF = Fraction(1, 2)
 

@@ -8,11 +8,11 @@ be exact in every trial; for a biased one the trials look for a large bias, and
 from fractions import Fraction
 from random import Random
 
-from evict_profile.lossless import cuts
-from evict_profile.lossless.cuts import Costs, Cut, by_score, drafted
-from evict_profile.lossless.enumeration import Decoding
 from evict_profile.lossless.rules import Combination, Rule
-from evict_profile.lossless.world import TREES, Tree, coin_world, seeded_world
+from tests.lossless.proof import cuts
+from tests.lossless.proof.cuts import Costs, Cut, by_score, drafted
+from tests.lossless.proof.enumeration import Decoding
+from tests.lossless.proof.world import TREES, Tree, coin_world, seeded_world
 
 HORIZON = 4
 VOCABULARIES = (2, 2, 3)

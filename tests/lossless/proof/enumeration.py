@@ -14,9 +14,9 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from evict_profile.lossless.cuts import Cut, Kept, Scores, Spent, State
 from evict_profile.lossless.rules import Acceptance, Drafts, Score
-from evict_profile.lossless.world import ONE, ROOT, Row, Tokens, ToyWorld, Tree
+from tests.lossless.proof.cuts import Cut, Kept, Scores, Spent, State
+from tests.lossless.proof.world import ONE, ROOT, Row, Tokens, ToyWorld, Tree
 
 Emission = tuple[Tokens, Fraction]
 Outputs = tuple[Tokens, ...]

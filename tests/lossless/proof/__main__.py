@@ -1,0 +1,19 @@
+"""Enumerate every combination anew, and write what `evict-profile audit` prints.
+
+    python -m tests.lossless.proof
+
+Two minutes. `git diff` then shows whether a verdict or a counterexample has changed.
+"""
+
+from evict_profile.io import write_json
+from evict_profile.lossless.audit import FOUND
+from evict_profile.records import to_mapping
+from tests.lossless.proof.audit import COMBINATIONS, audit
+
+if __name__ == "__main__":
+    found = {}
+    for each in map(audit, COMBINATIONS):
+        if largest := max(each.examples, key=lambda example: example.tv, default=None):
+            examples = {"largest": largest, "readable": each.readable}
+            found[str(each.combination)] = to_mapping(examples)
+    write_json(found, FOUND)
