@@ -41,7 +41,7 @@ def test_ratios_grow_with_the_union_alone(composed_path):
 
 
 def test_each_batch_is_drawn_at_the_experts_that_it_activates(composed_path):
-    """A text that repeats itself at batch 4 costs less there alone."""
+    """A text that repeats itself at batch 4 costs less there, and not at batch 1."""
     table = CostTable.load(composed_path)
     one = table.activation.union
     four = BatchActivation(4, tuple(union / 2.0 for union in one))
