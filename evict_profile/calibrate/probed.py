@@ -20,6 +20,9 @@ from evict_profile.stats import Estimate, student
 SLOW = 1.1
 """A reference over its median, from which the round counts as disturbed."""
 
+BUSY = "requests of others ran beside it; probe the server when it is idle"
+SLOWED = "its round was slow; let nothing else use the machine"
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -88,14 +91,9 @@ def _faults(about: About, blocks: Sequence[Block]) -> list[tuple[Block, str]]:
     least = min((each.batch for each in blocks), default=0)
     rates = {each.round: _step(each) for each in whole if each.batch == least}
     limit = SLOW * float(np.median(list(rates.values()))) if rates else np.inf
-
-    def fault(block: Block) -> str:
-        if block.others:
-            return "requests of others ran beside it; probe the server when it is idle"
-        slow = rates.get(block.round, 0.0) > limit
-        return "its round was slow; let nothing else use the machine" if slow else ""
-
-    return [(block, odd(about, block) or fault(block)) for block in blocks]
+    slow = {number for number, step in rates.items() if step > limit}
+    whys = ((BUSY if b.others else SLOWED if b.round in slow else "") for b in blocks)
+    return [(b, odd(about, b) or why) for b, why in zip(blocks, whys, strict=True)]
 
 
 def _step(block: Block) -> float:

@@ -8,7 +8,6 @@ nothing is known.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -59,19 +58,12 @@ class Steps:
             (s for s in settings if s.batch == batch), key=lambda s: s.server.drafts
         )
         width = np.array([s.server.drafts + 1 for s in own])
-        for one, other in pairwise(own):
-            if one.server.drafts == other.server.drafts:
-                both = " and ".join(
-                    f"{s.texts} of {s.server.url}" for s in (one, other)
-                )
-                raise ConfigError(
-                    f"batch {batch} has {one.server.speculation} twice ({both}); give "
-                    "each with another K, all of chat or all of raw texts"
-                )
-        if width[0] > 1 or len(own) < 2:
+        if width[0] > 1 or len(own) < 2 or not np.all(np.diff(width)):
+            had = (f"{s.server.speculation} ({s.texts}, {s.server.url})" for s in own)
             raise ConfigError(
-                f"batch {batch} needs a plain server and one or more that draft; probe "
-                "them into the same file"
+                f"batch {batch} needs a plain server and one or more that draft, each "
+                "with another K, and all with chat or all with --raw; the file has "
+                f"{', '.join(had)}"
             )
         us = np.array([s.step_us.value for s in own])
         self.batch, self.width, self.drafting_us = batch, width, 0.0
@@ -151,12 +143,11 @@ def _noise(settings: Sequence[Setting]) -> list[float]:
     noise = [s.step_us.high / s.step_us.value - 1.0 for s in settings]
     worst = settings[int(np.argmax(noise))]
     if max(noise) > MOST_NOISE:
-        many = len(worst.runs) > 1
-        far = f"show its step to {max(noise):.0%}" if many else "are too few"
+        error = f"{max(noise):.0%}" if len(worst.runs) > 1 else "an unknown error"
         raise GateError(
             f"not exported: {len(worst.runs)} waves of {worst.server.speculation} at "
-            f"batch {worst.batch} {far}, and {MOST_NOISE:.0%} is needed; probe longer, "
-            "and nothing else beside it"
+            f"batch {worst.batch} show its step to {error}, and {MOST_NOISE:.0%} is "
+            "needed; probe longer, and nothing else beside it"
         )
     return noise
 

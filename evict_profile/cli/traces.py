@@ -157,17 +157,10 @@ def _served_table(
             "--table names the cost table of the server; without one, --model and "
             "--gpu say what was probed, and --served a file of 'evict-profile probe'"
         )
-    found = [each for file in served for each in settings(_probe_file(file))]
+    found = [each for file in served for each in settings(Path(file))]
     show_settings(console, found)
     table = served_table(found, gpu, load_model(model))
     say(console, f"table: {export_served(table, found, tables)}")
-
-
-def _probe_file(word: str) -> Path:
-    path, drafts = _named_runs(word)
-    if drafts is not None or path.suffix == ".csv":
-        raise ConfigError(f"--served {word}: needs --table; probes alone make a table")
-    return path
 
 
 def _named_runs(word: str) -> tuple[Path, int | None]:

@@ -47,7 +47,7 @@ async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> Non
         )
     model = await server.model(plan.model)
     if plan.drafts is None:  # Whatever states no K is refused before it is warmed up.
-        await server.about(model, None)
+        await server.about(plan.model, None)
     warm = dict[int, Wave]()
     for batch in plan.batches:
         bar.say(f"warming up at batch {batch}")
@@ -55,7 +55,7 @@ async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> Non
             warm[batch] = await _wave(server, model, batch, plan.raw, number=0)
             if warm[batch].tokens_per_s:
                 break
-    about = await server.about(model, plan.drafts)
+    about = await server.about(plan.model, plan.drafts)
     for batch, found in warm.items():
         if why := odd(about, found):
             raise ConfigError(f"{server.url}: at batch {batch} {why}")
@@ -80,8 +80,7 @@ async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> Non
                     raise Interrupted(
                         f"interrupted; {path} is kept, the same command continues it"
                     )
-            model = await server.model(plan.model)
-            _check_same(about, await server.about(model, plan.drafts))
+            _check_same(about, await server.about(plan.model, plan.drafts))
 
 
 async def _block(

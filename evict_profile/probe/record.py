@@ -85,7 +85,10 @@ def read_probe(path: Path) -> list[tuple[Probed, list[Block]]]:
         try:
             content = dict(json.loads(line))
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{source}: is no line of a probe; remove it") from error
+            raise ConfigError(
+                f"{source}: is no line of a probe; remove it, or give --table for runs "
+                "of another kind"
+            ) from error
         if "server" in content:
             probed = parse(Probed, content, source)
             blocks = next((own for each, own in found if each == probed), [])
@@ -120,7 +123,10 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}; check the path") from error
+        raise ConfigError(
+            f"{path}: cannot be read: {error}; check the path, and give --table for "
+            "FILE=K"
+        ) from error
 
 
 def add(path: Path, line: Probed | Block) -> None:

@@ -120,8 +120,7 @@ class Server:
         except (httpx.ConnectError, httpx.UnsupportedProtocol) as error:
             reason = f"no server answers; start it, or {FIX_URL}"
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                reason = "its certificate is not trusted; name a file of its authority"
-                reason += " in SSL_CERT_FILE"
+                reason = "its certificate is not trusted; set SSL_CERT_FILE to its CA's"
             raise ConfigError(f"{self.url}: {reason}") from error
         except httpx.TimeoutException as error:
             raise ConfigError(
@@ -148,8 +147,9 @@ class Server:
             f"of those with --model, or {FIX_URL}"
         )
 
-    async def about(self, model: str, drafts: int | None) -> About:
+    async def about(self, asked: str | None, drafts: int | None) -> About:
         """The server as it is now; `drafts` is K where it does not state it."""
+        model = await self.model(asked)
         engine, version, stated = await self._engine()
         how = await self._speculation(stated)
         if how is None and drafts is None:

@@ -89,7 +89,7 @@ def test_a_certificate_that_is_not_trusted_is_named(tmp_path, monkeypatch):
     both = tmp_path / "both.pem"
     both.write_text((tmp_path / "cert").read_text() + (tmp_path / "key").read_text())
     with FakeServer(cert=str(both)) as fake:
-        assert "name a file of its authority" in refused(fake.url, tmp_path)
+        assert "set SSL_CERT_FILE" in refused(fake.url, tmp_path)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
         assert probed(fake, tmp_path, batch="1")
 
