@@ -80,9 +80,7 @@ def sole_writer(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
     disturb the clock that both read. The lock is the system's (flock) and dies with its
     holder, so that a killed process keeps nobody out. On a file system without locks
     the file itself is one; where even that fails, nobody is kept out.
-
-    Args:
-        wait_s: how long to wait for another that is in.
+    Another that is in is waited for, `wait_s` at the most.
     """
     from filelock import FileLock, Timeout
 

@@ -205,8 +205,7 @@ class Runner:
         while not said.endswith(b"\n"):
             ended = self._process.poll() is not None
             if select.select([pipe], [], [], 0.0 if ended else POLL_S)[0]:
-                more = os.read(pipe, 1 << 20)
-                said += more
+                said += (more := os.read(pipe, 1 << 20))
                 ended = not more
             elif time.monotonic() > ends:
                 raise self._crash(f"was killed, for it gave no answer in {limit_s:g} s")

@@ -98,10 +98,7 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 def slug(name: str) -> str:
-    """A name as a folder: lower case, marks dropped, runs of others to one dash.
-
-    Letters of any script stay.
-    """
+    """A name as a folder: lower case, marks dropped, runs of others to one dash."""
     plain = re.sub(r"\(r\)|\(tm\)|@", " ", name.lower())
     folder = re.sub(r"(?:[^\w.]|_)+", "-", plain).strip("-")
     if not folder.strip("."):  # "..", which would lie outside the tree, or nothing

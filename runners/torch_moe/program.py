@@ -5,7 +5,7 @@ elsewhere it is run eagerly. Each sample draws its own tokens, tree and routes.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -138,8 +138,7 @@ def kept_bytes(
 ) -> int:
     """Memory of all programs of a sweep, kept to its end: at each place (width,
     context, batch) those of forced and of free layers, and of what is no layer."""
-    blank = replace(shape, moe_layers=0, dense_layers=0)
-    stack = Stack(blank, (0, 0), MetaWeights(META, shape.dtype))
+    stack = Stack(shape, (0, 0), MetaWeights(META, shape.dtype))
     asked = (CellRequest("", n, 0, c, b, "", n, layers) for n, c, b in places)
     return 3 * sum(Program(stack, each, META).bytes for each in asked)
 

@@ -42,9 +42,8 @@ class Session(MeasureSession):
         )
         slots = (options["max_batch"], options["max_context"] + options["max_width"])
         self.places: list[tuple[int, int, int]] = options["places"]
-        self.layers = pick_layers(
-            model, options["layers"], slots, self.device, self.places
-        )
+        layers = options["layers"]
+        self.layers = pick_layers(model, layers, slots, self.device, self.places)
         self.shape = read_shape(model, self.layers)
         noise = RandomWeights(self.device, self.shape.dtype, options["seed"])
         self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
