@@ -12,6 +12,7 @@ from evict_profile.fit.points import Points, features_of
 from evict_profile.fit.provenance import MAX_SCALING_ERROR
 from evict_profile.physics import SLOPE_RANGE, non_moe_work
 from evict_profile.stats import ErrorSummary
+from evict_profile.sweep.checks import remedy
 from evict_profile.table import (
     DATASHEET,
     Gate,
@@ -112,7 +113,8 @@ def slope_gate(fitted: Fitted) -> Gate:
         + f", and its row takes {row_us:.1f} us"
         * bool(row_us and most < low),
         f"outside {low}..{high}: something else than expert weights was timed; "
-        "check the experts kernel and other load, and sweep anew",
+        "check the experts kernel and other load, and sweep anew"
+        + remedy(test.union_test, test.fingerprint),
     )
 
 

@@ -31,6 +31,7 @@ that was scaled to the whole model.
 """
 
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -64,7 +65,7 @@ class UnionTest:
     is implied over measured bandwidth, infinite where the union costs nothing, with the
     bounds that the 95 % intervals of the two medians give it; `ratio_upper` is what the
     95 % interval of the turns' ratios lets the large union take over the small one at
-    the most.
+    the most; `load` is what else ran.
     """
 
     width: int
@@ -85,6 +86,7 @@ class UnionTest:
     us_per_row: float = 0.0
     proved_routing: bool = False
     ratio_upper: float = math.inf
+    load: str = ""
 
     @property
     def possible(self) -> bool:
@@ -199,7 +201,15 @@ def run_union_test(
         us_per_row=(found[small].value - low.value) / rows if by_rows else 0.0,
         proved_routing=bool(opened.get("proves_routing", False)),
         ratio_upper=median_interval(ratios).high,
+        load=f"{os.getloadavg()[0]:.1f} processes ran on {os.cpu_count()} cores",
     )
+
+
+def remedy(test: Facts, made_on: Facts) -> str:
+    """The load that a test met, and the flag to try on a CPU that runs bfloat16."""
+    native = made_on.get("device_kind"), made_on.get("dtype")
+    flag = "try --dtype float32" if native == ("cpu", "bfloat16") else ""
+    return "".join(f"; {said}" for said in (test.get("load"), flag) if said)
 
 
 def union_test_cells(grid: Grid, model: ModelSpec) -> tuple[Cell, Cell, Cell]:

@@ -19,6 +19,7 @@ from evict_profile.runner import Runner
 from evict_profile.sweep.checks import (
     ScalingTest,
     UnionTest,
+    remedy,
     run_scaling_test,
     run_union_test,
 )
@@ -99,7 +100,8 @@ class OpenRunner:
             self.runner, self.grid, self.model, self.opened, self.layers
         )
         if not test.passed:
-            raise RunnerError(f"union test failed: {test.sentence()}")
+            why = test.sentence() + remedy(to_mapping(test), self.facts)
+            raise RunnerError(f"union test failed: {why}")
         return test
 
     def scaling_test(self) -> ScalingTest | None:

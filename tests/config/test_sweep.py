@@ -36,3 +36,9 @@ def test_what_cannot_be_measured_is_refused(tmp_path, section, changes, message)
     content = example("sweeps")
     content[section] = {**content.get(section, {}), **changes}
     assert message in failure("sweeps", tmp_path, content)
+
+
+def test_the_first_sweep_is_in_float32_on_the_cpu():
+    """There arithmetic in bfloat16 hides what an expert costs: it was refused."""
+    spec = load_sweep("tiny")
+    assert (spec.device, spec.dtype) == ("cpu", "float32")

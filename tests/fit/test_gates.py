@@ -32,11 +32,17 @@ def test_a_good_run_passes_every_gate(fitted):
 
 @pytest.mark.parametrize("bandwidth_gbps", [2.0, 100.0])
 def test_an_impossible_slope_fails(fitted, bandwidth_gbps):
-    """Faster than the memory, or far slower, is something else than expert weights."""
+    """Faster than the memory, or far slower, is something else than expert weights.
+
+    The load that was measured is named, and on a CPU the flag to try.
+    """
     made = replace(fitted.provenance, bandwidth_gbps=bandwidth_gbps)
+    met = {**made.union_test, "load": "9.3 processes ran on 2 cores"}
+    facts = {**made.fingerprint, "device_kind": "cpu", "dtype": "bfloat16"}
+    made = replace(made, union_test=met, fingerprint=facts)
     gate = gates.slope_gate(replace(fitted, provenance=made))
     assert not gate.passed
-    assert "sweep anew" in gate.message
+    assert "sweep anew; 9.3 processes ran on 2 cores; try --dtype" in gate.message
 
 
 def test_the_slope_is_judged_by_its_95_percent_interval(fitted):

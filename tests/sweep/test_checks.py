@@ -137,6 +137,24 @@ def test_the_large_union_is_the_slower_in_eleven_of_twelve_turns(
         assert run_union_test(*asked, session.layers).differ is differ
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype", "tried"),
+    [("cpu", "bfloat16", True), ("cpu", "float32", False), ("cuda", "bfloat16", False)],
+)
+def test_a_refusal_names_the_load_and_the_flag_to_try(
+    kind, dtype, tried, open_session, monkeypatch
+):
+    monkeypatch.setenv("SCRIPTED_SLOPE", "0")
+    monkeypatch.setattr("os.getloadavg", lambda: (9.26, 1.0, 1.0))
+    with open_session(dtype=dtype) as session:
+        session.facts["device_kind"] = kind
+        with pytest.raises(
+            RunnerError, match=r"9\.3 processes ran on \d+ core"
+        ) as said:
+            session.union_test()
+    assert str(said.value).endswith("; try --dtype float32") is tried
+
+
 def test_a_busy_machine_is_not_called_a_wrong_kernel():
     """Medians far apart that noise cannot tell apart: the fix is to be quiet."""
     noisy = replace(READINGS, small_us=7_000.0, large_us=28_000.0, differ=False)
