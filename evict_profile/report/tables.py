@@ -263,9 +263,9 @@ def show_found(console: Console, tables: Sequence[Found]) -> None:
 
 
 def _error(table: CostTable) -> str:
-    """Of cells held out; a server's whole steps have none."""
-    whole = table.origin == SERVED
-    return "-" if whole else f"{table.fit.held_out['hinge'].median:.1%}"
+    """Of cells held out; of steps from outside and of data sheets none is known."""
+    unknown = table.origin in (SERVED, DATASHEET)
+    return "-" if unknown else f"{table.fit.held_out['hinge'].median:.1%}"
 
 
 def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
