@@ -120,3 +120,13 @@ def test_the_printed_verdict_is_what_the_command_prints(page):
     rows = [line for line in done.stdout.splitlines() if line.startswith("| 8 |")]
     assert len(rows) == 3
     assert all(row in (ROOT / page).read_text() for row in rows)
+
+
+def test_the_printed_lengths_are_what_the_command_prints():
+    words = "--model qwen3-30b-a3b --gpu h200 --engine sglang --tp 1 --accept"
+    lengths = "1.84,2.51,3.01,3.36,3.61,3.77,3.73,3.47"
+    done = evict("advise", *words.split(), lengths, folder=ROOT)
+    rows = [line for line in done.stdout.splitlines() if "K=" in line and ".." in line]
+    page = (ROOT / "docs/decide/draft-length.md").read_text()
+    assert len(rows) == 4
+    assert all(row in page for row in rows)
