@@ -129,14 +129,27 @@ def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
     On a shared CPU the clock of one forward follows whatever else the machine does.
     Work and reference slow down together, so their ratio does not; scaled by the
     usual reference it is a time again: `clock / reference * usual_reference_us`.
-    A clock without reference is taken as it is.
+    A clock without reference is taken as it is. Samples of no possible time, place or
+    reference are left out, as a sweep marks them.
     """
-    timed = frame[frame["status"] == OK].copy()
+    timed = frame[frame["status"] == OK].pipe(_possible)
     clock_us, usual_us = timed["clock_us"], usual_reference_us(timed)
     if usual_us is None:
         return timed.assign(latency_us=clock_us)
     scale = (usual_us / timed["reference_us"]).fillna(1.0)
     return timed.assign(latency_us=clock_us * scale)
+
+
+def _possible(timed: pd.DataFrame) -> pd.DataFrame:
+    """Samples that may be; a sweep marks others as it takes them, files hold any."""
+    names = ("clock_us", "reference_us", "at_unix", "observed_union")
+    as_numbers = {n: pd.to_numeric(timed[n], errors="coerce") for n in names}
+    timed = timed.assign(**as_numbers)
+    when = timed["clock_us"] + timed["at_unix"]
+    kept = (timed["clock_us"] > 0.0) & np.isfinite(when)
+    kept &= ~(timed["reference_us"] <= 0.0)
+    kept &= (timed["split"] != "natural") | ~(timed["observed_union"] <= 0.0)
+    return timed[kept & timed[list(CELL_FIELDS)].notna().all(axis=1)]
 
 
 def usual_reference_us(timed: pd.DataFrame) -> float | None:

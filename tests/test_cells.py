@@ -115,3 +115,22 @@ def test_arrays_follow_the_cells(given_cells):
 )
 def test_cell_in_words(cell, words):
     assert str(cell).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("clock_us", wrong) for wrong in (None, -1.0, 0.0, np.inf, "text")),
+        *(("reference_us", wrong) for wrong in (0.0, -1.0)),
+        ("at_unix", np.nan),
+        ("width", None),
+        ("split", None),
+    ],
+)
+def test_a_sample_that_cannot_be_is_left_out(column, value):
+    """Whatever a file holds; the others stay as they are."""
+    cell = Cell("layers", 4, 8, 64, 1, "balanced")
+    frame = to_frame([Sample(cell, 1, n, n, clock_us=100.0) for n in range(3)])
+    frame[column] = frame[column].astype(object)
+    frame.loc[1, column] = value
+    assert with_latency(frame).index.tolist() == [0, 2]
