@@ -215,9 +215,9 @@ class Fitted:
         if isinstance(made, Composition):
             return 0.0
         sessions = made.sessions.half_width if made.sessions else 0.0
-        scaling = 0.0
-        if made.clock != DATASHEET:
-            scaling = scaling_half_width(made.scaling_test, self.cost.layer_scale)
+        alone = made.clock != DATASHEET and made.fingerprint["layers"] == 1
+        scale = self.cost.layer_scale
+        scaling = scaling_half_width(made.scaling_test, scale, alone)
         return float(np.hypot(sessions, scaling))
 
     def observed_union(self, natural: Points) -> Floats:

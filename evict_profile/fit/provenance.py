@@ -68,15 +68,19 @@ def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
     return float(np.percentile(changes, 95)) if changes else 0.0
 
 
-def scaling_half_width(test: Mapping[str, float] | None, scale: float) -> float:
+def scaling_half_width(
+    test: Mapping[str, float] | None, scale: float, alone: bool = False
+) -> float:
     """Relative half-width, of 95 %, that layers scaled to all leave to every cost.
 
     Where `n` layers take `a + b n`, the half of them that the test scales to all errs
     by `e = a / (a + b n)`, and all of them scaled by `scale` by `e (1 - 1 / scale)`,
-    `e^2` neglected. `e` is taken at the end of its interval that is further from zero,
-    and where one layer was measured, and nothing tested, as what may pass a test.
+    `e^2` neglected. `e` is taken at the end of its interval that is further from zero.
+    One layer alone allows no test, and errs by what may pass one.
     """
-    ends = [test["error_low"], test["error_high"]] if test else [MAX_SCALING_ERROR]
+    ends = [test["error_low"], test["error_high"]] if test else [0.0]
+    if alone:
+        ends = [MAX_SCALING_ERROR]
     return (1.0 - 1.0 / scale) * max(map(abs, ends))
 
 

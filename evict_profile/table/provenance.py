@@ -125,10 +125,9 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
         """What is known of costs that were scaled from fewer layers."""
         test = self.scaling_test
         if test is None:
-            return (
-                "no scaling test was run, so costs of scaled layers are taken to be "
-                "within 10 %"
-            )
+            taken = self.fingerprint.get("layers") == 1
+            known = "intervals take 10 %" if taken else "no interval contains its error"
+            return f"no scaling test was run, so {known}"
         return (
             "half of the layers measured, scaled to all of them, missed by "
             f"{test['error']:+.1%} (95 % interval {test['error_low']:+.1%}.."

@@ -12,7 +12,7 @@ from evict_profile.fit.provenance import scaling_half_width
 from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
-from evict_profile.table import Sessions
+from evict_profile.table import DATASHEET, Sessions
 from tests.factories import part_us
 from tests.shipped import tracked
 
@@ -94,10 +94,9 @@ def test_scaled_layers_leave_an_error_to_all_costs(fitted):
     test = {"error": -0.05, "error_low": -0.08, "error_high": 0.01}
     made = replace(fitted.provenance, scaling_test=test)
     tested = replace(fitted, provenance=made)
-    exact = replace(made, scaling_test={"error_low": 0.0, "error_high": 0.0})
     place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
     cost_us, _, high_us = tested.costs_at(*place)
-    alone_us = replace(fitted, provenance=exact).costs_at(*place)[2] - cost_us
+    alone_us = fitted.costs_at(*place)[2] - cost_us
     assert fitted.cost.layer_scale == 2.0
     assert high_us - cost_us == pytest.approx(np.hypot(alone_us, 0.04 * cost_us))
     for slope in make_table(tested).fit.marginal:
@@ -105,16 +104,23 @@ def test_scaled_layers_leave_an_error_to_all_costs(fitted):
 
 
 def test_layers_that_are_not_scaled_leave_none():
-    """Whatever a test of fewer would have found."""
+    """Whatever a test of fewer would have found; nor where none was run."""
     test = {"error_low": -0.08, "error_high": 0.01}
-    assert scaling_half_width(test, 1.0) == scaling_half_width(None, 1.0) == 0.0
+    assert scaling_half_width(test, 1.0) == scaling_half_width(None, 24.0) == 0.0
 
 
-def test_one_layer_alone_leaves_more_than_a_good_test_of_two():
-    """Knowing less widens an interval."""
+def test_one_layer_alone_leaves_more_than_a_good_test_of_two(fitted):
+    """Knowing less widens an interval; a datasheet's layers scale exactly."""
+    facts = {**fitted.provenance.fingerprint, "layers": 1}
+    one = replace(fitted.provenance, fingerprint=facts)
     test = {"error_low": -0.01, "error_high": 0.01}
-    assert scaling_half_width(None, 24.0) > scaling_half_width(test, 24.0)
-    assert scaling_half_width(None, 24.0) == pytest.approx(0.1 * 23.0 / 24.0)
+    two = replace(fitted.provenance, scaling_test=test)
+    promised = replace(one, clock=DATASHEET)
+    alone, tested, exact = (
+        replace(fitted, provenance=made).shared_half_width
+        for made in (one, two, promised)
+    )
+    assert alone > 0.05 > tested > exact == fitted.shared_half_width
 
 
 def test_one_session_is_taken_to_be_within_three_per_cent(fitted):
