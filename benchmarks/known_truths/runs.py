@@ -16,7 +16,7 @@ from benchmarks.known_truths.worlds import Disturbance, Machine, in_class
 from evict_profile.cells import Sample, to_frame
 from evict_profile.errors import StoreError
 from evict_profile.fit.gates import aa_gate, drift_gate
-from evict_profile.fit.latency import drift_of
+from evict_profile.fit.latency import Samples
 from evict_profile.fit.provenance import aa_floor
 from evict_profile.io import make_folder
 from evict_profile.sweep.grid import Grid
@@ -156,7 +156,7 @@ def refusals(run: Run, seed: int) -> list[str]:
         except StoreError:
             return ["copies"]
     gates = (
-        drift_gate(drift_of(frame)),
+        drift_gate(Samples(frame).drift),
         aa_gate(aa_floor(history(frame)), SWEEP.stop.relative_half_width),
     )
     return [gate.name for gate in gates if not gate.passed]

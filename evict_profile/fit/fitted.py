@@ -34,7 +34,7 @@ from evict_profile.fit.hinge import (
     rest_terms,
 )
 from evict_profile.fit.intervals import interval, marginal_costs, misfit_of
-from evict_profile.fit.latency import Drift, drift_of, without_slow_blocks
+from evict_profile.fit.latency import Drift, Samples
 from evict_profile.fit.points import Points, Unseen, features_of, split_points
 from evict_profile.fit.provenance import provenance_of, scaling_half_width
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
@@ -64,21 +64,26 @@ class Fitted:
         capture_sizes: the captured graph widths.
         provenance: as a table holds it; the samples' hash is empty for a run whose
             table is not exported yet.
-        frame: the samples, a row each.
+        samples: of the run or the table.
         clocks: what the runner said of drafting; none where it cannot draft.
     """
 
     model: ModelSpec
     capture_sizes: tuple[int, ...]
     provenance: Provenance | Composition
-    frame: pd.DataFrame
+    samples: Samples
     cost: ForwardCost
     clocks: tuple[DraftClock, ...] = ()
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The samples, a row each."""
+        return self.samples.frame
 
     @cached_property
     def latencies(self) -> dict[Cell, list[float]]:
         """Latencies of each cell, but for times when the machine was not itself."""
-        return history(without_slow_blocks(self.frame), self.frame)
+        return history(self.samples.calm, self.frame)
 
     @cached_property
     def left_out(self) -> float:
@@ -170,10 +175,10 @@ class Fitted:
             for batch, cells in by_tokens
         }
 
-    @cached_property
+    @property
     def drift(self) -> Drift:
         """How the machine changed under the sweep."""
-        return drift_of(self.frame)
+        return self.samples.drift
 
     @cached_property
     def marginal(self) -> tuple[MarginalCost, ...]:
@@ -239,12 +244,11 @@ def fit_run(store: Store) -> Fitted:
     _check_cells(store.folder, header, history(frame))
     capture_sizes = tuple(header.opened["capture_sizes"])
     grid = make_grid(header.sweep, header.model)
-    points, _ = split_points(
-        history(without_slow_blocks(frame), frame), grid, capture_sizes
-    )
+    samples = Samples(frame)
+    points, _ = split_points(history(samples.calm, frame), grid, capture_sizes)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
-    provenance = provenance_of(header, frame, len(points))
-    return Fitted(header.model, capture_sizes, provenance, frame, cost, store.clocks())
+    made = provenance_of(header, samples, len(points))
+    return Fitted(header.model, capture_sizes, made, samples, cost, store.clocks())
 
 
 def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
@@ -257,8 +261,9 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
         )
     frame = with_current_columns(pd.read_parquet(samples_of(table_path, table)))
     capture_sizes = table.axes.capture_sizes
+    samples = Samples(frame)
     return Fitted(
-        table.model, capture_sizes, table.provenance, frame, table.cost
+        table.model, capture_sizes, table.provenance, samples, table.cost
     ), table
 
 

@@ -8,6 +8,8 @@ show drift. Sessions differ as a whole, and leave an error to every cost.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
@@ -98,10 +100,31 @@ def _spread(rest: Floats, fitted: int) -> float:
     return max(MAD_TO_SIGMA * float(np.median(larger)), LEAST_SPREAD)
 
 
-def without_slow_blocks(frame: pd.DataFrame) -> pd.DataFrame:
-    """The samples of a sweep without blocks in which the machine had another speed."""
-    slow = slow_blocks(in_time(frame))
-    return frame.drop(index=slow.index[slow])
+@dataclass(frozen=True)
+class Samples:
+    """The samples of a sweep, a row each, and how fast the machine was."""
+
+    frame: pd.DataFrame
+
+    @cached_property
+    def timed(self) -> pd.DataFrame:
+        """Those that were timed, in the order of time."""
+        return in_time(self.frame)
+
+    @cached_property
+    def slow(self) -> pd.Series:
+        """Of these, whether each lies in a block of another speed."""
+        return slow_blocks(self.timed)
+
+    @cached_property
+    def calm(self) -> pd.DataFrame:
+        """All samples without such blocks."""
+        return self.frame.drop(index=self.slow.index[self.slow])
+
+    @cached_property
+    def drift(self) -> "Drift":
+        """How the machine changed, by the samples fitted and by long slow times."""
+        return _drift_of(self.timed, _judged(self.timed, self.slow))
 
 
 def slow_blocks(timed: pd.DataFrame) -> pd.Series:
@@ -155,10 +178,7 @@ class Drift(NamedTuple):
     half_width: float = 0.0
 
 
-def drift_of(frame: pd.DataFrame) -> Drift:
-    """How the machine changed, by the samples fitted and by long slow times."""
-    whole = in_time(frame)
-    judged = _judged(whole)
+def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
     timed = whole[judged]
     stretch = np.unique(stretches_of(whole)[judged], return_inverse=True)[1]
     _, effect, covariance = two_way(timed, stretch)
@@ -194,9 +214,9 @@ def drift_of(frame: pd.DataFrame) -> Drift:
     )
 
 
-def _judged(timed: pd.DataFrame) -> Bools:
+def _judged(timed: pd.DataFrame, slow_samples: pd.Series) -> Bools:
     """Which samples drift is judged by: all but those of short slow times."""
-    slow, stretch = slow_blocks(timed).to_numpy(), stretches_of(timed)
+    slow, stretch = slow_samples.to_numpy(), stretches_of(timed)
     throughout = np.bincount(stretch, slow) > THROUGHOUT * np.bincount(stretch)
     changed = throughout[stretch]
     sessions = timed["session"]

@@ -4,16 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
-import pandas as pd
 
 from evict_profile import __version__
 from evict_profile.cells import (
     OK,
     Cell,
     usual_reference_us,
-    with_latency,
 )
-from evict_profile.fit.latency import drift_of
+from evict_profile.fit.latency import Samples
 from evict_profile.stats import Floats
 from evict_profile.sweep.store import Header, history
 from evict_profile.table import DATASHEET, Provenance, Sessions
@@ -23,12 +21,12 @@ MAX_SCALING_ERROR = 0.10
 is less. Tests of two machines found +0.8 and -7.6 %."""
 
 
-def provenance_of(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
+def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
     """Of a table with so many cells, from a run's header and its samples."""
-    timed = with_latency(frame)
+    frame, timed = samples.frame, samples.timed
     skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
     reference_us, new_graph = usual_reference_us(timed), header.opened.get("new_graph")
-    drift, clock = drift_of(frame), header.fingerprint["clock"]
+    drift, clock = samples.drift, header.fingerprint["clock"]
     sessions = timed["session"].nunique()
     return Provenance(
         fingerprint=header.fingerprint,

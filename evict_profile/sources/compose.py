@@ -20,6 +20,7 @@ from evict_profile.fit.export import make_table, save_next
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import error_gate
 from evict_profile.fit.hinge import MIN_SHARE, fit_cost
+from evict_profile.fit.latency import Samples
 from evict_profile.fit.points import split_points
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
@@ -69,7 +70,7 @@ def compose(
     model, frame = composer.model, cells_of(composer, sweep)
     points, _ = split_points(history(frame), make_grid(sweep, model), capture_sizes=())
     made = _composition(composer, time, sweep, len(frame), len(points))
-    fitted = ComposedFit(model, (), made, frame, fit_cost(points, model, 1))
+    fitted = ComposedFit(model, (), made, Samples(frame), fit_cost(points, model, 1))
     unseen = {
         "cells between": fitted.validation.error,
         "held-out cells": fitted.held_out["hinge"].error,

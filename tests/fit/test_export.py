@@ -19,6 +19,7 @@ from evict_profile.fit.export import (
     with_workload,
 )
 from evict_profile.fit.fitted import file_sha256, fit_run
+from evict_profile.fit.latency import Samples
 from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.sweep.store import Store
@@ -44,7 +45,7 @@ def test_measuring_again_is_the_next_patch_and_exporting_again_none(fitted, tmp_
     assert again == (table, first)
     assert outcome(*again) == f"unchanged: {first}"
     frame = fitted.frame.assign(clock_us=1.001 * fitted.frame["clock_us"])
-    other = export_table(replace(fitted, frame=frame), tmp_path)
+    other = export_table(replace(fitted, samples=Samples(frame)), tmp_path)
     assert outcome(*other) == f"table: {first.with_name('1.0.2.json')}"
 
 
@@ -92,7 +93,7 @@ def test_unions_of_a_text_stand_where_a_runner_routed_one(fitted):
     frame = fitted.frame.copy()
     frame.loc[frame["split"] == "natural", "observed_union"] *= 0.5
     guess = activation_of(fitted, 32)
-    curve = activation_of(replace(fitted, frame=frame, provenance=made), 32)
+    curve = activation_of(replace(fitted, samples=Samples(frame), provenance=made), 32)
     assert curve.workload == "natural routing of argparse.py"
     assert not curve.is_guess and guess.is_guess
     assert curve.union == pytest.approx([0.5 * u for u in guess.union], abs=1e-3)
@@ -211,7 +212,7 @@ def test_a_batch_ends_where_wider_cells_failed_at_one_of_its_contexts(fitted):
     frame = fitted.frame.copy()
     wide = (frame["width"] == 16) & (frame["context"] == 256) & (frame["batch"] == 2)
     frame.loc[wide & (frame["part"] == "layers"), "status"] = "oom"
-    table = make_table(replace(fitted, frame=frame))
+    table = make_table(replace(fitted, samples=Samples(frame)))
     assert [len(s.step_cost_us) for s in table.staircases] == [17, 17, 17, 17]
     assert len(table.step_cost_us(batch=2, context=100)) == 17
     assert table.fit.domain["width"] == (1, 16)

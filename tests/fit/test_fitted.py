@@ -5,15 +5,17 @@ import pytest
 
 from evict_profile.cells import with_latency
 from evict_profile.errors import TableError
+from evict_profile.fit import latency
 from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import fitted_of_table
+from evict_profile.fit.fitted import fit_run, fitted_of_table
 from evict_profile.fit.gates import drift_gate, judge
+from evict_profile.fit.latency import Samples
 from evict_profile.fit.provenance import scaling_half_width
 from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
 from evict_profile.table import DATASHEET, Sessions
-from tests.factories import part_us
+from tests.factories import part_us, write_run
 from tests.shipped import tracked
 
 
@@ -60,6 +62,16 @@ def test_samples_of_shipped_tables_are_read():
     assert naturals == [7, 11]
 
 
+def test_slow_times_are_sought_once_a_run(tmp_path, monkeypatch):
+    """For points, provenance, gates and what is left out."""
+    sought, find = [], latency.slow_blocks
+    monkeypatch.setattr(latency, "slow_blocks", lambda t: sought.append(t) or find(t))
+    fitted = fit_run(write_run(tmp_path))
+    make_table(fitted)
+    assert fitted.left_out == 0.0 and fitted.drift
+    assert len(sought) == 1
+
+
 def test_latencies_are_at_the_reference_that_the_table_states(fitted):
     """Also of samples that stay where others are left out, whose reference was slow."""
     slow = np.zeros(len(fitted.frame))
@@ -67,7 +79,7 @@ def test_latencies_are_at_the_reference_that_the_table_states(fitted):
     reference_us = np.random.default_rng(0).normal(100.0, 3.0, len(slow)) + 5.0 * slow
     clock_us = fitted.frame["clock_us"] * (1.0 + slow) * reference_us
     frame = fitted.frame.assign(clock_us=clock_us, reference_us=reference_us)
-    disturbed = replace(fitted, frame=frame)
+    disturbed = replace(fitted, samples=Samples(frame))
     kept = [us for own in disturbed.latencies.values() for us in own]
     assert disturbed.left_out > 0.0
     assert set(kept) <= set(with_latency(frame)["latency_us"])
@@ -81,7 +93,7 @@ def test_sessions_that_differ_leave_an_error_to_all_costs(fitted):
     frame = fitted.frame.assign(
         session=session.astype(str), clock_us=fitted.frame["clock_us"] * slower
     )
-    six = replace(fitted, frame=frame)
+    six = replace(fitted, samples=Samples(frame))
     variance = (2.0 * 0.007**2 + 5.0 * apart.var(ddof=1)) / 7.0
     half_width = six.drift.half_width
     assert half_width == pytest.approx(2.365 * (variance / 6.0) ** 0.5, rel=0.1)
@@ -137,7 +149,7 @@ def test_times_of_another_speed_are_in_no_fit(fitted):
     slow = np.zeros(len(fitted.frame))
     slow[80:160] = 1.0
     frame = fitted.frame.assign(clock_us=fitted.frame["clock_us"] * (1.0 + slow))
-    disturbed = replace(fitted, frame=frame)
+    disturbed = replace(fitted, samples=Samples(frame))
     assert disturbed.left_out == pytest.approx(slow.mean(), rel=0.2)
     assert fitted.left_out == 0.0
     medians = (each.points.latency_us for each in (disturbed, fitted))

@@ -6,7 +6,7 @@ import pytest
 from evict_profile.cells import CELL_FIELDS
 from evict_profile.fit import gates
 from evict_profile.fit.fitted import fit_run
-from evict_profile.fit.latency import Change, Drift
+from evict_profile.fit.latency import Change, Drift, Samples
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import measured
@@ -111,7 +111,7 @@ def test_the_rest_of_a_model_is_judged_by_cells_held_out_from_it(fitted):
     wild = np.random.default_rng(0).choice([1.0, 30.0], cells.max() + 1)[cells]
     slower = np.where(fitted.frame["part"] == "non_moe", wild, 1.0)
     frame = fitted.frame.assign(clock_us=fitted.frame["clock_us"] * slower)
-    judged = gates.judge(replace(fitted, frame=frame))
+    judged = gates.judge(replace(fitted, samples=Samples(frame)))
     assert "non-MoE held-out error" in [g.name for g in judged if not g.passed]
 
 

@@ -12,6 +12,7 @@ from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run
 from evict_profile.fit.gates import judge
 from evict_profile.fit.intervals import marginal_costs, misfit_of
+from evict_profile.fit.latency import Samples
 from evict_profile.fit.points import Points, Unseen, split_points
 from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
@@ -101,7 +102,7 @@ def test_held_out_cells_show_the_misfit_where_few_others_are_unseen(fitted):
     slower = 1.0 + 0.05 * np.random.default_rng(0).integers(0, 2, own.max() + 1)
     frame = frame.assign(clock_us=frame["clock_us"] * slower[own])
     rest = fitted.frame[fitted.frame["part"] == "non_moe"]
-    alone = replace(fitted, frame=pd.concat([frame, rest]))
+    alone = replace(fitted, samples=Samples(pd.concat([frame, rest])))
     assert len(alone.natural.points) == len(alone.validation.points) == 0
     assert 0.02 < _own_misfit(alone) < 0.05
 

@@ -11,10 +11,9 @@ from evict_profile.fit.latency import (
     IN_A_ROW,
     KNOWN,
     Change,
-    drift_of,
+    Samples,
     in_time,
     two_way,
-    without_slow_blocks,
 )
 
 
@@ -36,7 +35,7 @@ def place(still):
 
 def test_a_machine_that_holds_still(still):
     """Half a percent of noise is no change, and there was one session."""
-    drift = drift_of(still)
+    drift = Samples(still).drift
     assert abs(drift.trend.size) < 0.002
     assert drift.stretches and abs(drift.stretches.size) < 0.003
     assert not drift.trend.certain
@@ -44,7 +43,7 @@ def test_a_machine_that_holds_still(still):
 
 
 def test_a_trend_of_five_percent_is_five_percent(still, place):
-    drift = drift_of(slowed(still, 1.0 + 0.05 * place))
+    drift = Samples(slowed(still, 1.0 + 0.05 * place)).drift
     assert drift.trend.size == pytest.approx(0.05, abs=0.003)
     assert drift.trend.certain
 
@@ -52,21 +51,21 @@ def test_a_trend_of_five_percent_is_five_percent(still, place):
 def test_a_slow_middle_third_is_a_change(still, place):
     """It has no trend, and the fit leaves out what it left of its neighbours."""
     middle = (place > 1 / 3) & (place < 2 / 3)
-    drift = drift_of(slowed(still, 1.0 + 0.2 * middle))
+    drift = Samples(slowed(still, 1.0 + 0.2 * middle)).drift
     assert abs(drift.trend.size) < 0.01
     assert drift.stretches and abs(drift.stretches.size) > 0.15
     assert "of it" in drift.stretches.between
 
 
 def test_a_step_is_told(still, place):
-    drift = drift_of(slowed(still, 1.0 + 0.05 * (place > 0.5)))
+    drift = Samples(slowed(still, 1.0 + 0.05 * (place > 0.5))).drift
     assert drift.stretches and drift.stretches.size == pytest.approx(0.05, abs=0.004)
 
 
 def test_short_blocks_of_half_speed_are_noise(still, place):
     """Eleven of twenty forwards take twice as long for a quarter of the run."""
     blocks = (np.arange(len(still)) // 4 % 20 < 11) & (place < 0.25)
-    drift = drift_of(slowed(still, 1.0 + blocks))
+    drift = Samples(slowed(still, 1.0 + blocks)).drift
     assert abs(drift.trend.size) < 0.01
     assert drift.stretches and abs(drift.stretches.size) < 0.01
 
@@ -75,7 +74,7 @@ def test_a_reference_takes_the_machine_out(still, place):
     """What slows the reference as well is no change of latencies."""
     factor = 1.0 + 0.3 * place
     paired = slowed(still, factor).assign(reference_us=2e4 * factor)
-    assert abs(drift_of(paired).trend.size) < 0.002
+    assert abs(Samples(paired).drift.trend.size) < 0.002
 
 
 def in_two_shards(still, fitted):
@@ -89,10 +88,10 @@ def in_two_shards(still, fitted):
 def test_the_anchor_compares_shards(still, fitted):
     shards = in_two_shards(still, fitted)
     assert shards.groupby(list(CELL_FIELDS))["session"].nunique().max() == 2
-    same = drift_of(shards)
+    same = Samples(shards).drift
     assert same.sessions and not same.sessions.certain
     factor = np.where(shards["session"] == "2/2 #1", 1.1, 1.0)
-    other = drift_of(slowed(shards, factor))
+    other = Samples(slowed(shards, factor)).drift
     assert other.sessions and other.sessions.certain
     assert other.sessions.size == pytest.approx(0.1, abs=0.02)
     assert str(other.sessions).endswith("from session 1/2 #1 to 2/2 #1")
@@ -101,7 +100,7 @@ def test_the_anchor_compares_shards(still, fitted):
 def test_shards_without_a_common_cell_cannot_be_compared(still, fitted):
     shards = in_two_shards(still, fitted)
     of_anchor = (shards[list(CELL_FIELDS)] == fitted.anchor.__dict__).all(axis=1)
-    found = drift_of(shards[~of_anchor]).sessions
+    found = Samples(shards[~of_anchor]).drift.sessions
     assert found and found.error > KNOWN
 
 
@@ -113,13 +112,13 @@ def in_six_openings(still, log_us):
 def test_sessions_that_all_cells_were_in_set_none_apart(still):
     """A trend through them is as certain as their scatter about it allows."""
     apart = 0.03 * np.array([-1.0, 1.2, -0.8, 0.9, -1.1, 1.3])
-    drift = drift_of(in_six_openings(still, apart))
+    drift = Samples(in_six_openings(still, apart)).drift
     assert drift.sessions and abs(drift.sessions.size) < 0.03
     assert not drift.trend.certain
     assert drift.trend.error > 0.03
     variance = (2.0 * 0.007**2 + 5.0 * apart.var(ddof=1)) / 7.0
     assert drift.half_width == pytest.approx(2.365 * (variance / 6.0) ** 0.5, rel=0.1)
-    steady = drift_of(in_six_openings(still, np.linspace(-0.03, 0.03, 6)))
+    steady = Samples(in_six_openings(still, np.linspace(-0.03, 0.03, 6))).drift
     assert steady.trend.certain
     assert steady.trend.size == pytest.approx(0.07, abs=0.01)
 
@@ -128,14 +127,17 @@ def test_sessions_that_all_cells_were_in_set_none_apart(still):
 def test_one_session_of_another_speed_is_left_out(still, slow, judged):
     """Its reference may have changed alone; two are a change of the machine."""
     log_us = 0.3 * np.isin(np.arange(6), slow)
-    assert (drift_of(in_six_openings(still, log_us)).half_width > 0.05) == judged
+    assert (Samples(in_six_openings(still, log_us)).drift.half_width > 0.05) == judged
     two = still.assign(session=(np.arange(len(still)) * 2 // len(still)).astype(str))
-    assert drift_of(slowed(two, 1.0 + 0.3 * (two["session"] == "1"))).half_width > 0.05
+    assert (
+        Samples(slowed(two, 1.0 + 0.3 * (two["session"] == "1"))).drift.half_width
+        > 0.05
+    )
 
 
 def test_sessions_that_measured_every_cell_compare_none_across(still):
     by_round = still.assign(session=still["round"].astype(str))
-    assert drift_of(by_round).sessions is None
+    assert Samples(by_round).drift.sessions is None
 
 
 def test_what_may_be_noise_is_called_no_change():
@@ -181,7 +183,7 @@ STILL = np.ones(TOTAL)
 def test_times_at_half_speed_are_left_out():
     """All but what is at the edges of such times, and next to nothing else."""
     half = np.arange(TOTAL) % 120 >= 90
-    kept = without_slow_blocks(measured(1.0 + half, noise=0.02))
+    kept = Samples(measured(1.0 + half, noise=0.02)).calm
     left_out = np.setdiff1d(np.arange(TOTAL), kept["seed"])
     assert half[left_out].mean() > 0.9
     assert np.isin(np.flatnonzero(half), left_out).mean() > 0.9
@@ -190,31 +192,30 @@ def test_times_at_half_speed_are_left_out():
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.01, 0.08]))
 def test_a_machine_that_holds_still_loses_no_sample(seed, noise):
-    assert len(without_slow_blocks(measured(STILL, noise, seed))) == TOTAL
+    assert len(Samples(measured(STILL, noise, seed)).calm) == TOTAL
 
 
 def test_a_slow_drift_is_no_other_speed():
     assert (
-        len(without_slow_blocks(measured(1.0 + 0.1 * np.arange(TOTAL) / TOTAL, 0.01)))
-        == TOTAL
+        len(Samples(measured(1.0 + 0.1 * np.arange(TOTAL) / TOTAL, 0.01)).calm) == TOTAL
     )
 
 
 def test_what_is_slower_most_of_the_time_is_the_usual_speed():
     quick = np.arange(TOTAL) % 120 >= 90
-    kept = without_slow_blocks(measured(np.where(quick, 1.0, 2.0), noise=0.01))
+    kept = Samples(measured(np.where(quick, 1.0, 2.0), noise=0.01)).calm
     assert quick[kept["seed"].to_numpy()].mean() < 0.05
 
 
 def test_single_samples_tell_nothing_of_their_neighbours():
     frame = measured(1.0 + (np.arange(TOTAL) < 24), 0.0).head(len(CELLS))
-    assert len(without_slow_blocks(frame)) == len(CELLS)
+    assert len(Samples(frame).calm) == len(CELLS)
 
 
 def test_samples_that_failed_stay():
     frame = measured(STILL, 0.01)
     frame.loc[3, "status"] = "failed"
-    assert cells_of(without_slow_blocks(frame)) == cells_of(frame)
+    assert cells_of(Samples(frame).calm) == cells_of(frame)
 
 
 def samples_of(cell, log_us):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from evict_profile.fit.latency import Samples
 from evict_profile.fit.provenance import aa_floor, measured_minutes, provenance_of
 from evict_profile.records import replace
 from evict_profile.table import DATASHEET
@@ -43,7 +44,7 @@ def test_a_datasheet_has_no_sessions_that_differ(tmp_path):
     header = store.header()
     promised = replace(header, fingerprint={**header.fingerprint, "clock": DATASHEET})
     half_widths = (
-        provenance_of(each, store.frame(), cells=1).sessions.half_width
+        provenance_of(each, Samples(store.frame()), cells=1).sessions.half_width
         for each in (header, promised)
     )
     assert next(half_widths) > 0.0 == next(half_widths)
@@ -55,6 +56,6 @@ def test_slow_times_count_on_average(tmp_path):
     frame = store.frame()
     us = np.where(np.arange(len(frame)) % 4, 100.0, 200.0)
     told = frame.assign(reference_us=us, status="ok", clock_us=1.0)
-    made = provenance_of(store.header(), told, cells=1)
+    made = provenance_of(store.header(), Samples(told), cells=1)
     assert made.reference_us == 100.0
     assert made.slow_times == pytest.approx(us.mean() / 100.0)

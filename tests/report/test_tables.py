@@ -11,6 +11,7 @@ from rich.console import Console
 import evict_profile
 from evict_profile.cells import cell_of
 from evict_profile.fit.fitted import fitted_of_table
+from evict_profile.fit.latency import Samples
 from evict_profile.records import replace
 from evict_profile.report.console import show_fit
 from evict_profile.report.cost_page import page
@@ -122,6 +123,6 @@ def test_a_cell_that_failed_is_named_with_its_reason(fitted):
     frame.loc[0, ["status", "reason"]] = ["failed", "no execution plans"]
     cell = cell_of(frame.loc[0])
     console = Console(record=True, width=200)
-    show_fit(console, replace(fitted, frame=frame))
+    show_fit(console, replace(fitted, samples=Samples(frame)))
     words = f"not measured (failed): {cell}: no execution plans"
     assert words in console.export_text()
