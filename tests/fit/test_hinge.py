@@ -10,6 +10,7 @@ from scipy.stats import gamma
 
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
+from evict_profile.fit import hinge
 from evict_profile.fit.hinge import (
     choose_terms,
     fit_hinges,
@@ -199,3 +200,15 @@ def test_bootstrap_intervals_hold_the_known_cost(fitted):
     assert np.all(low <= known * 1.005)
     assert np.all(known * 0.995 <= high)
     assert np.all((high - low) / known < 0.05)
+
+
+def test_a_bootstrap_moves_cells_by_residuals_without_their_own_pull(
+    fitted, monkeypatch
+):
+    """Over 1 - h: where each cell has half of its fit, a residual counts twice."""
+    spreads = []
+    for share in (0.0, 0.5):
+        monkeypatch.setattr(hinge, "leverage", lambda *_, share=share: share)
+        others = hinge.bootstrap(fitted.cost, fitted.points, seed=0)
+        spreads.append(np.std([part_us(other, NEW) for other in others], axis=0))
+    np.testing.assert_array_less(1.3 * spreads[0], spreads[1])

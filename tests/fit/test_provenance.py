@@ -17,6 +17,12 @@ def test_the_aa_floor_is_the_noise_of_a_median():
     assert 0.0 < aa_floor(cells) < 0.02  # type: ignore[arg-type]
 
 
+def test_the_aa_floor_is_that_of_the_worst_cells():
+    """Two of twenty differ by a tenth; the others repeat themselves."""
+    cells = {i: [1.0, 1.1 if i < 2 else 1.0] * 2 for i in range(20)}
+    assert aa_floor(cells) == pytest.approx(0.1)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("taken", "noisy"), [(1, False), (2, True), (3, True)])
 def test_a_short_sweep_has_a_floor_where_cells_were_measured_twice(taken, noisy):
     """Fewer than four samples a cell are no runner that repeats itself."""

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 from evict_profile.cells import Cell
 from evict_profile.sweep.change import change_between, levels_of
@@ -77,6 +78,14 @@ def test_same_within_holds_the_change():
     """Of a machine that is 2 % slower, 95 of 100 bounds are above."""
     changes = [Machine().change(seed, np.log(1.02)) for seed in range(50)]
     assert np.mean([change.within > 0.02 for change in changes]) > 0.9
+
+
+def test_same_within_is_the_upper_end_of_95_percent():
+    """Of the mean alone where no cell shows the slope, with 2 + 5 + 5 degrees of freedom."""
+    before, now = (Machine().levels(seed) for seed in (0, 1))
+    change = change_between(before, now, np.full(30, 0.5))
+    above = stdtrit(12, 0.95) * change.mean.error
+    assert change.within == pytest.approx(np.expm1(abs(change.mean.value) + above))
 
 
 def test_noise_hides_and_is_not_taken_for_sameness():
