@@ -242,6 +242,9 @@ def main(arguments: Sequence[str]) -> int:
         missed += not good
         said = "" if good else "  MISSED"
         print(f"{name:<40}{found[name]:>6.1f}%{limit:>7.0f}%{said}")
+    print("\nfindings, in per cent (runs: a number)")
+    for name, value in found.items():
+        print(f"{name:<40}{value:>6.1f}")
     if given.figure:
         draw(rows, given.figure)
     if given.out:

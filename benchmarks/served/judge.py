@@ -102,9 +102,12 @@ def _predicted(
 ) -> pd.DataFrame:
     plain_us, *step_us = deployment.step_us(overheads.amounts)
     ratio = np.array(step_us) / plain_us
-    batches = [run.batch for run in deployment.runs if run.width > 1]
-    ends = zip(ratio, batches, strict=True)
-    low, high = np.array([overheads.ratio_interval(*end) for end in ends]).T
+    drafts = [run for run in deployment.runs if run.width > 1]
+    ends = [
+        overheads.ratio_interval(times, run.batch, run.width, run.levels, plain_us)
+        for times, run in zip(ratio, drafts, strict=True)
+    ]
+    low, high = np.array(ends).T
     accepted = rows["accept_length"].to_numpy()
     outside = rows["outside"].to_numpy()
     return rows.assign(

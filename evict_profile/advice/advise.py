@@ -122,7 +122,7 @@ class Advisor:
         ratio = over_plain(cost.step_cost_us, batch, width, clock, levels)
         assert ratio, "a way that is covered has a cost"
         committed = float(lengths.committed[way])
-        low, high = self._ratio_ends(cost, batch, width, ratio)
+        low, high = self._ratio_ends(cost, batch, way, ratio)
         of_lengths = lengths.reach[way]
         down = math.hypot(of_lengths, math.log(high / ratio))
         up = math.hypot(of_lengths, math.log(ratio / low))
@@ -132,14 +132,16 @@ class Advisor:
         return Way(lengths.name(way), levels, width, committed, ratio, interval, served)
 
     def _ratio_ends(
-        self, cost: StepCosts, batch: int, width: int, ratio: float
+        self, cost: StepCosts, batch: int, way: int, ratio: float
     ) -> tuple[float, float]:
         """The 95 % interval of a step over plain decoding's."""
+        width, levels = (int(x[way]) for x in (self.lengths.width, self.lengths.levels))
+        low, us, high = cost.low_us, cost.step_cost_us, cost.high_us
         if width == 1:
             return ratio, ratio
         if overheads := self.table.served_overheads:
-            return overheads.ratio_interval(ratio, batch)
-        low, us, high = cost.low_us, cost.step_cost_us, cost.high_us
+            plain_us = float(us[batch])
+            return overheads.ratio_interval(ratio, batch, width, levels, plain_us)
         at = (batch, batch * width)
         reach = math.hypot(*((high[t] - low[t]) / 2.0 / us[t] for t in at))
         if self.drafting.workload == ASSUMED:

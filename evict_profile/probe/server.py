@@ -22,6 +22,7 @@ FIX_URL = "fix the URL, as http://localhost:8000"
 LONGEST = 300
 """Characters of a server's own words that are quoted."""
 
+LARGEST_PORT = 65_535
 RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
 DRAFTS, ACCEPTED = "spec_decode_num_drafts", "spec_decode_num_accepted_tokens"
 DRAFTED = "spec_decode_num_draft_tokens"
@@ -95,6 +96,8 @@ class Server:
     def __init__(self, url: str, key: str = "") -> None:
         try:
             whole = httpx.URL(re.sub(r"(/v1)?/*$", "", url))
+            if (whole.port or 0) > LARGEST_PORT:
+                raise httpx.InvalidURL("port")
         except httpx.InvalidURL as error:
             raise ConfigError(f"the server's URL is none; {FIX_URL}") from error
         # A user and a password of the URL are sent, and neither shown nor written.

@@ -130,8 +130,8 @@ class StepTimes:
         if self.overheads:
             found.append(
                 f"what a step takes beside its experts is from {self.overheads.source};"
-                " what it takes beyond plain decoding has an error of "
-                f"{self.overheads.growth_at(self.batch):.0%} (one standard deviation)"
+                " what it takes beyond plain decoding errs, as one standard deviation, "
+                f"by a factor of {np.exp(self.overheads.growth_at(self.batch)):.1f}"
             )
         elif self.table.activation.is_guess and not self.arrays.has_routes:
             found.append("routing is uniform, and text activates fewer experts")

@@ -85,13 +85,23 @@ class Advice:
         plan, chains = self.plan, self.parts[0][1]
         over = ", ".join(f"{b} ({share:.0%})" for b, share in plan.traffic.items())
         over = f"at batch {over} of plain decoding's time"
+        unsure = [str(each.batch) for each in chains if not each.sure]
+        word = "Best guess" if len(unsure) == len(chains) else "Advised"
         if not plan.advised:
-            yield f"Advised: do not speculate; no draft gains more than 1 % {over}."
-            return
+            yield f"{word}: do not speculate; no draft gains more than 1 % {over}."
+        else:
+            yield from self._lengths(word, over)
+        if unsure:
+            yield (
+                f"Intervals do not settle whether drafting pays at {', '.join(unsure)}."
+            )
+
+    def _lengths(self, word: str, over: str) -> Iterator[str]:
+        plan, chains = self.plan, self.parts[0][1]
         one = len(plan.advised) == 1
         if plan.drafts:
             times = f"{plan.gain:.2f} times plain decoding"
-            advised = "Advised: " if one else ""
+            advised = f"{word}: " if one else ""
             yield f"{advised}K={plan.drafts} at every batch: {times} {over}."
             gains = {k: v for each in chains for k, v in each.speeds.items() if k}
             near = [k for k, v in gains.items() if v > 0.99 * plan.gain]
@@ -102,7 +112,7 @@ class Advice:
         if not one:
             ranges = (f"K={r.drafts} at {r.first}..{r.last}" for r in plan.schedule)
             yield (
-                f"Advised: By batch, {', '.join(ranges)}: {plan.schedule_gain:.2f} "
+                f"{word}: By batch, {', '.join(ranges)}: {plan.schedule_gain:.2f} "
                 f"times. A schedule is advised where it gains {CHANGE - 1.0:.0%} more, "
                 "an assumption about what it costs an engine (with one vLLM fell to "
                 "piecewise graphs and from 59.6 to 50.0 tokens a second: vLLM #49548)."
@@ -110,10 +120,6 @@ class Advice:
         loses = [str(each.batch) for each in chains if plan.speed(each) < 1.0]
         if loses:
             yield f"Drafting is slower than plain decoding at batch {', '.join(loses)}."
-        if unsure := [str(each.batch) for each in chains if not each.sure]:
-            yield (
-                f"Intervals do not settle whether drafting pays at {', '.join(unsure)}."
-            )
 
     def tree_flags(self) -> Iterator[str]:
         """SGLang's flags for trees, at batches where one is faster than every chain."""

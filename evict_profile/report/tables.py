@@ -23,8 +23,8 @@ from evict_profile.report.numbers import three_digits
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import (
     DATASHEET,
+    MEASURED,
     PLACE,
-    SERVED,
     Composition,
     CostTable,
     Found,
@@ -144,7 +144,8 @@ def show_table(console: Console, table: CostTable) -> None:
     if table.fit.marginal:
         title = "what one more costs a forward"
         print_rows(console, marginal_rows(table.fit.marginal), title)
-    print_rows(console, _step_rows(table), "step cost")
+    title = "cost of the forward alone" if table.served_overheads else "step cost"
+    print_rows(console, _step_rows(table), title)
     if (rows := break_even_rows(table)).cells:
         title = "accepted length at which a step of K drafts equals plain decoding"
         print_rows(console, rows, title)
@@ -263,8 +264,8 @@ def show_found(console: Console, tables: Sequence[Found]) -> None:
 
 
 def _error(table: CostTable) -> str:
-    """Of cells held out; of steps from outside and of data sheets none is known."""
-    unknown = table.origin in (SERVED, DATASHEET)
+    """Of cells held out; a fit to cells that were not measured shows none."""
+    unknown = table.origin != MEASURED
     return "-" if unknown else f"{table.fit.held_out['hinge'].median:.1%}"
 
 

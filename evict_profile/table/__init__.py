@@ -17,6 +17,7 @@ from evict_profile.table.parts import (
 )
 from evict_profile.table.provenance import (
     DATASHEET,
+    MEASURED,
     Composition,
     CompositionError,
     Origin,
@@ -49,6 +50,7 @@ __all__ = [
     "AXES",
     "COMPOSED",
     "DATASHEET",
+    "MEASURED",
     "OUTSIDES",
     "PLACE",
     "SCHEMA",

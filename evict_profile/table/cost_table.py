@@ -265,13 +265,15 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     @property
     def overhead_caveats(self) -> Caveats:
         """What overheads of another server leave unknown, and what measures it."""
-        if self.overheads or not self.served_overheads or self.served_overheads.batches:
+        known = self.served_overheads
+        if self.overheads or not known:
             return ()
+        where = f" at batches outside {known.near}" if known.batches else ""
         path = shlex.quote(str(self.path)) if self.path.name else "TABLE"
         return (
-            f"intervals are wide: drafting and host times are of {RECORD.source}, and "
-            "no served run of this engine and GPU was compared; measure one run of "
-            "your server with 'evict-profile probe URL --out runs.jsonl' and "
+            f"intervals are wide{where}: drafting and host times are of "
+            f"{RECORD.source}, and no runs there show a smaller error; measure one run "
+            "of your server with 'evict-profile probe URL --out runs.jsonl' and "
             f"'evict-profile calibrate --served runs.jsonl --table {path}'",
         )
 

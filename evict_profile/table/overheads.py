@@ -34,7 +34,7 @@ TWO_SIDED = 1.96
 """Standard deviations to either end of a normal law's 95 % interval."""
 
 NEAR = 2.0
-"""Times a batch may be larger or smaller than one that was compared."""
+"""Times a batch may be larger or smaller than one that was compared: an assumption."""
 
 UNSEEN_GROWTH = 0.8
 """Error of growth where no run was compared: the root mean square over five sets of
@@ -83,29 +83,49 @@ class Overheads(Struct, frozen=True):
             f"{a.level_us / 1e3:.2f} ms a level (branches {a.branch_us / 1e3:.2f} ms "
             "more), and "
             f"{a.union_share:.0%} of the experts that uniform routing adds to one "
-            f"token's; by {self.source}. Error of what a step takes beyond plain "
-            f"decoding, one standard deviation: {self.error}"
+            f"token's; by {self.source}. What a step takes beyond plain decoding "
+            f"errs, as one standard deviation, by {self.error}"
         )
 
     @property
     def error(self) -> str:
         """The error of growth and where it holds, in words."""
-        elsewhere = f"{self.growth_at(math.inf):.0%}"
+        elsewhere = f"a factor of {math.exp(self.growth_at(math.inf)):.1f}"
         if not self.batches:
             return elsewhere
-        near = ", ".join(f"{b / NEAR:g}..{b * NEAR:g}" for b in self.batches)
-        return f"{self.growth:.0%} at batch {near}, {elsewhere} at others"
+        factor = math.exp(self.growth)
+        return f"a factor of {factor:.1f} at batch {self.near}, {elsewhere} at others"
+
+    @property
+    def near(self) -> str:
+        """The batches at which the error was observed, such as "4..16"."""
+        return ", ".join(f"{b / NEAR:g}..{b * NEAR:g}" for b in self.batches)
 
     def growth_at(self, batch: float) -> float:
         """The error of growth at a batch, a standard deviation of the log."""
-        near = any(each / NEAR <= batch <= each * NEAR for each in self.batches)
-        return self.growth if near else max(self.growth, UNSEEN_GROWTH)
+        seen = self._seen(batch)
+        return self.growth if seen else max(self.growth, UNSEEN_GROWTH)
 
-    def ratio_interval(self, ratio: float, batch: float) -> tuple[float, float]:
-        """The 95 % interval of a step over plain decoding's; no step takes less."""
-        beyond = max(ratio - 1.0, 0.0)
+    def ratio_interval(
+        self, ratio: float, batch: int, width: int, levels: int, plain_us: float
+    ) -> tuple[float, float]:
+        """The 95 % interval of a step over plain decoding's, which takes `plain_us`.
+
+        Where no run was compared, a step that hardly grows may still take what the
+        amounts differ by between deployments.
+        """
+        beyond, apart = max(ratio - 1.0, 0.0), 0.0
         times = math.exp(TWO_SIDED * self.growth_at(batch))
-        return ratio - beyond * (1.0 - 1.0 / times), ratio + beyond * (times - 1.0)
+        if not self._seen(batch):
+            spread, tokens = self.spread, batch * (width - 1)
+            drafting_us = math.hypot(spread.round_us, levels * spread.level_us)
+            sd_us = math.hypot(drafting_us, tokens * spread.token_us)
+            apart = TWO_SIDED * sd_us / plain_us
+        low = ratio - beyond * (1.0 - 1.0 / times)
+        return low, ratio + math.hypot(beyond * (times - 1.0), apart)
+
+    def _seen(self, batch: float) -> bool:
+        return any(each / NEAR <= batch <= each * NEAR for each in self.batches)
 
     def drafting(self, batches: tuple[int, ...], engine: str, topk: int) -> Drafting:
         """The time of drafting so many branches, for each of these batches."""
@@ -137,7 +157,7 @@ RECORD_PLACE = ("sglang", "NVIDIA H200")
 """The engine and GPU that the record's runs were served by."""
 
 RECORD = Overheads(
-    source="runs of SGLang on H200 (benchmarks/served)",
+    source="runs of SGLang on H200 with EAGLE-3 (benchmarks/served)",
     runs=295,
     amounts=Amounts(0.763, 46.0, 32.5, 936.0, 295.0, 132.0),
     spread=Amounts(0.08, 10.0, 30.0, 400.0, 100.0, 100.0),

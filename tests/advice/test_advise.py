@@ -92,9 +92,11 @@ class TestBest:
         """None at plain decoding, whose ratio is 1; more where no run was compared."""
         ways = Advisor.of(shipped_table(H200), GOOD).at(batch).ways
         assert ways[0].speed.low == ways[0].speed.high == 1.0
-        times = math.exp(1.96 * RECORD.growth_at(batch))
+        table = shipped_table(H200).as_served()
+        plain_us = table.step_cost_us(batch, min(table.axes.context))[batch]
         for way in ways[1:]:
-            slow, fast = (1.0 + (way.ratio - 1.0) * t for t in (times, 1.0 / times))
+            step = (batch, way.width, way.levels, plain_us)
+            fast, slow = RECORD.ratio_interval(way.ratio, *step)
             assert way.speed.low == pytest.approx(way.committed / slow)
             assert way.speed.high == pytest.approx(way.committed / fast)
 

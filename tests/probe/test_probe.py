@@ -258,7 +258,9 @@ def test_a_local_server_is_asked_without_a_proxy(tmp_path, monkeypatch):
         assert probed(fake, tmp_path, batch="1")
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "http://user:s3cret@[::1"])
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://localhost:99999", "http://user:s3cret@[::1"]
+)
 def test_what_is_no_url_is_one_sentence(url, tmp_path):
     said = refused(url, tmp_path)
     assert "fix the URL" in said and "s3cret" not in said
