@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from evict_profile.table import CostTable
 from tests.command import evict
+from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
 FOUND = json.loads((ROOT / "docs/research/data/served.json").read_text())
@@ -107,6 +109,16 @@ def filled(sentence):
 def test_a_page_states_what_the_benchmark_found(page, sentence):
     text = " ".join((ROOT / page).read_text().split())
     assert filled(sentence) in text
+
+
+@pytest.mark.parametrize("page", ["README.md", CLAIMS])
+def test_errors_without_and_with_u_are_those_of_the_shipped_table(page):
+    [path] = tracked("cost_tables/*/torch-moe/1.2.1.json")
+    error = CostTable.load(path).fit.held_out
+    without, with_u = (f"{error[k].median:.1%}" for k in ("tokens only", "hinge"))
+    text = (ROOT / page).read_text().replace(" %", "%")
+    [row] = [line for line in text.splitlines() if without in line]
+    assert f" {with_u}" in row
 
 
 VERDICT = "--model qwen3-30b-a3b --gpu h200 --engine sglang --tp 4 --batch 8 --md"

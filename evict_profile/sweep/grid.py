@@ -155,7 +155,10 @@ def _corners(cells: list[Cell]) -> Iterator[Cell]:
 
 
 def _between(spec: SweepSpec, model: ModelSpec, cells: list[Cell]) -> Iterator[Cell]:
-    """Forced cells inside the axes and off their levels, spread evenly by ratio.
+    """Forced cells inside the axes, at the values off their levels.
+
+    Each aim, spread evenly by ratio, goes to the nearest such value. Where the small
+    values are levels, many aims share one: of widths 1 to 5, all go to 6.
 
     Batches and widths of whole forwards are those of the grid, since an engine captures
     what it was opened for.

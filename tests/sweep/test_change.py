@@ -81,7 +81,7 @@ def test_same_within_holds_the_change():
 
 
 def test_same_within_is_the_upper_end_of_95_percent():
-    """Of the mean alone where no cell shows a slope, with 12 degrees of freedom."""
+    """Of the mean alone where no cell shows the slope; 2 + 5 + 5 degrees of freedom."""
     before, now = (Machine().levels(seed) for seed in (0, 1))
     change = change_between(before, now, np.full(30, 0.5))
     above = stdtrit(12, 0.95) * change.mean.error
