@@ -7,7 +7,7 @@ that did other work than it was asked to can be told and left out.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -120,7 +120,13 @@ def with_current_columns(stored: pd.DataFrame) -> pd.DataFrame:
     """Stored samples, which may be older than a name or a column."""
     session = stored.get("session", pd.Series("", stored.index)).fillna("")
     part = stored["part"].replace(FORMER_NON_MOE, "non_moe")
-    return stored.assign(part=part, session=session)
+    return _numeric(stored.assign(part=part, session=session))
+
+
+def _numeric(stored: pd.DataFrame) -> pd.DataFrame:
+    names = ("clock_us", "reference_us", "at_unix", "observed_union")
+    as_numbers = {n: pd.to_numeric(stored[n], errors="coerce") for n in names}
+    return stored.assign(**as_numbers)
 
 
 def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
@@ -142,13 +148,11 @@ def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _possible(timed: pd.DataFrame) -> pd.DataFrame:
     """Samples that may be; a sweep marks others as it takes them, files hold any."""
-    names = ("clock_us", "reference_us", "at_unix", "observed_union")
-    as_numbers = {n: pd.to_numeric(timed[n], errors="coerce") for n in names}
-    timed = timed.assign(**as_numbers)
+    timed = _numeric(timed)
     when = timed["clock_us"] + timed["at_unix"]
     kept = (timed["clock_us"] > 0.0) & np.isfinite(when)
     kept &= ~(timed["reference_us"] <= 0.0)
-    kept &= (timed["split"] != "natural") | ~(timed["observed_union"] <= 0.0)
+    kept &= timed["part"].isin(get_args(Part)) & timed["split"].isin(get_args(Split))
     return timed[kept & timed[list(CELL_FIELDS)].notna().all(axis=1)]
 
 

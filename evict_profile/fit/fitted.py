@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from evict_profile.cells import (
     CELL_FIELDS,
+    OK,
     Cell,
     arrays_of,
     with_current_columns,
@@ -36,7 +37,7 @@ from evict_profile.fit.hinge import (
 from evict_profile.fit.intervals import interval, marginal_costs, misfit_of
 from evict_profile.fit.latency import Drift, Samples
 from evict_profile.fit.points import Points, Unseen, features_of, split_points
-from evict_profile.fit.provenance import provenance_of, scaling_half_width
+from evict_profile.fit.provenance import check_header, provenance_of, scaling_half_width
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.store import Header, Store, history
@@ -241,8 +242,12 @@ class Fitted:
 def fit_run(store: Store) -> Fitted:
     """Fit the samples of a run."""
     header, frame = store.header(), store.frame()
+    check_header(header, str(store.header_path))
+    routed = (frame["part"] == "layers") & (frame["split"] == "natural")
+    possible = frame["observed_union"].between(1.0, header.model.moe.num_experts)
+    frame = frame[~routed | possible | (frame["status"] != OK)]
     _check_cells(store.folder, header, history(frame))
-    capture_sizes = tuple(header.opened["capture_sizes"])
+    capture_sizes = tuple(sorted({*header.opened["capture_sizes"]}))
     grid = make_grid(header.sweep, header.model)
     samples = Samples(frame)
     points, _ = split_points(history(samples.calm, frame), grid, capture_sizes)

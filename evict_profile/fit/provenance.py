@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from msgspec import Struct
 
 from evict_profile import __version__
 from evict_profile.cells import (
@@ -11,14 +12,41 @@ from evict_profile.cells import (
     Cell,
     usual_reference_us,
 )
+from evict_profile.errors import ConfigError, StoreError
 from evict_profile.fit.latency import Samples
+from evict_profile.records import Count, parse
 from evict_profile.stats import Floats
+from evict_profile.sweep.checks import ScalingTest
+from evict_profile.sweep.session import Opened
 from evict_profile.sweep.store import Header, history
 from evict_profile.table import DATASHEET, Provenance, Sessions
 
 MAX_SCALING_ERROR = 0.10
 """As much as two stretches of a sweep may differ; the interval of a cost contains what
 is less. Tests of two machines found +0.8 and -7.6 %."""
+
+
+class _UnionTest(Struct, frozen=True):
+    width: Count
+    small_union: Count
+    large_union: Count
+    single_token_width: Count
+    single_token_union: Count
+    differ: bool
+
+
+class _Known(Opened, frozen=True):
+    union_test: _UnionTest
+    scaling_test: ScalingTest | None
+
+
+def check_header(header: Header, source: str) -> None:
+    """Check that a run's header holds what the fit and its gates need."""
+    try:
+        parse(_Known, vars(header) | header.opened, source, extra_keys=True)
+    except ConfigError as error:
+        fix = "put a whole copy back, or sweep anew into another --out"
+        raise StoreError(f"{error}; {fix}") from error
 
 
 def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:

@@ -41,7 +41,7 @@ from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.physics import SLOPE_RANGE
-from evict_profile.records import Facts
+from evict_profile.records import Facts, Finite
 from evict_profile.runner import Runner
 from evict_profile.stats import Floats, median_interval
 from evict_profile.sweep.grid import Grid
@@ -251,9 +251,9 @@ class ScalingTest:
     large_layers: int
     small_us: float
     large_us: float
-    error: float
-    error_low: float
-    error_high: float
+    error: Finite
+    error_low: Finite
+    error_high: Finite
 
     def sentence(self) -> str:
         """The result in plain words."""

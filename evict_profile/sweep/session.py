@@ -8,6 +8,7 @@ from msgspec import Struct
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
 from evict_profile.records import (
+    Count,
     Facts,
     Positive,
     differences,
@@ -34,7 +35,7 @@ class _Facts(Struct):
     engine_version: str
     device: str
     device_kind: str
-    layers: int
+    layers: Count
     attention_backend: str
     moe_backend: str
     graph_mode: str
@@ -43,11 +44,11 @@ class _Facts(Struct):
     ep: int
 
 
-class _Opened(Struct):
+class Opened(Struct):
     """What a runner must answer as it opens."""
 
     fingerprint: _Facts
-    capture_sizes: list[int]
+    capture_sizes: list[Count]
     bandwidth_gbps: Positive
     bytes_per_expert: Positive
 
@@ -114,7 +115,7 @@ class OpenRunner:
         runner = Runner(self.spec.runner, self._python, self._log)
         try:
             opened = runner.open(self.model, self._options())
-            runner.read(_Opened, opened)
+            runner.read(Opened, opened)
             _check_named(opened["fingerprint"]["device"])
             _check_parts(opened, self.spec, self.model)
             return runner, opened

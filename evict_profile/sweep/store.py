@@ -104,7 +104,13 @@ class Store(RunFolder):
         parts = [part.to_pandas() for part in self.read_parts()]
         if not parts:
             return to_frame([])
-        whole = with_current_columns(pd.concat(parts, ignore_index=True))
+        whole = pd.concat(parts, ignore_index=True)
+        if lacking := {*to_frame([]).columns} - {*whole.columns, "session"}:
+            raise StoreError(
+                f"{self.parts}: samples lack {', '.join(sorted(lacking))}; put whole "
+                "copies of the parts back, or sweep anew into another --out"
+            )
+        whole = with_current_columns(whole)
         self._check_none_twice(whole)
         return whole.sort_values(["round", "order"], ignore_index=True)
 
