@@ -44,7 +44,7 @@ class _Facts(Struct):
     ep: int
 
 
-class Opened(Struct):
+class Opened(Struct, frozen=True):
     """What a runner must answer as it opens."""
 
     fingerprint: _Facts
