@@ -57,7 +57,7 @@ def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """The names that are most like one, as a message goes on to tell."""
+    """The names that are most like one, to go on a sentence with."""
     near = get_close_matches(name.rpartition("/")[2].lower(), known, cutoff=0.5)
     return f"; nearest: {', '.join(near)}" if near else ""
 

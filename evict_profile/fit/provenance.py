@@ -85,13 +85,15 @@ def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
 def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
     """What differs when nothing does: p95 of odd against even samples' medians.
 
-    Of cells with four samples, or with the most that a shorter sweep took.
+    Of cells with four samples, or with the most that a shorter sweep took. It is 0
+    where half of these cells show no difference, since no clock repeats that often.
     """
     most = max(map(len, latencies.values()), default=0)
     enough = max(2, min(4, most))
     pairs = [v for v in latencies.values() if len(v) >= enough]
     changes = [abs(np.median(v[1::2]) / np.median(v[::2]) - 1.0) for v in pairs]
-    return float(np.percentile(changes, 95)) if changes else 0.0
+    differs = bool(changes) and np.median(changes) > 0.0
+    return float(np.percentile(changes, 95)) if differs else 0.0
 
 
 def scaling_half_width(

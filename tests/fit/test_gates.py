@@ -7,6 +7,7 @@ from evict_profile.cells import CELL_FIELDS
 from evict_profile.fit import gates
 from evict_profile.fit.fitted import fit_run
 from evict_profile.fit.latency import Change, Drift, Samples
+from evict_profile.fit.provenance import aa_floor
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import measured
@@ -124,6 +125,14 @@ def test_a_sweep_that_was_of_another_speed_half_of_the_time_fails(left_out, pass
     assert gates.drift_gate(Drift(STILL), left_out).passed == passed
 
 
+@pytest.mark.parametrize(("error", "passed"), [(0.05, True), (0.07, False)])
+def test_a_change_over_the_run_that_is_hardly_known_fails(error, passed):
+    """However small it seems: a sweep of few rounds cannot show that nothing moved."""
+    gate = gates.drift_gate(Drift(Change(-0.02, error, "over the run")))
+    assert gate.passed == passed
+    assert ("hardly known" in gate.message) != passed
+
+
 @pytest.mark.parametrize(
     ("low", "high", "passed"), [(-0.6, 0.7, False), (-0.05, 0.07, True)]
 )
@@ -151,6 +160,9 @@ def test_layers_that_scale_badly_make_no_table(fitted, error, passed):
 def test_samples_that_repeat_each_other_fail():
     """On a device; costs of a datasheet have no noise."""
     assert not gates.aa_gate(0.0, asked=0.03).passed
+    others = {cell: [1.0, 1.1, 1.2, 1.05] for cell in range(5)}
+    copies = {**others, **{cell: [1.0] * 4 for cell in range(2, 8)}}
+    assert (aa_floor(others) > 0.0, aa_floor(copies)) == (True, 0.0)
     assert gates.aa_gate(0.0, asked=0.03, timed=False).passed
 
 

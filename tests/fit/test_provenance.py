@@ -18,8 +18,8 @@ def test_the_aa_floor_is_the_noise_of_a_median():
 
 
 def test_the_aa_floor_is_that_of_the_worst_cells():
-    """Two of twenty differ by a tenth; the others repeat themselves."""
-    cells = {i: [1.0, 1.1 if i < 2 else 1.0] * 2 for i in range(20)}
+    """Two of twenty differ by a tenth; the others by a thousandth."""
+    cells = {i: [1.0, 1.1 if i < 2 else 1.001] * 2 for i in range(20)}
     assert aa_floor(cells) == pytest.approx(0.1)  # type: ignore[arg-type]
 
 
