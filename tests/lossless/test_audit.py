@@ -9,21 +9,19 @@ from random import Random
 
 import pytest
 
+from evict_profile.lossless.audit import COMBINATIONS, known_counterexamples, summary
 from evict_profile.lossless.audit import audit as kept_audit
-from evict_profile.lossless.audit import known_counterexamples
 from evict_profile.lossless.rules import SCORES, Combination, classify
 from evict_profile.records import to_mapping
 from tests.lossless.cases import CASES, at_temperature_zero
 from tests.lossless.further_cuts import crossed
 from tests.lossless.proof.audit import (
-    COMBINATIONS,
     TRIALS,
     Contradiction,
     audit,
     examine,
     largest_tv,
     settle,
-    summary,
     trials,
 )
 from tests.lossless.proof.cuts import Cut

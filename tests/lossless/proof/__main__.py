@@ -6,9 +6,9 @@ Two minutes. `git diff` then shows whether a verdict or a counterexample has cha
 """
 
 from evict_profile.io import write_json
-from evict_profile.lossless.audit import FOUND
+from evict_profile.lossless.audit import COMBINATIONS, FOUND
 from evict_profile.records import to_mapping
-from tests.lossless.proof.audit import COMBINATIONS, audit
+from tests.lossless.proof.audit import audit
 
 if __name__ == "__main__":
     found = {}

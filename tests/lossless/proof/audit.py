@@ -11,21 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import product
 from random import Random
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
-from evict_profile.lossless.rules import (
-    ACCEPTANCES,
-    DRAFTS,
-    RULES,
-    SCORES,
-    Classification,
-    Combination,
-    classify,
-)
+from evict_profile.lossless.rules import Classification, Combination, classify
 from tests.lossless.proof.enumeration import (
     Decoding,
     Outputs,
@@ -37,9 +28,6 @@ from tests.lossless.proof.trials import draw_decoding, readable
 from tests.lossless.proof.world import COIN_WORLD
 
 TRIALS = 96
-COMBINATIONS = [
-    Combination(*words) for words in product(DRAFTS, ACCEPTANCES, RULES, SCORES)
-]
 Trials = Mapping[int | None, Decoding]
 """Ways of decoding by the seed that draws them."""
 
@@ -170,39 +158,3 @@ def examine(
         COIN_WORLD if seed is None else f"random, of seed {seed}",
         float(tv),
     )
-
-
-def summary(audits: Iterable[Audit]) -> list[tuple[str, Fraction]]:
-    """The table: combinations that share a reason, and their largest total variation.
-
-    Lossless combinations and top-k drafts stand by reason, biased rules one by one.
-    """
-    groups: dict[tuple[str, ...], list[Audit]] = {}
-    for each in audits:
-        words, verdict = each.combination, each.verdict
-        by_reason = verdict.lossless or words.drafts == "topk"
-        key = (verdict.why,) if by_reason else (words.rule, words.score)
-        groups.setdefault(key, []).append(each)
-    return [
-        (
-            _joint_name([each.combination for each in group]),
-            max(each.max_tv for each in group),
-        )
-        for group in groups.values()
-    ]
-
-
-def _joint_name(combinations: list[Combination]) -> str:
-    """The words of several combinations in one line; "any" where all are there."""
-    drafts, acceptance, rule, score = (
-        every
-        if {*used} == {*known}
-        else " or ".join(word for word in known if word in used)
-        for used, known, every in zip(
-            zip(*map(astuple, combinations), strict=True),
-            (DRAFTS, ACCEPTANCES, RULES, SCORES),
-            ("any", "any", "any rule", "any score"),
-            strict=True,
-        )
-    )
-    return f"{drafts} drafts, {acceptance}, {rule}, {score}"
