@@ -28,6 +28,9 @@ errors: of a sweep's hundreds of blocks none is left out by chance."""
 FEWEST = 3
 """Samples a cell, on average, below which none says anything of its neighbours."""
 
+MOST_COMPARED = 40
+"""Sessions, of which each pair is compared."""
+
 STRETCHES = 5
 """Of a run in one session."""
 THROUGHOUT, SPARE = 0.8, 5
@@ -262,10 +265,13 @@ def _comparisons(
     timed: pd.DataFrame, names: np.ndarray
 ) -> Iterable[tuple[int, int, Floats]]:
     """Two sessions, and the weights of all by which some cell of one is compared with
-    one of the other; none where each cell was measured in both alike."""
+    one of the other; none where each cell was measured in both alike. Of many sessions
+    those with the most samples are compared."""
     cell = timed.groupby(list(CELL_FIELDS)).ngroup()
     of_cell = pd.crosstab(cell, timed["session"], normalize="index")[names].to_numpy()
-    for a, b in combinations(range(len(names)), 2):
+    counts = timed["session"].value_counts()[names].to_numpy()
+    largest = sorted(np.argsort(-counts, kind="stable")[:MOST_COMPARED])
+    for a, b in combinations(largest, 2):
         of_b = of_cell[:, b] - of_cell[:, a]
         across = of_cell[of_b.argmax()] - of_cell[of_b.argmin()]
         if np.any(across):

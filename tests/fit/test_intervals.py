@@ -1,5 +1,7 @@
 """Intervals: misfit at cells that nothing was fitted to, and slopes of the cost."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -170,3 +172,14 @@ def test_slopes_do_not_depend_on_which_terms_hold_a_cost(fitted, moved_us):
         *(marginal_costs(c, [c], cells, 0.0) for c in costs), strict=True
     ):
         assert after.us == pytest.approx(before.us, rel=1e-9)
+
+
+def test_one_validation_cell_that_is_ten_times_off_makes_no_table(sound):
+    """It is one of sixteen, so that neither median nor p90 shows it."""
+    frame, (cell, *_) = sound.frame.copy(), sound.validation.points.cells
+    its = (frame[list(CELL_FIELDS)] == list(astuple(cell))).all(axis=1)
+    frame.loc[its, "clock_us"] *= 10.0
+    judged = judge(replace(sound, samples=Samples(frame)))
+    failed = [gate.name for gate in judged if not gate.passed]
+    assert "validation" not in failed
+    assert "half-width" in failed

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.cells import CELL_FIELDS, Cell, Sample, cells_of, to_frame
+from evict_profile.fit import latency
 from evict_profile.fit.latency import (
     IN_A_ROW,
     KNOWN,
@@ -107,6 +108,21 @@ def test_shards_without_a_common_cell_cannot_be_compared(still, fitted):
 def in_six_openings(still, log_us):
     sixth = np.arange(len(still)) * 6 // len(still)
     return slowed(still.assign(session=sixth.astype(str)), np.exp(log_us)[sixth])
+
+
+def test_of_many_sessions_those_with_the_most_samples_are_compared(still, monkeypatch):
+    """Each pair of hundreds would take minutes."""
+    asked, pairs = [], latency.combinations
+    monkeypatch.setattr(
+        latency, "combinations", lambda of, n: asked.append(list(of)) or pairs(of, n)
+    )
+    hundredth = np.arange(len(still)) * 100 // len(still)
+    hundredth[:30] = 0
+    names = pd.Series(hundredth).map("{:03}".format)
+    assert Samples(still.assign(session=names)).drift.sessions
+    compared = asked[-1]
+    assert len(compared) == latency.MOST_COMPARED
+    assert 0 in compared
 
 
 def test_sessions_that_all_cells_were_in_set_none_apart(still):
