@@ -36,10 +36,6 @@ since a head may lie in a cache. A wrong unit is off by a thousand."""
 MAX_HALF_WIDTH = 0.25
 """Of the 95 % interval of a cost, in the median."""
 
-MAX_TREND_ERROR = 0.06
-"""Standard error of the change over a run: of 60 sweeps of a healthy machine whose
-sessions differ by 2 %, none exceeds 0.056."""
-
 MAX_LEFT_OUT = 0.42
 """Of the samples. One of 120 sweeps on a machine at half speed a fifth of the time lost
 more."""
@@ -197,15 +193,13 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     changed = any(c.certain and abs(c.size) > limit for c, limit in found)
     if unknown := bool(drift.sessions and drift.sessions.error > KNOWN):
         says.append("which is not known well enough to compare their cells")
-    if unsure := drift.trend.error > MAX_TREND_ERROR:
-        says.append("and the change over the run is hardly known")
     if apart := drift.half_width > MAX_DRIFT:
         says.append(f"sessions leave {drift.half_width:.1%} to every cost")
     if left_out:
         says.append(f"{left_out:.0%} of the samples, of another speed, are left out")
     return _gate(
         "drift",
-        not (changed or unknown or unsure or apart or left_out > MAX_LEFT_OUT),
+        not (changed or unknown or apart or left_out > MAX_LEFT_OUT),
         "; ".join(says),
         f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, "
         f"{MAX_STRETCH:.0%} between stretches, and {MAX_LEFT_OUT:.0%} of the samples "
