@@ -55,13 +55,6 @@ class Counterexample(Struct, frozen=True):
     world: str
     tv_value: float
 
-    def __str__(self) -> str:
-        tokens = " with ".join(" ".join(map(str, own)) for own in self.output)
-        return (
-            f"{self.world}; drafts with parents {self.parents}; {self.cut}: "
-            f"{tokens} is emitted with probability {self.got}, not {self.expected}"
-        )
-
 
 @dataclass(frozen=True)
 class Audit:
