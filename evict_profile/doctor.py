@@ -13,7 +13,7 @@ from typing import Literal
 import psutil
 
 from evict_profile.config import ModelSpec, load_model
-from evict_profile.config.model import known_models
+from evict_profile.config.load import known_models
 from evict_profile.physics import layer_bytes, non_moe_weights
 from evict_profile.records import replace
 from evict_profile.sweep.machine import bf16_is_native, cpu_name

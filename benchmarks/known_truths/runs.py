@@ -16,10 +16,10 @@ from benchmarks.known_truths.worlds import Disturbance, Machine, in_class
 from evict_profile.cells import Sample, to_frame
 from evict_profile.errors import StoreError
 from evict_profile.fit.gates import aa_gate, drift_gate
-from evict_profile.fit.latency import Samples
 from evict_profile.fit.provenance import aa_floor
 from evict_profile.io import make_folder
 from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.plan import round_order
 from evict_profile.sweep.store import Store, history
 

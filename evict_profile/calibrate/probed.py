@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from evict_profile.calibrate.served import ServedRun
-from evict_profile.config.model import known_models, model_named
+from evict_profile.config.load import known_models, model_named
 from evict_profile.errors import ConfigError
 from evict_profile.probe.record import Block, Probed, odd, read_probe
 from evict_profile.probe.server import About, check_one_deployment

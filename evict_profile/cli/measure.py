@@ -115,8 +115,8 @@ def fleet(
     spec = load_fleet(path)  # what is mistyped, before the other libraries load
     pairs = pairs_of(spec)
 
+    from evict_profile.fleet.page import fleet_page, show_fleet
     from evict_profile.fleet.run import FleetFolder, run_fleet
-    from evict_profile.report.many import fleet_page, show_fleet
 
     folder = FleetFolder(out or Path("runs") / "fleet" / spec.name)
     check_folder(tables)

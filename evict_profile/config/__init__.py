@@ -1,6 +1,7 @@
 """Models and sweeps: YAML in, frozen dataclasses out."""
 
-from evict_profile.config.model import AttentionSpec, ModelSpec, MoeSpec, load_model
+from evict_profile.config.load import load_model
+from evict_profile.config.model import AttentionSpec, ModelSpec, MoeSpec
 from evict_profile.config.sweep import (
     GridSpec,
     StopSpec,

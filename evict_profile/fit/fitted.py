@@ -35,11 +35,11 @@ from evict_profile.fit.hinge import (
     rest_terms,
 )
 from evict_profile.fit.intervals import interval, marginal_costs, misfit_of
-from evict_profile.fit.latency import Drift, Samples
 from evict_profile.fit.points import Points, Unseen, features_of, split_points
 from evict_profile.fit.provenance import check_header, provenance_of, scaling_half_width
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.latency import Drift, Samples
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import (
     DATASHEET,

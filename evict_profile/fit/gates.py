@@ -7,12 +7,12 @@ from evict_profile.cells import CELL_FIELDS, OK, Cell
 from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import FIT_SPLIT, parts_of
-from evict_profile.fit.latency import KNOWN, Drift
 from evict_profile.fit.points import Points, features_of
 from evict_profile.fit.provenance import MAX_SCALING_ERROR
 from evict_profile.physics import SLOPE_RANGE, non_moe_work
 from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.checks import remedy
+from evict_profile.sweep.latency import KNOWN, Drift
 from evict_profile.table import (
     DATASHEET,
     Gate,

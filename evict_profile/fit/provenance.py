@@ -13,10 +13,10 @@ from evict_profile.cells import (
     usual_reference_us,
 )
 from evict_profile.errors import ConfigError, StoreError
-from evict_profile.fit.latency import Samples
 from evict_profile.records import Count, parse
 from evict_profile.stats import Floats
 from evict_profile.sweep.checks import ScalingTest
+from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.session import Opened
 from evict_profile.sweep.store import Header, history
 from evict_profile.table import DATASHEET, Provenance, Sessions

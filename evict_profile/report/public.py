@@ -10,7 +10,7 @@ from markupsafe import Markup
 from rich.console import Console
 
 from evict_profile.cells import cells_of
-from evict_profile.config.model import known_models, load_model
+from evict_profile.config.load import known_models, load_model
 from evict_profile.io import say
 from evict_profile.report.console import show_gates
 from evict_profile.report.plotting import (

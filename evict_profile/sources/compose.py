@@ -20,7 +20,6 @@ from evict_profile.fit.export import make_table, save_next
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import error_gate
 from evict_profile.fit.hinge import MIN_SHARE, fit_cost
-from evict_profile.fit.latency import Samples
 from evict_profile.fit.points import split_points
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
@@ -29,6 +28,7 @@ from evict_profile.sources.gates import expert_gates, part_gates
 from evict_profile.sources.pairs import L2_MB
 from evict_profile.sources.parts import NOT_INCLUDED
 from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.store import history
 from evict_profile.table import (
     COMPOSED,

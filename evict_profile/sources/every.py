@@ -11,7 +11,8 @@ from typing import Any
 from packaging.version import Version
 
 from evict_profile import __version__
-from evict_profile.config.model import ModelSpec, known_models, load_model
+from evict_profile.config import ModelSpec, load_model
+from evict_profile.config.load import known_models
 from evict_profile.errors import ConfigError, GateError
 from evict_profile.physics import common_weights, non_moe_weights
 from evict_profile.run_folder import RunFolder

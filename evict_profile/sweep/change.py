@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import Cell, cells_of
-from evict_profile.fit.latency import (
+from evict_profile.stats import Floats, student
+from evict_profile.sweep.latency import (
     MAD_TO_SIGMA,
     sessions_variance,
     slow_blocks,
     two_way,
 )
-from evict_profile.stats import Floats, student
 
 Agreement = Literal["same", "drifted", "unclear"]
 

@@ -4,7 +4,7 @@ Equal fingerprints say that machines have the same parts, not that they run alik
 may be hotter, or share its memory with a neighbour. Every shard measures the anchor, in
 every round and at the same union, so machines can be compared there as one is with
 itself. How much one differs from itself is known too: by the noise of the anchor, and
-by what sets sessions of a runner apart (`fit.latency`). What is beyond both is a
+by what sets sessions of a runner apart (`sweep.latency`). What is beyond both is a
 difference of machines, and would pass for what its cells cost.
 """
 
@@ -18,14 +18,14 @@ import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, Cell, with_latency
 from evict_profile.errors import GateError, StoreError
-from evict_profile.fit.latency import half_width_of
 from evict_profile.records import differences
 from evict_profile.stats import median_of_draws
 from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.latency import half_width_of
 from evict_profile.sweep.store import Store, other_plan
 
 FLOOR = 2.5
-"""In standard errors of noise, as `CERTAIN` of `fit.latency`."""
+"""In standard errors of noise, as `CERTAIN` of `sweep.latency`."""
 
 
 class Difference(NamedTuple):

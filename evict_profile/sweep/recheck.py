@@ -27,7 +27,7 @@ from evict_profile.cells import (
     usual_reference_us,
     with_latency,
 )
-from evict_profile.config.model import name_or_file
+from evict_profile.config.load import name_or_file
 from evict_profile.cost_model import features_at
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.progress import ProgressBar, progress_bar

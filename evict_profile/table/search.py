@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from evict_profile.config.model import model_named
+from evict_profile.config.load import model_named
 from evict_profile.errors import EvictProfileError, TableError
 from evict_profile.io import data_root
 from evict_profile.table.cost_table import CostTable

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.config.huggingface import is_huggingface, model_mapping
-from evict_profile.config.model import LayerSpec, ModelSpec, load_model
+from evict_profile.config.load import load_model
+from evict_profile.config.model import LayerSpec, ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.physics import seen_context
 from evict_profile.records import parse, replace

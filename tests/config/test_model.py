@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evict_profile.config.model import (
+from evict_profile.config.load import (
     known_models,
     load_model,
     model_named,

@@ -19,9 +19,9 @@ from evict_profile.fit.export import (
     with_workload,
 )
 from evict_profile.fit.fitted import file_sha256, fit_run
-from evict_profile.fit.latency import Samples
 from evict_profile.records import replace
 from evict_profile.runtime import Truncator
+from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.store import Store
 from evict_profile.table import ActivationCurve, CostTable
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, SWEEP, write_run

@@ -5,15 +5,15 @@ import pytest
 
 from evict_profile.cells import with_latency
 from evict_profile.errors import TableError
-from evict_profile.fit import latency
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run, fitted_of_table
 from evict_profile.fit.gates import drift_gate, judge
-from evict_profile.fit.latency import Samples
 from evict_profile.fit.provenance import scaling_half_width
 from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
+from evict_profile.sweep import latency
+from evict_profile.sweep.latency import Samples
 from evict_profile.table import DATASHEET, Sessions
 from tests.factories import part_us, write_run
 from tests.shipped import tracked

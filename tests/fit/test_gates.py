@@ -6,10 +6,10 @@ import pytest
 from evict_profile.cells import CELL_FIELDS
 from evict_profile.fit import gates
 from evict_profile.fit.fitted import fit_run
-from evict_profile.fit.latency import Change, Drift, Samples
 from evict_profile.fit.provenance import aa_floor
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
+from evict_profile.sweep.latency import Change, Drift, Samples
 from evict_profile.table import measured
 from tests.factories import EXPERT_US, write_run
 

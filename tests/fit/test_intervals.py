@@ -14,10 +14,10 @@ from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run
 from evict_profile.fit.gates import judge
 from evict_profile.fit.intervals import marginal_costs, misfit_of
-from evict_profile.fit.latency import Samples
 from evict_profile.fit.points import Points, Unseen, split_points
 from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.latency import Samples
 from tests.factories import EXPERT_US, HEAD_US, MODEL, SWEEP, TOKEN_US, write_run
 
 KNOWN_US = {

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from evict_profile.fit.latency import Samples
 from evict_profile.fit.provenance import aa_floor, measured_minutes, provenance_of
 from evict_profile.records import replace
+from evict_profile.sweep.latency import Samples
 from evict_profile.table import DATASHEET
 from tests.factories import write_run
 

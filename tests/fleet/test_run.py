@@ -42,7 +42,7 @@ def sweeps_of(home):
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         own = any(word.startswith(str(home)) for word in words)
-        if "evict_profile.fleet.child" in words and own:
+        if "evict_profile" in words and own:
             found.append(process)
     return found
 

@@ -11,12 +11,12 @@ from rich.console import Console
 import evict_profile
 from evict_profile.cells import cell_of
 from evict_profile.fit.fitted import fitted_of_table
-from evict_profile.fit.latency import Samples
 from evict_profile.records import replace
 from evict_profile.report.console import show_fit
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
 from evict_profile.report.tables import Rows, print_rows, show_diff, show_table
+from evict_profile.sweep.latency import Samples
 from evict_profile.table import CostTable
 
 

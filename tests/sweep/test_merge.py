@@ -12,9 +12,9 @@ import pytest
 from evict_profile.cells import Sample, to_frame
 from evict_profile.config import GridSpec, SweepSpec, load_model
 from evict_profile.errors import GateError, StoreError
-from evict_profile.fit.latency import SESSIONS_SD
 from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.latency import SESSIONS_SD
 from evict_profile.sweep.merge import check_equal, differences_between, merge
 from evict_profile.sweep.store import Store, history
 from evict_profile.table import DraftClock

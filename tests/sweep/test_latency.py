@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.cells import CELL_FIELDS, Cell, Sample, cells_of, to_frame
-from evict_profile.fit import latency
-from evict_profile.fit.latency import (
+from evict_profile.sweep import latency
+from evict_profile.sweep.latency import (
     IN_A_ROW,
     KNOWN,
     Change,

@@ -1,0 +1,63 @@
+"""Finding a model by its name, or by its file: YAML, Hugging Face's JSON, or GGUF."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from evict_profile.config.gguf import gguf_mapping
+from evict_profile.config.huggingface import is_huggingface, model_mapping
+from evict_profile.config.model import ModelSpec
+from evict_profile.io import data_root, named_file
+from evict_profile.records import parse, read_mapping
+
+
+@cache
+def same_shape() -> dict[str, str]:
+    """Published models whose sizes are those of one that has a file."""
+    return read_mapping(data_root() / "configs" / "same_shape.yaml")
+
+
+@cache
+def name_suffixes() -> frozenset[str]:
+    """Words after a model's name that leave its sizes as they are."""
+    listed = read_mapping(data_root() / "configs" / "name_suffixes.yaml")
+    lines = [listed["trained"], *listed["stored"]]
+    return frozenset(word for line in lines for word in line)
+
+
+def model_named(name: str, models: Sequence[str]) -> str | None:
+    """Which of these a Hugging Face name is of, if any: qwen3-30b-a3b of
+    Qwen/Qwen3-30B-A3B-Instruct-2507, and no glm-5 of GLM-5-Flash, another model."""
+    given = name.rpartition("/")[2].lower()
+    known = {each.lower(): each for each in [*same_shape(), *models]}
+    while given not in known:
+        given, _, last = given.rpartition("-")
+        if last not in name_suffixes() and not re.fullmatch(r"\d{4}", last):
+            return None
+    names = (known[given], same_shape().get(known[given]))
+    return next((each for each in names if each in models), None)
+
+
+def name_or_file(name: str) -> str:
+    """What --model takes for a model: its name, or a file where no file here has it."""
+    known = model_named(name, [path.stem for path in known_models()])
+    return name if known else f"FILE, the YAML of {name}"
+
+
+def load_model(name: str) -> ModelSpec:
+    """Read a model by name, as Hugging Face has it or as its file here, or by the path
+    of its YAML, HF `config.json` or GGUF."""
+    if not Path(name).expanduser().is_file():
+        name = model_named(name, [path.stem for path in known_models()]) or name
+    path = named_file("models", name, [*same_shape()])
+    is_gguf = path.suffix == ".gguf"
+    content = gguf_mapping(path) if is_gguf else read_mapping(path)
+    if is_huggingface(content):
+        content = model_mapping(content, path)
+    return parse(ModelSpec, content, str(path))
+
+
+def known_models() -> list[Path]:
+    """Every model file that the toolkit brings."""
+    return sorted(named_file("models", "tiny").parent.glob("*.yaml"))
