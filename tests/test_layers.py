@@ -45,7 +45,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def room(module: str) -> str:
-    return (module.split(".") + [""])[1]
+    return module.partition(".")[2].partition(".")[0]
 
 
 def layer(module: str) -> int:
