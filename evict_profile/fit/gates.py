@@ -204,7 +204,7 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
         f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, "
         f"{MAX_STRETCH:.0%} between stretches, and {MAX_LEFT_OUT:.0%} of the samples "
         "left out: the machine changed under the sweep; "
-        "quiet it and sweep anew, every shard under the same conditions",
+        "quiet it and sweep anew, all shards on equal machines or the whole on one",
     )
 
 

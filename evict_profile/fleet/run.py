@@ -129,10 +129,9 @@ class FleetFolder(RunFolder):
         whole = stores[0]
         if len(stores) > 1:
             whole = Store(self.folder / pair.name / "merged")
-            if not whole.exists():
-                # What a merge that was killed left; only the fleet writes here.
-                shutil.rmtree(whole.folder, ignore_errors=True)
-                merge(stores, whole)
+            # Of a merge that was killed, or of shards that were measured again since.
+            shutil.rmtree(whole.folder, ignore_errors=True)
+            merge(stores, whole)
         fitted = fit_run(whole)
         if not path:
             path = export_table(fitted, tables)[1].resolve()

@@ -1,17 +1,20 @@
 """Each gate passes what it should, and names the remedy when it does not."""
 
+import re
+
 import numpy as np
 import pytest
 
-from evict_profile.cells import CELL_FIELDS
+from evict_profile.cells import CELL_FIELDS, cells_of
 from evict_profile.fit import gates
 from evict_profile.fit.fitted import fit_run
 from evict_profile.fit.provenance import aa_floor
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
+from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.latency import Change, Drift, Samples
 from evict_profile.table import measured
-from tests.factories import EXPERT_US, write_run
+from tests.factories import EXPERT_US, SWEEP, write_run
 
 STILL = Change(0.001, 0.002, "over the run")
 
@@ -86,6 +89,26 @@ def test_a_change_beyond_noise_and_allowance_fails(trend, stretches, sessions, p
     gate = gates.drift_gate(Drift(trend, stretches, sessions))
     assert gate.passed == passed
     assert ("quiet it and sweep anew" in gate.message) != passed
+
+
+@pytest.mark.parametrize(("slower", "passed"), [(0.0, True), (0.08, False)])
+def test_shards_of_machines_that_differ_fail(fitted, slower, passed):
+    """By the cells that every shard measures; the gate names both sessions."""
+    grid, frame = make_grid(SWEEP, fitted.model), fitted.frame
+    first, second = (frozenset(grid.shard(i, 2).cells) for i in (0, 1))
+    cells = cells_of(frame)
+    own = np.array([c in second for c in cells])
+    both = np.array([c in first and c in second for c in cells])
+    later = np.where(both, frame["round"] % 2 == 0, own)
+    merged = frame.assign(
+        session=np.where(later, "2/2 #1", "1/2 #1"),
+        clock_us=frame["clock_us"] * (1.0 + slower * later),
+        at_unix=np.arange(len(frame)) + len(frame) * later,
+    )
+    gate = gates.drift_gate(Samples(merged).drift)
+    assert gate.passed == passed
+    said = re.search(r"\+(\S+)% \+- \S+ from session 1/2 #1 to 2/2 #1", gate.message)
+    assert passed or (said and float(said[1]) == pytest.approx(8.0, abs=0.5))
 
 
 def test_sessions_may_differ_as_far_as_costs_stay_known():

