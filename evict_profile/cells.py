@@ -18,9 +18,6 @@ from evict_profile.stats import usual
 Part = Literal["layers", "non_moe"]
 Split = Literal["balanced", "skewed", "natural"]
 
-FORMER_NON_MOE = "ends"
-"""What the part "non_moe" is called in older samples, and by older runners."""
-
 OK = "ok"
 """Status of a sample that was timed; any other status comes with a reason."""
 
@@ -68,7 +65,7 @@ class Sample:
 
     Attributes:
         round, order: which pass, and which place in it.
-        session: which session of the runner, as "shard #number"; "" in older samples.
+        session: which session of the runner, as "shard #number".
         seed: chose the experts, the split and the tree of this very forward.
         clock_us: the runner's primary clock: process CPU time of one thread on a
             CPU, device events around a graph replay on a GPU.
@@ -116,14 +113,8 @@ def to_frame(samples: Iterable[Sample]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*CELL_FIELDS, *_OWN_FIELDS])
 
 
-def with_current_columns(stored: pd.DataFrame) -> pd.DataFrame:
-    """Stored samples, which may be older than a name or a column."""
-    session = stored.get("session", pd.Series("", stored.index)).fillna("")
-    part = stored["part"].replace(FORMER_NON_MOE, "non_moe")
-    return _numeric(stored.assign(part=part, session=session))
-
-
-def _numeric(stored: pd.DataFrame) -> pd.DataFrame:
+def with_numbers(stored: pd.DataFrame) -> pd.DataFrame:
+    """Stored samples; what is no number in a column of numbers becomes NaN."""
     names = ("clock_us", "reference_us", "at_unix", "observed_union")
     as_numbers = {n: pd.to_numeric(stored[n], errors="coerce") for n in names}
     return stored.assign(**as_numbers)
@@ -148,7 +139,7 @@ def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _possible(timed: pd.DataFrame) -> pd.DataFrame:
     """Samples that may be; a sweep marks others as it takes them, files hold any."""
-    timed = _numeric(timed)
+    timed = with_numbers(timed)
     when = timed["clock_us"] + timed["at_unix"]
     kept = (timed["clock_us"] > 0.0) & np.isfinite(when)
     kept &= ~(timed["reference_us"] <= 0.0)

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from evict_profile.cells import FORMER_NON_MOE, Cell
+from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.io import data_root
@@ -99,7 +99,7 @@ class Runner:
 
     def __init__(self, name: str, python: str | None, log: Path) -> None:
         self.command = runner_command(name, python)
-        self.log, self._answered, self._non_moe = log, False, FORMER_NON_MOE
+        self.log, self._answered = log, False
         # After ours, the caller's: it may be how the interpreter finds its engine.
         found = filter(None, (str(data_root()), os.environ.get("PYTHONPATH")))
         python_path = {"PYTHONPATH": os.pathsep.join(found)}
@@ -133,24 +133,13 @@ class Runner:
 
     def open(self, model: ModelSpec, options: Message) -> Message:
         """Build the model; answers fingerprint, capture_sizes, bandwidth_gbps."""
-        answer = self.ask(
-            {"do": "open", "model": to_mapping(model), "options": options}
-        )
-        # A runner that does not tell its words is older than this one.
-        if "non_moe" in answer.pop("parts", ()):
-            self._non_moe = "non_moe"
-        return answer
+        return self.ask({"do": "open", "model": to_mapping(model), "options": options})
 
     def measure(
         self, cell: Cell, seeds: Sequence[int], layers: int | None = None
     ) -> list[Message]:
         """Time a cell once a seed, on the first `layers` MoE layers or on all."""
-        part = cell.part if cell.part == "layers" else self._non_moe
-        ask = {
-            "cell": {**to_mapping(cell), "part": part},
-            "seeds": list(seeds),
-            "layers": layers,
-        }
+        ask = {"cell": to_mapping(cell), "seeds": list(seeds), "layers": layers}
         samples = self.read(_Measured, self.ask({"do": "measure", **ask})).samples
         if len(samples) != len(seeds):
             raise RunnerError(

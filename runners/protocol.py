@@ -2,7 +2,7 @@
 
     {"do": "open", "model": {...}, "options": {...}}
         -> {"ok": true, "fingerprint": {...}, "capture_sizes": [...], "limits": {...},
-            "bandwidth_gbps": ..., "parts": ["layers", "non_moe"]}
+            "bandwidth_gbps": ...}
     {"do": "measure", "cell": {...}, "seeds": [1, 2, 3], "layers": null}
         -> {"ok": true, "samples": [{...}, ...]}
     {"do": "clock", "batch": 4, "steps": 24}
@@ -32,10 +32,6 @@ from collections.abc import Callable
 from typing import Any
 
 Message = dict[str, Any]
-
-PARTS = ["layers", "non_moe"]
-"""Parts of a forward that cells name; a runner that does not answer with them is sent
-the former word, "ends", for the second."""
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal that a process gets when its parent ends."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from runners.protocol import PARTS, Message, Refusal
+from runners.protocol import Message, Refusal
 
 Run = Callable[[], object]
 
@@ -88,7 +88,6 @@ class MeasureSession(ABC):
         """What is open."""
         return {
             "fingerprint": self.fingerprint,
-            "parts": PARTS,
             "capture_sizes": list(self.capture_sizes),
             "bandwidth_gbps": self.bandwidth_gbps,
             "bytes_per_expert": self.bytes_per_expert,

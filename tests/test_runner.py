@@ -88,23 +88,18 @@ import json, sys
 for line in sys.stdin:
     ask = json.loads(line)
     sample = {**SAMPLE, "backend": line}
-    answer = {"ok": True, "parts": PARTS, "samples": [sample]}
+    answer = {"ok": True, "samples": [sample]}
     print(json.dumps(answer), flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("parts", "former"), [([], "ends"), (["layers", "non_moe"], "non_moe")]
-)
-def test_a_cell_reaches_the_runner_field_by_field(tmp_path, model, parts, former):
-    """One that does not say how it calls the parts knows the former name alone."""
-    values = f"PARTS = {parts!r}\nSAMPLE = {SAMPLE!r}\n"
-    with speaking(tmp_path, values + ECHO) as runner:
+def test_a_cell_reaches_the_runner_field_by_field(tmp_path, model):
+    with speaking(tmp_path, f"SAMPLE = {SAMPLE!r}\n" + ECHO) as runner:
         runner.open(model, {})
-        for cell, word in ((CELL, "layers"), (replace(CELL, part="non_moe"), former)):
+        for cell in (CELL, replace(CELL, part="non_moe")):
             (sample,) = runner.measure(cell, [1])
             ask = json.loads(sample["backend"])
-            assert ask["cell"] == {**vars(cell), "part": word}
+            assert ask["cell"] == vars(cell)
             assert (ask["seeds"], ask["layers"]) == ([1], None)
 
 

@@ -19,7 +19,6 @@ from evict_profile.cells import (
     OK,
     Cell,
     arrays_of,
-    with_current_columns,
     with_latency,
 )
 from evict_profile.config import ModelSpec
@@ -264,7 +263,7 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
             f"{table_path}: holds whole steps of a server, and no sweep to report; see "
             "it with: evict-profile show"
         )
-    frame = with_current_columns(pd.read_parquet(samples_of(table_path, table)))
+    frame = pd.read_parquet(samples_of(table_path, table))
     capture_sizes = table.axes.capture_sizes
     samples = Samples(frame)
     return Fitted(

@@ -47,14 +47,6 @@ class Points:
         mask = [c.part == part and c.split == split for c in self.cells]
         return self.take(np.array(mask, dtype=np.bool_))
 
-    def and_those(self, other: "Points") -> "Points":
-        """These points, then the other ones."""
-        return Points(
-            self.cells + other.cells,
-            np.append(self.latency_us, other.latency_us),
-            np.append(self.relative_error, other.relative_error),
-        )
-
     @property
     def calm(self) -> "Points":
         """Without disturbed cells, whose medians say little of what they cost."""

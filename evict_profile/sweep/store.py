@@ -20,8 +20,8 @@ from evict_profile.cells import (
     cell_of,
     cells_of,
     to_frame,
-    with_current_columns,
     with_latency,
+    with_numbers,
 )
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import StoreError
@@ -105,12 +105,12 @@ class Store(RunFolder):
         if not parts:
             return to_frame([])
         whole = pd.concat(parts, ignore_index=True)
-        if lacking := {*to_frame([]).columns} - {*whole.columns, "session"}:
+        if lacking := {*to_frame([]).columns} - {*whole.columns}:
             raise StoreError(
                 f"{self.parts}: samples lack {', '.join(sorted(lacking))}; put whole "
                 "copies of the parts back, or sweep anew into another --out"
             )
-        whole = with_current_columns(whole)
+        whole = with_numbers(whole)
         self._check_none_twice(whole)
         return whole.sort_values(["round", "order"], ignore_index=True)
 

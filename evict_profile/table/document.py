@@ -1,6 +1,6 @@
 """A cost table as a file: signed by its own hash, named by its key and its version.
 
-Schema `evict-cost-table/4`; documents of schema 3 are read as well, and no others.
+Schema `evict-cost-table/4`, and no other.
 `sha256` is the digest of the document without that field, serialised compactly. So one
 changed byte is found, and a table can be named by its hash.
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 from evict_profile.errors import TableError
 from evict_profile.records import digest
-from evict_profile.table.upgrade import OLD_SCHEMA, upgraded
 
 SCHEMA = "evict-cost-table/4"
 
@@ -51,7 +50,7 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
         raise ForeignDocument(
             f"{path}: has schema '{schema}', so it is no cost table; {A_TABLE}"
         )
-    if schema not in {SCHEMA, OLD_SCHEMA}:
+    if schema != SCHEMA:
         raise TableError(
             f"{path}: has schema '{schema}', and this evict-profile reads {SCHEMA}; "
             "use the evict-profile that wrote it, or export its run again"
@@ -66,7 +65,7 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
             f"{path}: its content does not match its sha256, so it was changed or cut "
             "short; fetch or export it again"
         )
-    return upgraded(document, SCHEMA) if schema == OLD_SCHEMA else document, stated
+    return document, stated
 
 
 def as_text(document: Mapping[str, Any]) -> str:

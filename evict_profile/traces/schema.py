@@ -106,8 +106,6 @@ def metadata_of(table: pa.Table, source: str, schema: str = SCHEMA) -> Metadata:
             f"{source}: has schema '{stated}', and this evict-profile reads {schema}; "
             "upgrade evict-profile, or record it again"
         )
-    if "fan" in (about := stored.get("about", {})):  # as `topk` was first written
-        about["topk"] = about.pop("fan")
     return parse(Metadata, stored, source, extra_keys=True)
 
 

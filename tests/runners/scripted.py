@@ -30,7 +30,7 @@ import random
 import time
 from pathlib import Path
 
-from runners.protocol import PARTS, Refusal, serve_session
+from runners.protocol import Refusal, serve_session
 from runners.session import Forward, Reading, make_sample
 
 BANDWIDTH_GBPS = 10.0
@@ -82,7 +82,6 @@ class Session:
                 "tp": 1,
                 "ep": 1,
             },
-            "parts": PARTS,
             "capture_sizes": [],
             "bandwidth_gbps": BANDWIDTH_GBPS,
             "bytes_per_expert": self.expert_bytes,

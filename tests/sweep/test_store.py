@@ -32,16 +32,6 @@ def test_samples_round_trip(store, grid):
     pd.testing.assert_frame_equal(store.frame(), expected)
 
 
-def test_samples_of_an_older_version_are_read(store, grid):
-    """A part was called "ends" then, and samples did not know their session."""
-    older = to_frame(round_of(grid, 1)).drop(columns="session")
-    store.add(older.replace({"part": {"non_moe": "ends"}}), 1, 0)
-    store.append([replace(s, session="1/1 #1") for s in round_of(grid, 2)])
-    frame, count = store.frame(), len(grid.cells)
-    assert set(history(frame)) == set(grid.cells)
-    assert frame["session"].tolist() == [*[""] * count, *["1/1 #1"] * count]
-
-
 def test_the_rest_of_a_round_joins_its_beginning(store, grid):
     """As parts of their own; none is overwritten, though one is renamed or deleted."""
     samples = round_of(grid, 1)

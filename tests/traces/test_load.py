@@ -1,7 +1,6 @@
 """A trace file is read back as recorded, or refused in one sentence."""
 
 import base64
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -271,11 +270,3 @@ def test_no_parquet_is_refused(make, sentence, tmp_path):
     make(path)
     with pytest.raises(TraceError, match=rf"trace\.parquet: {sentence}"):
         load_traces(path)
-
-
-def test_a_file_that_says_fan_is_read():
-    table = table_with()
-    notes = json.loads(table.schema.metadata[b"evict-trace"])
-    notes["about"]["fan"] = notes["about"].pop("topk")
-    old = table.replace_schema_metadata({b"evict-trace": json.dumps(notes).encode()})
-    assert trace_of(old, "old").about == ABOUT
