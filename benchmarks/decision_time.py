@@ -24,7 +24,7 @@ import torch
 from benchmarks.common import Answer, command, restart_on_one_thread
 from evict_profile.io import data_root
 from evict_profile.records import replace, to_mapping
-from evict_profile.replay.policies import RATE_DEPTH, Policy, guided
+from evict_profile.replay.policies import RATE_DEPTH, Policy, table_policies
 from evict_profile.runtime import CostTable, Truncator
 from evict_profile.runtime.decision import COMPILED
 from evict_profile.stats import Floats, Ints, median_interval
@@ -64,7 +64,7 @@ def times(table: CostTable, batch: int) -> dict[str, dict[str, float]]:
     """Microseconds of each contender in random turns, and over plain numpy."""
     levels, drafts = random_trees(batch)
     truncator = Truncator(table, drafts="topk", acceptance="target-only")
-    policy = guided(table, LEVELS)[RATE_DEPTH]()
+    policy = table_policies(table, LEVELS)[RATE_DEPTH]()
     cost_us = 1e3 + 10.0 * np.arange(batch * (NODES + 1) + 1.0)
     contenders: dict[str, Callable[[], object]] = {
         PLAN: partial(truncator.plan, torch.from_numpy(drafts), CONTEXT),

@@ -28,7 +28,7 @@ import pandas as pd
 from benchmarks.common import Answer, command, count, restart_on_one_thread
 from evict_profile.calibrate.acceptance import RAW
 from evict_profile.calibrate.activation import measure_activation
-from evict_profile.calibrate.study import calibrate, calibrated_table, study
+from evict_profile.calibrate.study import calibrate, calibrated_table, calibration_study
 from evict_profile.io import data_root
 from evict_profile.replay.compare import ScenarioReplay
 from evict_profile.replay.comparison import Comparison, Scenario
@@ -43,8 +43,8 @@ from evict_profile.replay.policies import (
     Policy,
     Threshold,
     full_tree,
-    guided,
     plain_decoding,
+    table_policies,
 )
 from evict_profile.replay.sums import COLUMNS
 from evict_profile.runtime import CostTable
@@ -158,12 +158,15 @@ class KnownReplay(ScenarioReplay):
         arrays = TraceArrays(unrouted(population(text, prompts, seed)))
         others = unrouted(population(text, prompts // 4, seed + 1))
         table = CostTable.load(data_root() / TABLE / "1.0.3.json")
-        table = calibrated_table(study(others, table), table)
+        table = calibrated_table(calibration_study(others, table), table)
         super().__init__(arrays, table, Scenario(text, 0.0, batch), SEEDS)
         self.policies: dict[str, Policy] = {
             AR: plain_decoding(),
             FULL_TREE: full_tree(arrays.nodes, arrays.depth),
-            **{name: make() for name, make in guided(self.table, arrays.depth).items()},
+            **{
+                name: make()
+                for name, make in table_policies(self.table, arrays.depth).items()
+            },
         }
         self.oracle = lru_cache(None)(super()._oracle)
         self._kept: dict[object, Floats] = {}

@@ -25,7 +25,7 @@ from rich.progress import track
 from benchmarks.common import command
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
-from evict_profile.report.tables import Rows, print_rows
+from evict_profile.report.console import Rows, print_rows
 from evict_profile.sources.aiconfigurator import Source, open_source
 from evict_profile.sources.composer import Composer
 from evict_profile.sources.gates import slope_gate, slowdown_gate

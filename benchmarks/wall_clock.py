@@ -40,10 +40,10 @@ from evict_profile.replay.policies import (
     RATE_DEPTH,
     THRESHOLD,
     MakePolicy,
-    guided,
+    table_policies,
 )
 from evict_profile.replay.simulate import Run, simulate
-from evict_profile.report.tables import Rows, print_rows
+from evict_profile.report.console import Rows, print_rows
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable, files_of
 from evict_profile.traces import Trace, load_traces
@@ -194,7 +194,7 @@ def policies_of(
     for policy, _ in replay.chosen(replay.tune()):
         setting = f" ({policy.setting})" if policy.name in HINDSIGHT else ""
         found[f"{policy.name}{setting}"] = lambda policy=policy: policy
-    found |= guided(replay.table, replay.arrays.depth)
+    found |= table_policies(replay.table, replay.arrays.depth)
     if not contenders:
         return found
     asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD, RATE_DEPTH)

@@ -29,6 +29,9 @@ class Finding:
     message: str
     good: bool = True
 
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.good else 'note'} {self.name}: {self.message}"
+
 
 def examine() -> Iterator[Finding]:
     """Look at the machine, the libraries, and what models fit."""

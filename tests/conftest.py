@@ -7,10 +7,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from evict_profile.fit.export import export_workload, make_table, with_workload
-from evict_profile.fit.fitted import file_sha256, fit_run
+from evict_profile.fit.fitted import fit_run
 from evict_profile.io import data_root
 from evict_profile.sources import composer
 from evict_profile.table import CostTable
+from evict_profile.table.document import file_sha256
 from tests.command import evict
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, write_run
 from tests.shipped import tracked

@@ -70,7 +70,7 @@ class HeldOutChances:
         errors: Floats = (self.chances[name] - self.accepted) ** 2
         return errors
 
-    def simplest(self, names: Sequence[str]) -> str:
+    def one_percent_rule(self, names: Sequence[str]) -> str:
         """The first candidate whose Brier score is as good as the best, all but noise.
 
         It lies within one standard error, over prompts, of their difference (Breiman et

@@ -96,7 +96,7 @@ class CalibrationStudy:
         return workload_name(self.trace)
 
 
-def study(trace: Trace, table: CostTable) -> CalibrationStudy:
+def calibration_study(trace: Trace, table: CostTable) -> CalibrationStudy:
     """Learn acceptance, activation and drafting times, and check the table's costs."""
     check_same_model(trace.about, table.model)
     check_trees(trace)
@@ -130,7 +130,7 @@ def calibrate(trace: Trace) -> Calibrated:
     likely node costs more than the same ratio in an unlikely one.
     """
     nodes, held_out = trace.nodes, hold_out(trace)
-    chosen = held_out.simplest(list(CURVES))
+    chosen = held_out.one_percent_rule(list(CURVES))
     topk = trace.about.topk or 1 + int(nodes.rank.max())
     return Calibrated(
         held_out,

@@ -40,6 +40,7 @@ def compose(
         unread = {each.name or "" for each in ctx.command.params} - read
         check_read(ctx, unread, "with --list" if list_them else "with --all")
     from evict_profile.config import load_model
+    from evict_profile.report import offers
     from evict_profile.report import public as report
     from evict_profile.sources.aiconfigurator import open_source
     from evict_profile.sources.compose import compose as composed
@@ -53,7 +54,7 @@ def compose(
         check_asked(model, gpu, engine, dtype, tp)
     rows = open_source(source)
     if list_them:
-        show = report.show_pairs if model else report.show_offers
+        show = offers.show_pairs if model else offers.show_offers
         show(console, pairs(rows, gpu, engine, model))
         return
     check_folder(tables)
@@ -68,7 +69,7 @@ def compose(
         page = tables / "tables.html"
         title = "What verification costs on GPUs that others measured"
         write_text(many_tables_page(title, outcomes, tables), page)
-        report.show_refused(console, outcomes)
+        offers.show_refused(console, outcomes)
         say(console, counts(outcomes))
         say(console, f"page: {page}")
         return

@@ -78,8 +78,8 @@ def profile(
 
     from evict_profile.fit.export import export_table
     from evict_profile.fit.fitted import fit_run
-    from evict_profile.report.console import show_export, show_fit
     from evict_profile.report.cost_page import write_report
+    from evict_profile.report.fits import show_export, show_fit
 
     fitted = fit_run(store)
     show_fit(console, fitted)
@@ -142,9 +142,9 @@ def fleet(
 def doctor() -> None:
     """Print what this machine is and what will work on it."""
     from evict_profile.doctor import examine
-    from evict_profile.report.console import show_findings
 
-    show_findings(console, examine())
+    for finding in examine():
+        say(console, str(finding))
 
 
 def audit(
@@ -160,7 +160,7 @@ def audit(
     """
     from evict_profile.lossless.audit import COMBINATIONS, audit_of_words
     from evict_profile.lossless.audit import audit as audit_of
-    from evict_profile.report.console import show_audit, show_audits
+    from evict_profile.report.audits import show_audit, show_audits
 
     words = {"drafts": drafts, "accept": accept, "rule": rule, "score": score}
     if any(words.values()):

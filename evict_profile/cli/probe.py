@@ -27,7 +27,7 @@ def probe(
     from evict_profile.probe.loop import probe as probe_server
     from evict_profile.probe.server import Server
     from evict_profile.progress import progress_bar
-    from evict_profile.report.console import show_settings
+    from evict_profile.report.served import show_settings
 
     if not 0.0 < minutes < inf:
         raise ConfigError(f"--minutes {minutes}: give minutes above 0, as 5")

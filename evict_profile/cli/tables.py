@@ -203,17 +203,18 @@ def _named_table(
 
 def report(table: options.TableFile, out: options.Page = Path("report.html")) -> None:
     """Write the report of a table as one HTML file."""
-    from evict_profile.fit.fitted import fitted_of_table
-    from evict_profile.report.cost_page import write_report
-    from evict_profile.report.public import composed_page
-    from evict_profile.table import COMPOSED, files_of
+    from evict_profile.table import COMPOSED, CostTable, files_of
 
     check_outputs([out], files_of(table))
-    fitted, loaded = fitted_of_table(table)
-    if loaded.origin == COMPOSED:
-        write_text(composed_page(loaded, fitted.frame), out)
+    if CostTable.load(table).origin == COMPOSED:
+        from evict_profile.report.public import page_of
+
+        write_text(page_of(table), out)
     else:
-        write_report(fitted, loaded, out)
+        from evict_profile.fit.fitted import fitted_of_table
+        from evict_profile.report.cost_page import write_report
+
+        write_report(*fitted_of_table(table), out)
     say(console, f"report: {out}")
 
 
@@ -237,7 +238,7 @@ def show(
         check_read(ctx, {"device"}, "beside a table or a run")
         if is_run:
             from evict_profile.fit.fitted import fit_run
-            from evict_profile.report.console import show_fit
+            from evict_profile.report.fits import show_fit
             from evict_profile.sweep.store import Store
 
             show_fit(console, fit_run(Store(named)))
@@ -293,7 +294,8 @@ def check(
     options.whole_table(table)  # what is mistyped, before the other libraries load
     check_read(ctx, {"address"}, "of one table, which is rechecked here")
     from evict_profile.fit.fitted import fitted_of_table
-    from evict_profile.report.console import show_gates, show_recheck
+    from evict_profile.report.console import show_gates
+    from evict_profile.report.fits import show_recheck
     from evict_profile.sweep.recheck import recheck_cells
 
     fitted, loaded = fitted_of_table(table)

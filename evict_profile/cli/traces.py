@@ -83,9 +83,9 @@ def calibrate(
     out: options.Page = Path("calibration.html"),
 ) -> None:
     """Learn from a trace or a server's runs, into the table's next version."""
-    from evict_profile.calibrate.study import calibrated_table, study
+    from evict_profile.calibrate.study import calibrated_table, calibration_study
     from evict_profile.fit.export import export_workload
-    from evict_profile.report.calibration_page import page, show_study
+    from evict_profile.report.calibration_page import calibration_page, show_calibration
     from evict_profile.table import CostTable, files_of
     from evict_profile.traces import load_traces
     from evict_profile.traces.trace import check_one_temperature
@@ -112,11 +112,11 @@ def calibrate(
     temperatures = [] if temperature is None else [temperature]
     trace = load_traces(traces).only(workload or [], temperatures).part(*own)
     check_one_temperature(trace)
-    found = study(trace, before)
-    show_study(console, found, before)
+    found = calibration_study(trace, before)
+    show_calibration(console, found, before)
     made, path = export_workload(calibrated_table(found, before), table, tables)
     say(console, f"table: {path}")
-    write_text(page(found, made), out)
+    write_text(calibration_page(found, made), out)
     say(console, f"page: {out}")
 
 
@@ -127,7 +127,7 @@ def _calibrate_served(path: Path, served: list[str], tables: Path | None) -> Non
     from evict_profile.calibrate.served import study
     from evict_profile.fit.export import export_workload
     from evict_profile.records import replace
-    from evict_profile.report.console import show_served
+    from evict_profile.report.served import show_served
     from evict_profile.table import CostTable
 
     warn, files = partial(say, stderr), dict(map(_named_runs, served))
@@ -150,7 +150,7 @@ def _served_table(
     from evict_profile.calibrate.probed import settings
     from evict_profile.calibrate.served_table import export_served, served_table
     from evict_profile.config import load_model
-    from evict_profile.report.console import show_settings
+    from evict_profile.report.served import show_settings
 
     if not (model and gpu):
         raise ConfigError(
@@ -186,8 +186,8 @@ def replay(
     json_out: options.Json = None,
 ) -> None:
     """Does speculation pay, and does adapting? Policies on one trace and table."""
-    from evict_profile.replay.study import replayed_trace, study
-    from evict_profile.report.replay_page import page, show_study
+    from evict_profile.replay.study import replay_study, replayed_trace
+    from evict_profile.report.replay_page import replay_page, show_replay
     from evict_profile.table import CostTable, files_of
 
     check_outputs([out, json_out], [traces, *files_of(table)])
@@ -196,9 +196,9 @@ def replay(
         traces, synthetic, covered, workload or [], temperature or [], own
     )
     batches = list(dict.fromkeys(batch))
-    found = study(chosen, covered, batches, seeds, partial(say, stderr))
-    show_study(console, found)
-    _write(page(found), out, found.as_json, json_out)
+    found = replay_study(chosen, covered, batches, seeds, partial(say, stderr))
+    show_replay(console, found)
+    _write(replay_page(found), out, found.as_json, json_out)
 
 
 def budget(

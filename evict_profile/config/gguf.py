@@ -20,7 +20,7 @@ RECURRENT = {"ssm_in": "mamba", "ssm_": "linear", "shortconv.": "conv"}
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 """Where ggml has other names than we; its quantised types keep theirs."""
 GATING = {1: "softmax", 2: "sigmoid", 4: "sigmoid"}
-EVERY_SECOND = "gpt-oss"
+ALTERNATING_WINDOW_ARCH = "gpt-oss"
 """The architecture whose layers attend to a window by turns, from the first."""
 
 
@@ -175,7 +175,7 @@ def _attention(
     kinds = _kinds(file)
     window = file.size("attention.sliding_window", 0)
     notes: list[str] = []
-    if window and file.arch == EVERY_SECOND:
+    if window and file.arch == ALTERNATING_WINDOW_ARCH:
         found |= {"sliding_window": window, "sliding_every": 2}
     elif window and "sliding" not in kinds:
         notes += [f"which layers attend to a window of {window} is unknown: none does"]

@@ -1,4 +1,4 @@
-"""Finding a model by its name, or by its file: YAML, Hugging Face's JSON, or GGUF."""
+"""Models by name or file: YAML, a Hugging Face `config.json`, or GGUF."""
 
 import re
 from collections.abc import Sequence

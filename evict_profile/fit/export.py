@@ -14,7 +14,7 @@ import numpy as np
 
 from evict_profile.cost_model import HingeCost, padded_tokens
 from evict_profile.errors import ConfigError, GateError, TableError
-from evict_profile.fit.fitted import Fitted, file_sha256, fit_run, samples_of
+from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import FIT_SPLIT
 from evict_profile.io import make_folder, sole_writer, write_atomically
@@ -38,6 +38,7 @@ from evict_profile.table import (
     tables_below,
     version_of,
 )
+from evict_profile.table.document import file_sha256, samples_of
 
 FIRST_VERSION = "1.0.0"
 WAIT_S = 60.0
@@ -174,7 +175,7 @@ def export_workload(
     beside it, so that it can be refitted by itself. No file that is there is
     overwritten, and the table is written last.
     """
-    content = samples_of(path, table).read_bytes()
+    content = samples_of(path, table.provenance.samples_sha256).read_bytes()
     home = (tables / table.relative_path).parent if tables else path.parent
     return save_next(table, home, lambda p: p.write_bytes(content), table.version)
 

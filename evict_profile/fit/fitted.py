@@ -7,7 +7,6 @@ Made from a run's folder (`fit_run`), or from a table and the samples beside it
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +47,8 @@ from evict_profile.table import (
     MarginalCost,
     Provenance,
     ServedSteps,
-    files_of,
 )
+from evict_profile.table.document import samples_of
 
 MIN_LAYER_CELLS, MIN_NON_MOE_CELLS = 8, 3
 MIN_UNSEEN_CELLS = 8
@@ -263,33 +262,12 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
             f"{table_path}: holds whole steps of a server, and no sweep to report; see "
             "it with: evict-profile show"
         )
-    frame = pd.read_parquet(samples_of(table_path, table))
+    frame = pd.read_parquet(samples_of(table_path, table.provenance.samples_sha256))
     capture_sizes = table.axes.capture_sizes
     samples = Samples(frame)
     return Fitted(
         table.model, capture_sizes, table.provenance, samples, table.cost
     ), table
-
-
-def samples_of(table_path: Path, table: CostTable) -> Path:
-    """The file of samples beside a table."""
-    path = files_of(table_path)[1]
-    if not path.is_file():
-        raise TableError(
-            f"{path}: is missing, and holds the table's samples; put the file "
-            f"that came with {table_path.name} back beside it"
-        )
-    if file_sha256(path) != table.provenance.samples_sha256:
-        raise TableError(
-            f"{path}: is not the file that {table_path.name} was made from (its "
-            "sha256 differs); fetch the two together again"
-        )
-    return path
-
-
-def file_sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    return sha256(path.read_bytes()).hexdigest()
 
 
 def _check_cells(

@@ -9,8 +9,8 @@ from rich.console import Console
 from evict_profile.fleet.run import FleetFolder
 from evict_profile.fleet.spec import Pair
 from evict_profile.io import say
+from evict_profile.report.console import Rows, print_rows
 from evict_profile.report.many import many_tables_page
-from evict_profile.report.tables import Rows, print_rows
 from evict_profile.sweep.grid import make_grid
 
 

@@ -89,7 +89,7 @@ class FleetFolder(RunFolder):
             frozen = self.read_header()
             both = plan.keys() & frozen.keys()
             mine, theirs = (
-                {"pairs": ", ".join(p), **dict(_leaves({n: p[n] for n in both}))}
+                {"pairs": ", ".join(p), **dict(_flatten({n: p[n] for n in both}))}
                 for p in (plan, frozen)
             )
             self.check_same(mine, theirs)
@@ -149,10 +149,10 @@ def _check_measurable(pairs: Sequence[Pair]) -> None:
             raise ConfigError(f"{pair.name}: {error}; fix it or exclude it") from error
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+            yield from _flatten(inner, f"{path}.{key}" if path else str(key))
     else:
         yield path, value
 

@@ -31,14 +31,14 @@ from evict_profile.replay.policies import (
     Fixed,
     MakePolicy,
     Policy,
-    guided,
+    table_policies,
 )
 from evict_profile.replay.simulate import Run, StepTimes, simulate
 from evict_profile.replay.sums import (
     COLUMNS,
     PER_STEP,
     Sums,
-    slowed,
+    less_optimism,
     sums_by_prompt,
     tokens_per_s,
 )
@@ -99,8 +99,8 @@ class ScenarioReplay:
         for policy, too_fast in self.chosen(points):
             settings[policy.name] = policy
             run = partial(self.by_prompt, policy)
-            sums[policy.name] = slowed(self._sums(run, learns=False), too_fast)
-        for name, make in guided(self.table, self.arrays.depth).items():
+            sums[policy.name] = less_optimism(self._sums(run, learns=False), too_fast)
+        for name, make in table_policies(self.table, self.arrays.depth).items():
             sums[name] = self.sums(make)
         sums[ORACLE] = self._sums(self._oracle, learns=False)
         plain = sums[AR]
@@ -238,12 +238,12 @@ def _best_of(kind: Sequence[str], sums: Mapping[str, Sums]) -> tuple[str, Sums]:
     """The simplest of a kind of policy that will do, and its sums less optimism."""
     names = [name for name in kind if name in sums]
     rates = np.stack([tokens_per_s(sums[name]) for name in names])
-    chosen = simplest(rates)
+    chosen = one_percent_rule(rates)
     name = names[chosen[0]]
-    return name, slowed(sums[name], optimism(rates, chosen))
+    return name, less_optimism(sums[name], optimism(rates, chosen))
 
 
-def simplest(rates: Floats) -> Ints:
+def one_percent_rule(rates: Floats) -> Ints:
     """The first policy within one per cent of the fastest, int64 [...].
 
     Of throughputs, float64 [policies, ...]; the simplest come first.

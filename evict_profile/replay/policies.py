@@ -232,7 +232,7 @@ class Guided:
         self._step.observe(committed, step_us)
 
 
-def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
+def table_policies(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
     """Makers of the policies that read a table, by name, to a depth at the most.
 
     Depth is chosen by what the next level would bring and take, so a table without

@@ -76,7 +76,7 @@ def _scenario(found: Comparison) -> dict[str, object]:
     return {"verdict": verdict, **to_mapping(found)}
 
 
-def study(
+def replay_study(
     trace: Trace,
     table: CostTable,
     batches: Sequence[int],

@@ -51,6 +51,6 @@ def tokens_per_s(sums: Sums) -> Floats:
     return 1e6 * sums["committed"] / sums["us"]
 
 
-def slowed(sums: Sums, optimism: Floats) -> Sums:
+def less_optimism(sums: Sums, optimism: Floats) -> Sums:
     """The sums at throughputs lower by log ratios; a step takes what it took."""
     return {**sums, "us": np.exp(optimism) * sums["us"]}

@@ -12,7 +12,7 @@ from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.replay.compare import ScenarioReplay
 from evict_profile.replay.comparison import Scenario
-from evict_profile.replay.policies import guided
+from evict_profile.replay.policies import table_policies
 from evict_profile.replay.sums import tokens_per_s
 from evict_profile.stats import Estimate, Floats
 from evict_profile.table import COMPOSED, ActivationCurve, CostTable, tables_below
@@ -33,7 +33,9 @@ def study_wrong_tables(
     """One policy with every wrong table; the replay's costs are charged."""
 
     def speed(table: CostTable) -> Floats:
-        return tokens_per_s(replay.sums(guided(table, replay.arrays.depth)[policy]))
+        return tokens_per_s(
+            replay.sums(table_policies(table, replay.arrays.depth)[policy])
+        )
 
     right = speed(replay.table)
     estimate = replay.bootstrap.estimate

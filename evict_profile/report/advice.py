@@ -8,8 +8,8 @@ from functools import cached_property
 from evict_profile.advice.advise import CHANGE, Advisor, BatchAdvice, Plan
 from evict_profile.io import finite
 from evict_profile.records import to_mapping
+from evict_profile.report.console import Rows, as_text
 from evict_profile.report.numbers import spread
-from evict_profile.report.tables import Rows, as_text
 
 KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 

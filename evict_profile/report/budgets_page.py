@@ -7,10 +7,10 @@ from rich.console import Console
 from evict_profile.budgets.front import BudgetFront
 from evict_profile.budgets.record import MASS, SQRT_TOP_K
 from evict_profile.io import say
+from evict_profile.report.console import Rows, print_notes, print_rows
 from evict_profile.report.numbers import spread
 from evict_profile.report.render import render
 from evict_profile.report.style import ACCENT, BAD, QUIET, canvas, inline_svg
-from evict_profile.report.tables import Rows, print_notes, print_rows
 from evict_profile.stats import RESAMPLES
 
 COLOURS = {MASS: BAD, SQRT_TOP_K: ACCENT}

@@ -8,11 +8,11 @@ from evict_profile.calibrate.acceptance import bins_of_mass
 from evict_profile.calibrate.study import CalibrationStudy
 from evict_profile.config import ModelSpec
 from evict_profile.io import say
+from evict_profile.report.console import Rows, print_notes, print_rows
 from evict_profile.report.numbers import spread
 from evict_profile.report.plotting import label_ends, line, log_axis, shades
 from evict_profile.report.render import render
 from evict_profile.report.style import ACCENT, PAPER, QUIET, canvas, inline_svg
-from evict_profile.report.tables import Rows, print_notes, print_rows
 from evict_profile.stats import Bools, Estimate, Floats
 from evict_profile.table import CostTable
 
@@ -34,7 +34,7 @@ MISSING = {
 """What is said where the trace lacks it."""
 
 
-def page(study: CalibrationStudy, made: CostTable) -> str:
+def calibration_page(study: CalibrationStudy, made: CostTable) -> str:
     """The whole document."""
     errors = study.calibrated.errors
     return render(
@@ -54,7 +54,9 @@ def page(study: CalibrationStudy, made: CostTable) -> str:
     )
 
 
-def show_study(console: Console, study: CalibrationStudy, table: CostTable) -> None:
+def show_calibration(
+    console: Console, study: CalibrationStudy, table: CostTable
+) -> None:
     """Errors of each calibrator, each other thing found, and what the table assumes."""
     title = "held-out errors, 95 % intervals over prompts"
     say(console, study.name)

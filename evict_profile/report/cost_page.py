@@ -7,9 +7,10 @@ from evict_profile.cells import OK, cell_of
 from evict_profile.fit.fitted import Fitted
 from evict_profile.io import write_text
 from evict_profile.report import figures_cost as figures
+from evict_profile.report.console import Rows, error_rows
 from evict_profile.report.data import StepRatio, View
 from evict_profile.report.render import render
-from evict_profile.report.tables import Rows, error_rows, marginal_rows
+from evict_profile.report.tables import marginal_rows
 from evict_profile.table import CostTable, measured
 
 MAX_CARDS, MAX_UNMEASURED = 6, 200
@@ -24,10 +25,10 @@ FITS = {
 
 def write_report(fitted: Fitted, table: CostTable, path: Path) -> None:
     """Write the report of a fitted run; the folder of `path` is made if missing."""
-    write_text(page(View(fitted, table)), path)
+    write_text(cost_page(View(fitted, table)), path)
 
 
-def page(view: View) -> str:
+def cost_page(view: View) -> str:
     """The whole document."""
     table, fitted = view.table, view.fitted
     key, fit = table.key, table.fit

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evict_profile.advice.drafting import over_plain
+from evict_profile.report.console import Rows
 from evict_profile.report.render import render
-from evict_profile.report.tables import Rows
 from evict_profile.table import CostTable
 
 MAX_WIDTHS = 12

@@ -1,8 +1,8 @@
-"""What public measurements offer, and the page of a table composed of them."""
+"""The page of a table composed of public measurements, and its lines on a terminal."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,9 +10,8 @@ from markupsafe import Markup
 from rich.console import Console
 
 from evict_profile.cells import cells_of
-from evict_profile.config.load import known_models, load_model
 from evict_profile.io import say
-from evict_profile.report.console import show_gates
+from evict_profile.report.console import Rows, error_rows, print_rows, show_gates
 from evict_profile.report.plotting import (
     label_ends,
     line,
@@ -22,57 +21,13 @@ from evict_profile.report.plotting import (
 )
 from evict_profile.report.render import render
 from evict_profile.report.style import canvas, inline_svg
-from evict_profile.report.tables import (
-    Rows,
-    break_even_rows,
-    error_rows,
-    print_rows,
-)
-from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
-from evict_profile.sources.pairs import Pair, shape_of
+from evict_profile.report.tables import break_even_rows
 from evict_profile.stats import Floats
 from evict_profile.table import Composition, CostTable
+from evict_profile.table.document import samples_of
 
-SOURCE = f"{PACKAGE} {VERSION} ({LICENCE}), {ATTRIBUTION}"
-HEAD = ("GPU", "engine", "version", "dtype")
 UNIFORM, IDENTICAL = "uniform routing", "identical tokens"
 CLOCKS = {"clock_us", "wall_us", "reference_us"}
-
-
-def show_offers(console: Console, pairs: Sequence[Pair]) -> None:
-    """One line a GPU, engine, version and data type, with the models of `configs/`."""
-    models = [load_model(str(path)) for path in known_models()]
-    names = {shape_of(model): model.name for model in models}
-    shapes: dict[tuple[str, ...], set[tuple[int, int, int, int]]] = {}
-    for pair in pairs:
-        where = (pair.gpu, pair.engine, pair.version, pair.dtype)
-        shapes.setdefault(where, set()).add(pair.shape)
-    cells = [
-        (
-            *where,
-            ", ".join(sorted(names[s] for s in own & names.keys())) or "-",
-            len(own - names.keys()),
-        )
-        for where, own in sorted(shapes.items())
-    ]
-    print_rows(console, Rows((*HEAD, "models", "other shapes"), cells))
-    say(console, f"rows of {SOURCE}")
-
-
-def show_pairs(console: Console, pairs: Sequence[Pair]) -> None:
-    """One line a kernel of one model, with the shardings that were measured."""
-    shardings: dict[tuple[str, ...], list[str]] = {}
-    for pair in pairs:
-        where = (pair.gpu, pair.engine, pair.version, pair.dtype, pair.kernel)
-        shardings.setdefault(where, []).append(f"{pair.tp}x{pair.ep}")
-    cells = [(*where, " ".join(how)) for where, how in shardings.items()]
-    print_rows(console, Rows((*HEAD, "kernel", "tp x ep"), cells))
-
-
-def show_refused(console: Console, outcomes: Mapping[str, Mapping[str, str]]) -> None:
-    """How many pairs each gate refuses first."""
-    first = Counter(o["why"].partition(":")[0] for o in outcomes.values() if "why" in o)
-    print_rows(console, Rows(("refused by", "pairs"), first.most_common()))
 
 
 def show_composed(console: Console, table: CostTable) -> None:
@@ -84,6 +39,13 @@ def show_composed(console: Console, table: CostTable) -> None:
     print_rows(console, ratio_rows(table), title)
     assert isinstance(table.provenance, Composition)
     say(console, f"fixed time of a step: {table.provenance.fixed_from}")
+
+
+def page_of(path: Path) -> str:
+    """The page of a composed table's file."""
+    table = CostTable.load(path)
+    cells = pd.read_parquet(samples_of(path, table.provenance.samples_sha256))
+    return composed_page(table, cells)
 
 
 def composed_page(table: CostTable, cells: pd.DataFrame) -> str:

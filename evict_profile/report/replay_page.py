@@ -15,6 +15,7 @@ from evict_profile.replay.policies import (
     RATE_DEPTH,
 )
 from evict_profile.replay.study import ReplayStudy
+from evict_profile.report.console import Rows, print_notes, print_rows
 from evict_profile.report.numbers import spread, unit_for
 from evict_profile.report.plotting import (
     End,
@@ -36,7 +37,6 @@ from evict_profile.report.style import (
     canvas,
     inline_svg,
 )
-from evict_profile.report.tables import Rows, print_notes, print_rows
 from evict_profile.stats import RESAMPLES
 
 SELECTION = (
@@ -47,7 +47,7 @@ LINES = (AR, RATE, RATE_DEPTH, ORACLE)
 """Policies drawn beside the fixed widths, where they were replayed."""
 
 
-def page(study: ReplayStudy) -> str:
+def replay_page(study: ReplayStudy) -> str:
     """The whole document."""
     return render(
         "replay.html.j2",
@@ -66,7 +66,7 @@ def page(study: ReplayStudy) -> str:
     )
 
 
-def show_study(console: Console, study: ReplayStudy) -> None:
+def show_replay(console: Console, study: ReplayStudy) -> None:
     """What to do, where, and the numbers behind it."""
     say(console, study.summary)
     for comparison in study.comparisons:

@@ -1,26 +1,17 @@
-"""One way to print a table, and cost tables on a terminal.
-
-`show` and `diff` answer at once: they import rich and the table, and nothing heavy.
-"""
+"""Cost tables on a terminal, for `show` and `diff`, which import nothing heavy."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from io import StringIO
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table as Grid
-from rich.text import Text
 
 from evict_profile.advice.drafting import over_plain
 from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
+from evict_profile.report.console import Rows, error_rows, print_rows
 from evict_profile.report.numbers import three_digits
-from evict_profile.stats import ErrorSummary
 from evict_profile.table import (
     DATASHEET,
     MEASURED,
@@ -36,7 +27,6 @@ from evict_profile.table import (
 
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 SHOWN_DRAFTS = (1, 2, 3, 4, 5, 7)
-UNLIMITED = 10_000
 KEY_FIELDS = ("model", "dtype", "tp", "ep", "engine", "engine_version")
 SHELF_FIELDS = ("age", "error", "gates", "file")
 
@@ -49,63 +39,6 @@ ONE_DAY = (
 
 BEFORE_AFTER = ("before", "after")
 """How `diff` calls its two tables."""
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A table of text, for a page or a terminal."""
-
-    head: Sequence[str]
-    cells: Sequence[Sequence[object]]
-
-    @classmethod
-    def of(
-        cls, items: Iterable[T], columns: Mapping[str, Callable[[T], object]]
-    ) -> "Rows":
-        """One row an item; each column is a name and what it shows of an item."""
-        cells = [[show(item) for show in columns.values()] for item in items]
-        return cls(tuple(columns), cells)
-
-
-def as_text(rows: Rows) -> str:
-    """A table as wide as it is; nothing is folded, cut off or read as markup."""
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for number, name in enumerate(rows.head):
-        grid.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
-    for row in rows.cells:
-        grid.add_row(*(Text(str(cell)) for cell in row))
-    page = Console(file=StringIO(), width=UNLIMITED, color_system=None)
-    with page.capture() as capture:
-        page.print(grid)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
-
-
-def print_rows(console: Console, rows: Rows, title: str = "") -> None:
-    """Print a table below its title."""
-    say(console, f"{title}\n{as_text(rows)}".strip("\n"))
-
-
-def print_notes(console: Console, caveats: Iterable[str]) -> None:
-    """One line a caveat."""
-    for caveat in caveats:
-        say(console, f"note: {caveat}")
-
-
-def error_rows(
-    errors: Mapping[str, ErrorSummary], names: Mapping[str, str] | None = None
-) -> Rows:
-    """Held-out errors of the models of cost, the best first."""
-    return Rows.of(
-        sorted(errors.items(), key=lambda item: item[1].median),
-        {
-            "model of the cost": lambda item: (names or {}).get(item[0], item[0]),
-            "median": lambda item: f"{item[1].median:.1%}",
-            "p90": lambda item: f"{item[1].p90:.1%}",
-            "largest": lambda item: f"{item[1].max:.1%}",
-        },
-    )
 
 
 def marginal_rows(costs: Iterable[MarginalCost]) -> Rows:
@@ -237,7 +170,7 @@ def _step_rows(table: CostTable) -> Rows:
                 where = (stairs.batch, stairs.context, tokens)
                 cells.append((*where, f"{ms[tokens]:.2f}", within, times))
     interval = "95 % interval"
-    return Rows(("batch", "context", "tokens", "ms", interval, "x one each"), cells)
+    return Rows(("batch", "context", "tokens", "ms", interval, "x C(1)"), cells)
 
 
 def show_found(console: Console, tables: Sequence[Found]) -> None:

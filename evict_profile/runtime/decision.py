@@ -41,11 +41,11 @@ class Plan(Struct, frozen=True):
         keep: bool [B, N], closed under ancestors. Where captured sizes are filled or
             all requests get one width it can mark padding: a place that runs anyway.
         tokens: tokens verified in all, before padding to a captured size.
-        claimed: draft tokens among them that their scores say will be accepted.
+        claimed: expected number of accepted draft tokens, by the scores.
         step_cost_us: cost of the parts of the step in `includes`, by the table; NaN
             where there are none.
-        trust: share of what scores claim that was counted on.
-        caveats: in what the cost is not the table's own.
+        trust: factor applied to expected acceptance, learned from recent steps.
+        caveats: reasons why the cost is not exactly the table's.
         includes: parts of the step in the cost: "verify", and "draft" and "fixed"
             where the table knows them and the plan was given depths; none where the
             width is fixed.

@@ -194,7 +194,7 @@ class GrowingTrees:
     """
 
     def __init__(self, batch: int, calibration: Calibration | None = None) -> None:
-        """Trees that are roots alone; None takes the drafter at its word."""
+        """Trees that are roots alone; None keeps the drafter's probabilities."""
         self.levels = self.nodes = self._last_level = 0
         self._batch, self._along_path = batch, None
         self._curves = IDENTITY

@@ -50,7 +50,7 @@ class Truncator:
         capture_sizes: totals (widths, when uniform) that the engine has captured, where
             the table was measured without captured graphs.
         calibration: from path probability to acceptance; "table" is the table's
-            own, if it has one, and None takes the drafter at its word.
+            own, if it has one; None uses the drafter's probabilities unchanged.
         draft_us: time of a step that its cost does not include. "rate" learns it
             from times, if `observe` is given them.
         outside: "refuse" what was not measured, or "clamp" to it and mark plans.

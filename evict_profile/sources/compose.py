@@ -23,7 +23,12 @@ from evict_profile.fit.hinge import MIN_SHARE, fit_cost
 from evict_profile.fit.points import split_points
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
-from evict_profile.sources.composer import Composer, DecodeTime, cells_of, dips
+from evict_profile.sources.composer import (
+    Composer,
+    DecodeTime,
+    cells_of,
+    monotonicity_violations,
+)
 from evict_profile.sources.gates import expert_gates, part_gates
 from evict_profile.sources.pairs import L2_MB
 from evict_profile.sources.parts import NOT_INCLUDED
@@ -92,7 +97,10 @@ def row_gates(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
         return gates
     union = composer.model.uniform_union(WIDE)
     steps = [composer.step(WIDE, union, context, batch=1) for context in contexts]
-    return (*gates, *part_gates(composer.parts, steps, dips(composer, contexts)))
+    return (
+        *gates,
+        *part_gates(composer.parts, steps, monotonicity_violations(composer, contexts)),
+    )
 
 
 def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:

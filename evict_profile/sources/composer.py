@@ -14,8 +14,8 @@ from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.experts import ExpertRows
-from evict_profile.sources.pairs import Pair
-from evict_profile.sources.parts import Bounded, Parts
+from evict_profile.sources.pairs import KernelKey
+from evict_profile.sources.parts import Interval, Parts
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
 from evict_profile.table import COMPOSED
@@ -59,7 +59,7 @@ class Composer:
     fixed_us: float = 0.0
 
     @classmethod
-    def of(cls, source: Source, pair: Pair, model: ModelSpec) -> "Composer":
+    def of(cls, source: Source, pair: KernelKey, model: ModelSpec) -> "Composer":
         return cls(ExpertRows.of(source, pair), Parts(source, pair, model))
 
     @property
@@ -86,7 +86,7 @@ class Composer:
             parts["dense layers"] = layers * (sum(own.values()) + attention_us)
         return parts
 
-    def step(self, tokens: int, union: float, context: int, batch: int) -> Bounded:
+    def step(self, tokens: int, union: float, context: int, batch: int) -> Interval:
         """A whole step, between the bounds of its attention."""
         layer_us = sum(self.layer(tokens, union, context, batch).values())
         rest_us = sum(self.rest(tokens, context, batch).values())
@@ -94,7 +94,7 @@ class Composer:
         attention = self.parts.attention(tokens, context, batch)
         layers = self.model.num_layers
         below, above = attention.low - attention.us, attention.high - attention.us
-        return Bounded(us + layers * below, us, us + layers * above)
+        return Interval(us + layers * below, us, us + layers * above)
 
     def plain(self, batch: int, context: int) -> float:
         """A step of plain decoding at the union of uniform routing."""
@@ -153,7 +153,7 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
     return pd.concat([to_frame(samples), pd.DataFrame(parts)], axis=1)
 
 
-def dips(composer: Composer, contexts: Sequence[int]) -> Floats:
+def monotonicity_violations(composer: Composer, contexts: Sequence[int]) -> Floats:
     """How much cheaper each step is than a narrower one of the same union, [steps]."""
     experts, found = composer.model.moe.num_experts, []
     for batch, context in product(BATCHES, contexts):

@@ -36,7 +36,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Surface:
+class AttentionLatency:
     """Latency of attention over sequences and context: a curve for each batch."""
 
     batches: Floats
@@ -44,7 +44,7 @@ class Surface:
     _at_context: dict[float, Curve] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> "Surface":
+    def of(cls, rows: pd.DataFrame) -> "AttentionLatency":
         """Rows of decoding; their cache holds `isl + step` tokens."""
         rows = rows.assign(context=rows["isl"] + rows["step"])
         curves = {b: Curve.of(own, "context") for b, own in rows.groupby("batch_size")}
@@ -60,7 +60,7 @@ class Surface:
 
 
 @dataclass(frozen=True)
-class Products:
+class GemmLatency:
     """Latency of [m, k] x [k, n]: float64 [m, n, k], NaN where not measured."""
 
     axes: tuple[Floats, Floats, Floats]
@@ -68,7 +68,7 @@ class Products:
     _curves: dict[tuple[int, int], Curve] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> "Products":
+    def of(cls, rows: pd.DataFrame) -> "GemmLatency":
         m, n, k = (np.unique(rows[name]).astype(float) for name in "mnk")
         medians = rows.groupby(["m", "n", "k"])["us"].median()
         every = medians.reindex(pd.MultiIndex.from_product((m, n, k))).to_numpy(float)

@@ -11,15 +11,15 @@ from typing import Any
 from packaging.version import Version
 
 from evict_profile import __version__
-from evict_profile.config import ModelSpec, load_model
-from evict_profile.config.load import known_models
+from evict_profile.config import ModelSpec
+from evict_profile.config.load import known_models, load_model
 from evict_profile.errors import ConfigError, GateError
 from evict_profile.physics import common_weights, non_moe_weights
 from evict_profile.run_folder import RunFolder
 from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, Source
 from evict_profile.sources.compose import compose, export_composed
 from evict_profile.sources.composer import Composer, sweep_of
-from evict_profile.sources.pairs import Pair, pairs, shape_of
+from evict_profile.sources.pairs import KernelKey, pairs, shape_of
 
 RELEASE = f"evict-profile {__version__}, {PACKAGE} {VERSION}"
 SHARDINGS = (1, 2, 4, 8)
@@ -34,7 +34,7 @@ class ComposedTree(RunFolder):
 
 
 def compose_all(
-    source: Source, chosen: Iterable[tuple[ModelSpec, Pair]], tree: Path
+    source: Source, chosen: Iterable[tuple[ModelSpec, KernelKey]], tree: Path
 ) -> dict[str, dict[str, str]]:
     """By pair the path of its "table", or "why" there is none; a pair takes seconds."""
     folder = ComposedTree(tree)
@@ -61,12 +61,12 @@ def compose_all(
     return outcomes
 
 
-def name_of(model: ModelSpec, pair: Pair) -> str:
+def name_of(model: ModelSpec, pair: KernelKey) -> str:
     where = (pair.gpu, pair.engine, pair.version, pair.kernel, pair.dtype)
     return " ".join((model.name, *where, f"tp {pair.tp}"))
 
 
-def newest_pairs(source: Source) -> Iterator[tuple[ModelSpec, Pair]]:
+def newest_pairs(source: Source) -> Iterator[tuple[ModelSpec, KernelKey]]:
     """The pairs of every model that has a file and rows, at the sharding that fits."""
     every = sorted(pairs(source), key=lambda pair: Version(pair.version))
     for model in (load_model(str(path)) for path in known_models()):
@@ -79,7 +79,7 @@ def newest_pairs(source: Source) -> Iterator[tuple[ModelSpec, Pair]]:
         yield from ((model, pair) for pair in newest.values())
 
 
-def _least_gpus(model: ModelSpec, pair: Pair, memory_gb: float) -> int:
+def _least_gpus(model: ModelSpec, pair: KernelKey, memory_gb: float) -> int:
     """Experts in the pair's data type, all else in bf16; 0 where none of them do."""
     experts = model.moe_layers * model.moe.num_experts
     rest = model.moe_layers * common_weights(model) + non_moe_weights(model)

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.pairs import KEY, L2_MB, Pair
+from evict_profile.sources.pairs import KEY, L2_MB, KernelKey
 from evict_profile.sources.unions import balanced_union, power_law_union
 from evict_profile.stats import Floats
 
@@ -34,12 +34,12 @@ MAX_POWER_LAW_TOKENS = 128
 class ExpertRows:
     """The rows of one pair, and the cost fitted to those that were read cold."""
 
-    pair: Pair
+    pair: KernelKey
     rows: pd.DataFrame
     peak_gbps: float
 
     @classmethod
-    def of(cls, source: Source, pair: Pair) -> "ExpertRows":
+    def of(cls, source: Source, pair: KernelKey) -> "ExpertRows":
         rows = source.rows(pair.gpu, "moe", pair.engine, pair.version)
         own = [pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep]
         rows = rows[(rows[KEY] == own).all(axis=1)]

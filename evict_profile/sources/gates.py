@@ -13,7 +13,7 @@ import numpy as np
 from evict_profile.fit.gates import MAX_MEDIAN_ERROR, MAX_P90_ERROR, is_good
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.pairs import BYTES_PER_VALUE
-from evict_profile.sources.parts import BF16, Bounded, Parts
+from evict_profile.sources.parts import BF16, Interval, Parts
 from evict_profile.stats import Floats, summarise_errors
 from evict_profile.table import Gate
 
@@ -74,7 +74,9 @@ def slope_gate(experts: ExpertRows) -> Gate:
     return _gate("slope", passed, says, f", outside {low}..{high}: {why}")
 
 
-def part_gates(parts: Parts, bounds: Sequence[Bounded], dips: Floats) -> Iterator[Gate]:
+def part_gates(
+    parts: Parts, bounds: Sequence[Interval], dips: Floats
+) -> Iterator[Gate]:
     """What the parts beside the experts say.
 
     `bounds` are of steps of the whole model, `dips` the relative falls of a wider cell

@@ -57,7 +57,7 @@ KEY = [
 """Columns that tell the pairs of one file apart."""
 
 
-class Pair(NamedTuple):
+class KernelKey(NamedTuple):
     """What rows must share to cover one thing.
 
     `kernel` and the experts' `dtype` are named as in the source; `shape` is hidden
@@ -139,7 +139,7 @@ def pairs(
     gpu: str | None = None,
     engine: str | None = None,
     model: ModelSpec | None = None,
-) -> list[Pair]:
+) -> list[KernelKey]:
     """All pairs, of one GPU, engine or model where they are named."""
     found = [
         pair
@@ -169,12 +169,12 @@ def pairs(
     )
 
 
-def _pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[Pair]:
+def _pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[KernelKey]:
     """Those in the rows of one engine on one GPU whose unions are known exactly."""
     rows = source.rows(gpu, "moe", engine, version)
     exact = rows[rows["distribution"] == "balanced"]
     found = (
-        Pair(gpu, engine, version, kernel, dtype, tuple(shape), tp, ep)
+        KernelKey(gpu, engine, version, kernel, dtype, tuple(shape), tp, ep)
         for kernel, dtype, *shape, tp, ep in exact[KEY].drop_duplicates().to_numpy()
     )
     return sorted(pair for pair in found if pair.is_known)
@@ -197,7 +197,7 @@ def the_pair(
     tp: int = 1,
     ep: int = 1,
     kernel: str | None = None,
-) -> Pair:
+) -> KernelKey:
     """The one pair that is named, of the newest version where none is.
 
     `tp` counts all GPUs, and `ep` the groups of them that share out the experts.
@@ -205,19 +205,23 @@ def the_pair(
     if tp % ep:
         raise ConfigError(f"--ep {ep}: must divide --tp {tp}, all GPUs")
     found = pairs(source, gpu, engine, model)
-    found = _only(found, "dtype", DTYPES.get(dtype, dtype))
+    found = _filter_or_fail(found, "dtype", DTYPES.get(dtype, dtype))
     newest = max((pair.version for pair in found), key=Version)
-    found = _only(found, "version", version or newest, "engine-version")
+    found = _filter_or_fail(found, "version", version or newest, "engine-version")
     if kernel:
-        found = _only(found, "kernel", kernel)
-    found = _only(found, "sharding", f"{tp // ep} x {ep}", "tp over --ep x --ep")
+        found = _filter_or_fail(found, "kernel", kernel)
+    found = _filter_or_fail(
+        found, "sharding", f"{tp // ep} x {ep}", "tp over --ep x --ep"
+    )
     if len(found) > 1:
         kernels = " | ".join(pair.kernel for pair in found)
         raise ConfigError(f"several kernels were measured; add --kernel: {kernels}")
     return found[0]
 
 
-def _only(found: list[Pair], field: str, value: str, option: str = "") -> list[Pair]:
+def _filter_or_fail(
+    found: list[KernelKey], field: str, value: str, option: str = ""
+) -> list[KernelKey]:
     if own := [pair for pair in found if getattr(pair, field) == value]:
         return own
     there = ", ".join(sorted({getattr(pair, field) for pair in found}))

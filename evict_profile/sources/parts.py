@@ -20,8 +20,8 @@ import pandas as pd
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.curves import Curve, Products, Surface
-from evict_profile.sources.pairs import Pair
+from evict_profile.sources.curves import AttentionLatency, Curve, GemmLatency
+from evict_profile.sources.pairs import KernelKey
 
 BF16 = "bfloat16"
 ATTENTION_DTYPES = {"fp8": "fp8", "fp8_block": "fp8_block"}
@@ -39,7 +39,7 @@ NOT_INCLUDED = (
 """What no row covers."""
 
 
-class Bounded(NamedTuple):
+class Interval(NamedTuple):
     """A latency, and where it may lie, in microseconds."""
 
     low: float
@@ -55,7 +55,7 @@ class Parts:
     """
 
     source: Source
-    pair: Pair
+    pair: KernelKey
     model: ModelSpec
     substituted_versions: dict[str, str] = field(default_factory=dict)
 
@@ -102,10 +102,10 @@ class Parts:
         product = self._products[BF16].at(tokens, vocabulary, self.model.hidden_size)
         return product + 2 * self._norm(tokens)
 
-    def attention(self, tokens: int, context: int, batch: int) -> Bounded:
+    def attention(self, tokens: int, context: int, batch: int) -> Interval:
         """A layer's attention, mean over layers of all kinds."""
         ends = [self._attention_us(sequences, context) for sequences in (batch, tokens)]
-        return Bounded(min(ends), float(np.sqrt(ends[0] * ends[1])), max(ends))
+        return Interval(min(ends), float(np.sqrt(ends[0] * ends[1])), max(ends))
 
     def slowdown(self, dtype: str) -> float:
         """Quantised over bf16 products of one token, median over their sizes."""
@@ -208,11 +208,14 @@ class Parts:
         return "mla" if self.pair.engine == "sglang" else "mla module"
 
     @cached_property
-    def _surfaces(self) -> dict[int, Surface]:
+    def _surfaces(self) -> dict[int, AttentionLatency]:
         """Attention by sliding window, 0 for none."""
         windows = {0, self.model.attention.sliding_window}
         windows |= {other.window for other in self.model.other_layers}
-        return {window: Surface.of(self._attention_rows(window)) for window in windows}
+        return {
+            window: AttentionLatency.of(self._attention_rows(window))
+            for window in windows
+        }
 
     def _attention_rows(self, window: int) -> pd.DataFrame:
         """Of one kernel, the one with most rows of this shape."""
@@ -247,9 +250,9 @@ class Parts:
         return [Curve.of(own, "num_tokens") for _, own in rows.groupby("op_name")]
 
     @cached_property
-    def _products(self) -> dict[str, Products]:
+    def _products(self) -> dict[str, GemmLatency]:
         dtypes = {BF16, self.attention_dtype, self.mlp_dtype}
-        return {d: Products.of(self._rows("gemm", gemm_dtype=d)) for d in dtypes}
+        return {d: GemmLatency.of(self._rows("gemm", gemm_dtype=d)) for d in dtypes}
 
     def _rows(self, operation: str, **wanted: Any) -> pd.DataFrame:
         """The rows of an operation with these values."""

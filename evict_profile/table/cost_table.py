@@ -27,7 +27,7 @@ from evict_profile.io import finite
 from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats, Ints
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
-from evict_profile.table.key import COMPOSED, SERVED, Caveats, Key, Reuse, misses
+from evict_profile.table.key import COMPOSED, SERVED, Caveats, Key, Reuse, mismatches
 from evict_profile.table.overheads import (
     DATASHEET_GROWTH,
     RECORD,
@@ -50,7 +50,7 @@ OUTSIDES: tuple[Outside, ...] = get_args(Outside)
 
 
 class CostTable(Struct, frozen=True, dict=True, eq=False):
-    """A whole table, as the file holds it less its hash; costs are read from it.
+    """A cost table. `costs()` and `step_cost_us()` return step latencies.
 
     Attributes:
         acceptance: from path probability to acceptance; None where not measured.
@@ -59,7 +59,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         overheads: what a served step takes beside its costs; None takes those of the
             public record where the costs are estimated, and none elsewhere.
         path: the file it was read from; no part of the document.
-        caveats: what a lookup had to overlook, if it was told to; likewise.
+        caveats: key differences that the lookup was allowed to ignore; not saved.
     """
 
     key: Key
@@ -103,7 +103,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         document, stated = read_signed(place)
         table = cls.of(document, str(place))
         here = to_mapping(table.key) if running is None else running
-        missed, bridged = misses(table.key, table.reuse, here)
+        missed, bridged = mismatches(table.key, table.reuse, here)
         if missed:
             raise TableError(
                 f"{place}: is of another engine ({'; '.join(missed)}); measure this "
@@ -133,7 +133,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The table as JSON holds it, less its hash; what is no number is None."""
+        """The JSON content without the hash; NaN becomes None."""
         content: dict[str, Any] = finite(to_mapping(self))
         del content["path"], content["caveats"]
         for name in ("reuse", "overheads"):

@@ -5,6 +5,7 @@ Schema `evict-cost-table/4`, and no other.
 changed byte is found, and a table can be named by its hash.
 """
 
+import hashlib
 import json
 import re
 import shlex
@@ -94,6 +95,27 @@ def _lines(content: Any, begin: str = "\n") -> str:
 def files_of(path: Path) -> tuple[Path, ...]:
     """A table's JSON and samples; none of a path without a name, such as "."."""
     return (path, path.with_suffix(".parquet")) if path.name else ()
+
+
+def samples_of(path: Path, sha256: str) -> Path:
+    """The file of samples beside a table, which states the digest of the file."""
+    samples = files_of(path)[1]
+    if not samples.is_file():
+        raise TableError(
+            f"{samples}: is missing, and holds the table's samples; put the file "
+            f"that came with {path.name} back beside it"
+        )
+    if file_sha256(samples) != sha256:
+        raise TableError(
+            f"{samples}: is not the file that {path.name} was made from (its "
+            "sha256 differs); fetch the two together again"
+        )
+    return samples
+
+
+def file_sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def slug(name: str) -> str:

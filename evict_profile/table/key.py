@@ -53,7 +53,7 @@ class Key(Struct, frozen=True):
     def names(cls) -> tuple[str, ...]:
         return cls.__struct_fields__
 
-    def misses(self, running: Mapping[str, Any]) -> tuple[str, ...]:
+    def mismatches(self, running: Mapping[str, Any]) -> tuple[str, ...]:
         """How what runs differs: "tp: 2 here, 1 there". Other facts do not matter."""
         own = asdict(self)
         here = {name: running[name] for name in own if name in running}
@@ -85,13 +85,13 @@ class Reuse(Struct, frozen=True):
         )
 
 
-def misses(
+def mismatches(
     key: Key, statements: Sequence[Reuse], running: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], Caveats]:
     """How what runs differs from a key, and the statement that bridges versions."""
-    missed = key.misses(running)
+    missed = key.mismatches(running)
     for each in statements:
         if missed and each.engine_version == running.get("engine_version"):
             same = {**running, "engine_version": key.engine_version}
-            return key.misses(same), (str(each),)
+            return key.mismatches(same), (str(each),)
     return missed, ()

@@ -22,7 +22,7 @@ from evict_profile.errors import EvictProfileError, TableError
 from evict_profile.io import data_root
 from evict_profile.table.cost_table import CostTable
 from evict_profile.table.document import ForeignDocument, version_of
-from evict_profile.table.key import Key, misses
+from evict_profile.table.key import Key, mismatches
 from evict_profile.table.provenance import MEASURED, measured
 
 SEARCH_PATH = "EVICT_PROFILE_TABLES"
@@ -39,8 +39,8 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
         running: the key of the engine that will use it.
 
     Raises:
-        TableError: none; names the nearest, how they differ, and the command that
-            would measure the wanted one.
+        TableError: no table matches. The message names the nearest tables and their
+            differences.
     """
     missing = [name for name in Key.names() if name not in running]
     if missing:
@@ -49,16 +49,18 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
             f"{', '.join(Key.names())}"
         )
     tables = [found.table for found in tables_below(Path(folder)) if found.table]
-    missed = {each.path: misses(each.key, each.reuse, running)[0] for each in tables}
+    missed = {
+        each.path: mismatches(each.key, each.reuse, running)[0] for each in tables
+    }
     if exact := [path for path in missed if not missed[path]]:
         newest = max(exact, key=lambda path: version_of(path.stem))
         return CostTable.load(newest, running)
     nearest = sorted(missed, key=lambda path: len(missed[path]))[:NEAREST]
     lines = [f"{path} differs in {'; '.join(missed[path])}" for path in nearest]
-    told = f"nearest: {' | '.join(lines)}. " if lines else ""
+    hint = f"nearest: {' | '.join(lines)}. " if lines else ""
     raise TableError(
         f"no table in {folder} for {running['model']} on {running['gpu']} "
-        f"with {running['engine']} {running['engine_version']}; {told}measure one "
+        f"with {running['engine']} {running['engine_version']}; {hint}measure one "
         f"with: evict-profile profile --model {running['model']}"
     )
 
@@ -122,9 +124,9 @@ def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
         return own
     there = sorted({found.device for found in tables if found.device})
     near = get_close_matches(wanted, there, n=3, cutoff=0.5) or there
-    told = f"; there are {', '.join(near)}: give one if it is yours" if near else ""
+    hint = f"; there are {', '.join(near)}: give one if it is yours" if near else ""
     raise TableError(
-        f"no table is of {wanted}{told}; measure one with evict-profile profile, or "
+        f"no table is of {wanted}{hint}; measure one with evict-profile profile, or "
         "compose one with evict-profile compose"
     )
 

@@ -10,14 +10,14 @@ from evict_profile.calibrate.study import (
     as_acceptance,
     calibrate,
     calibrated_table,
+    calibration_study,
     check_costs,
-    study,
 )
 from evict_profile.cost_model import ForwardCost, HingeCost, Shape, Term
 from evict_profile.errors import TraceError
 from evict_profile.fit.export import make_table
 from evict_profile.records import replace
-from evict_profile.report.calibration_page import page
+from evict_profile.report.calibration_page import calibration_page
 from evict_profile.runtime import Truncator
 from evict_profile.runtime.scoring import ConditionalScorer
 from evict_profile.table import CostTable
@@ -62,7 +62,7 @@ def table(fitted):
 
 @pytest.fixture(scope="module")
 def found(table):
-    return study(make_trace(PLAN), table)
+    return calibration_study(make_trace(PLAN), table)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_without_routes_the_activation_curve_stays_and_that_is_said(
 
 def test_a_table_of_another_model_is_refused(table):
     with pytest.raises(TraceError, match=r"3 MoE layers of 16.*4 MoE layers of 32"):
-        study(make_trace(), table)
+        calibration_study(make_trace(), table)
 
 
 def test_costs_are_read_at_the_measured_activation(found, table):
@@ -155,7 +155,7 @@ def test_costs_are_read_at_the_measured_activation(found, table):
 
 
 def test_the_page_is_whole(found, table):
-    text = page(found, calibrated_table(found, table))
+    text = calibration_page(found, calibrated_table(found, table))
     check_page(text)
     assert text.count("<svg") == 2
     for name in (*found.calibrated.errors, "whole trees, batch 4", "Drafting by"):
@@ -224,7 +224,10 @@ def test_costs_are_held_against_the_traces_clocks(timed, share, error, says):
 
 def test_without_clocks_there_is_nothing_to_check(found, table):
     blind = replace(found.trace, verify_us=None, clocks=())
-    assert (study(blind, table).costs, study(blind, table).drafting) == (None, None)
+    assert (
+        calibration_study(blind, table).costs,
+        calibration_study(blind, table).drafting,
+    ) == (None, None)
 
 
 def test_drafting_is_the_engines_clock(found):

@@ -18,12 +18,13 @@ from evict_profile.fit.export import (
     outcome,
     with_workload,
 )
-from evict_profile.fit.fitted import file_sha256, fit_run
+from evict_profile.fit.fitted import fit_run
 from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.store import Store
 from evict_profile.table import ActivationCurve, CostTable
+from evict_profile.table.document import file_sha256
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, SWEEP, write_run
 
 

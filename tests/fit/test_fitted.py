@@ -10,7 +10,7 @@ from evict_profile.fit.fitted import fit_run, fitted_of_table
 from evict_profile.fit.gates import drift_gate, judge
 from evict_profile.fit.provenance import scaling_half_width
 from evict_profile.records import replace
-from evict_profile.report.cost_page import page
+from evict_profile.report.cost_page import cost_page
 from evict_profile.report.data import View
 from evict_profile.sweep import latency
 from evict_profile.sweep.latency import Samples
@@ -35,7 +35,7 @@ def test_anchor_and_gates_are_found_again(saved_table, fitted):
 def test_page_is_that_of_the_run(saved_table, fitted):
     """A table alone tells all that the run's folder tells."""
     rebuilt, table = fitted_of_table(saved_table)
-    assert page(View(rebuilt, table)) == page(View(fitted, table))
+    assert cost_page(View(rebuilt, table)) == cost_page(View(fitted, table))
 
 
 def test_missing_samples_are_refused(saved_table):

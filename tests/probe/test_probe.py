@@ -15,7 +15,7 @@ from rich.console import Console
 
 from evict_profile.calibrate.probed import settings
 from evict_profile.probe import loop, server
-from evict_profile.report.console import show_settings
+from evict_profile.report.served import show_settings
 from tests.command import evict
 from tests.probe.fake_server import FakeServer
 

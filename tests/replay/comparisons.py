@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from evict_profile.replay.compare import simplest
+from evict_profile.replay.compare import one_percent_rule
 from evict_profile.replay.comparison import (
     Comparison,
     FixedPoint,
@@ -44,7 +44,7 @@ def make_comparison(
     """A comparison of given tokens/s; intervals reach `doubt` to either side."""
     known = SPEEDS | dict(speeds or {})
     strongest, adaptive = (
-        own[simplest(np.array([known[name] for name in own]))]
+        own[one_percent_rule(np.array([known[name] for name in own]))]
         for own in ([n for n in kind if n in known] for kind in (HINDSIGHT, GUIDED))
     )
     results = tuple(_result(name, known, doubt) for name in known)

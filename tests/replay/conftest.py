@@ -9,8 +9,8 @@ from evict_profile.replay.policies import (
     Fixed,
     Threshold,
     full_tree,
-    guided,
     plain_decoding,
+    table_policies,
 )
 from evict_profile.replay.simulate import StepTimes
 from tests.factories import ACCEPTANCE, DRAFTING
@@ -23,7 +23,7 @@ def policies(table):
         "full tree": lambda: full_tree(24, 4),
         "pair": lambda: Fixed("pair", 2, 5),
         "threshold": lambda: Threshold("threshold", 4, 0.2),
-        **guided(table, 4),
+        **table_policies(table, 4),
     }
 
 

@@ -14,7 +14,7 @@ from evict_profile.replay.policies import (
     RATIO,
     Fixed,
     Threshold,
-    guided,
+    table_policies,
 )
 from evict_profile.runtime import Truncator
 from evict_profile.table import ConditionalAcceptance
@@ -110,7 +110,7 @@ def test_a_fixed_policy_says_how_it_is_served(table):
 
 def test_a_policy_may_decode_plainly_and_come_back(table):
     """Steps that promise nothing end drafting for a while, not for ever."""
-    policy = guided(table, 4)[RATE_DEPTH]()
+    policy = table_policies(table, 4)[RATE_DEPTH]()
     asked = []
     for _ in range(40):
         step = policy.begin(1, 100.0, 64)
@@ -132,7 +132,7 @@ def test_a_guided_policy_does_what_its_truncator_plans(arrays, table, name, obje
         objective=objective,
         outside="clamp",
     )
-    policy = guided(table, 4)[name]()
+    policy = table_policies(table, 4)[name]()
     for row in range(30):
         rows = np.array([row])
         levels = [level.of(rows) for level in arrays.levels]
@@ -147,12 +147,12 @@ def test_a_guided_policy_does_what_its_truncator_plans(arrays, table, name, obje
 
 
 def test_only_what_a_table_can_tell_is_offered(bare_table, table):
-    assert tuple(guided(bare_table, 4)) == (RATIO, RATE)
-    assert tuple(guided(table, 4)) == GUIDED
+    assert tuple(table_policies(bare_table, 4)) == (RATIO, RATE)
+    assert tuple(table_policies(table, 4)) == GUIDED
 
 
 def test_only_the_policy_that_chooses_depth_stops_early(arrays, table):
     hopeless = under_the_root(0.01, 0.01, 0.01, 0.01)
-    policies = guided(table, 4)
+    policies = table_policies(table, 4)
     assert shown(policies[RATE](), hopeless).deeper()
     assert not shown(policies[RATE_DEPTH](), hopeless).deeper()

@@ -9,7 +9,7 @@ import pytest
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.records import replace
 from evict_profile.replay.policies import FULL_TREE
-from evict_profile.replay.study import SCHEMA, replayed_trace, study
+from evict_profile.replay.study import SCHEMA, replay_study, replayed_trace
 from evict_profile.table import CostTable
 from evict_profile.traces.synthetic import synthetic_trace
 from tests.command import evict, refused
@@ -19,7 +19,7 @@ from tests.traces.synthetic import TINY, Plan, write_trace
 def studied(traces, table, synthetic="", workloads=()):
     covered = CostTable.load(table)
     trace = replayed_trace(traces, synthetic, covered, workloads)
-    return study(trace, covered, [1], 1, lambda _: None)
+    return replay_study(trace, covered, [1], 1, lambda _: None)
 
 
 @pytest.mark.slow

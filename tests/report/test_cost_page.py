@@ -4,20 +4,20 @@ import pytest
 
 from evict_profile.cells import OK, cell_of
 from evict_profile.records import replace
-from evict_profile.report.cost_page import headline_ratios, page
+from evict_profile.report.cost_page import cost_page, headline_ratios
 from evict_profile.table import Gate
 from tests.report.pages import check_page
 
 
 @pytest.fixture(scope="session")
 def text(view):
-    return page(view)
+    return cost_page(view)
 
 
 @pytest.fixture(scope="session")
 def rich_text(rich_view):
     """The page of the run with all that is optional."""
-    return page(rich_view)
+    return cost_page(rich_view)
 
 
 def test_pages_are_whole(text, rich_text):
@@ -32,7 +32,7 @@ def test_names_are_escaped(rich_text):
 
 
 def test_same_run_gives_same_page(view, text):
-    assert page(view) == text
+    assert cost_page(view) == text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -40,7 +40,7 @@ def test_every_gate_is_listed_and_failed_ones_are_named(view, text):
     for gate in view.table.gates:
         assert f"{gate.name}: {gate.message}" in text
     gates = (Gate("coverage", False, "half missing"), *view.table.gates)
-    failed = page(replace(view, table=replace(view.table, gates=gates)))
+    failed = cost_page(replace(view, table=replace(view.table, gates=gates)))
     assert f"1 of {len(gates)} export gates failed: coverage." in failed
     assert "coverage: half missing" in failed
 
@@ -49,7 +49,7 @@ def test_every_gate_is_listed_and_failed_ones_are_named(view, text):
 def test_scaling_is_an_assumption_unless_all_layers_ran(view, text):
     assert "That layers cost alike is an assumption." in text
     whole = replace(view.table.fit, measured_layers=4, layer_scale=1.0)
-    assert "nothing is scaled" in page(
+    assert "nothing is scaled" in cost_page(
         replace(view, table=replace(view.table, fit=whole))
     )
 
@@ -59,7 +59,9 @@ def test_the_reason_for_a_dtype_is_given(view, text):
     assert "Measured in" not in text
     made = replace(view.table.provenance, dtype_reason="emulated else")
     table = replace(view.table, provenance=made)
-    assert "Measured in bfloat16: emulated else." in page(replace(view, table=table))
+    assert "Measured in bfloat16: emulated else." in cost_page(
+        replace(view, table=table)
+    )
 
 
 def test_cells_that_were_not_measured_are_listed(rich_view, text, rich_text):

@@ -9,7 +9,7 @@ from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.policies import RATE
 from evict_profile.replay.study import ReplayStudy
 from evict_profile.replay.wrong_tables import WrongTables
-from evict_profile.report.replay_page import page, show_study
+from evict_profile.report.replay_page import replay_page, show_replay
 from evict_profile.stats import Estimate
 from evict_profile.traces import About
 from tests.replay.comparisons import make_comparison
@@ -38,7 +38,7 @@ def study(fitted):
 
 @pytest.fixture(scope="module")
 def text(study):
-    return page(study)
+    return replay_page(study)
 
 
 def test_the_page_is_whole(text):
@@ -61,7 +61,7 @@ def test_what_a_wrong_table_loses_is_named(text):
 
 def test_a_terminal_has_a_line_a_policy(study):
     console = Console(record=True, width=20)
-    show_study(console, study)
+    show_replay(console, study)
     lines = console.export_text().splitlines()
     named = [line for line in lines if line.startswith("best fixed width (8 tokens at")]
     assert len(named) == 3

@@ -12,10 +12,11 @@ import evict_profile
 from evict_profile.cells import cell_of
 from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.records import replace
-from evict_profile.report.console import show_fit
-from evict_profile.report.cost_page import page
+from evict_profile.report.console import Rows, print_rows
+from evict_profile.report.cost_page import cost_page
 from evict_profile.report.data import View
-from evict_profile.report.tables import Rows, print_rows, show_diff, show_table
+from evict_profile.report.fits import show_fit
+from evict_profile.report.tables import show_diff, show_table
 from evict_profile.sweep.latency import Samples
 from evict_profile.table import CostTable
 
@@ -47,7 +48,7 @@ def test_show_starts_without_heavy_libraries(saved_table):
     shown = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
-    assert "x one each" in shown
+    assert "x C(1)" in shown
     assert shown.splitlines()[-1] == "loaded []"
 
 
@@ -113,7 +114,7 @@ def test_a_workload_is_a_difference(saved_table, workload_table):
 @pytest.mark.usefixtures("undrawn")
 def test_the_report_names_the_workload(workload_table):
     fitted, table = fitted_of_table(workload_table)
-    text = page(View(fitted, table))
+    text = cost_page(View(fitted, table))
     assert "the tokens activate is measured: code." in text
     assert "holds acceptance as measured on code" in text
 

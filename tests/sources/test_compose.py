@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, TableError
-from evict_profile.fit.fitted import file_sha256, fitted_of_table
+from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.records import replace
 from evict_profile.report import calibration_page, replay_page
 from evict_profile.sources.aiconfigurator import open_source
@@ -19,6 +19,7 @@ from evict_profile.sources.composer import (
 )
 from evict_profile.sources.pairs import check_memory
 from evict_profile.table import Composition, CostTable, find_table, measured
+from evict_profile.table.document import file_sha256
 from evict_profile.traces.schema import NEEDED, Metadata, mark
 from tests.command import evict, refused
 from tests.shipped import tracked

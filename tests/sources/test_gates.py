@@ -10,7 +10,7 @@ from evict_profile.config import load_model
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import expert_gates, part_gates, slowdown_gate
-from evict_profile.sources.parts import BF16, Bounded, Parts
+from evict_profile.sources.parts import BF16, Interval, Parts
 from tests.sources.wheel import PAIR, PEAK_GBPS, SHARE, US_PER_EXPERT, moe_rows
 
 
@@ -86,6 +86,6 @@ def test_products_that_time_the_host_fail(wheel):
 )
 def test_wide_bounds_of_attention_and_cheaper_wide_cells_fail(high, dip, passed):
     parts = SimpleNamespace(attention_dtype=BF16, mlp_dtype=BF16)
-    bounds = [Bounded(99.0, 100.0, 101.0), Bounded(95.0, 100.0, high)]
+    bounds = [Interval(99.0, 100.0, 101.0), Interval(95.0, 100.0, high)]
     gates = part_gates(parts, bounds, np.array([0.0, dip]))
     assert [gate.passed for gate in gates] == passed

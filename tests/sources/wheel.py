@@ -8,7 +8,7 @@ import pandas as pd
 import yaml
 
 from evict_profile.sources.aiconfigurator import OPERATIONS, PACKAGE, SYSTEMS, VERSION
-from evict_profile.sources.pairs import Pair
+from evict_profile.sources.pairs import KernelKey
 from evict_profile.sources.unions import balanced_union, power_law_union
 
 GPU, DEVICE, PEAK_GBPS = "h200_sxm", "NVIDIA H200", 4800.0
@@ -16,7 +16,7 @@ ENGINE, ENGINE_VERSION, KERNEL = "sglang", "0.5.14", "fused_moe"
 HIDDEN, WIDTH, TOP_K, EXPERTS = SHAPE = (2048, 768, 8, 128)
 """Of qwen3-30b-a3b."""
 
-PAIR = Pair(GPU, ENGINE, ENGINE_VERSION, KERNEL, "bfloat16", SHAPE, 1, 1)
+PAIR = KernelKey(GPU, ENGINE, ENGINE_VERSION, KERNEL, "bfloat16", SHAPE, 1, 1)
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 BASE_US, US_PER_TOKEN, SHARE = 20.0, 0.02, 0.85

@@ -7,7 +7,7 @@ from evict_profile.errors import RunnerError, StoreError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import fit_run
 from evict_profile.records import replace
-from evict_profile.report.cost_page import page
+from evict_profile.report.cost_page import cost_page
 from evict_profile.report.data import View
 from evict_profile.runtime import CostTable
 from evict_profile.sweep.grid import make_grid
@@ -52,7 +52,7 @@ def test_whole_forwards_become_a_table(fitted, tmp_path):
     np.testing.assert_array_equal(costs, table.step_cost_us(2, 64))
     between = CostTable.load(path).step_cost_us(2, 64.5, outside="clamp")
     np.testing.assert_allclose(between, costs, rtol=0.01)
-    assert "MoE layers" in page(View(fitted, table))
+    assert "MoE layers" in cost_page(View(fitted, table))
 
 
 def test_layers_are_not_taken_for_the_whole(sweep, store, tmp_path, monkeypatch):

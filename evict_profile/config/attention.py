@@ -1,0 +1,210 @@
+"""What the layers of a `config.json` attend to, and the weights of each kind."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from evict_profile.config.families import Config, Family
+from evict_profile.config.model import AttentionSpec
+from evict_profile.records import parse, replace
+
+KINDS = {
+    **{name: name for name in ("full", "sliding", "chunked", "linear", "sparse")},
+    **{"attention": "full", "*": "full", "mamba": "mamba", "M": "mamba"},
+    **{"moe": "none", "mlp": "none", "E": "none", "-": "none", "conv": "conv"},
+    "deepseek_sparse": "sparse",
+}
+"""What lists of layers call their kinds, less "_attention"."""
+
+
+def attention_mapping(
+    config: Config, family: Family
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The fields of `AttentionSpec`, and of a `LayerSpec` for each other kind.
+
+    Windows that recur evenly from the first layer are part of the attention.
+    """
+    attention, kinds = _attention(config, family), _kinds(config, family)
+    own = parse(AttentionSpec, attention, str(config.path))
+    counts = Counter(kind for kind in kinds if kind != "full")
+    if set(counts) == {"sliding"} and (every := _even_period(kinds)):
+        windowed = _windowed(config, own)
+        if windowed.weights(config.hidden) == own.weights(config.hidden):
+            window = config.count("sliding_window")
+            return attention | {"sliding_window": window, "sliding_every": every}, []
+    others = [
+        {
+            "kind": kind,
+            "layers": layers,
+            "weights": _weights(kind, config, family, own),
+            "window": _window(kind, config),
+        }
+        for kind, layers in sorted(counts.items())
+    ]
+    return attention, others
+
+
+def _even_period(kinds: list[str]) -> int:
+    """Layers from one window to the next, from the first layer on; 0 if uneven."""
+    sliding = [n for n, kind in enumerate(kinds) if kind == "sliding"]
+    every = (sliding[1:] or [len(kinds)])[0] - sliding[0]
+    return every if sliding == list(range(0, len(kinds), every)) else 0
+
+
+def _attention(config: Config, family: Family) -> dict[str, Any]:
+    heads = config.count("num_attention_heads")
+    found: dict[str, Any] = {
+        "num_heads": heads,
+        "qk_norm": bool(config.content.get("use_qk_norm", family.qk_norm)),
+        "output_gate": config.get("output_gate") is True,
+    }
+    if family.kind == "mla" or config.get("kv_lora_rank") is not None:
+        value, key = config.count("v_head_dim"), config.count("qk_nope_head_dim")
+        found |= {
+            "kind": "mla",
+            "q_lora_rank": config.count("q_lora_rank", 0, at_least=0),
+            "kv_lora_rank": config.count("kv_lora_rank"),
+            "qk_rope_dim": config.count("qk_rope_head_dim"),
+        }
+        kv_heads = heads  # every head reads the one latent
+    else:
+        key = config.count("head_dim", config.hidden // heads)
+        value, kv_heads = config.count("v_head_dim", key), config.count("kv_heads")
+    own = 0 if key == value else key
+    return found | {"num_kv_heads": kv_heads, "head_dim": value, "qk_head_dim": own}
+
+
+def flagged(flags: Sequence[Any], layers: range, value: int = 1) -> list[int]:
+    return [n for n in layers if list(flags[n : n + 1]) == [value]]
+
+
+def _kinds(config: Config, family: Family) -> list[str]:
+    """What each layer is, by whichever rule the config states."""
+    layers = range(config.layers)
+    if named := config.listed("layer_types") or config.blocks:
+        kinds = [str(kind).removesuffix("_attention") for kind in named[: len(layers)]]
+        if odd := sorted(set(kinds) - KINDS.keys()):
+            known = ", ".join(sorted(KINDS))
+            raise config.error(f"layer_types has '{odd[0]}'; known are {known}")
+        return [KINDS[kind] for kind in kinds]
+    kda = config.section("linear_attn_config").listed("kda_layers")
+    blocks = config.section("sparse_attention_config").listed("sparse_attention_freq")
+    chosen: dict[str, Sequence[int]] = {
+        "sliding": flagged(config.listed("hybrid_layer_pattern"), layers),
+        "linear": flagged(config.listed("attn_type_list"), layers, 0)
+        or [n for n in layers if n + 1 in kda],
+        "compressed": layers if config.listed("compress_ratios") else (),
+        "sparse": flagged(blocks, layers),
+    }
+    if not any(chosen.values()):
+        if config.get("index_topk") is not None:
+            chosen["sparse"] = layers
+        elif family.linear:
+            period = config.count("full_every", 4)
+            chosen["linear"] = [n for n in layers if (n + 1) % period]
+        elif family.window == "chunked":
+            chosen["chunked"] = [n for n in layers if (n + 1) % 4]
+        elif family.window == "alternate":
+            chosen["sliding"] = layers[::2]
+        elif family.window and config.get("sliding_window"):
+            chosen["sliding"] = layers
+        elif config.get("use_sliding_window"):
+            why = "use_sliding_window needs layer_types, which say the layers"
+            raise config.error(why)
+    by_layer = {n: kind for kind, numbers in chosen.items() for n in numbers}
+    return [by_layer.get(n, "full") for n in layers]
+
+
+def _windowed(config: Config, own: AttentionSpec) -> AttentionSpec:
+    """The attention of a layer with a window, whose heads may be others."""
+    if own.kind == "mla":
+        return own
+    key = config.count("window_head_dim", own.qk_head_dim or own.head_dim)
+    return replace(
+        own,
+        num_heads=config.count("window_heads"),
+        num_kv_heads=config.count("window_kv_heads"),
+        head_dim=config.count("window_value_dim", key),
+        qk_head_dim=key,
+    )
+
+
+def _window(kind: str, config: Config) -> int:
+    """Tokens that a layer sees, at the most."""
+    blocks = config.section("sparse_attention_config")
+    if kind == "sparse" and blocks.content:
+        return blocks.count("sparse_topk_blocks") * blocks.count("sparse_block_size")
+    keys = {
+        "sliding": ["sliding_window"],
+        "chunked": ["attention_chunk_size"],
+        "sparse": ["index_topk"],
+        "compressed": ["index_topk", "sliding_window"],
+    }
+    return sum(config.count(key) for key in keys.get(kind, ()))
+
+
+def _weights(kind: str, config: Config, family: Family, own: AttentionSpec) -> int:
+    """Weights of one layer's attention, or of what stands in its place."""
+    if kind == "none":
+        return 0
+    if kind == "sliding":
+        return _windowed(config, own).weights(config.hidden)
+    rule = WEIGHTS.get(family.linear if kind == "linear" else kind)
+    return rule(config, own) if rule else own.weights(config.hidden)
+
+
+def _sparse(config: Config, own: AttentionSpec) -> int:
+    """Attention, and what chooses the tokens that it sees."""
+    blocks, hidden = config.section("sparse_attention_config"), config.hidden
+    if blocks.content:
+        heads, dim = blocks.count("sparse_num_index_heads"), "sparse_index_dim"
+        return own.weights(hidden) + hidden * (heads + 1) * blocks.count(dim)
+    heads, dim_ = config.count("index_n_heads"), config.count("index_head_dim")
+    query = config.count("q_lora_rank", hidden) * heads * dim_
+    return own.weights(hidden) + query + hidden * (dim_ + heads)
+
+
+def _compressed(config: Config, own: AttentionSpec) -> int:
+    """DeepSeek-V4's: a latent query, one head of keys, an output in groups."""
+    inner, hidden = own.num_heads * own.head_dim, config.hidden
+    query, out = config.count("q_lora_rank"), config.count("o_lora_rank")
+    output = out * (inner + config.count("o_groups") * hidden)
+    return query * (hidden + inner) + hidden * own.head_dim + output
+
+
+def _mamba(config: Config, own: AttentionSpec) -> int:
+    heads = config.count("mamba_num_heads")
+    inner = heads * config.count("mamba_head_dim")
+    state = 2 * config.count("n_groups") * config.count("ssm_state_size")
+    return config.hidden * (3 * inner + state + heads)
+
+
+def _gated_delta(config: Config, own: AttentionSpec) -> int:
+    heads = config.count("linear_num_value_heads")
+    values = heads * config.count("linear_value_head_dim")
+    keys = config.count("linear_num_key_heads") * config.count("linear_key_head_dim")
+    return config.hidden * (2 * keys + 3 * values + 2 * heads)
+
+
+def _kda(config: Config, own: AttentionSpec) -> int:
+    stated, hidden = config.section("linear_attn_config"), config.hidden
+    heads = stated.count("num_heads", config.count("linear_heads"))
+    dim = stated.count("head_dim", config.count("linear_head_dim", 128))
+    full, low_rank = hidden * heads * dim, dim * (hidden + heads * dim)
+    gate = full if stated.get("use_full_rank_gate") is True else low_rank
+    return 4 * full + low_rank + gate + hidden * heads
+
+
+def _lightning(config: Config, own: AttentionSpec) -> int:
+    return 5 * config.hidden * own.num_heads * own.head_dim
+
+
+WEIGHTS: dict[str, Callable[[Config, AttentionSpec], int]] = {
+    "sparse": _sparse,
+    "compressed": _compressed,
+    "mamba": _mamba,
+    "gated_delta": _gated_delta,
+    "kda": _kda,
+    "lightning": _lightning,
+}
+"""How the weights of a layer are counted, by its kind, a linear one's by its family."""

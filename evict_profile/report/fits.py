@@ -1,0 +1,66 @@
+"""A fit, its export and a recheck on a terminal."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from evict_profile.cells import OK, cell_of
+from evict_profile.fit.export import outcome
+from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.gates import judge
+from evict_profile.io import say
+from evict_profile.report.console import Rows, error_rows, print_rows, show_gates
+from evict_profile.sweep.recheck import Recheck
+from evict_profile.table import CostTable
+
+
+def show_fit(console: Console, fitted: Fitted) -> None:
+    """Held-out errors, gates, and cells that could not be measured."""
+    errors = {name: held.error for name, held in fitted.held_out.items() if held.error}
+    natural = "natural routing, evaluated at its observed union"
+    unseen = {
+        "between the levels of the grid": fitted.validation.error,
+        natural: fitted.natural.error,
+    }
+    print_rows(console, error_rows(errors), "held-out error")
+    for where, error in unseen.items():
+        if error:
+            say(console, f"{where}: {error}")
+    show_gates(console, judge(fitted))
+    failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
+    for row in failed.itertuples():
+        say(console, f"not measured ({row.status}): {cell_of(row)}: {row.reason}")
+
+
+def show_export(console: Console, table: CostTable, path: Path) -> None:
+    """Where a table went, how far it errs, and what its union axis bought."""
+    fit, without = table.fit, table.fit.held_out["tokens only"].median
+    say(console, outcome(table, path))
+    if fit.validation:
+        say(console, f"error between the levels of the grid: {fit.validation}")
+    say(console, f"held-out error at its levels: {fit.held_out['hinge']}")
+    say(
+        console,
+        f"the union axis: median held-out error {without:.1%} without it, "
+        f"{fit.held_out['hinge'].median:.1%} with it",
+    )
+
+
+def show_recheck(console: Console, recheck: Recheck) -> None:
+    """Each cell before and now; then what all of them tell."""
+    times = zip(recheck.cells, recheck.before_us, recheck.now_us, strict=True)
+    rows = Rows.of(
+        times,
+        {
+            "cell": lambda time: time[0],
+            "before, ms": lambda time: f"{time[1] / 1e3:.2f}",
+            "now, ms": lambda time: f"{time[2] / 1e3:.2f}",
+            "change": lambda time: f"{time[2] / time[1] - 1.0:+.1%}",
+        },
+    )
+    change, (before, now) = recheck.change, recheck.sessions
+    print_rows(console, rows)
+    say(console, f"all cells: {change.mean}")
+    say(console, f"the cost of an expert: {change.slope}")
+    say(console, f"sessions of the runner: {before} behind the table, {now} now")
+    say(console, f"this machine against the table: {change}")

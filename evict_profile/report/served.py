@@ -1,0 +1,56 @@
+"""Steps of a server on a terminal: settings probed, and overheads calibrated."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec.structs import asdict
+from rich.console import Console
+
+from evict_profile.calibrate.probed import Setting
+from evict_profile.calibrate.served import ServedStudy
+from evict_profile.io import say
+from evict_profile.report.console import Rows, print_rows
+from evict_profile.report.numbers import US, three_digits
+from evict_profile.stats import Estimate
+from evict_profile.sweep.medians import NORMAL_95
+
+
+def show_served(console: Console, study: ServedStudy) -> None:
+    """Each amount before and after, each run served and explained, and the meaning."""
+    served, amounts = study.deployment, study.found.amounts
+    before, spread = asdict(study.before.amounts), asdict(study.found.spread)
+    known = []
+    for name, value in asdict(amounts).items():
+        far = NORMAL_95 * spread[name]
+        after = Estimate(value, max(value - far, 0.0), value + far)
+        known.append((name, three_digits(before[name]), US.spread(after)))
+    times_us = served.served_us, served.step_us(amounts)
+    steps = [
+        (run.batch, run.levels, run.width, *(f"{each / 1e3:.2f}" for each in us))
+        for run, *us in zip(served.runs, *times_us, strict=True)
+    ]
+    head = ("batch", "levels", "verified", "served, ms", "explained, ms")
+    print_rows(console, Rows(("of a step", "before", "after, 95 % interval"), known))
+    print_rows(console, Rows(head, steps))
+    say(console, study.meaning)
+
+
+def show_settings(console: Console, settings: Sequence[Setting]) -> None:
+    """Each setting of a probed server, and its accepted lengths."""
+    rows = Rows.of(
+        settings,
+        {
+            "server": lambda each: each.server.url,
+            "drafts": lambda each: each.server.speculation,
+            "texts": lambda each: each.texts,
+            "batch": lambda each: each.batch,
+            "waves": lambda each: f"{len(each.runs)}, {len(each.left_out)} left out",
+            "step, us": lambda each: US.spread(each.step_us),
+            "accepted": lambda each: f"{each.committed:.2f}",
+        },
+    )
+    print_rows(console, rows)
+    for each in settings:
+        for why, waves in Counter(each.left_out).items():
+            where = f"{each.server.speculation}, batch {each.batch}"
+            say(console, f"{where}: {waves} left out: {why}")
