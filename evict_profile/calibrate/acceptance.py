@@ -1,8 +1,6 @@
-"""Acceptance of draft nodes, learnt from trees that were verified whole.
+"""Acceptance probability of draft nodes, fitted to trees that were verified whole.
 
-A curve turns path probability into the chance of acceptance. It never falls, so that
-the best k nodes stay the best k. Where a runtime has the parents of nodes, conditional
-acceptances by rank order them better.
+Curves are monotone, so the best k nodes stay the best k.
 """
 
 from collections.abc import Callable
@@ -16,9 +14,8 @@ from evict_profile.traces import Nodes
 
 MOST_KNOTS = 32
 BINS = MOST_KNOTS - 2
-"""The scores 0 and 1 are knots as well."""
 RANKS = 4
-"""Ranks fitted apart; the last serves all higher ones, which are rarely right."""
+"""Ranks fitted separately; the last serves all higher ones."""
 DIGITS = 7
 
 Calibrator = Callable[[Nodes], Floats]
@@ -29,25 +26,23 @@ Calibrator = Callable[[Nodes], Floats]
 class Curves:
     """Acceptance over a probability, linear between knots.
 
-    `acceptances` are [rows, knots]; the last row serves all after it. Path
-    probabilities have one row, and probabilities given the parent one a rank.
+    `acceptances` is [rows, knots]: one row for path probabilities, one a rank for
+    conditional probabilities. The last row serves all higher ranks.
     """
 
     scores: Floats
     acceptances: Floats
 
     def __call__(self, nodes: Nodes) -> Floats:
-        """Chance of acceptance by the first row, float64 [nodes]."""
         return self.at(nodes.path_prob, np.zeros_like(nodes.rank))
 
     @property
     def knots(self) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
-        """Scores and acceptances, as a table holds them."""
         rows = (tuple(row) for row in self.acceptances.tolist())
         return tuple(self.scores.tolist()), tuple(rows)
 
     def at(self, prob: Floats, row: Ints) -> Floats:
-        """Acceptance at these probabilities, each read in its row, float64 [nodes]."""
+        """Acceptance at `prob`, each by its row of the curves, float64 [nodes]."""
         chances, rows = np.empty(len(prob)), len(self.acceptances)
         for number, curve in enumerate(self.acceptances):
             own = np.minimum(row, rows - 1) == number
@@ -57,11 +52,9 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Conditional:
-    """Acceptance given the parent's, multiplied along the path, one factor a level.
+    """Acceptance given the parent's, by rank, multiplied along the path.
 
-    A factor is at most 1, so that no child rises above its parent. It is read by rank
-    from the drafter's probability given the parent: a drafter that is surest of its
-    best child is corrected at every level, which no function of the product can.
+    Factors are at most 1, so no child exceeds its parent.
     """
 
     level: Curves
@@ -80,13 +73,12 @@ RAW = Curves(np.array([0.0, 1.0]), np.array([[0.0, 1.0]]))
 
 
 def fit_isotonic(nodes: Nodes) -> Curves:
-    """One curve over the path probability."""
     one = np.zeros_like(nodes.rank)
     return _fit_curves(nodes.path_prob, one, nodes.accepted, 1)
 
 
 def fit_conditional(nodes: Nodes) -> Conditional:
-    """Curves by rank, on the nodes whose parent was accepted."""
+    """Curves by rank, fitted to nodes whose parent was accepted."""
     own = nodes.parent_accepted
     rank = np.minimum(nodes.rank[own], RANKS - 1)
     curves = _fit_curves(nodes.own_prob[own], rank, nodes.accepted[own], RANKS)
@@ -97,21 +89,20 @@ CURVES: dict[str, Callable[[Nodes], Curves]] = {
     "raw": lambda nodes: RAW,
     "isotonic": fit_isotonic,
 }
-"""Candidates for the curve of a table, of which it gets the best."""
+"""Candidates for the table's curve."""
 
 CANDIDATES: dict[str, Callable[[Nodes], Calibrator]] = {
     **CURVES,
     "conditional": fit_conditional,
 }
-"""What is compared; by each, the best k nodes of a tree are closed under ancestors."""
+"""All calibrators; each keeps the best k nodes closed under ancestors."""
 
 
 def per_rank_acceptance(nodes: Nodes, topk: int) -> Floats:
     """Share of accepted, expanded parents whose child of each rank was accepted.
 
-    This is what is known of a level before it is drafted; float64 [topk], which sum to
-    1 at most. The root counts as an accepted parent, and a parent without a recorded
-    child does not count.
+    Float64 [topk], sum at most 1. The root counts as accepted; a parent without a
+    recorded child does not count.
     """
     parents = len(np.unique(nodes.family[nodes.parent_accepted]))
     hits = np.bincount(nodes.rank[nodes.accepted], minlength=topk)[:topk]
@@ -119,11 +110,9 @@ def per_rank_acceptance(nodes: Nodes, topk: int) -> Floats:
 
 
 def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
-    """Isotonic regression by row, on bins of probability.
+    """Isotonic regression by row over bins of equal total probability.
 
-    The probabilities of each bin sum to as much, so that the cells' shares have about
-    the same relative error; bins of as many nodes would nearly all lie under 0.01. A
-    cell starts from one node that fares as its bin does, whatever its row.
+    Each cell has a prior of one node that is accepted as its bin is over all rows.
     """
     bins = bins_of_mass(prob, BINS)
     count = int(bins.max()) + 1
@@ -141,7 +130,7 @@ def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
 
 
 def bins_of_mass(prob: Floats, most: int) -> Ints:
-    """Each node's bin, from 0; probabilities of a bin sum to as much, none is empty."""
+    """Bin of each node from 0; bins have equal total probability, none is empty."""
     ordered = np.sort(prob)
     promised = np.cumsum(ordered)
     shares = promised[-1] * np.arange(1, most) / most
@@ -151,7 +140,7 @@ def bins_of_mass(prob: Floats, most: int) -> Ints:
 
 
 def _curves(mean_score: Floats, fit: Floats) -> Curves:
-    """Knots at the bins' mean scores, 0 at 0, and the last bin's value up to 1."""
+    """Knots at the bins' mean scores, 0 at 0, and the last value up to 1."""
     scores = np.round(np.concatenate([[0.0], mean_score, [1.0]]), DIGITS)
     chances = np.hstack([np.zeros((len(fit), 1)), fit, fit[:, -1:]])
     # A bin of nothing but zeros or ones has its mean at an end: the end is enough.

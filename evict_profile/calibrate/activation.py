@@ -1,8 +1,4 @@
-"""How many experts a layer activates as a draft tree is kept node by node.
-
-Roots are kept first, then the best nodes by path probability, over all requests of a
-batch. Neighbours in a tree route alike, so uniform routing overestimates.
-"""
+"""Activated experts of a layer by tokens kept: roots, then the best nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +18,9 @@ DRAWS = 400
 
 @dataclass(frozen=True, eq=False)
 class Activation:
-    """U(t) of nodes as they are kept, each float64 [t + 1], t from 0.
+    """U(t), each float64 [t + 1] from t = 0.
 
-    The interval over prompts is nan where every group of requests holds all prompts.
+    The interval over prompts is NaN if every group of requests holds all prompts.
     """
 
     union: Floats
@@ -32,16 +28,15 @@ class Activation:
     high: Floats
 
     def at(self, tokens: int) -> Estimate:
-        """The union at so many tokens."""
         return Estimate(*(float(x[tokens]) for x in (self.union, self.low, self.high)))
 
 
 Activations = dict[int, Activation]
-"""By batch; one for which a trace has too few replies is left out."""
+"""By batch; a batch above the number of replies is left out."""
 
 
 def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
-    """Activation by a trace's trees; None where it holds no routes."""
+    """Activation by batch; None without routes."""
     if trace.routes is None:
         return None
     rng = np.random.default_rng(seed)
@@ -56,10 +51,9 @@ def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
 def as_activation_curve(
     found: Activations, workload: str, model: ModelSpec, tokens: int
 ) -> ActivationCurve:
-    """What was measured, as a table holds it, for 0..`tokens` tokens at least.
+    """The curve of a table, for 0..`tokens` tokens at least.
 
-    Beyond one tree's end the curve of any tokens goes on as the largest batch's, and
-    beyond that rises as uniform routing's does, where nearly all experts are active.
+    Beyond one tree's tokens it follows the largest batch, beyond that uniform routing.
     """
     kept = {batch: each.union for batch, each in found.items()}
     alone, most = kept[1], kept[max(kept)]
@@ -76,17 +70,13 @@ def as_activation_curve(
 
 
 def tree_width(trace: Trace) -> int:
-    """The most tokens that one tree verifies, root included."""
     most = int(trace.size.max())
     return 1 + min(trace.about.nodes or most, most)
 
 
 def kept_order(trace: Trace, steps: Ints) -> Routes:
-    """Routes of a batch's tokens in the order in which they would be kept.
-
-    `steps` are one of each request. The result is int16 [tokens, layers, k]: roots,
-    then nodes by falling path probability.
-    """
+    """Routes of one step a request, int16 [tokens, layers, k]: roots, then nodes by
+    falling path probability."""
     assert trace.routes is not None, "activation is measured where there are routes"
     nodes, root = trace.nodes, trace.root[steps]
     own = ranges(root - steps, trace.size[steps])
@@ -101,7 +91,7 @@ def kept_order(trace: Trace, steps: Ints) -> Routes:
 def union_by_tokens(routes: Routes, experts: int) -> Floats:
     """Distinct experts of the first t tokens, mean over layers; float64 [tokens + 1].
 
-    Of `routes` [tokens, layers, k], by layer one of `experts`.
+    `routes` is [tokens, layers, k].
     """
     tokens, layers, _ = routes.shape
     name = routes.astype(np.int64) + experts * np.arange(layers)[None, :, None]
@@ -115,7 +105,7 @@ def union_by_tokens(routes: Routes, experts: int) -> Floats:
 
 
 def _of_groups(trace: Trace, groups: Sequence[Ints]) -> Activation:
-    """Of steps that run together; each prompt is left out once for the interval."""
+    """Mean over groups of steps; the interval leaves each prompt out once."""
     rows = _rows(trace, [kept_order(trace, steps) for steps in groups])
     without = np.ones((len(trace.prompts), len(groups)))
     for group, steps in enumerate(groups):
@@ -127,7 +117,7 @@ def _of_groups(trace: Trace, groups: Sequence[Ints]) -> Activation:
 
 
 def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
-    """A row for each order, up to the longest; one that has ended activates no more."""
+    """U(t) of each order, padded with its last value."""
     rows = np.empty((len(orders), 1 + max(map(len, orders))))
     for row, order in zip(rows, orders, strict=True):
         union = union_by_tokens(order, trace.about.experts)
@@ -136,7 +126,7 @@ def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
 
 
 def _group(trace: Trace, batch: int, rng: np.random.Generator) -> Ints:
-    """A step of each of so many replies."""
+    """One random step of each of `batch` replies."""
     replies = rng.choice(len(trace.replies), batch, replace=False)
     size = trace.end - trace.first
     steps = [trace.first[each] + rng.integers(size[each]) for each in replies]

@@ -1,7 +1,7 @@
-"""How wrong each calibrator is on prompts that it has not seen.
+"""Errors of each calibrator on held-out prompts.
 
-Nodes of one tree share a fate, and trees of one reply a subject. So whole prompts are
-held out, and intervals draw whole prompts: with their seeds and all their trees.
+Nodes of one tree and trees of one reply are dependent, so folds and resamples are of
+whole prompts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,7 @@ BINS = 15
 
 @dataclass(frozen=True)
 class HeldOutErrors:
-    """Calibration error and Brier score of one calibrator.
-
-    `excess_brier` is the Brier score less that of the calibrator that was chosen.
-    """
+    """`excess_brier` is over the Brier score of the chosen calibrator."""
 
     ece: float
     brier: Estimate
@@ -40,14 +37,14 @@ class HeldOutErrors:
 
 @dataclass(frozen=True)
 class HeldOutChances:
-    """Chances of every node by candidate, fitted without the node's prompt; [nodes]."""
+    """Chance of every node by candidate, fitted without its prompt; [nodes]."""
 
     accepted: Bools
     prompt: Ints
     chances: Mapping[str, Floats]
 
     def errors(self, chosen: str) -> dict[str, HeldOutErrors]:
-        """Errors of each candidate, all on the same resamples of prompts."""
+        """Errors of each candidate on the same resamples of prompts."""
         bootstrap = Bootstrap(int(self.prompt.max()) + 1)
         reference = self.squares(chosen)
 
@@ -66,21 +63,20 @@ class HeldOutChances:
         }
 
     def squares(self, name: str) -> Floats:
-        """Squared errors of a candidate, float64 [nodes]."""
+        """Float64 [nodes]."""
         errors: Floats = (self.chances[name] - self.accepted) ** 2
         return errors
 
-    def one_percent_rule(self, names: Sequence[str]) -> str:
-        """The first candidate whose Brier score is as good as the best, all but noise.
+    def one_standard_error_rule(self, names: Sequence[str]) -> str:
+        """The first candidate within one standard error of the best Brier score.
 
-        It lies within one standard error, over prompts, of their difference (Breiman et
-        al., "Classification and regression trees", 1984).
+        Breiman et al., "Classification and regression trees", 1984.
         """
         best = min((self.squares(name) for name in names), key=np.mean)
         return next(n for n in names if self._is_noise(self.squares(n) - best))
 
     def _is_noise(self, values: Floats) -> bool:
-        """Whether a mean over nodes is within its standard error of zero, or below."""
+        """Whether a mean over nodes is at most its standard error."""
         by_prompt = np.bincount(self.prompt, values)
         count = np.bincount(self.prompt)
         apart = by_prompt - values.mean() * count
@@ -88,7 +84,7 @@ class HeldOutChances:
 
 
 def calibration_error(chance: Floats, accepted: Bools) -> float:
-    """Mean distance of chance and share accepted, over 15 bins of as many nodes."""
+    """Expected calibration error over 15 bins of equal count."""
     order = np.argsort(chance, kind="stable")
     bins = np.arange(len(chance)) * BINS // len(chance)
     gaps = np.bincount(bins, (chance - accepted)[order])
@@ -96,7 +92,7 @@ def calibration_error(chance: Floats, accepted: Bools) -> float:
 
 
 def hold_out(trace: Trace, seed: int = 0) -> HeldOutChances:
-    """Cross-validated chances, folds of whole prompts drawn by the seed."""
+    """Cross-validated chances over folds of whole prompts."""
     prompts, nodes = len(trace.prompts), trace.nodes
     if prompts < MIN_PROMPTS:
         raise TraceError(

@@ -1,4 +1,4 @@
-"""Everything that a trace shows of a workload, beside the table that it is for."""
+"""Acceptance, activation and drafting times of a trace; a check of a table's costs."""
 
 from dataclasses import dataclass
 
@@ -37,9 +37,9 @@ GROUPS = 20
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """The candidates compared, and what a table gets, fitted to all nodes.
+    """Calibrators compared, and the curves that a table gets, fitted to all nodes.
 
-    `chosen` is the simplest curve of nearly the best held-out Brier score.
+    `chosen` is by the one-standard-error rule of the held-out Brier score.
     """
 
     held_out: HeldOutChances
@@ -52,9 +52,9 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class CostCheck:
-    """A table's latencies, of forced routing, against clocks where a router chose.
+    """A table's costs against verification clocks under natural routing.
 
-    `error` is over medians of groups of steps of like latency; `ratio` is the median
+    `error` is over medians of groups of steps of similar latency; `ratio` is the median
     of measured over predicted steps.
     """
 
@@ -63,7 +63,7 @@ class CostCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether they are as near as a fit must be on unseen cells."""
+        """Whether the error passes the gate of held-out cells."""
         return is_good(self.error)
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class CostCheck:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationStudy:
-    """What a trace shows; None where it lacks routes or clocks."""
+    """None where the trace lacks routes or clocks."""
 
     trace: Trace
     calibrated: Calibrated
@@ -92,12 +92,11 @@ class CalibrationStudy:
 
     @property
     def name(self) -> str:
-        """The workload, as the table names it."""
         return workload_name(self.trace)
 
 
 def calibration_study(trace: Trace, table: CostTable) -> CalibrationStudy:
-    """Learn acceptance, activation and drafting times, and check the table's costs."""
+    """Fit acceptance, activation and drafting times, and check the table's costs."""
     check_same_model(trace.about, table.model)
     check_trees(trace)
     speed = table.speed_over(trace.about.engine, trace.about.reference_us)
@@ -112,7 +111,7 @@ def calibration_study(trace: Trace, table: CostTable) -> CalibrationStudy:
 
 
 def calibrated_table(found: CalibrationStudy, table: CostTable) -> CostTable:
-    """The table with what was found; what the trace cannot show stays as it was."""
+    """The table with what was fitted; parts without data stay unchanged."""
     acceptance = as_acceptance(found.calibrated, found.name, len(found.trace))
     activation = table.activation
     if found.activations:
@@ -124,13 +123,13 @@ def calibrated_table(found: CalibrationStudy, table: CostTable) -> CostTable:
 
 
 def calibrate(trace: Trace) -> Calibrated:
-    """Compare the candidates on prompts held out, and fit the best curve.
+    """Compare calibrators on held-out prompts, and fit the best to all.
 
-    The Brier score decides, since a node's benefit is its chance, and an error in a
-    likely node costs more than the same ratio in an unlikely one.
+    The Brier score decides: an error in a likely node costs more than in an unlikely
+    one.
     """
     nodes, held_out = trace.nodes, hold_out(trace)
-    chosen = held_out.one_percent_rule(list(CURVES))
+    chosen = held_out.one_standard_error_rule(list(CURVES))
     topk = trace.about.topk or 1 + int(nodes.rank.max())
     return Calibrated(
         held_out,
@@ -143,7 +142,6 @@ def calibrate(trace: Trace) -> Calibrated:
 
 
 def as_acceptance(found: Calibrated, workload: str, steps: int) -> Acceptance:
-    """What was found, as a table holds it."""
     scores, acceptances = found.curves.knots
     raw, calibrated = (
         CalibrationError(ece=round(each.ece, 6), brier=round(each.brier.value, 6))
@@ -162,10 +160,8 @@ def as_acceptance(found: Calibrated, workload: str, steps: int) -> Acceptance:
 
 
 def check_costs(trace: Trace, cost: ForwardCost, speed: float) -> CostCheck | None:
-    """Evaluate each timed step; `speed` brings its clocks to the table's.
-
-    None without clocks or routes.
-    """
+    """Predict each timed step; `speed` scales its clocks. None without clocks or
+    routes."""
     if trace.verify_us is None or trace.routes is None:
         return None
     trees = np.split(trace.routes, trace.root[1:])

@@ -14,7 +14,7 @@ KINDS = {
     **{"moe": "none", "mlp": "none", "E": "none", "-": "none", "conv": "conv"},
     "deepseek_sparse": "sparse",
 }
-"""What lists of layers call their kinds, less "_attention"."""
+"""Kinds of layers by their names in lists, less "_attention"."""
 
 
 def attention_mapping(
@@ -79,7 +79,7 @@ def flagged(flags: Sequence[Any], layers: range, value: int = 1) -> list[int]:
 
 
 def _kinds(config: Config, family: Family) -> list[str]:
-    """What each layer is, by whichever rule the config states."""
+    """The kind of each layer, by any of the config's rules."""
     layers = range(config.layers)
     if named := config.listed("layer_types") or config.blocks:
         kinds = [str(kind).removesuffix("_attention") for kind in named[: len(layers)]]
@@ -116,7 +116,7 @@ def _kinds(config: Config, family: Family) -> list[str]:
 
 
 def _windowed(config: Config, own: AttentionSpec) -> AttentionSpec:
-    """The attention of a layer with a window, whose heads may be others."""
+    """Attention of a layer with a window, whose heads may differ."""
     if own.kind == "mla":
         return own
     key = config.count("window_head_dim", own.qk_head_dim or own.head_dim)
@@ -130,7 +130,6 @@ def _windowed(config: Config, own: AttentionSpec) -> AttentionSpec:
 
 
 def _window(kind: str, config: Config) -> int:
-    """Tokens that a layer sees, at the most."""
     blocks = config.section("sparse_attention_config")
     if kind == "sparse" and blocks.content:
         return blocks.count("sparse_topk_blocks") * blocks.count("sparse_block_size")
@@ -144,7 +143,7 @@ def _window(kind: str, config: Config) -> int:
 
 
 def _weights(kind: str, config: Config, family: Family, own: AttentionSpec) -> int:
-    """Weights of one layer's attention, or of what stands in its place."""
+    """Weights of one layer's attention, or of its replacement."""
     if kind == "none":
         return 0
     if kind == "sliding":
@@ -154,7 +153,7 @@ def _weights(kind: str, config: Config, family: Family, own: AttentionSpec) -> i
 
 
 def _sparse(config: Config, own: AttentionSpec) -> int:
-    """Attention, and what chooses the tokens that it sees."""
+    """Attention and its indexer."""
     blocks, hidden = config.section("sparse_attention_config"), config.hidden
     if blocks.content:
         heads, dim = blocks.count("sparse_num_index_heads"), "sparse_index_dim"
@@ -165,7 +164,7 @@ def _sparse(config: Config, own: AttentionSpec) -> int:
 
 
 def _compressed(config: Config, own: AttentionSpec) -> int:
-    """DeepSeek-V4's: a latent query, one head of keys, an output in groups."""
+    """DeepSeek-V4: a latent query, one head of keys, an output in groups."""
     inner, hidden = own.num_heads * own.head_dim, config.hidden
     query, out = config.count("q_lora_rank"), config.count("o_lora_rank")
     output = out * (inner + config.count("o_groups") * hidden)
@@ -207,4 +206,4 @@ WEIGHTS: dict[str, Callable[[Config, AttentionSpec], int]] = {
     "kda": _kda,
     "lightning": _lightning,
 }
-"""How the weights of a layer are counted, by its kind, a linear one's by its family."""
+"""Weights of a layer by kind; of a linear one by family."""

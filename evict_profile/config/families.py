@@ -13,7 +13,7 @@ from evict_profile.records import parse, read_mapping
 
 
 class Family(Struct, frozen=True):
-    """A row of the table: what no key of a family's config says."""
+    """A row of the table: what no key states."""
 
     width: str = "moe_intermediate_size"
     shared: str = ""
@@ -26,7 +26,7 @@ class Family(Struct, frozen=True):
 
 
 class Families(Struct, frozen=True):
-    """The table: by which keys quantities may be stated, and a row a family."""
+    """Keys of each quantity, and a row per family."""
 
     keys: dict[str, tuple[str, ...]]
     families: dict[str, Family]
@@ -34,20 +34,19 @@ class Families(Struct, frozen=True):
 
 @cache
 def known_families() -> Families:
-    """Read the table."""
     path = data_root() / "configs" / "families.yaml"
     return parse(Families, read_mapping(path), str(path))
 
 
 @dataclass(frozen=True)
 class Config:
-    """A `config.json` whose missing and impossible values become one sentence."""
+    """A `config.json`; missing and impossible values raise a ConfigError."""
 
     content: dict[str, Any]
     path: Path
 
     def first_key(self, name: str) -> tuple[str, Any]:
-        """The first key of a quantity that has a value; null counts as missing."""
+        """First key with a value, and the value; null counts as missing."""
         keys = known_families().keys.get(name, (name,))
         found = ((key, self.content.get(key)) for key in keys)
         return next((each for each in found if each[1] is not None), (keys[0], None))
@@ -56,7 +55,7 @@ class Config:
         return self.first_key(name)[1]
 
     def count(self, name: str, default: int | None = None, at_least: int = 1) -> int:
-        """A whole number, or a list of equal ones, one a layer."""
+        """A whole number, or a list of equal ones, one per layer."""
         key, value = self.first_key(name)
         if isinstance(value, list) and len(value) == self.get("num_hidden_layers"):
             value = value[0] if value.count(value[0]) == len(value) else value
@@ -70,14 +69,12 @@ class Config:
         return value
 
     def listed(self, name: str) -> list[Any]:
-        """A list; missing and null are the empty list."""
         value = self.get(name) or []
         if not isinstance(value, list):
             raise self.error(f"{name} is {value!r}; give a list")
         return value
 
     def section(self, name: str) -> "Config":
-        """A nested mapping, empty where there is none."""
         value = self.content.get(name)
         return Config(value if isinstance(value, dict) else {}, self.path)
 
@@ -90,7 +87,7 @@ class Config:
 
     @cached_property
     def blocks(self) -> list[str]:
-        """Layers that are attention or an MLP, not both, by name."""
+        """Names of layers that are attention or an MLP, not both."""
         pattern = self.content.get("hybrid_override_pattern")
         letters = list(pattern) if isinstance(pattern, str) else []
         return list(map(str, self.listed("layers_block_type"))) or letters

@@ -1,7 +1,7 @@
-"""The shape of a model from its GGUF file, as llama.cpp serves it.
+"""The shape of a model from its GGUF file.
 
-Sizes come from the file's metadata; how many layers hold experts, their width, their
-bytes and their type from its tensors, which no key tells.
+Sizes come from metadata; layers with experts, and the experts' width, bytes and type,
+from the tensors.
 """
 
 import hashlib
@@ -16,16 +16,16 @@ from evict_profile.errors import ConfigError
 
 USE_YAML = "describe its shape in a YAML file, and name the GGUF in the sweep's 'llama'"
 RECURRENT = {"ssm_in": "mamba", "ssm_": "linear", "shortconv.": "conv"}
-"""Kinds of layers by what their tensors' names begin with, the first that fits."""
+"""Kinds of layers by prefix of their tensors' names; the first match."""
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-"""Where ggml has other names than we; its quantised types keep theirs."""
+"""ggml's names that differ from ours."""
 GATING = {1: "softmax", 2: "sigmoid", 4: "sigmoid"}
 ALTERNATING_WINDOW_ARCH = "gpt-oss"
-"""The architecture whose layers attend to a window by turns, from the first."""
+"""Every second layer, from the first, attends to a window."""
 
 
 class ExpertTensor(NamedTuple):
-    """One matrix of all routed experts of a layer: `shape` is (in, out, experts)."""
+    """One matrix of all experts of a layer; `shape` is (in, out, experts)."""
 
     layer: int
     name: str
@@ -36,12 +36,12 @@ class ExpertTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class Gguf:
-    """What a GGUF file says of a mixture-of-experts model.
+    """Metadata and tensors of a mixture-of-experts model.
 
     Attributes:
-        sizes: metadata, the architecture's prefix taken off.
-        tensors: values of each, by its name less "weight".
-        digest: of the names, types and shapes of all tensors.
+        sizes: metadata without the architecture's prefix.
+        tensors: number of values by name, without "weight".
+        digest: of names, types and shapes of all tensors.
     """
 
     path: Path
@@ -53,17 +53,15 @@ class Gguf:
 
     @property
     def layers(self) -> int:
-        """Decoder layers, without those that only draft."""
         return self.size("block_count") - self.size("nextn_predict_layers", 0)
 
     @property
     def moe_layers(self) -> int:
-        """Decoder layers that hold routed experts."""
         return len({tensor.layer for tensor in self.experts})
 
     @property
     def dtype(self) -> str:
-        """The type that most bytes of experts have."""
+        """The experts' type with most bytes."""
         held: Counter[str] = Counter()
         for tensor in self.experts:
             held[tensor.dtype] += tensor.bytes
@@ -72,17 +70,16 @@ class Gguf:
 
     @property
     def types(self) -> str:
-        """Every type of experts' weights: "q4_k+q6_k"."""
         return "+".join(sorted({tensor.dtype for tensor in self.experts}))
 
     @property
     def bytes_per_expert(self) -> int:
-        """As stored; where layers differ, their mean."""
+        """Mean over layers."""
         total = sum(tensor.bytes for tensor in self.experts)
         return round(total / self.moe_layers / self.size("expert_count"))
 
     def size(self, name: str, default: int | None = None) -> int:
-        """A whole number of the metadata; of a list by layers, its largest."""
+        """A number of the metadata; the largest of a list."""
         value = self.sizes.get(name, default)
         if value is None:
             raise ConfigError(f"{self.path}: has no {self.arch}.{name}; {USE_YAML}")
@@ -90,7 +87,7 @@ class Gguf:
 
 
 def read_gguf(path: Path) -> Gguf:
-    """Read the head of a GGUF file, all of its parts' where it is split."""
+    """Read a GGUF file, or all its parts."""
     try:
         from gguf import GGUFReader
     except ModuleNotFoundError as error:
@@ -150,7 +147,7 @@ def gguf_mapping(path: Path) -> dict[str, Any]:
 def _attention(
     file: Gguf,
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]]:
-    """The attention, the layers that have another, and what is to be said of them."""
+    """Fields of `AttentionSpec`, of each other kind of layer, and notes."""
     heads = file.size("attention.head_count")
     own = file.size("embedding_length") // heads
     found: dict[str, Any] = {
@@ -193,7 +190,7 @@ def _attention(
 
 
 def _kinds(file: Gguf) -> list[str]:
-    """What each layer is, by its tensors and by the pattern of windows."""
+    """The kind of each layer, by its tensors and the pattern of windows."""
     pattern = file.sizes.get("attention.sliding_window_pattern") or []
     kinds = []
     for layer in range(file.layers):
@@ -208,7 +205,7 @@ def _kinds(file: Gguf) -> list[str]:
 
 
 def _weights(file: Gguf, layer: int) -> int:
-    """Values of a layer's tensors beside those of its MLP."""
+    """Values of a layer's tensors without its MLP."""
     start, mlp = f"blk.{layer}.", f"blk.{layer}.ffn_"
     own = (n for n in file.tensors if n.startswith(start) and not n.startswith(mlp))
     return sum(
@@ -241,7 +238,7 @@ def _expert_tensor(tensor: Any) -> ExpertTensor | None:
 
 
 def _parts(path: Path) -> list[Path]:
-    """The files of a model: itself, or all parts of which it is the first."""
+    """The file, or all parts if it is the first of several."""
     split = re.fullmatch(r"(.+)-00001-of-(\d{5})\.gguf", path.name)
     if not split:
         return [path]

@@ -1,9 +1,5 @@
-"""What a GPU's datasheet promises: the rates behind a roofline without a measurement.
-
-Datasheet rates are ceilings that no kernel sustains, so a roofline drawn with them
-is a lower bound of latency, never a measurement. One YAML file a GPU in
-`configs/gpus/`.
-"""
+"""Datasheet rates of a GPU for the roofline: a lower bound of latency, not a
+measurement."""
 
 from dataclasses import dataclass
 
@@ -13,11 +9,7 @@ from evict_profile.records import Positive, parse, read_mapping
 
 @dataclass(frozen=True)
 class GpuSpec:
-    """Datasheet rates in decimal units: 1 GB/s is 1e9 bytes a second.
-
-    `bf16_dense_tflops` is without structured sparsity, which doubles the number
-    that datasheets print first.
-    """
+    """Decimal units: 1 GB/s is 1e9 bytes/s; `bf16_dense_tflops` is without sparsity."""
 
     name: str
     source: str
@@ -28,6 +20,6 @@ class GpuSpec:
 
 
 def load_gpu(name: str) -> GpuSpec:
-    """Read a GPU by name ("h200-sxm"), or by the path of a YAML of one's own."""
+    """Read a GPU by name ("h200-sxm") or by the path of a YAML."""
     path = named_file("gpus", name)
     return parse(GpuSpec, read_mapping(path), str(path))

@@ -1,8 +1,8 @@
-"""Reads a model's shape from the `config.json` that Hugging Face publishes with it.
+"""A model's shape from a Hugging Face `config.json`.
 
-Families differ in names, which `configs/families.yaml` lists, and in how they say which
-layers hold experts and which attend to all tokens: the rules below. What is read with a
-reservation is said in the `notes` of the model, which are caveats of every table.
+Families differ in key names (`configs/families.yaml`) and in how they state which
+layers hold experts and which attend to all tokens (the rules here). `notes` hold
+reservations.
 """
 
 import re
@@ -13,23 +13,18 @@ from evict_profile.config.attention import attention_mapping, flagged
 from evict_profile.config.families import Config, Family, known_families
 
 NESTED = ("text_config", "llm_config", "language_config")
-"""Where multimodal models keep their language model."""
+"""Keys of the language model in multimodal configs."""
 EXPERTS = {"moe", "sparse", "E"}
-"""What lists of layers call one with routed experts."""
+"""Names of layers with routed experts."""
 
 
 def is_huggingface(content: dict[str, Any]) -> bool:
-    """Whether a mapping is a Hugging Face `config.json`, not a model file of ours."""
+    """Whether a mapping is a `config.json`, not a model file of this project."""
     return "model_type" in content or "architectures" in content
 
 
 def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Translate a `config.json` into the mapping that `ModelSpec` takes.
-
-    Args:
-        content: the file's content.
-        path: where it lies; named in errors and as the `source`.
-    """
+    """The fields of `ModelSpec`; `path` is named in errors and as the `source`."""
     config, family, notes = _read(content, path)
     attention, others = attention_mapping(config, family)
     moe = _moe_layers(config)
@@ -63,7 +58,7 @@ def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _read(content: dict[str, Any], path: Path) -> tuple[Config, Family, list[str]]:
-    """The language model's own config, its row, and its notes."""
+    """The language model's config, its family, and notes."""
     inner: dict[str, Any] = next(
         (content[n] for n in NESTED if isinstance(content.get(n), dict)), {}
     )
@@ -107,7 +102,7 @@ def _moe(config: Config, family: Family) -> dict[str, Any]:
 
 
 def _moe_layers(config: Config) -> list[int]:
-    """The layers that hold routed experts, by whichever rule the config states."""
+    """Layers with routed experts, by any of the config's rules."""
     layers = range(config.layers)
     if by_name := config.blocks or config.listed("mlp_layer_types"):
         return [n for n, kind in enumerate(by_name[: len(layers)]) if kind in EXPERTS]

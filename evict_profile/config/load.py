@@ -14,21 +14,21 @@ from evict_profile.records import parse, read_mapping
 
 @cache
 def same_shape() -> dict[str, str]:
-    """Published models whose sizes are those of one that has a file."""
+    """Published models with the sizes of a model that has a file."""
     return read_mapping(data_root() / "configs" / "same_shape.yaml")
 
 
 @cache
 def name_suffixes() -> frozenset[str]:
-    """Words after a model's name that leave its sizes as they are."""
+    """Suffixes of a model's name that do not change its sizes."""
     listed = read_mapping(data_root() / "configs" / "name_suffixes.yaml")
     lines = [listed["trained"], *listed["stored"]]
     return frozenset(word for line in lines for word in line)
 
 
 def model_named(name: str, models: Sequence[str]) -> str | None:
-    """Which of these a Hugging Face name is of, if any: qwen3-30b-a3b of
-    Qwen/Qwen3-30B-A3B-Instruct-2507, and no glm-5 of GLM-5-Flash, another model."""
+    """The model of a Hugging Face name: Qwen/Qwen3-30B-A3B-Instruct-2507 is
+    qwen3-30b-a3b; GLM-5-Flash is not glm-5."""
     given = name.rpartition("/")[2].lower()
     known = {each.lower(): each for each in [*same_shape(), *models]}
     while given not in known:
@@ -40,14 +40,13 @@ def model_named(name: str, models: Sequence[str]) -> str | None:
 
 
 def name_or_file(name: str) -> str:
-    """What --model takes for a model: its name, or a file where no file here has it."""
+    """Argument of --model for a model: its name, or a file without one here."""
     known = model_named(name, [path.stem for path in known_models()])
     return name if known else f"FILE, the YAML of {name}"
 
 
 def load_model(name: str) -> ModelSpec:
-    """Read a model by name, as Hugging Face has it or as its file here, or by the path
-    of its YAML, HF `config.json` or GGUF."""
+    """Read a model by name, or by the path of a YAML, `config.json` or GGUF."""
     if not Path(name).expanduser().is_file():
         name = model_named(name, [path.stem for path in known_models()]) or name
     path = named_file("models", name, [*same_shape()])
@@ -59,5 +58,4 @@ def load_model(name: str) -> ModelSpec:
 
 
 def known_models() -> list[Path]:
-    """Every model file that the toolkit brings."""
     return sorted(named_file("models", "tiny").parent.glob("*.yaml"))

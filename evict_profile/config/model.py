@@ -1,8 +1,7 @@
-"""The shape of a mixture-of-experts model: all that verification cost depends on.
+"""The shape of a mixture-of-experts model.
 
-Latency follows shapes and routing, never the values of the weights, so a model is
-measured from a page of numbers and random weights. One YAML file a model in
-`configs/models/`; a Hugging Face `config.json` or a GGUF file works too.
+Latency depends on shapes and routing, not on weight values. `configs/models/` has one
+YAML per model; a Hugging Face `config.json` or a GGUF file works too.
 """
 
 from functools import cached_property
@@ -41,8 +40,7 @@ BYTES_PER_VALUE: dict[str, float] = {
     "iq1_s": 50 / 256,
     "mxfp4": 17 / 32,
 }
-"""How weights may be kept; of ggml's quantised types, a block's bytes over its values
-(ggml-common.h)."""
+"""Bytes per weight; of ggml's types a block's bytes over its values (ggml-common.h)."""
 
 
 Windowed = Literal["sliding", "chunked", "sparse", "compressed"]
@@ -52,12 +50,11 @@ Recurrent = Literal["linear", "mamba", "conv"]
 class AttentionSpec(Struct, frozen=True):
     """Attention of one layer.
 
-    `gqa` is grouped-query attention; `mla` is DeepSeek's multi-head latent
-    attention (arXiv 2412.19437, section 2.1.1), whose cache holds one latent of
-    `kv_lora_rank + qk_rope_dim` values a token. With `sliding_window`, every
-    `sliding_every`-th layer, from the first, sees only that many past tokens.
-    `head_dim` is of values; queries and keys have `qk_head_dim`, 0 for the same, in
-    `mla` beside their rotary part.
+    `mla` is DeepSeek's multi-head latent attention (arXiv 2412.19437, section 2.1.1),
+    whose cache holds `kv_lora_rank + qk_rope_dim` values per token. With
+    `sliding_window`, every `sliding_every`-th layer, from the first, sees only that
+    many past tokens. `head_dim` is of values; `qk_head_dim` of queries and keys (0: the
+    same), in `mla` without the rotary part.
     """
 
     num_heads: Count
@@ -84,13 +81,12 @@ class AttentionSpec(Struct, frozen=True):
 
     @property
     def cache_values_per_token(self) -> int:
-        """Values one token keeps in one layer's KV cache."""
+        """Values per token in one layer's KV cache."""
         if self.kind == "mla":
             return self.kv_lora_rank + self.qk_rope_dim
         return self.num_kv_heads * (self.head_dim + (self.qk_head_dim or self.head_dim))
 
     def weights(self, hidden: int) -> int:
-        """Weights of one layer's attention."""
         values = self.num_heads * self.head_dim
         keys = self.qk_head_dim or self.head_dim
         gate = hidden * values if self.output_gate else 0
@@ -106,10 +102,10 @@ class AttentionSpec(Struct, frozen=True):
 
 
 class LayerSpec(Struct, frozen=True):
-    """Layers that do not attend as `AttentionSpec` says: `layers` of one kind.
+    """`layers` of one kind that do not attend as `AttentionSpec` states.
 
-    `weights` are of one layer's attention, or of what stands in its place; `window` is
-    how many past tokens it sees at the most, 0 where a recurrent state stands for them.
+    `weights` are of one layer's attention or its replacement; `window` is the most past
+    tokens it sees, 0 for a recurrent state.
     """
 
     kind: Literal[Windowed, Recurrent, "none"]
@@ -119,12 +115,11 @@ class LayerSpec(Struct, frozen=True):
 
 
 class MoeSpec(Struct, frozen=True):
-    """Routed experts of one layer: a gated MLP each, `expert_width` wide.
+    """Routed experts of one layer: an MLP each, `expert_width` wide.
 
-    `groups` and `groups_kept` describe group-limited routing (DeepSeek-V3): experts
-    are picked only from the best groups. `shared_width` is the summed width of the
-    experts that every token runs, 0 for none. Experts may work on fewer values than
-    the model's: `expert_hidden`, 0 for as many. Those that are not `gated` have two
+    `groups` and `groups_kept` are of group-limited routing (DeepSeek-V3).
+    `shared_width` is the summed width of shared experts. `expert_hidden` is the
+    experts' input width (0: the model's). Experts that are not `gated` have two
     matrices, not three.
     """
 
@@ -159,8 +154,8 @@ class MoeSpec(Struct, frozen=True):
 class ModelSpec(Struct, frozen=True, dict=True):
     """A model's shape. The first `dense_layers` of `num_layers` hold no experts.
 
-    `mtp_layers` draft, and are no part of `num_layers`. `notes` say with what
-    reservation the shape was read.
+    `mtp_layers` draft and are not in `num_layers`. `notes` are reservations of the
+    reader.
     """
 
     name: str
@@ -195,34 +190,30 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     @property
     def moe_layers(self) -> int:
-        """Layers that hold routed experts."""
         return self.num_layers - self.dense_layers
 
     @property
     def bytes_per_value(self) -> float:
-        """Bytes of one weight or activation."""
         return BYTES_PER_VALUE[self.dtype]
 
     @property
     def cost_shape(self) -> Shape:
-        """What of it the features of a forward depend on."""
+        """The fields that the features of a forward depend on."""
         a, total = self.attention, self.num_layers
         others = tuple((o.layers / total, o.window) for o in self.other_layers)
         return Shape(self.moe.top_k, a.sliding_window, a.sliding_every, others)
 
     @property
     def full_layers(self) -> int:
-        """Layers that attend as `attention` says."""
         return self.num_layers - sum(other.layers for other in self.other_layers)
 
     @property
     def expert_hidden(self) -> int:
-        """Values of a token that an expert takes."""
         return self.moe.expert_hidden or self.hidden_size
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What marks every cost of the model, whoever measured or composed it."""
+        """Caveats of every cost of the model."""
         kinds = [f"{o.layers} {o.kind}" for o in self.other_layers if o.kind != "none"]
         if not kinds:
             return self.notes
@@ -237,29 +228,25 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     @cached_property
     def bytes_per_expert(self) -> int:
-        """Weights of one expert: gate, if it has one, up and down projection."""
+        """Bytes of one expert's weights."""
         matrices = 3 if self.moe.gated else 2
         values = matrices * self.expert_hidden * self.moe.expert_width
         return round(values * self.bytes_per_value)
 
     def smallest_union(self) -> int:
-        """The union of one token: its `top_k` experts."""
         return self.moe.top_k
 
     def largest_union(self, tokens: int) -> int:
-        """The largest union that `tokens` tokens can activate: min(E, tokens * k)."""
         return min(self.moe.num_experts, tokens * self.moe.top_k)
 
     def uniform_union(self, tokens: float) -> float:
-        """The expected union of uniform routing; see `uniform_union`."""
         return float(uniform_union(self.moe.num_experts, self.moe.top_k, tokens))
 
 
 def uniform_union(experts: int, top_k: int, tokens: ArrayLike) -> Floats:
-    """Expected union if every token drew `top_k` experts uniformly, as `tokens` is.
+    """Expected union under uniform routing, shaped as `tokens`.
 
-    E (1 - (1 - k/E)^tokens). Real routing activates fewer: measured over uniform lies
-    between 0.55 and 1.03 in public data, so this is a guess, no workload.
+    E (1 - (1 - k/E)^tokens). Measured over uniform is 0.55 to 1.03 in public data.
     """
     share: Floats = (1.0 - top_k / experts) ** np.asarray(tokens, np.float64)
     return experts * (1.0 - share)

@@ -1,8 +1,4 @@
-"""What to measure, and when a cell has been measured enough.
-
-A sweep names no model: unions may be given as a count of points, spread evenly by
-ratio from top-k to all experts of whichever model is swept.
-"""
+"""What to measure, and when a cell has enough samples. A sweep names no model."""
 
 from typing import Annotated, Literal
 
@@ -23,14 +19,14 @@ class GridSpec(Struct, frozen=True):
 
     Attributes:
         width: verify widths n.
-        union: unions U, or how many of them to spread from top-k to all experts.
+        union: unions U, or their number, spaced by ratio from top-k to all experts.
         context: tokens in the KV cache before the tree.
         batch: requests verified together.
-        max_tokens: cells with n x batch above it are no part of the grid.
-        split: how token slots fall on experts; more than one measures a nuisance.
-        cells: forced cells to measure of the product, spread evenly; 0 for all.
-        natural: also measure each (n, context, batch) with the router's own choice.
-        validation: cells to validate between the levels; as many there are fitted.
+        max_tokens: limit of n x batch.
+        split: distribution of tokens over experts; more than one measures a nuisance.
+        cells: forced cells to measure, spread evenly; 0 for all.
+        natural: also measure each (n, context, batch) under natural routing.
+        validation: cells between the levels to validate; as many more are fitted.
     """
 
     width: Levels
@@ -54,7 +50,7 @@ class GridSpec(Struct, frozen=True):
             raise ValueError(f"max_tokens {self.max_tokens} leaves no cell")
 
     def unions_for(self, model: ModelSpec) -> tuple[int, ...]:
-        """The unions to force on this model, increasing."""
+        """Unions to force on this model, increasing."""
         top_k, experts = model.moe.top_k, model.moe.num_experts
         if isinstance(self.union, int):
             points = np.geomspace(top_k, experts, self.union)
@@ -69,11 +65,7 @@ class GridSpec(Struct, frozen=True):
 
 
 class StopSpec(Struct, frozen=True):
-    """A cell is done when its median is known well enough, or at the most samples.
-
-    Attributes:
-        relative_half_width: of the 95 % interval of a cell's median.
-    """
+    """`relative_half_width` is of the 95 % interval of a cell's median."""
 
     relative_half_width: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.02
     min_samples: Annotated[int, Meta(ge=FEWEST_SAMPLES)] = FEWEST_SAMPLES
@@ -87,15 +79,14 @@ class StopSpec(Struct, frozen=True):
 
 
 class SglangSpec(Struct, frozen=True):
-    """What the runner "sglang_verify" loads, and how the server would draft.
+    """Options of the runner "sglang_verify".
 
     Attributes:
-        model: folder of the target; "" takes the folder of the config.json that the
-            model came from, or writes a config.json of its shape.
-        draft: folder of the EAGLE-3 head; "" writes a config.json of a usual one.
-        steps, topk: levels that are drafted, and children of each node; of at least
-            two, since a chain has no tree to cut.
-        attention_backend: SGLang's name for one; "" leaves the choice to SGLang.
+        model: folder of the target; "" is the folder of the model's config.json, or a
+            config.json written from its shape.
+        draft: folder of the EAGLE-3 head; "" writes a usual config.json.
+        steps, topk: levels drafted, and children of each node (at least two).
+        attention_backend: SGLang's name; "" leaves the choice to SGLang.
     """
 
     model: str = ""
@@ -109,16 +100,15 @@ LLAMA_CPP = "llama_cpp"
 
 
 class LlamaSpec(Struct, frozen=True):
-    """What the runner `LLAMA_CPP` loads, and how the server decodes that is measured.
+    """Options of the runner `LLAMA_CPP`.
 
     Attributes:
-        model: GGUF file; "" takes the one that the model's shape was read from.
-        library: libllama.so; "" takes $EVICT_PROFILE_LIBLLAMA, else xllamacpp's.
-        text: file whose tokens are decoded; "" takes a module of Python's library.
-        threads: of llama.cpp. With more than one, wall time is read, on an idle
-            machine alone.
-        overrides: "PATTERN=CPU": tensors whose names match stay in CPU memory.
-        repack: whether weights may be repacked for the kernels of this CPU.
+        model: GGUF file; "" is the file that the shape was read from.
+        library: libllama.so; "" is $EVICT_PROFILE_LIBLLAMA, else xllamacpp's.
+        text: file whose tokens are decoded; "" is a module of Python's library.
+        threads: of llama.cpp; with more than one, wall time on an idle machine.
+        overrides: "PATTERN=CPU": matching tensors stay in CPU memory.
+        repack: repack weights for this CPU's kernels.
     """
 
     model: str = ""
@@ -134,18 +124,17 @@ class LlamaSpec(Struct, frozen=True):
 
 
 class SweepSpec(Struct, frozen=True):
-    """A sweep: grid, stop rule, and how the engine is to be opened.
+    """A sweep: grid, stop rule, and options of the engine.
 
     Attributes:
-        sessions: how many of the first rounds have a session of the runner of their
-            own. Sessions differ as a whole; costs are the surer the more there are.
-        layers: MoE layers to measure; "auto" takes all that fit on a GPU, two on a CPU.
-        dtype: "auto" measures in the model's, where the device multiplies it itself.
-        graphs: on a GPU, replay captured graphs, one a width, as servers do.
-        gpu: the datasheet that the runner "roofline" computes with.
-        world: the folder of trained weights that the runner "tree_decoding" opens.
-        whole: cells time whole forwards, non-MoE layers included, where an engine
-            cannot run its MoE layers apart.
+        sessions: first rounds that each start the runner again; more of them make
+            costs more certain.
+        layers: MoE layers to measure; "auto" is all that fit on a GPU, two on a CPU.
+        dtype: "auto" is the model's, if the device multiplies it natively.
+        graphs: on a GPU, replay captured graphs, one per width.
+        gpu: datasheet for the runner "roofline".
+        world: folder of trained weights for the runner "tree_decoding".
+        whole: cells time whole forwards, non-MoE layers included.
     """
 
     name: str
@@ -167,6 +156,5 @@ class SweepSpec(Struct, frozen=True):
 
 
 def load_sweep(name: str) -> SweepSpec:
-    """Read a sweep by name or path."""
     path = named_file("sweeps", name)
     return parse(SweepSpec, read_mapping(path), str(path))

@@ -1,8 +1,8 @@
-"""The audit: each classification, with the bias that exact enumeration found.
+"""The audit: each classification, with the largest bias of exact enumeration.
 
-`tests/lossless/proof` decodes toy worlds in fractions: 96 drawn by seeds, and one to be
-read by hand. Its biased trials are kept in `counterexamples.json`, by combination; a
-combination without any is exact in all of them. A test enumerates them anew.
+`tests/lossless/proof` enumerates 96 random worlds and a readable one; a test
+regenerates `counterexamples.json` from it. A combination without a counterexample is
+exact in all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,9 +34,9 @@ FOUND = Path(__file__).with_name("counterexamples.json")
 
 
 class Counterexample(Struct, frozen=True):
-    """A biased way of decoding, and the output that shows it best; fractions as text.
+    """The output that shows a bias best; fractions as text.
 
-    `world` says what gives the tokens; only the readable world has no seed.
+    Only the readable world has no `seed`.
     """
 
     seed: int | None
@@ -60,8 +60,6 @@ class Counterexample(Struct, frozen=True):
 
 
 class Audit(Struct, frozen=True):
-    """A verdict, its most biased trial, and the one that can be checked by hand."""
-
     combination: Combination
     verdict: Classification
     largest: Counterexample | None
@@ -72,7 +70,6 @@ class Audit(Struct, frozen=True):
         return Fraction(self.largest.tv) if self.largest else Fraction(0)
 
     def as_json(self) -> dict[str, object]:
-        """What `evict-profile audit --json` prints."""
         return {
             "subject": str(self.combination),
             "lossless": self.verdict.lossless,
@@ -87,13 +84,12 @@ class Audit(Struct, frozen=True):
 
 @cache
 def known_counterexamples() -> dict[str, dict[str, Counterexample | None]]:
-    """The "largest" and the "readable" one of each biased combination."""
+    """ "largest" and "readable" of each biased combination."""
     found = read_mapping(FOUND)
     return parse(dict[str, dict[str, Counterexample | None]], found, str(FOUND))
 
 
 def audit(combination: Combination) -> Audit:
-    """Classify a combination, and show what it is off by."""
     found = known_counterexamples().get(str(combination), {})
     verdict = classify(combination)
     return Audit(combination, verdict, found.get("largest"), found.get("readable"))
@@ -110,9 +106,9 @@ def audit_of_words(words: Mapping[str, str | None]) -> Audit:
 
 
 def summary(audits: Iterable[Audit]) -> list[tuple[str, Fraction]]:
-    """The table: combinations that share a reason, and their largest total variation.
+    """Combinations grouped by reason, with their largest total variation.
 
-    Lossless combinations and top-k drafts stand by reason, biased rules one by one.
+    Biased rules on sampled drafts are listed one by one.
     """
     groups: dict[tuple[str, ...], list[Audit]] = {}
     for each in audits:
@@ -130,7 +126,7 @@ def summary(audits: Iterable[Audit]) -> list[tuple[str, Fraction]]:
 
 
 def _joint_name(combinations: list[Combination]) -> str:
-    """The words of several combinations in one line; "any" where all are there."""
+    """Several combinations in one line; "any" for all words of a field."""
     drafts, acceptance, rule, score = (
         every
         if {*used} == {*known}

@@ -1,17 +1,13 @@
 """Whether a truncation rule is lossless, from four words that describe it.
 
-The theorem (proof: docs/explanation/lossless.md). Let the drafts of a step be ordered
-so that parents come before children and elder siblings before younger ones.
+The theorem (proof: docs/explanation/lossless.md), for drafts in an order with parents
+before children and elder siblings before younger:
 
-- When the emitted token is the target's own sample, any rule that looks at the past
-  and at the drafts is lossless: drafts decide how many tokens a step emits, never
-  which.
-- Under p/q rejection a rule is lossless when it is non-anticipating: whether a draft
-  is verified depends on the past and on drafts before it, not on its own token and
-  not on later ones. The accept test is exact only for a token that is still
-  distributed as q when it is tested.
-
-Only the standard library is imported here: the runtime loads this module.
+- If the emitted token is the target's own sample, any rule on the past and the drafts
+  is lossless: drafts decide how many tokens a step emits, never which.
+- Under p/q rejection a rule is lossless if it is non-anticipating: whether a draft is
+  verified depends on the past and on earlier drafts, not on its own token or later
+  ones. The accept test is exact only for a token that is distributed as q.
 """
 
 from typing import Literal, get_args
@@ -34,17 +30,15 @@ WORDS = {"drafts": DRAFTS, "accept": ACCEPTANCES, "rule": RULES, "score": SCORES
 
 
 class Combination(Struct, frozen=True):
-    """How drafts are made and accepted, and how their number is decided.
+    """How drafts are made, accepted and truncated.
 
-    `rule` says what is kept of the drafts: `fixed`, a number of them in drafting
-    order, decided in advance or from earlier steps; `depth`, all levels that were
-    drafted, each drafted or not by the scores of those before it; `threshold`, those
-    whose score reaches a bound; `stop`, those before the first, in drafting order,
-    that does not pay; `ratio` and `rate`, the width of the highest (1 + benefit) /
-    cost or benefit - rate * cost among all widths, for cost tables of any shape.
+    `rule`: `fixed` keeps a number of drafts decided in advance; `depth` keeps all
+    levels, each drafted or not by the scores before it; `threshold` keeps scores above
+    a bound; `stop` keeps drafts before the first that does not pay; `ratio` and `rate`
+    keep the width of the highest (1 + benefit) / cost or benefit - rate * cost.
 
-    `score` says what a rule reads: `own`, the product of q over a node's path;
-    `shifted`, its parent's product; `max`, the product of the highest q along it.
+    `score`: `own` is the product of q over a node's path, `shifted` its parent's, `max`
+    the product of the highest q along it.
     """
 
     drafts: Drafts
@@ -63,15 +57,13 @@ class Combination(Struct, frozen=True):
 
 
 class Classification(Struct, frozen=True):
-    """Whether a combination is lossless, why, and what to use `instead`."""
-
     lossless: bool
     why: str
     instead: str | None
 
 
 def classify(combination: Combination) -> Classification:
-    """Whether outputs keep the target's distribution, in every world."""
+    """Whether outputs keep the target's distribution."""
     if bias := _bias(combination):
         instead = nearest_lossless(combination)
         phrase = f"the {instead.rule} rule on {instead.score} scores"
@@ -90,7 +82,7 @@ def classify(combination: Combination) -> Classification:
 
 
 def nearest_lossless(combination: Combination) -> Combination:
-    """The lossless combination that changes least; itself where it is lossless."""
+    """The nearest lossless combination."""
     if _bias(combination) is None:
         return combination
     if combination.drafts == "topk":
@@ -101,7 +93,7 @@ def nearest_lossless(combination: Combination) -> Combination:
 
 
 def _bias(combination: Combination) -> str | None:
-    """What goes wrong under p/q rejection; None where nothing does."""
+    """The cause of a bias under p/q rejection; None without one."""
     if combination.acceptance != "rejection":
         return None
     if combination.drafts == "topk":

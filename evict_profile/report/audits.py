@@ -11,7 +11,6 @@ from evict_profile.report.console import Rows, print_rows
 
 
 def show_audit(console: Console, audit: Audit, as_json: bool) -> None:
-    """One combination: verdict, reason, and how large a bias was found."""
     numbers, verdict = audit.as_json(), audit.verdict
     if as_json:
         say(console, json.dumps(numbers, indent=1))
@@ -27,7 +26,7 @@ def show_audit(console: Console, audit: Audit, as_json: bool) -> None:
 
 
 def show_audits(console: Console, audits: Sequence[Audit], as_json: bool) -> None:
-    """The whole table; combinations that share verdict and reason are one line."""
+    """A line for combinations of equal verdict and reason."""
     if as_json:
         say(console, json.dumps([audit.as_json() for audit in audits], indent=1))
         return

@@ -1,4 +1,4 @@
-"""A calibration as a page and on a terminal: what a trace taught a table."""
+"""A calibration as a page and on a terminal."""
 
 import numpy as np
 from markupsafe import Markup
@@ -17,7 +17,7 @@ from evict_profile.stats import Bools, Estimate, Floats
 from evict_profile.table import CostTable
 
 POINTS = 20
-"""Points of one drawing; the chances of each sum to as much."""
+"""Bins of a drawing; their probabilities have equal sums."""
 MIN_NODES = 20
 MIN_CHANCE = 0.01
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -31,11 +31,10 @@ MISSING = {
     "check": "Without both clocks and routes, the table's costs could not be held "
     "against this engine's own times.",
 }
-"""What is said where the trace lacks it."""
+"""Sentences for what a trace lacks."""
 
 
 def calibration_page(study: CalibrationStudy, made: CostTable) -> str:
-    """The whole document."""
     errors = study.calibrated.errors
     return render(
         "calibration.html.j2",
@@ -57,7 +56,6 @@ def calibration_page(study: CalibrationStudy, made: CostTable) -> str:
 def show_calibration(
     console: Console, study: CalibrationStudy, table: CostTable
 ) -> None:
-    """Errors of each calibrator, each other thing found, and what the table assumes."""
     title = "held-out errors, 95 % intervals over prompts"
     say(console, study.name)
     print_rows(console, _error_rows(study), title)
@@ -92,7 +90,6 @@ def _error_rows(study: CalibrationStudy) -> Rows:
 
 
 def _judged(excess: Estimate) -> str:
-    """A calibrator against the one that was chosen."""
     if excess.high < 0.0:
         return "better"
     return "worse" if excess.low > 0.0 else "unclear"
@@ -106,7 +103,6 @@ def _children_rows(study: CalibrationStudy) -> Rows:
 
 
 def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows:
-    """Whole trees by batch, then the best tokens of one tree."""
     head, found = ("tokens", "how many", "experts a layer"), study.activations
     if found is None:
         return Rows(head, [])
@@ -137,7 +133,7 @@ def _clock_rows(study: CalibrationStudy) -> Rows:
 
 
 def reliability(study: CalibrationStudy) -> Markup:
-    """Share accepted over chance, before and after, on prompts held out."""
+    """Share accepted over chance, before and after, on held-out prompts."""
     held_out, chosen = study.calibrated.held_out, study.calibrated.chosen
     with canvas(9.6, 4.3) as figure:
         panels = figure.subplots(1, 2, sharex=True, sharey=True)
@@ -156,7 +152,7 @@ def reliability(study: CalibrationStudy) -> Markup:
 
 
 def points(chance: Floats, accepted: Bools) -> tuple[Floats, Floats]:
-    """Mean chance and share accepted, of bins of 20 nodes or more."""
+    """Mean chance and share accepted, of bins of at least 20 nodes."""
     bins = bins_of_mass(chance, POINTS)
     count = np.bincount(bins)
     kept = count >= MIN_NODES
@@ -165,7 +161,7 @@ def points(chance: Floats, accepted: Bools) -> tuple[Floats, Floats]:
 
 
 def activation(study: CalibrationStudy, model: ModelSpec) -> Markup:
-    """Experts by tokens verified, a line a batch, beside uniform routing."""
+    """Experts by tokens verified, a line per batch, and uniform routing."""
     found = study.activations
     assert found is not None, "there is a drawing where there are routes"
     colours, ends = shades(found), []

@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Rows:
-    """A table of text, for a page or a terminal."""
-
     head: Sequence[str]
     cells: Sequence[Sequence[object]]
 
@@ -30,13 +28,13 @@ class Rows:
     def of(
         cls, items: Iterable[T], columns: Mapping[str, Callable[[T], object]]
     ) -> "Rows":
-        """One row an item; each column is a name and what it shows of an item."""
+        """One row per item; each column is a name and a function of an item."""
         cells = [[show(item) for show in columns.values()] for item in items]
         return cls(tuple(columns), cells)
 
 
 def as_text(rows: Rows) -> str:
-    """A table as wide as it is; nothing is folded, cut off or read as markup."""
+    """A table at full width: nothing is folded, cut or read as markup."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for number, name in enumerate(rows.head):
         grid.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
@@ -49,18 +47,15 @@ def as_text(rows: Rows) -> str:
 
 
 def print_rows(console: Console, rows: Rows, title: str = "") -> None:
-    """Print a table below its title."""
     say(console, f"{title}\n{as_text(rows)}".strip("\n"))
 
 
 def print_notes(console: Console, caveats: Iterable[str]) -> None:
-    """One line a caveat."""
     for caveat in caveats:
         say(console, f"note: {caveat}")
 
 
 def show_gates(console: Console, gates: Iterable[Gate]) -> None:
-    """One line a gate."""
     for gate in gates:
         mark = "passed" if gate.passed else "FAILED"
         say(console, f"{mark} {gate.name}: {gate.message}")
@@ -69,7 +64,7 @@ def show_gates(console: Console, gates: Iterable[Gate]) -> None:
 def error_rows(
     errors: Mapping[str, ErrorSummary], names: Mapping[str, str] | None = None
 ) -> Rows:
-    """Held-out errors of the models of cost, the best first."""
+    """Held-out errors by model of the cost, the best first."""
     return Rows.of(
         sorted(errors.items(), key=lambda item: item[1].median),
         {

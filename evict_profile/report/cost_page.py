@@ -1,4 +1,4 @@
-"""The report of a cost table: what verification costs, and how sure that is."""
+"""The page of a cost table."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,16 +20,13 @@ FITS = {
     "roofline": "roofline, both rates fitted",
     "tokens only": "any monotone function of n",
 }
-"""What each model of the cost is."""
 
 
 def write_report(fitted: Fitted, table: CostTable, path: Path) -> None:
-    """Write the report of a fitted run; the folder of `path` is made if missing."""
     write_text(cost_page(View(fitted, table)), path)
 
 
 def cost_page(view: View) -> str:
-    """The whole document."""
     table, fitted = view.table, view.fitted
     key, fit = table.key, table.fit
     return render(
@@ -54,7 +51,7 @@ def cost_page(view: View) -> str:
 
 
 def headline_ratios(ratios: tuple[StepRatio, ...]) -> tuple[StepRatio, ...]:
-    """A few widths for the headline: the largest, and halves of it or near them."""
+    """The largest width, and widths near its halves."""
     rest = ratios[1:]
     step = -(-len(rest) // MAX_CARDS)
     return rest[::-1][:: max(1, step)][::-1]

@@ -1,6 +1,6 @@
-"""What the cost report shows, computed once: a fitted run beside its table.
+"""Values of the cost page, computed once.
 
-All intervals are of 95 %: bootstrap intervals of fitted costs, exact ones of medians.
+Intervals are of 95 %: bootstrap of fitted costs, exact for medians.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from evict_profile.table import CostTable
 
 
 class StepRatio(NamedTuple):
-    """Step cost at one width, and over that of the smallest width measured."""
+    """Step cost at a width, and over that of the smallest width."""
 
     width: int
     step_us: Estimate
@@ -30,9 +30,9 @@ class StepRatio(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """A fitted run and its table, as seen from the smallest context and batch.
+    """A fitted run and its table, at the smallest context and batch.
 
-    Latencies of layers are those of the layers measured; steps are of the whole model.
+    Latencies of layers are of the layers measured; steps are of the whole model.
     """
 
     fitted: Fitted
@@ -40,67 +40,59 @@ class View:
 
     @cached_property
     def medians(self) -> dict[Cell, Estimate]:
-        """Median latency of each timed cell, in microseconds."""
+        """Median latency of each timed cell, us."""
         timed = self.fitted.latencies.items()
         return {cell: median_interval(us) for cell, us in timed if us}
 
     @cached_property
     def timed(self) -> pd.DataFrame:
-        """Timed samples in the order measured, with `latency_us`."""
+        """Timed samples in order, with `latency_us`."""
         timed = with_latency(self.fitted.frame)
         return timed.sort_values(["round", "order"], ignore_index=True)
 
     @cached_property
     def anchor_rows(self) -> pd.DataFrame:
-        """The anchor's samples; the index is the count of samples before each."""
+        """The anchor's samples; the index counts the samples before each."""
         rows, anchor = self.timed, self.fitted.anchor
         same = [rows[name] == getattr(anchor, name) for name in CELL_FIELDS]
         return rows[np.logical_and.reduce(same)]
 
     @property
     def context(self) -> int:
-        """The smallest context."""
         return min(self.table.axes.context)
 
     @property
     def batch(self) -> int:
-        """The smallest batch."""
         return min(self.table.axes.batch)
 
     @property
     def place(self) -> str:
-        """Where most drawings are made: "context 512, batch 1"."""
         return f"context {self.context:,}, batch {self.batch}"
 
     @cached_property
     def forced_here(self) -> tuple[Cell, ...]:
-        """Forced, balanced cells at the smallest context and batch."""
         here = (self.context, self.batch)
         cells = self.fitted.layer_points.cells
         return tuple(c for c in cells if (c.context, c.batch) == here)
 
     def at_width(self, width: int) -> list[Cell]:
-        """Forced cells of a width here, the smallest union first."""
+        """Forced cells of a width, the smallest union first."""
         return sorted(c for c in self.forced_here if c.width == width)
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """Widths measured here."""
         return tuple(sorted({c.width for c in self.forced_here}))
 
     @property
     def unit(self) -> Unit:
-        """Unit for latencies of the layers measured."""
         return unit_for(max(self.fitted.layer_points.latency_us))
 
     @property
     def step_unit(self) -> Unit:
-        """Unit for the cost of a step of the whole model."""
         return unit_for(max(max(s.step_cost_us) for s in self.table.staircases))
 
     @property
     def layers(self) -> str:
-        """The layers measured: "2 layers"."""
         return counted(self.table.fit.measured_layers, "layer")
 
     @property
@@ -111,7 +103,7 @@ class View:
     def layers_us(
         self, widths: ArrayLike, unions: ArrayLike, cost: ForwardCost | None = None
     ) -> Floats:
-        """The measured layers' latency by the fit or `cost`, float64 [points]."""
+        """Latency of the measured layers by the fit or `cost`, float64 [points]."""
         cost = cost or self.fitted.cost
         tokens = np.asarray(widths, dtype=np.float64) * self.batch
         places = np.broadcast_arrays(tokens, unions, self.context, self.batch)
@@ -124,7 +116,6 @@ class View:
 
     @cached_property
     def ratios(self) -> tuple[StepRatio, ...]:
-        """Step cost at each width, and over that of the smallest."""
         verified, sizes = (
             np.array(self.widths) * self.batch,
             self.table.axes.capture_sizes,
@@ -140,6 +131,6 @@ class View:
 
     @property
     def residuals(self) -> Floats:
-        """Held-out predictions over what was measured, less one, float64 [cells]."""
+        """Held-out predictions over measurements, minus one, float64 [cells]."""
         held_out = self.fitted.held_out["hinge"]
         return held_out.predicted_us / held_out.points.latency_us - 1.0

@@ -1,6 +1,6 @@
-"""Drawings of what verification costs, of the fit's errors and of the machine.
+"""Drawings of the cost, of the fit's errors and of the machine.
 
-Latencies are drawn in microseconds; ticks are in the unit of the view.
+Values are in microseconds; ticks in the view's unit.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ PANELS_A_ROW = 2
 
 
 def surface(view: View) -> Markup:
-    """Contours of the fitted cost over (n, U), and the path of routing through them."""
+    """Contours of the fitted cost over (n, U), and the path of routing."""
     with canvas(9.6, 4.3) as figure:
         _contours(figure.subplots(), view)
     return inline_svg(figure, "surface", "cost over n and U")
@@ -87,7 +87,7 @@ def _contours(axes: Axes, view: View) -> None:
 
 
 def _fit(axes: Axes, view: View, cells: Sequence[Cell], colour: str, name: str) -> End:
-    """The fit through cells of one union, among their medians; its end."""
+    """The fit at one union, and medians of its cells."""
     seen = [cell.width for cell in cells]
     widths = np.geomspace(seen[0], seen[-1], FINE)
     _medians(axes, view, cells, colour)
@@ -95,7 +95,7 @@ def _fit(axes: Axes, view: View, cells: Sequence[Cell], colour: str, name: str) 
 
 
 def _medians(axes: Axes, view: View, cells: Sequence[Cell], colour: str) -> None:
-    """Medians with their 95 % intervals; hollow where too few samples give none."""
+    """Medians with 95 % intervals; hollow if too few samples give none."""
     for cell in cells:
         median = view.medians[cell]
         whisker(axes, cell.width, median, colour)
@@ -105,7 +105,7 @@ def _medians(axes: Axes, view: View, cells: Sequence[Cell], colour: str) -> None
 
 
 def cost_of_width(view: View) -> Markup:
-    """Cost against n: at forced unions on the left, as routed on the right."""
+    """Cost over n: forced unions left, routed right."""
     with canvas(9.6, 4.2) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
         forced_unions(left, view)
@@ -115,7 +115,7 @@ def cost_of_width(view: View) -> Markup:
 
 
 def forced_unions(axes: Axes, view: View) -> None:
-    """Cost against n, a line a union."""
+    """Cost over n, a line per union."""
     unions, ends = view.table.axes.union, []
     index = np.linspace(0, len(unions) - 1, min(MAX_UNIONS, len(unions)))
     colours = shades(unions)
@@ -171,7 +171,7 @@ def _natural(axes: Axes, view: View) -> None:
 
 
 def staircases(view: View) -> Markup:
-    """What a step costs at t tokens: a panel a batch, a line a context."""
+    """Step cost over tokens: a panel per batch, a line per context."""
     batches = sorted({s.batch for s in view.table.staircases})
     columns = min(PANELS_A_ROW, len(batches))
     rows = -(-len(batches) // columns)
@@ -211,7 +211,7 @@ def _stairs(axes: Axes, stairs: Staircase, padded: bool, colour: str) -> End:
 
 
 def residuals(view: View) -> Markup:
-    """Relative held-out residual of each cell against its latency."""
+    """Relative held-out residual of each cell over its latency."""
     points, residuals = view.fitted.held_out["hinge"].points, view.residuals
     colours = shades(cell.union for cell in points.cells)
     p90 = float(np.percentile(np.abs(residuals), 90))
@@ -234,7 +234,7 @@ def residuals(view: View) -> Markup:
 
 
 def drift(view: View) -> Markup:
-    """The anchor over the run, before and after pairing, the A/A band behind."""
+    """The anchor over the run with and without pairing, and the A/A floor."""
     rows, made = view.anchor_rows, measured(view.table.provenance)
     floor, paired = made.aa_floor, made.reference_us is not None
     with canvas(9.6, 3.2) as figure:
@@ -258,7 +258,6 @@ def drift(view: View) -> Markup:
 
 
 def _relative(axes: Axes, values: pd.Series, colour: str, name: str) -> End:
-    """Values against their median, in order."""
     x, y = values.index.to_numpy(), (values / values.median() - 1.0).to_numpy()
     look: dict[str, Any] = {"marker": "o", "linewidth": 1.1, "markeredgecolor": PAPER}
     return line(axes, x, y, name, colour, **look)

@@ -1,4 +1,4 @@
-"""Many tables side by side: those of a fleet, or of all that can be composed."""
+"""Many tables on one page: a fleet's, or all composed ones."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,14 +11,12 @@ from evict_profile.table import CostTable
 MAX_WIDTHS = 12
 WIDE = 32
 Outcomes = Mapping[str, Mapping[str, str]]
-"""By name the path of its "table", or "why" there is none."""
+"""Per name the path of its "table", or "why" there is none."""
 
 
 def many_tables_page(title: str, outcomes: Outcomes, home: Path) -> str:
-    """Every table by width, by device, how sure each is, and why others are missing.
-
-    Beside the page, in its home, a report may lie in a folder of each table's name.
-    """
+    """Tables by width and by device, their errors, and why others are missing. Reports
+    lie beside the page in folders of the tables' names."""
     paths = {name: o["table"] for name, o in outcomes.items() if "table" in o}
     tables = {name: CostTable.load(Path(path)) for name, path in paths.items()}
     missing = [(name, o["why"]) for name, o in outcomes.items() if "why" in o]
@@ -51,13 +49,12 @@ def many_tables_page(title: str, outcomes: Outcomes, home: Path) -> str:
 
 
 def counts(outcomes: Outcomes) -> str:
-    """How many have a table, in a sentence."""
     done = sum("table" in outcome for outcome in outcomes.values())
     return f"{done} of {len(outcomes)} pairs have a table"
 
 
 def shown_widths(tables: Sequence[CostTable]) -> list[int]:
-    """Widths that any table covers: all of them, or some spread evenly."""
+    """Widths of any table, or some of them spaced evenly."""
     every = sorted({n for table in tables for n in table.axes.width if n > 1})
     step = -(-len(every) // MAX_WIDTHS)
     return every[:: -max(1, step)][::-1]

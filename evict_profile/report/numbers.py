@@ -1,4 +1,4 @@
-"""How numbers read on a page and on a terminal: three digits, a unit, an interval."""
+"""Numbers as text: three digits, a unit, an interval."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,8 +7,6 @@ from evict_profile.stats import Estimate
 
 
 class Unit(NamedTuple):
-    """A unit of time in which a set of latencies reads well."""
-
     name: str
     microseconds: float
 
@@ -17,11 +15,10 @@ class Unit(NamedTuple):
         return f"{self.bare(microseconds)} {self.name}"
 
     def bare(self, microseconds: float) -> str:
-        """As `of`, without the unit."""
         return three_digits(microseconds / self.microseconds)
 
     def spread(self, latency_us: Estimate) -> str:
-        """As `bare`, with the interval if there is one: "12.3 (11.9..12.7)"."""
+        """As `bare`, with an interval if known: "12.3 (11.9..12.7)"."""
         return spread(latency_us, self.bare)
 
 
@@ -29,14 +26,13 @@ US, MS, SECONDS = Unit("us", 1.0), Unit("ms", 1e3), Unit("s", 1e6)
 
 
 def unit_for(microseconds: float) -> Unit:
-    """The unit in which a latency as large as this one is a short number."""
     if microseconds < 2e3:
         return US
     return MS if microseconds < 1e7 else SECONDS
 
 
 def three_digits(value: float) -> str:
-    """A number in three digits, or its whole part where that has more."""
+    """Three significant digits, or the whole part if longer."""
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
 
 

@@ -16,7 +16,7 @@ HEAD = ("GPU", "engine", "version", "dtype")
 
 
 def show_offers(console: Console, pairs: Sequence[KernelKey]) -> None:
-    """One line a GPU, engine, version and data type, with the models of `configs/`."""
+    """One line per GPU, engine, version and data type, with known models."""
     models = [load_model(str(path)) for path in known_models()]
     names = {shape_of(model): model.name for model in models}
     shapes: dict[tuple[str, ...], set[tuple[int, int, int, int]]] = {}
@@ -36,7 +36,7 @@ def show_offers(console: Console, pairs: Sequence[KernelKey]) -> None:
 
 
 def show_pairs(console: Console, pairs: Sequence[KernelKey]) -> None:
-    """One line a kernel of one model, with the shardings that were measured."""
+    """One line per kernel of one model, with measured shardings."""
     shardings: dict[tuple[str, ...], list[str]] = {}
     for pair in pairs:
         where = (pair.gpu, pair.engine, pair.version, pair.dtype, pair.kernel)
@@ -46,6 +46,5 @@ def show_pairs(console: Console, pairs: Sequence[KernelKey]) -> None:
 
 
 def show_refused(console: Console, outcomes: Mapping[str, Mapping[str, str]]) -> None:
-    """How many pairs each gate refuses first."""
     first = Counter(o["why"].partition(":")[0] for o in outcomes.values() if "why" in o)
     print_rows(console, Rows(("refused by", "pairs"), first.most_common()))

@@ -1,4 +1,4 @@
-"""Habits that all drawings share: ticks at measured values, labels at lines' ends."""
+"""Axes, lines and labels that all drawings share."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -15,16 +15,16 @@ from evict_profile.report.style import INK, RAMP
 from evict_profile.stats import Estimate, Floats
 
 MIN_TICK_RATIO = 1.18
-"""Ticks on a log axis are dropped when nearer than this, or they overlap."""
+"""Smallest ratio of neighbouring ticks on a log axis."""
 
 FINE_TICKS_BELOW = 12.0
-"""Largest over smallest, under which a log axis has room for more ticks."""
+"""Range below which a log axis has more ticks."""
 
 _PERCENT = FuncFormatter(lambda value, _: f"{100.0 * value:+g}%" if value else "0%")
 
 
 def ticks_in(unit: Unit) -> FuncFormatter:
-    """Numbers of ticks in a unit, where latencies are drawn in microseconds."""
+    """Ticks in a unit, for data in microseconds."""
     return FuncFormatter(lambda value, _: f"{value / unit.microseconds:g}")
 
 
@@ -42,7 +42,7 @@ def log_axis(axes: Axes, values: Iterable[float], label: str, which: str = "x") 
 
 
 def round_axis(axes: Axes, which: str = "y", unit: Unit = US) -> None:
-    """A log axis with ticks at round numbers; call it when the data are drawn."""
+    """A log axis with ticks at round numbers; call it after drawing."""
     axes.set(**{f"{which}scale": "log"})
     axis = axes.yaxis if which == "y" else axes.xaxis
     low, high = axis.get_view_interval()
@@ -54,13 +54,13 @@ def round_axis(axes: Axes, which: str = "y", unit: Unit = US) -> None:
 
 
 def percent_y(axes: Axes) -> None:
-    """Relative values on the y axis, as percentages, and a line at zero."""
+    """Percentages on the y axis, and a line at zero."""
     axes.axhline(0.0, color=INK, linewidth=0.8)
     axes.yaxis.set_major_formatter(_PERCENT)
 
 
 def bars_across(axes: Axes) -> None:
-    """Bars named on the left, the first on top, with upright grid lines."""
+    """Horizontal bars, the first on top."""
     axes.tick_params(axis="y", labelcolor=INK)
     axes.invert_yaxis()
     axes.set_xlim(left=0.0)
@@ -70,7 +70,7 @@ def bars_across(axes: Axes) -> None:
 
 
 def shades(values: Iterable[int]) -> dict[int, str]:
-    """A shade for each value, from small to large, as far apart as they can be."""
+    """Shades from small to large values, spaced evenly."""
     ordered = sorted(set(values))
     index = np.linspace(0, len(RAMP) - 1, len(ordered)).round().astype(int)
     return {value: RAMP[i] for value, i in zip(ordered, index, strict=True)}
@@ -79,7 +79,7 @@ def shades(values: Iterable[int]) -> dict[int, str]:
 def whisker(
     axes: Axes, at: float, estimate: Estimate, colour: str, across: bool = False
 ) -> None:
-    """An interval as a line, upright or across; none where it is unbounded."""
+    """An interval as a line; none if unbounded."""
     if estimate.known:
         ends, fixed = [estimate.low, estimate.high], [at, at]
         x, y = (ends, fixed) if across else (fixed, ends)
@@ -87,10 +87,8 @@ def whisker(
 
 
 def key(axes: Axes, colours: dict[int, str], title: str, x: float) -> None:
-    """Name shades beside the drawing, `x` axis widths from its left.
-
-    Values of one shade share a row, so that the rows fit beside the drawing.
-    """
+    """A legend of shades, `x` axis widths from the left. Values of one shade share a
+    row."""
     rows = [[*own] for _, own in groupby(colours, lambda value: colours[value])]
     shown = [colours[own[0]] for own in rows]
     dots = [Line2D([], [], marker="o", linestyle="", color=c) for c in shown]
@@ -99,7 +97,7 @@ def key(axes: Axes, colours: dict[int, str], title: str, x: float) -> None:
 
 
 class End(NamedTuple):
-    """The right end of a line, in data coordinates, and what the line is called."""
+    """Right end of a line in data coordinates, and its name."""
 
     x: float
     y: float
@@ -116,7 +114,7 @@ def line(
     band: tuple[Floats, Floats] | None = None,
     **look: Any,
 ) -> End:
-    """Draw a line, shaded where its interval is; its right end, to be named."""
+    """Draw a line with its band; return its right end."""
     if band:
         step: Literal["pre"] | None = (
             "pre" if look.get("drawstyle") == "steps-pre" else None
@@ -127,7 +125,7 @@ def line(
 
 
 def label_ends(axes: Axes, ends: Iterable[End], gap: float = 0.055) -> None:
-    """Name lines at their ends; names at one x keep `gap` of the axis' height apart."""
+    """Name lines at their ends, `gap` of the axis' height apart."""
     scale = axes.yaxis.get_transform()
     low, high = scale.transform(np.array(axes.get_ylim()))
     for x, group in groupby(sorted(ends), key=lambda end: end.x):
@@ -140,7 +138,7 @@ def label_ends(axes: Axes, ends: Iterable[End], gap: float = 0.055) -> None:
 
 
 def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Increasing heights moved as little as squares allow to lie `gap` apart."""
+    """Increasing heights moved by least squares to be `gap` apart."""
     steps = gap * np.arange(len(heights))
     closed = isotonic_regression(np.asarray(heights) - steps).x
     spaced: list[float] = (closed + steps).tolist()
@@ -156,7 +154,6 @@ def note(
     offset: tuple[float, float],
     **look: Any,
 ) -> None:
-    """A word beside a point; `offset` in points."""
     axes.annotate(
         text,
         (x, y),

@@ -1,7 +1,6 @@
-"""A page is one self-contained HTML file with nothing to load, made from a template.
+"""Pages from templates: self-contained HTML files without scripts.
 
-What the template is given is escaped unless it is `Markup`, as drawings are. A name
-that a template misspells is an error.
+Values are escaped unless they are `Markup`; an unknown name in a template is an error.
 """
 
 from typing import Any
@@ -27,10 +26,9 @@ _TEMPLATES.filters |= {
 
 
 def render(template: str, **given: Any) -> str:
-    """A whole page."""
     return _TEMPLATES.get_template(template).render(given)
 
 
 def colours() -> str:
-    """The style sheet that gives each colour a value in light and one in dark."""
+    """Colours as CSS variables for light and dark mode."""
     return _TEMPLATES.get_template("colours.css").render()

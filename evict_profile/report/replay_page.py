@@ -44,11 +44,9 @@ SELECTION = (
     "table below it is not, so its numbers are higher"
 )
 LINES = (AR, RATE, RATE_DEPTH, ORACLE)
-"""Policies drawn beside the fixed widths, where they were replayed."""
 
 
 def replay_page(study: ReplayStudy) -> str:
-    """The whole document."""
     return render(
         "replay.html.j2",
         title="Does speculation pay, and does adapting?",
@@ -67,7 +65,6 @@ def replay_page(study: ReplayStudy) -> str:
 
 
 def show_replay(console: Console, study: ReplayStudy) -> None:
-    """What to do, where, and the numbers behind it."""
     say(console, study.summary)
     for comparison in study.comparisons:
         say(console, f"\n{comparison}")
@@ -81,7 +78,6 @@ def show_replay(console: Console, study: ReplayStudy) -> None:
 
 
 def _caveats(study: ReplayStudy) -> list[str]:
-    """What costs had to assume, each once."""
     caveats = (caveat for each in study.comparisons for caveat in each.caveats)
     return list(dict.fromkeys(caveats))
 
@@ -106,7 +102,6 @@ def _verdict_rows(study: ReplayStudy) -> Rows:
 
 
 def _loss_rows(study: ReplayStudy) -> Rows:
-    """Change of throughput by deciding with a wrong table."""
     cells = [
         (one.scenario.batch, f"“{one.policy}”", wrong, percent(over))
         for one in study.wrong_tables
@@ -129,7 +124,6 @@ def _speed_rows(comparison: Comparison) -> Rows:
 
 
 def _step_rows(comparison: Comparison) -> Rows:
-    """What a step is made of, on average."""
     unit = unit_for(max(each.step_us.value for each in comparison.results))
 
     return Rows.of(
@@ -162,7 +156,7 @@ def _summary_rows(comparison: Comparison) -> Rows:
 
 
 def bars(comparison: Comparison, name: str) -> Markup:
-    """Throughput over plain decoding, a bar a policy, with intervals."""
+    """Throughput over plain decoding, a bar per policy, with intervals."""
     with canvas(9.6, 0.9 + 0.32 * len(comparison.results)) as figure:
         axes = figure.subplots()
         for row, result in enumerate(comparison.results):
@@ -185,7 +179,7 @@ def bars(comparison: Comparison, name: str) -> Markup:
 
 
 def width_curves(comparison: Comparison, name: str) -> Markup:
-    """Tokens a second by fixed width, a line a depth; policies as level lines."""
+    """Tokens a second by fixed width, a line per depth; policies as level lines."""
     colours, ends = shades(point.depth for point in comparison.fixed), []
     with canvas(9.6, 4.0) as figure:
         axes = figure.subplots()

@@ -16,7 +16,7 @@ from evict_profile.sweep.medians import NORMAL_95
 
 
 def show_served(console: Console, study: ServedStudy) -> None:
-    """Each amount before and after, each run served and explained, and the meaning."""
+    """Overheads before and after, and served steps against predictions."""
     served, amounts = study.deployment, study.found.amounts
     before, spread = asdict(study.before.amounts), asdict(study.found.spread)
     known = []
@@ -36,7 +36,7 @@ def show_served(console: Console, study: ServedStudy) -> None:
 
 
 def show_settings(console: Console, settings: Sequence[Setting]) -> None:
-    """Each setting of a probed server, and its accepted lengths."""
+    """Settings of a probed server, and their accepted lengths."""
     rows = Rows.of(
         settings,
         {

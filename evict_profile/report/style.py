@@ -1,8 +1,7 @@
-"""One look for page and drawings, in light and in dark.
+"""Colours and fonts of pages and drawings.
 
-Matplotlib writes colours into an SVG once and for all; a page has two modes. So a
-drawing is made in stand-in colours that no one would choose, and each is replaced
-by a CSS variable, to which `templates/colours.css` gives one value a mode.
+Drawings use stand-in colours; `inline_svg` replaces them by the CSS variables of
+`templates/colours.css`, which has a value for light and for dark mode.
 """
 
 import re
@@ -18,7 +17,7 @@ from matplotlib.figure import Figure
 
 INK, QUIET, RULE, PAPER, ACCENT, SECOND, BAD = (f"#01010{i}" for i in range(1, 8))
 RAMP = tuple(f"#0201{i:02x}" for i in range(8))
-"""Stand-ins of eight shades, from small to large."""
+"""Stand-ins of eight shades, from small to large values."""
 
 VARIABLES = {
     INK: "--ink",
@@ -65,7 +64,7 @@ THEME: dict[Any, Any] = {
 
 @contextmanager
 def canvas(width: float, height: float) -> Iterator[Figure]:
-    """A figure to draw on in this look; inches at 72 points, which pages scale down."""
+    """A figure of `width` x `height` inches at 72 points."""
     with mpl.rc_context(THEME):
         figure = Figure(figsize=(width, height), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr,call-arg]
@@ -73,9 +72,7 @@ def canvas(width: float, height: float) -> Iterator[Figure]:
 
 
 def inline_svg(figure: Figure, name: str, label: str) -> Markup:
-    """A figure as SVG fit for a page: ids that begin with its name, the page's font and
-    colours, and a label that is read aloud where the drawing cannot be seen.
-    """
+    """A figure as inline SVG; ids begin with `name`, `label` is read aloud."""
     text = StringIO()
     with mpl.rc_context(THEME):
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})

@@ -35,14 +35,12 @@ ONE_DAY = (
     "hours apart, differed by 8% in costs and by 1% in C(n)/C(1) in the median, by 4% "
     "at most in the latter"
 )
-"""Of a table whose sweep began and ended on one day."""
+"""For a table whose sweep began and ended on one day."""
 
 BEFORE_AFTER = ("before", "after")
-"""How `diff` calls its two tables."""
 
 
 def marginal_rows(costs: Iterable[MarginalCost]) -> Rows:
-    """What one more of something costs a forward, and between which places."""
     return Rows.of(
         costs,
         {
@@ -57,7 +55,6 @@ def marginal_rows(costs: Iterable[MarginalCost]) -> Rows:
 
 
 def show_table(console: Console, table: CostTable) -> None:
-    """A table on one screen: key, how sure it is, and its staircases."""
     key = table.key
     say(
         console,
@@ -85,10 +82,8 @@ def show_table(console: Console, table: CostTable) -> None:
 
 
 def break_even_rows(table: CostTable) -> Rows:
-    """Step over plain decoding by batch and draft length, drafting in it.
-
-    None where nothing is known of drafting.
-    """
+    """Step over plain decoding by batch and draft length, drafting included; empty if
+    drafting is unknown."""
     served, context = table.as_served(), table.fit.domain["context"][0]
     if served.drafting is None:
         return Rows((), ())
@@ -130,7 +125,6 @@ def _origin_facts(table: CostTable) -> dict[str, str]:
 
 
 def _workload_facts(table: CostTable) -> dict[str, str]:
-    """What a table knows of a drafter on a workload."""
     activation, acceptance = table.activation, table.acceptance
     drafting = table.drafting
     facts = {"activation": activation.workload}
@@ -155,7 +149,6 @@ def _workload_facts(table: CostTable) -> dict[str, str]:
 
 
 def _step_rows(table: CostTable) -> Rows:
-    """Of each staircase, the sizes that are doublings."""
     cells = []
     for stairs in table.staircases:
         ms, low, high = (
@@ -174,7 +167,7 @@ def _step_rows(table: CostTable) -> Rows:
 
 
 def show_found(console: Console, tables: Sequence[Found]) -> None:
-    """What a search path holds: a line a table, then what could not be read."""
+    """A line per table, then files that could not be read."""
     whole = [(found, found.table) for found in tables if found.table]
     cells = [
         (
@@ -197,13 +190,12 @@ def show_found(console: Console, tables: Sequence[Found]) -> None:
 
 
 def _error(table: CostTable) -> str:
-    """Of cells held out; a fit to cells that were not measured shows none."""
     unknown = table.origin != MEASURED
     return "-" if unknown else f"{table.fit.held_out['hinge'].median:.1%}"
 
 
 def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
-    """What differs between two tables; False when nothing does."""
+    """Print differences of two tables; False if there are none."""
     lines = differences(_compared(before), _compared(after), sides=BEFORE_AFTER)
     lines += _staircase_changes(before, after)
     for name, table in zip(BEFORE_AFTER, (before, after), strict=True):
@@ -235,7 +227,6 @@ def _staircase_changes(before: CostTable, after: CostTable) -> Iterator[str]:
 
 
 def _change(before: Staircase, after: Staircase) -> str:
-    """How costs changed; empty where none did."""
     costs = (stairs.step_cost_us[before.batch :] for stairs in (before, after))
     changes = np.array([new / old - 1.0 for old, new in zip(*costs, strict=False)])
     if not changes.any():
@@ -247,7 +238,6 @@ def _change(before: Staircase, after: Staircase) -> str:
 
 
 def _places(slope: Slope) -> str:
-    """ "tokens 64, union 8..128, context 512, batch 1"."""
     ends = [(axis, slope.start[axis], slope.end[axis]) for axis in PLACE]
     return ", ".join(
         f"{axis} {start:g}" + (f"..{end:g}" if end != start else "")

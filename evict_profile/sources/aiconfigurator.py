@@ -1,10 +1,7 @@
-"""Reads the measured rows in NVIDIA's `aiconfigurator-core`, and nothing else of it.
+"""Measured kernel latencies in NVIDIA's `aiconfigurator-core` (Apache-2.0, PyPI).
 
-The wheel (Apache-2.0, on PyPI) holds latencies of single operations on data-centre
-GPUs, one Parquet file for each GPU, family of operations, engine and version. It is
-read as the zip that it is, or as the folder that pip unpacked it to; no code of it is
-imported or run. Only the release whose meaning was checked is read, and a file with a
-column that is not known is refused: a new column may change what a row means.
+The wheel holds one Parquet file for each GPU, family, engine and version. No code of it
+runs. Other releases and unknown columns are refused: they may change what a row means.
 """
 
 import fnmatch
@@ -41,7 +38,7 @@ UNUSED = frozenset(("power", "power_limit"))
 
 
 class Operation(NamedTuple):
-    """One kind of rows: the family and file that hold it, and its columns."""
+    """Family, file and columns of one kind of rows."""
 
     family: str
     file: str
@@ -86,8 +83,8 @@ OPERATIONS = {
 
 
 class Gpu(NamedTuple):
-    """What the source says of a GPU: peak bandwidth of its memory (from the data sheet,
-    not a measured copy), what it holds, and the time of one elementwise operation."""
+    """Peak memory bandwidth (data sheet), capacity, and latency of an elementwise
+    kernel."""
 
     bandwidth_gbps: float
     memory_gb: float
@@ -96,7 +93,7 @@ class Gpu(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """The rows of one wheel, in a zip or a folder; `read` holds each file's SHA-256."""
+    """The rows of one wheel; `read` holds each file's SHA-256."""
 
     root: Path | zipfile.Path
     read: dict[str, str] = field(default_factory=dict)
@@ -105,7 +102,7 @@ class Source:
 
     @cached_property
     def files(self) -> dict[tuple[str, str, str, str], str]:
-        """Path of each file of rows, by GPU, file name, engine and version."""
+        """Path of each file by (GPU, file, engine, version)."""
         known = {(kind.family, kind.file) for kind in OPERATIONS.values()}
         found = {}
         for name in self._names():
@@ -121,7 +118,6 @@ class Source:
         return tuple(sorted({k[0] for k in self.files if k[1] == "moe_perf"}))
 
     def gpu(self, asked: str) -> str:
-        """The source's name of a GPU."""
         return gpu_named(asked, self.gpus)
 
     def facts(self, gpu: str) -> Gpu:
@@ -135,13 +131,13 @@ class Source:
         return self._gpus[gpu]
 
     def engines(self, gpu: str, operation: str) -> tuple[tuple[str, str], ...]:
-        """Engines and versions with rows of an operation, the newest version last."""
+        """(engine, version) pairs with rows of an operation, the newest last."""
         file = OPERATIONS[operation].file
         found = [(k[2], k[3]) for k in self.files if k[:2] == (gpu, file)]
         return tuple(sorted(found, key=lambda pair: (pair[0], Version(pair[1]))))
 
     def version_for(self, gpu: str, operation: str, engine: str, version: str) -> str:
-        """The version whose rows stand in: its own, else the one before, else after."""
+        """This version, else the newest older one, else the oldest."""
         own = [v for name, v in self.engines(gpu, operation) if name == engine]
         if not own:
             raise ConfigError(
@@ -152,7 +148,7 @@ class Source:
         return before[-1] if before else own[0]
 
     def rows(self, gpu: str, operation: str, engine: str, version: str) -> pd.DataFrame:
-        """The rows of one file, with `us`; some were measured more than once."""
+        """The rows of one file, with `us`; some keys are measured repeatedly."""
         kind = OPERATIONS[operation]
         path = self.files[gpu, kind.file, engine, version]
         if path not in self._rows:
@@ -231,7 +227,7 @@ def _root(place: Path | None) -> Path | zipfile.Path:
 
 
 def gpu_named(asked: str, gpus: Sequence[str]) -> str:
-    """The one of these names that begins as asked: "h200" is "h200_sxm"."""
+    """Resolve a prefix: "h200" is "h200_sxm"."""
     wanted = asked.lower().replace("-", "_")
     found = [name for name in gpus if f"{name}_".startswith(f"{wanted}_")]
     if wanted in found or len(found) == 1:

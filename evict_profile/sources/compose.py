@@ -1,8 +1,6 @@
-"""From public rows to a cost table: gates, cells, the fit that exists, and an origin.
+"""A cost table from public rows: gates, cells, and the fit of measured tables.
 
-Composed cells go the way that measured ones go: the same grid, fit and table. What
-differs is said in the table: where the parts came from, what no row covers, and how far
-composed steps were off served ones (docs/explanation/estimated-tables.md).
+docs/explanation/estimated-tables.md has the error against served steps.
 """
 
 from collections.abc import Sequence
@@ -45,21 +43,21 @@ from evict_profile.table import (
 )
 
 WIDE = 32
-"""Tokens of the steps at batch 1 whose attention interval is judged."""
+"""Tokens of the steps at batch 1 on which attention's interval is gated."""
 
 ERROR = CompositionError(step=0.18, growth=0.12)
-"""As the p90 of 30 % and of 19 % imply, of composed against served times."""
+"""From the p90 of 30 % and 19 % of composed against served times."""
 
 NOT_SET = "unknown without --decode-us, so C(n)/C(1) at batch 1 is an upper bound"
 
 
 @dataclass(frozen=True)
 class ComposedFit(Fitted):
-    """A fit of composed cells; its misfit is the error of composing, not of fitting."""
+    """A fit whose misfit is the error of composing, not of fitting."""
 
     @cached_property
     def misfit(self) -> float:
-        """Relative standard error of a step; of growth where a fixed time is set."""
+        """Relative standard error of a step; of growth if a fixed time is set."""
         assert isinstance(self.provenance, Composition)
         error = self.provenance.error
         return error.growth if self.provenance.fixed_us > 0.0 else error.step
@@ -68,7 +66,7 @@ class ComposedFit(Fitted):
 def compose(
     composer: Composer, sweep: SweepSpec, time: DecodeTime | None = None
 ) -> tuple[CostTable, pd.DataFrame]:
-    """The table of a model on a GPU that nobody here has, and the cells behind it."""
+    """The table, and the cells behind it."""
     gates = row_gates(composer, sweep.grid.context)
     _check(gates)
     composer = composer.with_decode_time(time) if time else composer
@@ -88,10 +86,7 @@ def compose(
 
 
 def row_gates(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
-    """What speaks for and against the rows, before anything is fitted.
-
-    Where the experts' rows fail, the other rows are not judged.
-    """
+    """The gates before the fit. If the experts' rows fail, others are not gated."""
     gates = tuple(expert_gates(composer.experts))
     if not all(gate.passed for gate in gates):
         return gates
@@ -165,7 +160,7 @@ def _composition(
 
 
 def _widened(composer: Composer, stairs: Staircase) -> Staircase:
-    """A staircase whose interval holds the bounds of attention as well."""
+    """Widen the interval by the bounds of attention."""
     widest = len(stairs.step_cost_us)
     tokens = np.maximum(np.arange(widest), stairs.batch).tolist()
     attention, at = composer.parts.attention, (stairs.context, stairs.batch)

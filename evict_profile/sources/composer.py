@@ -1,4 +1,4 @@
-"""What a composed step costs: a model's parts added up, cell by cell."""
+"""Latency of a step: the sum of a model's parts, cell by cell."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ MAX_NEGATIVE = 0.15
 
 @dataclass(frozen=True)
 class DecodeTime:
-    """What one step of plain decoding takes where it is served: US@BATCH,CONTEXT."""
+    """A served step of plain decoding: US@BATCH,CONTEXT."""
 
     us: float
     batch: int
@@ -52,7 +52,7 @@ class DecodeTime:
 
 @dataclass(frozen=True)
 class Composer:
-    """Times of one model's steps, from one pair's experts and all other parts."""
+    """Step latencies of one model by one kernel's experts and all other parts."""
 
     experts: ExpertRows
     parts: Parts
@@ -87,7 +87,7 @@ class Composer:
         return parts
 
     def step(self, tokens: int, union: float, context: int, batch: int) -> Interval:
-        """A whole step, between the bounds of its attention."""
+        """A step; the interval is that of attention."""
         layer_us = sum(self.layer(tokens, union, context, batch).values())
         rest_us = sum(self.rest(tokens, context, batch).values())
         us = self.model.moe_layers * layer_us + rest_us
@@ -97,12 +97,12 @@ class Composer:
         return Interval(us + layers * below, us, us + layers * above)
 
     def plain(self, batch: int, context: int) -> float:
-        """A step of plain decoding at the union of uniform routing."""
+        """A step of plain decoding under uniform routing."""
         union = self.model.uniform_union(batch)
         return self.step(batch, union, context, batch).us
 
     def with_decode_time(self, time: DecodeTime) -> "Composer":
-        """The same with the fixed term that makes plain decoding take that long."""
+        """Add the fixed time that makes plain decoding take `time`."""
         composed = self.plain(time.batch, time.context)
         fixed_us = time.us - composed
         if fixed_us < -MAX_NEGATIVE * composed:
@@ -127,7 +127,7 @@ def sweep_of(contexts: tuple[int, ...] = CONTEXTS) -> SweepSpec:
 
 
 def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
-    """Every cell as a sample, with microseconds of each part beside it."""
+    """Every cell as a sample, with microseconds of each part."""
     samples, parts = [], []
     for order, cell in enumerate(make_grid(sweep, composer.model).measured):
         at, layers = (cell.context, cell.batch), cell.part == "layers"
@@ -154,7 +154,7 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
 
 
 def monotonicity_violations(composer: Composer, contexts: Sequence[int]) -> Floats:
-    """How much cheaper each step is than a narrower one of the same union, [steps]."""
+    """Relative fall of each step under a narrower one of the same union, [steps]."""
     experts, found = composer.model.moe.num_experts, []
     for batch, context in product(BATCHES, contexts):
         widths = [n for n in WIDTHS if n * batch <= MAX_TOKENS]

@@ -1,7 +1,7 @@
-"""Between measured rows: latencies interpolated over sizes, in logarithms.
+"""Latencies interpolated between measured sizes, in logarithms.
 
-Beyond the largest level a latency grows in proportion, as work does; below the
-smallest it stays, as launches do.
+Above the largest size latency is proportional to size; below the smallest it is
+constant.
 """
 
 from dataclasses import dataclass, field
@@ -12,19 +12,18 @@ import pandas as pd
 from evict_profile.stats import Floats
 
 MIN_LEVELS = 2
-"""A batch that was measured at one context says nothing of others."""
+"""Contexts that a batch needs to be interpolated over context."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Latency over one size; both float64 [levels], sizes increasing."""
+    """Latency over one size; float64 [levels], sizes increasing."""
 
     sizes: Floats
     us: Floats
 
     @classmethod
     def of(cls, rows: pd.DataFrame, size: str) -> "Curve":
-        """The medians of rows over a column."""
         medians = rows.groupby(size)["us"].median()
         return cls(medians.index.to_numpy(float), medians.to_numpy(float))
 
@@ -37,7 +36,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class AttentionLatency:
-    """Latency of attention over sequences and context: a curve for each batch."""
+    """Attention latency by sequences and context: a curve for each batch."""
 
     batches: Floats
     curves: tuple[Curve, ...]
@@ -52,7 +51,7 @@ class AttentionLatency:
         return cls(np.array(list(kept), dtype=np.float64), tuple(kept.values()))
 
     def at(self, sequences: float, context: float) -> float:
-        """Microseconds of so many sequences with one query each."""
+        """Microseconds; each sequence has one query."""
         if context not in self._at_context:
             us = np.array([curve.at(context) for curve in self.curves])
             self._at_context[context] = Curve(self.batches, us)
@@ -75,7 +74,7 @@ class GemmLatency:
         return cls((m, n, k), every.reshape(len(m), len(n), len(k)))
 
     def at(self, m: int, n: int, k: int) -> float:
-        """Microseconds, linear in m: rows of whole tiles are dense there."""
+        """Microseconds, linear in m."""
         if (n, k) not in self._curves:
             self._curves[n, k] = self._curve(n, k)
         curve = self._curves[n, k]
@@ -83,10 +82,8 @@ class GemmLatency:
         return float(np.interp(m, curve.sizes, curve.us) * beyond)
 
     def _curve(self, n: int, k: int) -> Curve:
-        """Latency over m, bilinear in the logarithms of n and k.
-
-        A level of m counts where all neighbours that bear weight were measured.
-        """
+        """Latency over m, bilinear in log n and log k; levels of m with a NaN are
+        dropped."""
         log_us, beyond = np.log(self.us), 1.0
         for size, levels in ((k, self.axes[2]), (n, self.axes[1])):
             at = np.interp(np.log(size), np.log(levels), np.arange(len(levels)))

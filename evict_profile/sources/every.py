@@ -1,7 +1,7 @@
-"""All that a source can cost, composed into one tree: every model on every GPU.
+"""Compose a table of every model on every GPU.
 
-Of each kernel the newest version, on as few GPUs as hold the weights. What is done is
-noted pair by pair, so that the same command continues.
+Each kernel's newest version, on as few GPUs as hold the weights. Outcomes are kept pair
+by pair, so the command can be repeated.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,11 +24,11 @@ from evict_profile.sources.pairs import KernelKey, pairs, shape_of
 RELEASE = f"evict-profile {__version__}, {PACKAGE} {VERSION}"
 SHARDINGS = (1, 2, 4, 8)
 FILLED = 0.85
-"""Share of the memory that weights may take; the rest is cache and working space."""
+"""Share of GPU memory for weights; the rest is cache and workspace."""
 
 
 class ComposedTree(RunFolder):
-    """A tree of composed tables, and why some pairs have no table."""
+    """Composed tables, and why pairs have none."""
 
     header_name, noun = "composed.json", "composed tables"
 
@@ -36,7 +36,7 @@ class ComposedTree(RunFolder):
 def compose_all(
     source: Source, chosen: Iterable[tuple[ModelSpec, KernelKey]], tree: Path
 ) -> dict[str, dict[str, str]]:
-    """By pair the path of its "table", or "why" there is none; a pair takes seconds."""
+    """Per pair the path of its "table", or "why" it has none."""
     folder = ComposedTree(tree)
     noted: dict[str, Any] = folder.read_header() if folder.exists() else {}
     outcomes = dict(noted["pairs"]) if noted.get("release") == RELEASE else {}
@@ -67,7 +67,7 @@ def name_of(model: ModelSpec, pair: KernelKey) -> str:
 
 
 def newest_pairs(source: Source) -> Iterator[tuple[ModelSpec, KernelKey]]:
-    """The pairs of every model that has a file and rows, at the sharding that fits."""
+    """Newest rows of every known model, at the smallest sharding that fits."""
     every = sorted(pairs(source), key=lambda pair: Version(pair.version))
     for model in (load_model(str(path)) for path in known_models()):
         newest = {
@@ -80,7 +80,7 @@ def newest_pairs(source: Source) -> Iterator[tuple[ModelSpec, KernelKey]]:
 
 
 def _least_gpus(model: ModelSpec, pair: KernelKey, memory_gb: float) -> int:
-    """Experts in the pair's data type, all else in bf16; 0 where none of them do."""
+    """Experts in the pair's data type, the rest in bf16; 0 if none fits."""
     experts = model.moe_layers * model.moe.num_experts
     rest = model.moe_layers * common_weights(model) + non_moe_weights(model)
     weights_gb = (experts * pair.tp * pair.bytes_per_expert + 2 * rest) / 1e9

@@ -1,8 +1,7 @@
-"""The cost of a MoE layer's experts, from the rows of one kernel: a + b U + c tokens.
+"""Latency of a MoE layer's experts from the rows of one kernel: a + b U + c tokens.
 
-The "balanced" rows of a pair lie on one diagonal, where the union grows with the tokens
-until all experts are activated. Before that, time follows both; on the plateau after
-it, tokens alone. Only where both stretches were measured can the two be told apart.
+On "balanced" rows U grows with the tokens until all experts are active. U and tokens
+are identified only if rows before and after that point exist.
 """
 
 from collections.abc import Callable
@@ -19,12 +18,12 @@ from evict_profile.sources.unions import balanced_union, power_law_union
 from evict_profile.stats import Floats
 
 COLD = 1.5
-"""Weights over the L2 cache from which a row counts. A benchmark that replays one layer
-reads smaller ones from the cache, and a forward through 48 layers from memory."""
+"""Weights over L2 size from which a row counts: smaller weights stay in the cache when
+a benchmark replays one layer."""
 
 MAX_TOKENS = 2048
 TOKEN_KNOTS = (64, 256, 1024)
-"""Where more tokens may begin to cost more: kernels turn from memory to arithmetic."""
+"""Tokens at which the slope may change from memory to arithmetic."""
 
 POWER_LAWS = {"power_law_1.01": 1.01, "power_law_1.2": 1.2}
 MAX_POWER_LAW_TOKENS = 128
@@ -32,7 +31,7 @@ MAX_POWER_LAW_TOKENS = 128
 
 @dataclass(frozen=True)
 class ExpertRows:
-    """The rows of one pair, and the cost fitted to those that were read cold."""
+    """The rows of one kernel, and the cost fitted to rows read from memory."""
 
     pair: KernelKey
     rows: pd.DataFrame
@@ -47,7 +46,7 @@ class ExpertRows:
 
     @cached_property
     def balanced(self) -> pd.DataFrame:
-        """One row a token count, with its exact union and whether it was read cold."""
+        """One row per token count, with exact `union` and `cold`."""
         _, _, top_k, experts = self.pair.shape
         facts = {"experts": experts, "top_k": top_k}
         router, ep = self.pair.router, self.pair.ep
@@ -56,12 +55,11 @@ class ExpertRows:
 
     @cached_property
     def cold(self) -> pd.DataFrame:
-        """The balanced rows that were read from memory."""
         return self.balanced[self.balanced["cold"]]
 
     @cached_property
     def routings(self) -> pd.DataFrame:
-        """Cold rows of the random routings, at their mean unions; never fitted."""
+        """Cold rows of random routings at their mean unions; not fitted."""
         _, _, top_k, experts = self.pair.shape
         union = partial(power_law_union, experts=experts, top_k=top_k)
         rows = pd.concat(
@@ -75,18 +73,18 @@ class ExpertRows:
 
     @property
     def identified(self) -> bool:
-        """Whether union and tokens can be told apart: three unions, and a plateau."""
+        """Three unions and a plateau, which U and tokens need to be identified."""
         unions = self.cold["union"]
         return unions.nunique() >= 3 and bool((unions == unions.max()).sum() > 1)
 
     @cached_property
     def coefficients(self) -> Floats:
-        """Microseconds for one of each column of `_columns`, float64 [columns]."""
+        """Microseconds per unit of each of `_columns`, float64 [columns]."""
         return _fitted(self._design(self.cold), self.cold["us"].to_numpy())
 
     @property
     def bandwidth_share(self) -> float:
-        """What the slope in the union implies, over the memory's peak."""
+        """Bandwidth implied by the slope in U, over the memory's peak."""
         us_per_expert = self.coefficients[1]
         if us_per_expert <= 0.0:
             return np.inf
@@ -94,7 +92,8 @@ class ExpertRows:
         return float(gbps / self.peak_gbps)
 
     def us(self, tokens: Floats, union: Floats) -> Floats:
-        """A layer's experts, of a union over all ranks, float64 [places]."""
+        """Microseconds of a layer's experts; `union` is over all ranks; float64
+        [places]."""
         found: Floats = _columns(tokens, union / self.pair.ep) @ self.coefficients
         return found
 
@@ -119,7 +118,7 @@ class ExpertRows:
     def _medians(
         self, distribution: str, most: int, union: Callable[[int], float]
     ) -> pd.DataFrame:
-        """Latency of a routing's rows by tokens, their unions, and if read cold."""
+        """Median latency by tokens, with `union` and `cold`."""
         rows = self.rows[self.rows["distribution"] == distribution]
         rows = rows[rows["num_tokens"] <= most]
         rows = rows.groupby("num_tokens")["us"].median().reset_index()

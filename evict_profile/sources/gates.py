@@ -1,8 +1,7 @@
-"""May public rows cost an engine? What each gate tests, and what failing it means.
+"""Gates on public rows: whether they can cost an engine.
 
-Public rows are right about most kernels and wrong about some: a benchmark that does not
-flush the cache, a kernel that nobody tuned, a label that is not what ran. None of it is
-marked, but all of it shows in numbers that the rows themselves hold.
+They find benchmarks that keep weights in the cache, kernels without tuning, and wrong
+labels, by the rows' own numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from evict_profile.stats import Floats, summarise_errors
 from evict_profile.table import Gate
 
 SLOPE_RANGE = (0.6, 1.15)
-"""Implied bandwidth over the data sheet's; measured tables compare with a copy."""
+"""Implied bandwidth over the data sheet's."""
 
 MISLABELLED = 0.3
 MAX_SLOWDOWN = 2.0
@@ -28,10 +27,10 @@ MIN_ROUTINGS = 4
 
 
 def expert_gates(experts: ExpertRows) -> Iterator[Gate]:
-    """What the rows of the experts' kernel say; the first gate is needed by the rest.
+    """Gates on the experts' rows. The first is needed by the rest.
 
-    Rows of other routings test the union axis off the fitted diagonal. They say nothing
-    where a group-limited router chose anew among what the sampler wanted.
+    Rows of other routings are gated only without group-limited routing, which changes
+    the sampler's choice.
     """
     cold, rows, dtype = experts.cold, experts.balanced, experts.pair.dtype
     unions = sorted({int(union) for union in cold["union"]})
@@ -59,7 +58,7 @@ def expert_gates(experts: ExpertRows) -> Iterator[Gate]:
 
 
 def slope_gate(experts: ExpertRows) -> Gate:
-    """An expert takes as long as reading its weights does."""
+    """The slope in U is the time to read one expert's weights."""
     low, high = SLOPE_RANGE
     share = experts.bandwidth_share
     why = (
@@ -77,10 +76,9 @@ def slope_gate(experts: ExpertRows) -> Gate:
 def part_gates(
     parts: Parts, bounds: Sequence[Interval], dips: Floats
 ) -> Iterator[Gate]:
-    """What the parts beside the experts say.
+    """Gates on the other parts.
 
-    `bounds` are of steps of the whole model, `dips` the relative falls of a wider cell
-    under a narrower one.
+    `bounds` are of steps of the whole model; `dips` are `monotonicity_violations`.
     """
     for dtype in sorted({parts.attention_dtype, parts.mlp_dtype} - {BF16}):
         yield slowdown_gate(parts, dtype)
@@ -97,7 +95,7 @@ def part_gates(
 
 
 def slowdown_gate(parts: Parts, dtype: str) -> Gate:
-    """Quantised products of one token are no slower than bf16 ones, give or take."""
+    """Quantised products of one token are not much slower than bf16's."""
     times = parts.slowdown(dtype)
     says = f"{dtype} products of one token take {times:.2f} times bf16's"
     why = f"; above {MAX_SLOWDOWN:g} the host was timed, not a kernel in a graph"
@@ -112,5 +110,5 @@ def _error_gate(name: str, errors: Floats) -> Gate:
 
 
 def _gate(name: str, passed: bool, says: str, why: str) -> Gate:
-    """A gate whose message goes on to say why, where it failed."""
+    """`why` is appended if the gate failed."""
     return Gate(name, passed, says if passed else says + why)

@@ -1,8 +1,4 @@
-"""What can be composed from a source: pairs, beside the models that have a file.
-
-A pair is what rows of the experts' kernel must share to cover one thing: GPU, engine
-and version, kernel, data type, shape and sharding.
-"""
+"""Kernels whose public rows can be composed, and the one that a command names."""
 
 from itertools import count
 from typing import NamedTuple
@@ -30,10 +26,10 @@ BYTES_PER_VALUE = {
     "w4a16_mxfp4": 0.5 + 1 / 32,
     "w4a8_mxfp4_mxfp8": 0.5 + 1 / 32,
 }
-"""Of a weight with its share of the scales: one a block of 16 or 32 values."""
+"""Per weight, with its share of the scales (one per block of 16 or 32)."""
 
 UNGATED = {(1024, 2688), (2048, 5120), (2688, 1856), (4096, 2688)}
-"""Hidden size and expert width of Nemotron's experts, two matrices each, not three."""
+"""(hidden size, expert width) of Nemotron's experts, which have two matrices."""
 
 L2_MB = {
     "a100_sxm": 40,
@@ -46,7 +42,7 @@ L2_MB = {
     "l40s": 96,
     "rtx_pro_6000_server": 128,
 }
-"""Data sheets; the source does not say."""
+"""By data sheets."""
 
 KEY = [
     "kernel_source",
@@ -54,15 +50,15 @@ KEY = [
     *("hidden_size", "inter_size", "topk", "num_experts"),
     *("moe_tp_size", "moe_ep_size"),
 ]
-"""Columns that tell the pairs of one file apart."""
+"""Columns that identify a kernel's rows in one file."""
 
 
 class KernelKey(NamedTuple):
-    """What rows must share to cover one thing.
+    """What rows of one expert kernel share.
 
-    `kernel` and the experts' `dtype` are named as in the source; `shape` is hidden
-    size, width of an expert, top-k and experts; `tp` ranks cut each expert, and `ep`
-    groups of ranks share the experts out.
+    `kernel` and `dtype` are named as in the source; `shape` is (hidden size, expert
+    width, top-k, experts); `tp` ranks split each expert, `ep` groups of ranks hold all
+    experts.
     """
 
     gpu: str
@@ -76,14 +72,13 @@ class KernelKey(NamedTuple):
 
     @property
     def bytes_per_expert(self) -> float:
-        """Weights of one expert that one rank reads."""
+        """Bytes of one expert that one rank reads."""
         hidden, width, _, _ = self.shape
         matrices = 2 if (hidden, width) in UNGATED else 3
         return matrices * hidden * width / self.tp * BYTES_PER_VALUE[self.dtype]
 
     @property
     def sharding(self) -> str:
-        """`tp` and `ep` in one word, which messages name."""
         return f"{self.tp} x {self.ep}"
 
     @property
@@ -92,7 +87,7 @@ class KernelKey(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the bytes of a weight, the cache and the router are known."""
+        """Whether bytes of a weight, cache size and router are known."""
         groups, experts = self.router.groups, self.shape[3]
         grouped = groups == 1 or (experts % groups == 0 and experts > groups)
         known = self.dtype in BYTES_PER_VALUE and self.gpu in L2_MB
@@ -100,7 +95,7 @@ class KernelKey(NamedTuple):
 
 
 def check_asked(model: ModelSpec, gpu: str, engine: str, dtype: str, tp: int) -> None:
-    """Refuse what no rows can be of, before they are read or downloaded."""
+    """Refuse impossible requests before rows are read or downloaded."""
     name, heads = gpu_named(gpu, tuple(L2_MB)), model.attention.num_heads
     if engine not in ENGINES:
         raise ConfigError(
@@ -116,10 +111,7 @@ def check_asked(model: ModelSpec, gpu: str, engine: str, dtype: str, tp: int) ->
 
 
 def check_memory(model: ModelSpec, gpu: str, dtype: str, gpus: int) -> None:
-    """Refuse weights that GPUs cannot hold, where their memory is known.
-
-    At the least: all weights in the experts' data type, without cache and activations.
-    """
+    """Refuse weights, all in the experts' data type, that exceed the memory."""
     memory_gb = read_mapping(data_root() / "configs" / "gpu_memory.yaml").get(gpu)
     value_bytes = BYTES_PER_VALUE.get(DTYPES.get(dtype, dtype))
     if not memory_gb or not value_bytes:
@@ -140,7 +132,7 @@ def pairs(
     engine: str | None = None,
     model: ModelSpec | None = None,
 ) -> list[KernelKey]:
-    """All pairs, of one GPU, engine or model where they are named."""
+    """Kernels of the source, filtered by GPU, engine and model."""
     found = [
         pair
         for name in ([source.gpu(gpu)] if gpu else source.gpus)
@@ -170,7 +162,7 @@ def pairs(
 
 
 def _pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[KernelKey]:
-    """Those in the rows of one engine on one GPU whose unions are known exactly."""
+    """Kernels of one engine on one GPU with exact unions."""
     rows = source.rows(gpu, "moe", engine, version)
     exact = rows[rows["distribution"] == "balanced"]
     found = (
@@ -181,7 +173,7 @@ def _pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[Kerne
 
 
 def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
-    """Hidden size, width of an expert, top-k and experts: what rows are keyed by."""
+    """(hidden size, expert width, top-k, experts)."""
     moe = model.moe
     return model.expert_hidden, moe.expert_width, moe.top_k, moe.num_experts
 
@@ -198,10 +190,7 @@ def the_pair(
     ep: int = 1,
     kernel: str | None = None,
 ) -> KernelKey:
-    """The one pair that is named, of the newest version where none is.
-
-    `tp` counts all GPUs, and `ep` the groups of them that share out the experts.
-    """
+    """The one kernel named; the newest version by default. `tp` counts all GPUs."""
     if tp % ep:
         raise ConfigError(f"--ep {ep}: must divide --tp {tp}, all GPUs")
     found = pairs(source, gpu, engine, model)

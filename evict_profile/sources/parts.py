@@ -1,13 +1,10 @@
-"""What a forward runs beside routed experts, each part covered from its own rows.
+"""Latency of a forward's parts other than routed experts.
 
-Attention has no row with n queries of one request over one cache, which is what
-verification runs. Rows of decoding have one query a sequence, and bound it: it costs
-no less than one query a request, and no more than if each query had a cache of its
-own. The geometric mean is covered, and both ends are kept.
-
-Norms have no rows; the source's own constant for a small kernel stands in. Attention's
-weights stay bf16 where experts have four bits, as in published checkpoints; the head
-and the router always do.
+No public row has n queries of one request over one cache. Rows of decoding have one
+query per sequence; they give a lower bound (one query per request) and an upper bound
+(a cache per query). The estimate is their geometric mean. Norms take the source's
+constant for a small kernel. Attention weights, head and router stay bf16 where experts
+have four bits.
 """
 
 from dataclasses import dataclass, field
@@ -26,10 +23,10 @@ from evict_profile.sources.pairs import KernelKey
 BF16 = "bfloat16"
 ATTENTION_DTYPES = {"fp8": "fp8", "fp8_block": "fp8_block"}
 MLP_DTYPES = {**ATTENTION_DTYPES, "nvfp4": "nvfp4"}
-"""Of products, by the data type of the experts; others are bf16."""
+"""Of products, by the experts' data type; others are bf16."""
 
 ALL_REDUCES, NORMS = 2, 2
-"""A layer: after attention and after its MLP; before each of them."""
+"""Per layer: after attention and after the MLP; before each."""
 
 NOT_INCLUDED = (
     "launch gaps and the host",
@@ -40,7 +37,7 @@ NOT_INCLUDED = (
 
 
 class Interval(NamedTuple):
-    """A latency, and where it may lie, in microseconds."""
+    """Microseconds."""
 
     low: float
     us: float
@@ -49,9 +46,9 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """Latencies of one model's forward on one pair's GPU, engine and shardings.
+    """Latencies on one kernel's GPU, engine and sharding.
 
-    `substituted_versions` of the engine are by operation, where rows are of another.
+    `substituted_versions` names, by operation, the engine version whose rows are used.
     """
 
     source: Source
@@ -61,7 +58,7 @@ class Parts:
 
     @property
     def ranks(self) -> int:
-        """GPUs over which attention and dense products are cut."""
+        """GPUs that share attention and dense products."""
         return self.pair.tp * self.pair.ep
 
     @property
@@ -74,11 +71,10 @@ class Parts:
 
     @cached_property
     def attention_kernel(self) -> str:
-        """Whose rows cost attention, as the source names it."""
         return str(self._attention_rows(0)["kernel_source"].iloc[0])
 
     def moe_layer(self, tokens: int) -> dict[str, float]:
-        """Microseconds of each part of a MoE layer, less experts and attention."""
+        """Microseconds of each part of a MoE layer, without experts and attention."""
         moe, hidden = self.model.moe, self.model.hidden_size
         router = self._products[BF16].at(tokens, moe.num_experts, hidden)
         parts = {**self._around(tokens), "router": router}
@@ -91,30 +87,30 @@ class Parts:
         return parts
 
     def dense_layer(self, tokens: int) -> dict[str, float]:
-        """The same of a layer without experts."""
+        """Microseconds of each part of a layer without experts."""
         width = self.model.dense_width
         dense = {"dense": self._mlp(tokens, width)} if width else {}
         return {**self._around(tokens), **dense}
 
     def head(self, tokens: int) -> float:
-        """Embedding, final norm and head, of every token that is verified."""
+        """Embedding, final norm and head of all tokens."""
         vocabulary = -(-self.model.vocab_size // self.ranks)
         product = self._products[BF16].at(tokens, vocabulary, self.model.hidden_size)
         return product + 2 * self._norm(tokens)
 
     def attention(self, tokens: int, context: int, batch: int) -> Interval:
-        """A layer's attention, mean over layers of all kinds."""
+        """Attention of a layer, mean over all kinds of layers."""
         ends = [self._attention_us(sequences, context) for sequences in (batch, tokens)]
         return Interval(min(ends), float(np.sqrt(ends[0] * ends[1])), max(ends))
 
     def slowdown(self, dtype: str) -> float:
-        """Quantised over bf16 products of one token, median over their sizes."""
+        """Quantised over bf16 products of one token, median over sizes."""
         one = self._rows("gemm").query("m == 1")
         medians = one.groupby(["gemm_dtype", "n", "k"])["us"].median()
         return float((medians[dtype] / medians[BF16]).median())
 
     def _around(self, tokens: int) -> dict[str, float]:
-        """What a layer runs around attention's kernel and its MLP."""
+        """Parts around attention's kernel and the MLP."""
         parts = {"norms": NORMS * self._norm(tokens)}
         if self.ranks > 1:
             elements = tokens * self.model.hidden_size
@@ -130,7 +126,7 @@ class Parts:
     def _with_other_layers(
         self, parts: dict[str, float], tokens: int
     ) -> dict[str, float]:
-        """The mean over layers; those of other kinds by a product of their weights."""
+        """Mean over layers; other kinds count by a product of their weights."""
         model = self.model
         if not model.other_layers:
             return parts
@@ -182,13 +178,13 @@ class Parts:
 
     @property
     def _heads(self) -> dict[str, int]:
-        """Of a rank, by their columns."""
+        """Heads of one rank, by column."""
         a, ranks = self.model.attention, self.ranks
         kv_heads = max(1, a.num_kv_heads // ranks)
         return {"num_heads": a.num_heads // ranks, "num_key_value_heads": kv_heads}
 
     def _attention_sizes(self) -> list[tuple[int, int]]:
-        """Outputs and inputs of the products before attention's kernel and after."""
+        """(outputs, inputs) of the products before and after attention's kernel."""
         a, hidden = self.model.attention, self.model.hidden_size
         heads, kv_heads = self._heads.values()
         values, keys = heads * a.head_dim, a.qk_head_dim or a.head_dim
@@ -202,7 +198,7 @@ class Parts:
 
     @property
     def _attention_operation(self) -> str:
-        """Where its rows are; SGLang's of latent attention lack its products."""
+        """SGLang's rows of latent attention lack its products."""
         if self.model.attention.kind != "mla":
             return "attention"
         return "mla" if self.pair.engine == "sglang" else "mla module"
@@ -218,7 +214,7 @@ class Parts:
         }
 
     def _attention_rows(self, window: int) -> pd.DataFrame:
-        """Of one kernel, the one with most rows of this shape."""
+        """Rows of the kernel with most rows of this shape."""
         operation, heads = self._attention_operation, self._heads["num_heads"]
         filters: dict[str, dict[str, Any]] = {
             "attention": {**self._heads, "head_dim": self.model.attention.head_dim},
@@ -237,14 +233,14 @@ class Parts:
 
     @cached_property
     def _all_reduce(self) -> Curve:
-        """Over elements, in a captured graph where that was measured."""
+        """By elements, in a captured graph where that was measured."""
         rows = self._rows("all-reduce", num_gpus=self.ranks, allreduce_dtype=BF16)
         captured = rows[rows["kernel_source"].str.endswith("_graph")]
         return Curve.of(rows if captured.empty else captured, "message_size")
 
     @cached_property
     def _latent_products(self) -> list[Curve]:
-        """Into the latent space before attention's kernel, and out of it after."""
+        """Products into and out of the latent space."""
         heads = self._heads["num_heads"]
         rows = self._rows("mla bmm", num_heads=heads, bmm_dtype=BF16)
         return [Curve.of(own, "num_tokens") for _, own in rows.groupby("op_name")]
@@ -255,7 +251,6 @@ class Parts:
         return {d: GemmLatency.of(self._rows("gemm", gemm_dtype=d)) for d in dtypes}
 
     def _rows(self, operation: str, **wanted: Any) -> pd.DataFrame:
-        """The rows of an operation with these values."""
         where = (self.pair.gpu, operation, self.pair.engine)
         version = self.source.version_for(*where, self.pair.version)
         if version != self.pair.version:

@@ -1,16 +1,13 @@
-"""The union of experts behind each public row: exact where tokens were laid out evenly.
+"""Activated experts U behind each public row.
 
-The rows say how many tokens ran, not how many experts they activated; the collector's
-samplers say the rest. "balanced" rows want expert (t + j * ceil(E/k)) mod E for token t
-and choice j, spread over all experts where there are fewer tokens than that stride, so
-their union is a number. "power_law" rows draw shares of the experts at random, so
-theirs is a mean over draws; they stand off the balanced diagonal, and a cost that
-predicts them knows the union axis.
+Rows state tokens, not U; the collector's samplers give it. "balanced" rows choose
+expert (t + j * ceil(E/k)) mod E for token t and choice j, so U is exact. "power_law"
+rows draw shares at random, so U is a mean over draws; these rows test the fit off its
+diagonal.
 
-Between the sampler and the kernel stands a router. Most take the k wanted experts. A
-group-limited one (DeepSeek-V3: 8 groups, the best 4 kept) cannot where they lie in 8
-groups: it takes four of them and fills up with the lowest experts of the kept groups,
-so that 64 tokens activate half of all experts. The rows do not say which router ran.
+A group-limited router (DeepSeek-V3: the best 4 of 8 groups) replaces wanted experts
+outside the kept groups by the lowest experts inside: 64 tokens activate half of all
+experts. Rows do not state the router.
 """
 
 from functools import lru_cache
@@ -23,12 +20,12 @@ from evict_profile.stats import Bools, Floats, Ints
 
 POWER_LAW_DRAWS = 32
 BOUNDS_FEW, BOUNDS_MANY = (0.01, 2.0), (1.0, 0.8)
-"""Of the shares that the power-law sampler draws: where fewer slots than experts are
-filled, and where more are (there the upper one is times the tokens)."""
+"""Bounds of the sampler's shares with fewer slots than experts, and with more (the
+upper times the tokens)."""
 
 
 class RoutingRule(NamedTuple):
-    """How wanted experts became chosen ones; `groups` of 1 is a plain top-k."""
+    """`groups` of 1 is a plain top-k."""
 
     groups: int
     kept: int
@@ -55,7 +52,7 @@ GROUPING_ENGINES = {("sglang", "0.5.14"), ("vllm", "0.24.0")}
 def router_of(
     engine: str, version: str, kernel: str, shape: tuple[int, int, int, int]
 ) -> RoutingRule:
-    """Which router stood before a kernel of a hidden size, width, top-k and experts."""
+    """Router of a kernel; `shape` is (hidden size, expert width, top-k, experts)."""
     if "min_latency" in kernel:
         return MIN_LATENCY
     if shape == DEEPSEEK_SHAPE and (engine, version) in GROUPING_ENGINES:
@@ -67,7 +64,7 @@ def router_of(
 def balanced_union(
     tokens: int, experts: int, top_k: int, ep: int = 1, router: RoutingRule = PLAIN
 ) -> int:
-    """Distinct experts of the first of `ep` ranks that "balanced" tokens activate."""
+    """Distinct experts of the first of `ep` ranks under balanced routing."""
     wanted = _wanted(tokens, experts, top_k)
     counts = (wanted[:, :, None] == np.arange(experts)).sum(axis=1)
     if router.groups > 1:
@@ -79,7 +76,7 @@ def balanced_union(
 
 @lru_cache(maxsize=4096)
 def power_law_union(tokens: int, experts: int, top_k: int, exponent: float) -> float:
-    """Mean number of experts that "power_law" tokens activate."""
+    """Mean distinct experts under power-law routing."""
     rng = np.random.default_rng(0)
     draws = (
         _draw(rng, tokens, experts, top_k, exponent) for _ in range(POWER_LAW_DRAWS)
@@ -88,7 +85,7 @@ def power_law_union(tokens: int, experts: int, top_k: int, exponent: float) -> f
 
 
 def _wanted(tokens: int, experts: int, top_k: int) -> Ints:
-    """Experts that the balanced sampler wants, int64 [tokens, top_k]."""
+    """Experts of the balanced sampler, int64 [tokens, top_k]."""
     stride = ceil(experts / top_k)
     start = np.arange(tokens, dtype=np.float32)[:, None]
     if tokens < stride:
@@ -99,7 +96,7 @@ def _wanted(tokens: int, experts: int, top_k: int) -> Ints:
 
 
 def _in_kept_groups(counts: Ints, router: RoutingRule) -> Bools:
-    """Experts that may be chosen, bool [tokens, experts]: two best vote for a group."""
+    """Experts in kept groups, bool [tokens, experts]; their best two vote."""
     tokens, experts = counts.shape
     grouped = np.sort(counts.reshape(tokens, router.groups, -1), axis=2)
     votes = grouped[:, :, -2:].sum(axis=2)
@@ -112,7 +109,7 @@ def _in_kept_groups(counts: Ints, router: RoutingRule) -> Bools:
 def _draw(
     rng: np.random.Generator, tokens: int, experts: int, top_k: int, exponent: float
 ) -> Ints:
-    """Tokens of each expert in one draw of the power-law sampler, int64 [experts]."""
+    """Tokens of each expert in one power-law draw, int64 [experts]."""
     slots, power = tokens * top_k, 1.0 - exponent
     few = slots <= experts
     low, high = BOUNDS_FEW if few else (BOUNDS_MANY[0], BOUNDS_MANY[1] * tokens)

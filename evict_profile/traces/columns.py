@@ -21,11 +21,11 @@ DEFAULTS: dict[str, Any] = {
 }
 
 ROUNDING = 1e-3
-"""Relative: products in half precision may end this far above their parent's."""
+"""Relative; products in half precision may exceed their parent's by this."""
 
 
 class TraceColumns:
-    """The columns of a trace; rows are steps, and nodes lie end to end, row by row."""
+    """Columns of a trace: rows are steps; the nodes of all rows are concatenated."""
 
     def __init__(self, table: pa.Table, about: About, source: str) -> None:
         """Check all columns; `source` names the table in messages."""
@@ -53,13 +53,13 @@ class TraceColumns:
         return len(self.table)
 
     def values(self, name: str) -> NDArray[Any]:
-        """One value a row; the default where the column is not there."""
+        """One value per row; the default if the column is missing."""
         if name not in self:
             return np.full(len(self), DEFAULTS[name])
         return np.asarray(self.column(name).to_numpy(zero_copy_only=False))
 
     def lists(self, name: str) -> tuple[Ints, NDArray[Any]]:
-        """How many values each row has, int64 [rows]; and all of them, end to end."""
+        """Values per row, int64 [rows], and all values concatenated."""
         column = self.column(name)
         flat = column.flatten()
         if flat.null_count:
@@ -68,7 +68,6 @@ class TraceColumns:
         return size, flat.to_numpy(zero_copy_only=False)
 
     def column(self, name: str) -> pa.Array:
-        """A column in the type of the schema."""
         stored, kind = self.table.column(name), COLUMNS.field(name).type
         try:
             column = stored.cast(kind).combine_chunks()
@@ -81,11 +80,10 @@ class TraceColumns:
         return column
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise a TraceError that names the source."""
         raise TraceError(f"{self.source}: {reason}")
 
     def check_rows(self, bad: Bools, reason: str) -> None:
-        """Raise a TraceError that names the first bad row, if there is one."""
+        """Raise a TraceError that names the first bad row."""
         if bad.any():
             row = int(np.argmax(bad))
             prompt, position = (self.values(n)[row] for n in ("prompt", "position"))
@@ -93,7 +91,7 @@ class TraceColumns:
 
     @cached_property
     def position(self) -> Ints:
-        """One a row, int64 [rows]."""
+        """int64 [rows]."""
         return self.values("position")
 
     @cached_property
@@ -103,7 +101,7 @@ class TraceColumns:
 
     @cached_property
     def nodes(self) -> Nodes:
-        """Of all rows, with path probabilities as they are recorded."""
+        """Nodes of all rows, with recorded path probabilities."""
         step, size = np.repeat(np.arange(len(self)), self.size), self.size
         above = self.lists("parent")[1].astype(np.int64)
         parent = np.where(above >= 0, above + (np.cumsum(size) - size)[step], -1)
@@ -112,7 +110,7 @@ class TraceColumns:
 
     @cached_property
     def routes(self) -> Routes | None:
-        """Flat [rows + all nodes, layers, k]: each row's root before its nodes."""
+        """[rows + all nodes, layers, k]: each row's root before its nodes."""
         if "routes" not in self:
             return None
         about, column = self.about, self.column("routes")

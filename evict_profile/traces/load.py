@@ -1,4 +1,4 @@
-"""Reading a trace, and refusing in one sentence what no trace can be."""
+"""Read and check a trace: one Parquet file, or a folder of parts."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -19,12 +19,12 @@ from evict_profile.traces.schema import SCHEMA, TIMES, Metadata, metadata_of, re
 from evict_profile.traces.trace import Reply, Trace, falling
 
 IDENTITY = ("workload", "temperature", "prompt", "seed")
-"""What tells replies apart, and the order in which they stand."""
+"""Fields that identify a reply, in sort order."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One file of a folder: a whole trace of some of its steps."""
+    """One file of a folder: a whole trace of some steps."""
 
     path: Path
     table: pa.Table
@@ -32,24 +32,22 @@ class Part:
 
     @property
     def server(self) -> str:
-        """Who wrote it: its name up to the number of the part."""
+        """The file's name up to the part's number."""
         return self.path.stem.rpartition("-")[0]
 
 
 def load_traces(path: Path) -> Trace:
-    """The trace in a Parquet file, or in a folder of parts."""
     return _joined(path) if path.is_dir() else trace_of(read(path), path)
 
 
 def trace_of(table: pa.Table, source: Path | str) -> Trace:
-    """The trace that a table holds."""
     metadata = metadata_of(table, str(source))
     columns = TraceColumns(table, metadata.about, str(source))
     return _trace(columns, metadata.clocks)
 
 
 def parts_of(folder: Path, schema: str = SCHEMA) -> list[Part]:
-    """A folder's parts, each server's in the order in which it wrote them."""
+    """A folder's parts by server, in the order written."""
     tables = {path: read(path) for path in folder.glob("*.parquet")}
     parts = [Part(p, t, metadata_of(t, str(p), schema)) for p, t in tables.items()]
     parts.sort(key=lambda part: (part.server, part.path.name))
@@ -83,8 +81,8 @@ def _check_alike(first: Part, other: Part) -> None:
 def _joined(folder: Path) -> Trace:
     """One trace of all parts.
 
-    A part's clocks are medians over the last steps before it, and do not say over how
-    many; of each batch size the last part's are taken.
+    Of each batch size the last part's clocks are kept: parts hold medians without
+    counts.
     """
     parts = parts_of(folder)
     clocks = {clock.batch: clock for part in parts for clock in part.metadata.clocks}
@@ -94,7 +92,7 @@ def _joined(folder: Path) -> Trace:
 
 
 def _renumbered(parts: Sequence[Part]) -> pa.Table:
-    """All rows. Every server counts its prompts from 0: here the count goes on."""
+    """All rows, with prompts renumbered: each server counts from 0."""
     tables, base = list[pa.Table](), 0
     for _, server_parts in groupby(parts, key=lambda part: part.server):
         rows = pa.concat_tables([part.table for part in server_parts])
@@ -109,7 +107,7 @@ def _renumbered(parts: Sequence[Part]) -> pa.Table:
 
 
 def _trace(columns: TraceColumns, clocks: tuple[DraftClock, ...]) -> Trace:
-    """Rows in any order, as replies in theirs."""
+    """Rows sorted into replies."""
     names, order = [each.name for each in fields(Reply)], list(IDENTITY)
     rows = pd.DataFrame({name: columns.values(name) for name in names})
     twice = rows.assign(position=columns.position).duplicated().to_numpy()

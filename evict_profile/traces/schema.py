@@ -1,7 +1,6 @@
-"""The trace file: Parquet, one row a step, schema `evict-trace/1`.
+"""The trace file: Parquet, one row per step, schema `evict-trace/1`.
 
-What was recorded, on what, and the engine's clocks stand as JSON in the file's
-metadata, under the name of the schema; docs/reference/traces.md explains the columns.
+JSON metadata holds the recorder's facts and clocks; see docs/reference/traces.md.
 """
 
 import json
@@ -41,26 +40,26 @@ COLUMNS = pa.schema(
         ("fixed_us", pa.float32()),
     ]
 )
-"""All columns, as a recording writes them. Routes may pass 2 GB, so they are large."""
+"""All columns. Routes may exceed 2 GB, so they are large_binary."""
 
 
 def route_type(experts: int) -> np.dtype[Any]:
-    """Integers of the routes column, little-endian."""
+    """Type of the routes column, little-endian."""
     return np.dtype("<u1" if experts <= 256 else "<u2")
 
 
 def encode_routes(routes: NDArray[Any], experts: int) -> bytes:
-    """Routes [nodes + 1, layers, top_k] of one step as the routes column holds them."""
+    """Bytes of `routes` [nodes + 1, layers, top_k] of one step."""
     return np.ascontiguousarray(routes, route_type(experts)).tobytes()
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a recording's metadata holds, beside its schema.
+    """Metadata of a recording, without its schema.
 
     Attributes:
-        recorded: the facts that parts of one recording share; empty of a server's.
-        replies: parts of the whole recording; 0 where nobody said.
+        recorded: facts that parts of one recording share; empty if a server wrote them.
+        replies: parts of the whole recording; 0 if unknown.
     """
 
     about: About = field(default_factory=About)
@@ -70,13 +69,11 @@ class Metadata:
 
 
 def mark(table: pa.Table, metadata: Metadata, schema: str = SCHEMA) -> pa.Table:
-    """The table with the metadata of a schema."""
     text = json.dumps({"schema": schema, **to_mapping(metadata)}, sort_keys=True)
     return table.replace_schema_metadata({_key(schema): text.encode()})
 
 
 def read(path: Path) -> pa.Table:
-    """A file's table, unchecked."""
     try:
         return pq.ParquetFile(path).read()
     except FileNotFoundError as error:
@@ -91,7 +88,6 @@ def read(path: Path) -> pa.Table:
 
 
 def metadata_of(table: pa.Table, source: str, schema: str = SCHEMA) -> Metadata:
-    """The metadata of a table of a schema."""
     try:
         stored = json.loads((table.schema.metadata or {})[_key(schema)])
         stated = stored["schema"]

@@ -1,11 +1,10 @@
-"""Synthetic traces, whose acceptance probabilities are known by construction.
+"""Synthetic traces with known acceptance probabilities.
 
-Trees are grown as EAGLE-2 and -3 grow them: each level expands its best nodes by path
-probability. A node's children share a Dirichlet draw with one more category, "none of
-these", so that siblings are exclusive and sum to less than one. Acceptance descends
-from the root: one child is accepted with its probability, or none. So a node's path
-probability is the probability that it is accepted, unless `trust` is not one: then each
-level succeeds `trust` times as often as the drafter claims.
+Trees grow as in EAGLE-2: each level expands its best nodes by path probability.
+Children of a node share a Dirichlet draw with one more category, "none of these". One
+child is accepted with its probability, or none, so a path probability is the
+probability of acceptance. With `trust`, each level succeeds `trust` times as often as
+the drafter states.
 """
 
 from collections.abc import Sequence
@@ -18,24 +17,24 @@ from evict_profile.stats import Bools, Floats
 from evict_profile.traces.trace import About, Nodes, Reply, Trace
 
 BRANCH = 8
-"""Nodes expanded a level, and children of each."""
+"""Nodes expanded per level, and children of each."""
 DEPTH = 6
 NODES = 60
 EASY = (0.05, 0.06)
-"""Dirichlet concentrations of each child and of "none": the first child is right 0.73
-of the time on average, as in code, or text that the model repeats."""
+"""Dirichlet concentrations of each child and of "none": the first child is accepted
+with mean probability 0.73 (code)."""
 HARD = (0.3, 1.2)
-"""The first child is right 0.35 of the time: open-ended chat at temperature one."""
+"""The first child is accepted with mean probability 0.35 (chat at temperature 1)."""
 
 
 @dataclass(frozen=True)
 class Mix:
-    """Kinds of text in turn; each position of a kind is easy or hard by chance.
+    """Alternating kinds of text; each position is easy or hard at random.
 
     Attributes:
         easy_share: of the positions of each kind.
         stretch: tokens of each kind before the next; 0 divides a reply evenly.
-        trust: how often a draft token is right, over the drafter's probability.
+        trust: acceptance rate over the drafter's probability.
     """
 
     name: str
@@ -61,7 +60,7 @@ MIXES = {
 def synthetic_trace(
     name: str, prompts: int = 12, tokens: int = 64, context: int = 0, seed: int = 0
 ) -> Trace:
-    """A dense trace of a mix, one reply a prompt, without routes and clocks."""
+    """A dense trace of a mix, one reply per prompt, without routes and clocks."""
     if name not in MIXES:
         raise ConfigError(
             f"no synthetic mix is called '{name}'; there are {', '.join(MIXES)}"
@@ -84,7 +83,7 @@ def dense_trace(
     tokens: Sequence[int],
     context: int,
 ) -> Trace:
-    """One reply a prompt of so many tokens, with the trees at its positions."""
+    """One reply per prompt, of `tokens` tokens, with trees at all positions."""
     position = np.concatenate([np.arange(each) for each in tokens])
     size = np.array([len(each) for each in trees])
     # Each reply's trees count their steps and nodes from 0.
@@ -122,10 +121,10 @@ def grow(
     nodes: int,
     trust: float = 1.0,
 ) -> Nodes:
-    """A tree at each position: the nodes that any depth and width would verify.
+    """A tree at each position, with all nodes that any depth and width would verify.
 
     Args:
-        concentration: of the children and of none, float64 [positions, children + 1].
+        concentration: of the children and of "none", float64 [positions, children + 1].
         depth: levels.
         nodes: the most that are verified.
     """
@@ -168,7 +167,7 @@ def _child_probs(
 
 
 def _pick(uniform: Floats, child_prob: Floats) -> Bools:
-    """The child in whose slice of [0, 1) the draw falls, or none."""
+    """The child whose slice of [0, 1) holds the draw, or none."""
     upper = np.cumsum(child_prob, axis=-1)
     picked: Bools = (uniform < upper) & (uniform >= upper - child_prob)
     return picked

@@ -1,7 +1,7 @@
 """A trace in memory: replies, their steps, and the draft tree of each step.
 
-A tree recorded at every position of a reply lets a replay decode as an engine would,
-whatever it cuts: at position i it commits c tokens and goes on at i + c.
+If every position of a reply has a tree, any cut can be replayed: at position i it
+commits c tokens and continues at i + c.
 """
 
 from collections.abc import Collection
@@ -22,13 +22,13 @@ Routes = NDArray[np.int16]
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """The nodes of draft trees, roots excluded, tree by tree; arrays [nodes].
+    """Nodes of draft trees without roots, tree by tree; arrays [nodes].
 
     Attributes:
-        step: the step whose tree it is, non-decreasing.
-        parent: place of the parent, below the node's own; -1 the root.
-        path_prob: product of the drafter's probabilities from the root; never above
-            the parent's.
+        step: index of the tree's step, non-decreasing.
+        parent: index of the parent, less than the node's own; -1 is the root.
+        path_prob: product of the drafter's probabilities from the root, at most the
+            parent's.
         accepted: the target accepted the whole path to the node.
     """
 
@@ -51,35 +51,30 @@ class Nodes:
 
     @cached_property
     def family(self) -> Ints:
-        """A number that siblings share and no other node has."""
+        """A number that only siblings share."""
         return np.where(self.parent >= 0, self.parent, -1 - self.step)
 
     @cached_property
     def rank(self) -> Ints:
-        """Place among the siblings by path probability, 0 the best."""
+        """Rank among siblings by path probability, from 0."""
         return rank_within(self.family, self.path_prob)
 
     @cached_property
     def place(self) -> Ints:
-        """Place among all nodes of the tree by path probability, 0 the best.
-
-        Ties keep the recorded order, so the best nodes are closed under ancestors.
-        """
+        """Rank in the tree by path probability, from 0; ties keep their order."""
         return rank_within(self.step, self.path_prob)
 
     @cached_property
     def own_prob(self) -> Floats:
-        """Probability given the parent."""
         above = np.where(self.parent >= 0, self.path_prob[self.parent], 1.0)
         return np.minimum(self.path_prob / np.maximum(above, 1e-300), 1.0)
 
     @cached_property
     def parent_accepted(self) -> Bools:
-        """Whether the target accepted the path to the parent."""
         return (self.parent < 0) | self.accepted[self.parent]
 
     def take(self, chosen: Ints) -> "Nodes":
-        """These nodes: whole trees, each with its nodes in order; steps as they are."""
+        """Whole trees of `chosen`, nodes in order; `step` is not renumbered."""
         moved = np.arange(len(chosen)) - chosen
         above = self.parent[chosen]
         parent = np.where(above >= 0, above + moved, -1)
@@ -89,10 +84,7 @@ class Nodes:
 
 
 def falling(parent: Ints, path_prob: Floats) -> Floats:
-    """Path probabilities with each rise above the parent cut off, float64 [nodes].
-
-    So the best nodes are closed under ancestors whatever rounding did.
-    """
+    """Path probabilities limited to the parent's, float64 [nodes]."""
     lowered = np.minimum(path_prob, 1.0)
     while True:
         most = np.where(parent >= 0, lowered[parent], 1.0)
@@ -103,7 +95,7 @@ def falling(parent: Ints, path_prob: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Reply:
-    """What tells a reply from the others."""
+    """Identity of a reply."""
 
     workload: str
     prompt: int
@@ -119,13 +111,13 @@ class Reply:
 
 @dataclass(frozen=True)
 class About:
-    """What was recorded, on what; zeros and empty strings where nobody said.
+    """What was recorded, and on what; 0 and "" if unknown.
 
     Attributes:
         layers, experts, top_k: of the target's MoE layers; needed to read routes.
-        reference_us: the recorder's reference work, at whose speed all its clocks are
-            stated; 0 where it has none. A table's sweep may have run faster.
-        depth, topk, nodes: levels of a draft tree, nodes expanded a level (and
+        reference_us: latency of the recorder's reference work, whose speed all clocks
+            are scaled to; 0 without one.
+        depth, topk, nodes: levels of a draft tree, nodes expanded per level (and
             children of each), and nodes verified.
     """
 
@@ -146,16 +138,15 @@ class About:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Steps in order of their replies and positions, at least one.
+    """Steps in order of replies and positions, at least one.
 
     Attributes:
-        replies: by workload, temperature, prompt and seed.
-        reply: int64 [steps], the place of each step's reply in `replies`.
+        replies: sorted by workload, temperature, prompt and seed.
+        reply: int64 [steps], index into `replies`.
         position: int64 [steps], tokens of the reply committed before it.
         context: int64 [steps], tokens in the target's KV cache.
-        nodes: of all steps.
-        routes: int16 [steps + nodes, layers, k], experts of each step's root and then
-            of its nodes; None where they are unknown.
+        routes: int16 [steps + nodes, layers, k], experts of each step's root, then of
+            its nodes; None if unknown.
         verify_us: float64 [steps], the target's forward; None without a clock.
     """
 
@@ -174,12 +165,12 @@ class Trace:
 
     @cached_property
     def size(self) -> Ints:
-        """Nodes of each step, int64 [steps]."""
+        """Nodes per step, int64 [steps]."""
         return np.bincount(self.nodes.step, minlength=len(self))
 
     @cached_property
     def root(self) -> Ints:
-        """The row of each step's root in `routes`, int64 [steps]."""
+        """Row of each step's root in `routes`, int64 [steps]."""
         starts: Ints = np.cumsum(self.size + 1) - self.size - 1
         return starts
 
@@ -190,27 +181,26 @@ class Trace:
 
     @cached_property
     def end(self) -> Ints:
-        """The step behind each reply's last, int64 [replies]."""
+        """The step after each reply's last, int64 [replies]."""
         return np.searchsorted(self.reply, np.arange(len(self.replies)), side="right")
 
     @cached_property
     def is_dense(self) -> Bools:
-        """Whether a reply has a tree at every position, bool [replies]."""
+        """Replies with a tree at every position, bool [replies]."""
         apart = self.position != np.arange(len(self)) - self.first[self.reply]
         dense: Bools = np.bincount(self.reply, apart, len(self.replies)) == 0
         return dense
 
     @property
     def dense(self) -> bool:
-        """Whether all replies are: then any cut can be replayed."""
         return bool(self.is_dense.all())
 
     @cached_property
     def tokens(self) -> Ints:
-        """Tokens of each reply that its steps show, int64 [replies].
+        """Tokens of each reply, int64 [replies].
 
-        A dense reply has one step a token. Another one was committed step by step,
-        and its last step committed what the full tree allowed.
+        A dense reply has one step per token. Otherwise the last step committed what the
+        full tree allowed.
         """
         accepted = np.bincount(self.nodes.step, self.nodes.accepted, len(self))
         last = self.end - 1
@@ -219,27 +209,25 @@ class Trace:
 
     @cached_property
     def prompts(self) -> tuple[tuple[str, int], ...]:
-        """The prompts, each a workload and a number, sorted."""
+        """(workload, prompt) pairs, sorted."""
         return tuple(sorted({(each.workload, each.prompt) for each in self.replies}))
 
     @cached_property
     def prompt(self) -> Ints:
-        """The place of each reply's prompt in `prompts`, int64 [replies]."""
+        """Index of each reply's prompt in `prompts`, int64 [replies]."""
         place = {prompt: i for i, prompt in enumerate(self.prompts)}
         return np.array([place[each.workload, each.prompt] for each in self.replies])
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """Names of the workloads, sorted."""
         return tuple(sorted({reply.workload for reply in self.replies}))
 
     @property
     def temperatures(self) -> tuple[float, ...]:
-        """Temperatures, ascending."""
         return tuple(sorted({reply.temperature for reply in self.replies}))
 
     def take(self, steps: Ints) -> "Trace":
-        """These steps in this order; replies that have none of them are left out."""
+        """These steps in this order, and the replies that they are of."""
         size, numbers = self.size[steps], np.arange(len(steps))
         first = (np.cumsum(self.size) - self.size)[steps]
         nodes = self.nodes.take(ranges(first, size))
@@ -257,7 +245,7 @@ class Trace:
         )
 
     def part(self, index: int, count: int) -> "Trace":
-        """Every `count`-th prompt from `index` on, of each workload."""
+        """Every `count`-th prompt from `index`, of each workload."""
         kept = np.array([reply.prompt % count == index for reply in self.replies])
         if not kept.any():
             raise TraceError(
@@ -269,7 +257,7 @@ class Trace:
     def only(
         self, workloads: Collection[str] = (), temperatures: Collection[float] = ()
     ) -> "Trace":
-        """The replies of these workloads at these temperatures; none means all."""
+        """Replies of these workloads and temperatures; empty means all."""
         kept, every = np.zeros(len(self.replies), bool), (None,)
         for workload, temperature in product(workloads or every, temperatures or every):
             chosen = [
@@ -289,14 +277,14 @@ class Trace:
 
 
 def ranges(first: Ints, size: Ints) -> Ints:
-    """`size` consecutive numbers from each `first` on, end to end."""
+    """`size` consecutive numbers from each `first`, concatenated."""
     before = np.cumsum(size) - size
     numbers: Ints = np.arange(int(size.sum())) + np.repeat(first - before, size)
     return numbers
 
 
 def check_same_model(about: About, model: ModelSpec, noun: str = "trace") -> None:
-    """Check that a recording, where it states its experts, can be of the model."""
+    """Refuse a table of other experts than a recording states."""
     recorded = (about.layers, about.experts, about.top_k)
     covered = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
     if about.experts and recorded != covered:
@@ -308,7 +296,7 @@ def check_same_model(about: About, model: ModelSpec, noun: str = "trace") -> Non
 
 
 def check_one_temperature(trace: Trace) -> None:
-    """Check that a trace has one temperature: acceptance differs between them."""
+    """Refuse several temperatures: acceptance differs between them."""
     if len(trace.temperatures) > 1:
         found = ", ".join(f"{each:g}" for each in trace.temperatures)
         raise TraceError(
@@ -318,7 +306,7 @@ def check_one_temperature(trace: Trace) -> None:
 
 
 def check_trees(trace: Trace) -> None:
-    """Check that a trace holds draft nodes."""
+    """Refuse a trace without draft nodes."""
     if not len(trace.nodes):
         raise TraceError(
             "the trace holds no draft node, only plain steps; record while drafting"

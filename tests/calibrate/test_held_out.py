@@ -71,7 +71,7 @@ def test_a_curve_is_chosen_where_it_is_better_by_more_than_luck(trust, chosen):
         seen, raw=seen.path_prob, lucky=moved, right=trust * seen.path_prob
     )
     assert held_out.squares("lucky").mean() < held_out.squares("raw").mean()
-    assert held_out.one_percent_rule(list(held_out.chances)) == chosen
+    assert held_out.one_standard_error_rule(list(held_out.chances)) == chosen
 
 
 def test_intervals_cover_the_error_of_other_prompts():
