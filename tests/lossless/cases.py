@@ -1,132 +1,147 @@
-"""The further cases of docs/research/data/lossless-further-cases.csv.
+"""Rules of the runtime that the four words of a `Combination` do not describe.
 
-They are rules that the four words of a `Combination` do not describe: trees, orders,
-online rates, batches, and temperature zero. Under rejection a case is exact when the
-nodes of the whole batch can be revealed in an order in which each one's fate is known
-before its token.
+docs/research/data/lossless-further-cases.csv has a line for each case. Under rejection
+a case is exact if the nodes of the whole batch can be revealed in an order in which
+each one's fate is known before its token.
 """
 
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
-from inspect import signature
 from itertools import accumulate
 from random import Random
 from typing import NamedTuple
 
-from evict_profile.lossless.rules import Combination
-from tests.lossless.further_cuts import (
-    TOTALS,
-    crossed,
-    depth_then_ratio,
-    dropped_level,
-    lagged_total,
-    one_way,
-    pooled_ratio,
-    stop_by_depth,
-    throughput,
-)
 from tests.lossless.proof.cuts import (
-    RATE,
-    REACHED,
     Cut,
+    Memory,
+    argmax,
     by_score,
     depth_at_bound,
-    drafted,
-    fixed_width,
-    lagged,
-    online_rate,
+    gains,
     ratio,
-    score_threshold,
-    stop_at_rate,
-    width_from_rate,
+    reaching,
 )
 from tests.lossless.proof.enumeration import Decoding
-from tests.lossless.proof.trials import (
-    INCREMENTS,
-    PAIR,
-    draw_bound,
-    draw_costs,
-    draw_decoding,
-    draw_rate,
-)
-from tests.lossless.proof.world import FORK, TREES, Tree, seeded_world
+from tests.lossless.proof.trials import INCREMENTS, PAIR, draw_bound, draw_costs
+from tests.lossless.proof.world import TREES, Tree, seeded_world
 
 HORIZON = 3
-BUSH = Tree((-1, -1, 0, 1, 3))
-
-CONSTANTS = {
-    "levels": lambda levels, rng: levels,
-    "width": lambda levels, rng: rng.randint(1, len(levels) - 1),
-    "bound": lambda levels, rng: draw_bound(rng),
-    "rate": lambda levels, rng: draw_rate(rng),
-    "costs": lambda levels, rng: draw_costs(len(levels), rng),
-}
+WIDE = (*TREES, Tree((-1, -1, 0, 1, 3)))
 
 
-class Case(NamedTuple):
-    subject: str
-    lossless: bool
-    draw: object
-    alone: bool = False
+def all_so_far(state, spent, costs):
+    claimed = [
+        scores[k]
+        for scores, kept in zip(spent.scores, spent.kept, strict=True)
+        for k in kept
+    ]
+    step = (
+        Fraction(spent.emitted),
+        costs[len(claimed)],
+        Fraction(spent.emitted - 1),
+        sum(claimed, start=Fraction(0)),
+    )
+    return tuple(past + new for past, new in zip(state, step, strict=True))
 
-    def trials(self, count):
-        return {seed: self.draw(Random(seed)) for seed in range(count)}
+
+TOTALS = Memory(lambda costs: (Fraction(0),) * 4, all_so_far)
 
 
-def any_of(rule, *how):
-    names = list(signature(rule).parameters)[2:]
-    return lambda levels, rng: Cut(
-        rule, *how, **{name: CONSTANTS[name](levels, rng) for name in names}
+def throughput(scores, state, costs):
+    """The width of the highest throughput, past and present.
+
+    Scores count as often as past ones came true: what `runtime.history` learns.
+    """
+    tokens, time, accepted, claimed = state
+    trust = (1 + accepted) / (1 + claimed)
+    pairs = zip(gains(trust * score for score in scores), costs, strict=False)
+    return argmax([(tokens + gain) / (time + cost) for gain, cost in pairs])
+
+
+def depth_then_ratio(batch, state, levels, bound, costs):
+    """A depth, and of the nodes down to there those of the highest ratio."""
+    kept = []
+    drafted = depth_at_bound(batch, state, levels, bound)
+    for nodes, scores in zip(map(sorted, drafted), batch, strict=True):
+        own = tuple(scores[k] for k in nodes)
+        (chosen,) = Cut(ratio, by_score, costs=costs).keep((own,), state)
+        kept.append(frozenset(nodes[k] for k in chosen))
+    return tuple(kept)
+
+
+def crossed(batch, state, bound):
+    """Each of two requests verifies as many nodes as the other's reach `bound`."""
+    one, other = batch
+    if not one or not other:
+        return frozenset(range(len(one))), frozenset(range(len(other)))
+    width, other_width = reaching(bound, other), reaching(bound, one)
+    return frozenset(range(width)), frozenset(range(other_width))
+
+
+def pooled_ratio(batch, state, costs):
+    """One global argmax of expected tokens over cost, on the scores of all."""
+    nodes = sorted(
+        (-score, node, request)
+        for request, scores in enumerate(batch)
+        for node, score in enumerate(scores)
+    )
+    certain = sum(1 for scores in batch if scores)
+    tokens = [certain - 1 + gain for gain in gains(-node[0] for node in nodes)]
+    pairs = zip(tokens, costs, strict=False)
+    kept = nodes[: argmax([gain / cost for gain, cost in pairs])]
+    return tuple(
+        frozenset(node for _, node, owner in kept if owner == request)
+        for request in range(len(batch))
     )
 
 
-def convex_ratio(levels, rng):
-    rises = sorted(rng.choices(INCREMENTS[1:], k=len(levels)))
+def convex_ratio(tree, rng):
+    rises = sorted(rng.choices(INCREMENTS[1:], k=tree.size))
     costs = tuple(accumulate(rises, initial=Fraction(1)))
     return Cut(ratio, by_score, costs=costs)
 
 
-def any_width_from_rate(levels, rng):
-    costs, bound = draw_costs(len(levels), rng), draw_rate(rng)
-    return Cut(width_from_rate, drafted, RATE, costs=costs, bound=bound)
+def any_throughput(tree, rng):
+    return Cut(throughput, by_score, TOTALS, costs=draw_costs(tree.size, rng))
 
 
-def any_stop_by_depth(levels, rng):
-    return Cut(stop_by_depth, rate=2 * draw_bound(rng))
+def any_depth_then_ratio(tree, rng):
+    bound, costs = draw_bound(rng), draw_costs(tree.size, rng)
+    return Cut(depth_then_ratio, levels=tree.levels, bound=bound, costs=costs)
 
 
-def joint_depth(levels, rng):
-    return Cut(depth_at_bound, levels=PAIR.levels, bound=2 * draw_bound(rng))
+def any_crossed(tree, rng):
+    return Cut(crossed, bound=draw_bound(rng))
 
 
-def on_tree(score, cut, *trees, acceptance="rejection"):
-    """Trials of one request with two tokens, for trees too large for three."""
-
-    def draw(rng):
-        tree, world = rng.choice(trees), (seeded_world(rng, 2),)
-        chosen = cut(tree.levels, rng)
-        return Decoding(world, tree, "sampled", acceptance, score, chosen, HORIZON)
-
-    return draw
+def any_pooled_ratio(tree, rng):
+    return Cut(pooled_ratio, costs=draw_costs(2 * tree.size, rng))
 
 
-def by_level(cut, acceptance="rejection"):
-    """Trials of one request, on any tree, of a cut that knows the tree's levels."""
-    return lambda rng: on_tree(
-        "own", cut, rng.choice(ALL_TREES), acceptance=acceptance
-    )(rng)
+def joint_depth(tree, rng):
+    return Cut(depth_at_bound, levels=tree.levels, bound=2 * draw_bound(rng))
 
 
-def on_batch(score, cut, acceptance="rejection"):
-    """Trials of two requests, each in a world of its own."""
+class Case(NamedTuple):
+    """`alone` compares each request's output, else those of a batch together."""
 
-    def draw(rng):
-        worlds = (seeded_world(rng, 2), seeded_world(rng, 2))
-        chosen = cut(2 * PAIR.levels, rng)
-        return Decoding(worlds, PAIR, "sampled", acceptance, score, chosen, HORIZON)
+    subject: str
+    lossless: bool
+    cut: object
+    trees: tuple[Tree, ...] = (PAIR,)
+    score: str = "own"
+    acceptance: str = "rejection"
+    requests: int = 2
+    alone: bool = False
 
-    return draw
+    def draw(self, rng):
+        tree = rng.choice(self.trees) if self.trees[1:] else self.trees[0]
+        worlds = tuple(seeded_world(rng, 2) for _ in range(self.requests))
+        how = "sampled", self.acceptance, self.score, self.cut(tree, rng)
+        return Decoding(worlds, tree, *how, HORIZON)
+
+    def trials(self, count):
+        return {seed: self.draw(Random(seed)) for seed in range(count)}
 
 
 def one_hot(row):
@@ -144,109 +159,50 @@ def at_temperature_zero(decoding):
     return replace(decoding, worlds=tuple(worlds))
 
 
-def at_zero(draw):
-    return lambda rng: at_temperature_zero(draw(rng))
+def one(subject, lossless, cut, trees, **how):
+    return Case(subject, lossless, cut, trees, requests=1, **how)
 
 
-def exact(subject, draw, alone=False):
-    return Case(subject, True, draw, alone)
-
-
-def biased(subject, draw, alone=False):
-    return Case(subject, False, draw, alone)
-
-
-WIDE = (FORK, BUSH)
-ALL_TREES = (*TREES, BUSH)
-
-# fmt: off
-TREE_CASES = (
-    exact("tree, the first n nodes in drafting order",
-          on_tree("own", any_of(fixed_width, drafted), *WIDE)),
-    # The number is fixed, but a node is among the best by its own token.
-    biased("tree, the n best nodes by own score",
-           on_tree("own", any_of(fixed_width, by_score), *WIDE)),
-    # Revealed best first, the next node is known before its token.
-    exact("tree, the n best nodes by shifted score",
-          on_tree("shifted", any_of(fixed_width, by_score), *WIDE)),
-    exact("tree, the n best nodes by max score",
-          on_tree("max", any_of(fixed_width, by_score), *WIDE)),
-    biased("tree, threshold on own scores",
-           on_tree("own", any_of(score_threshold, by_score), *WIDE)),
-    exact("tree, threshold on shifted scores",
-          on_tree("shifted", any_of(score_threshold, by_score), *WIDE)),
-    biased("tree, stop in score order on own scores",
-           on_tree("own", any_of(stop_at_rate, by_score), *WIDE)),
-    exact("tree, stop in score order on shifted scores",
-          on_tree("shifted", any_of(stop_at_rate, by_score), *WIDE)),
-    # A level is drafted or not before any of its tokens is drawn.
-    exact("tree, depth from own scores of the levels before",
-          by_level(any_of(depth_at_bound))),
-    biased("tree, the last level dropped by own scores once drafted",
-           by_level(any_of(dropped_level))),
+THEN_RATIO = "tree, depth from own scores, then the ratio on own scores"
+PAST = "throughput of past and present on own scores"
+ARGMAX = "two requests, one argmax over own scores"
+CROSSED = "two requests, widths from each other's own scores"
+CASES = (
     # The depth is known before the tokens; what is then cut is not.
-    biased("tree, depth from own scores, then the ratio on own scores",
-           by_level(any_of(depth_then_ratio))),
-    exact("tree, depth from own scores, then the ratio on own scores, target-only",
-          by_level(any_of(depth_then_ratio), "target-only")),
+    one(THEN_RATIO, False, any_depth_then_ratio, WIDE),
+    one(
+        f"{THEN_RATIO}, target-only",
+        True,
+        any_depth_then_ratio,
+        WIDE,
+        acceptance="target-only",
+    ),
     # With convex costs the global argmax is the first drop, in score order.
-    biased("convex costs, ratio on own scores",
-           on_tree("own", convex_ratio, *ALL_TREES)),
-    exact("convex costs, ratio on shifted scores",
-          on_tree("shifted", convex_ratio, *ALL_TREES)),
-    exact("convex costs, ratio on max scores",
-          on_tree("max", convex_ratio, *ALL_TREES)),
-)
-
-STATE_CASES = (
+    one("convex costs, ratio on own scores", False, convex_ratio, WIDE),
+    one(
+        "convex costs, ratio on shifted scores",
+        True,
+        convex_ratio,
+        WIDE,
+        score="shifted",
+    ),
     # The past is known; the scores are of the tokens they decide on.
-    biased("online rate on own scores",
-           on_tree("own", any_of(online_rate, by_score, RATE), *TREES)),
-    exact("online rate on own scores, target-only",
-          on_tree("own", any_of(online_rate, by_score, RATE), *TREES,
-                  acceptance="target-only")),
-    biased("throughput of past and present on own scores",
-           on_tree("own", any_of(throughput, by_score, TOTALS), *TREES)),
-    exact("throughput of past and present on own scores, target-only",
-          on_tree("own", any_of(throughput, by_score, TOTALS), *TREES,
-                  acceptance="target-only")),
-    exact("a width from the online rate alone",
-          on_tree("own", any_width_from_rate, *TREES)),
-    exact("a width from the last step's own scores",
-          on_tree("own", any_of(lagged, drafted, REACHED), *TREES)),
-    # Only the target's one token can be accepted, and only it is left over.
-    *(exact(f"temperature 0, {name} drafts, ratio on own scores",
-            at_zero(partial(draw_decoding,
-                            Combination(drafts, "rejection", "ratio", "own"))))
-      for name, drafts in (("sampled", "sampled"), ("top-k", "topk"))),
-)
-
-BATCH_CASES = (
+    one(PAST, False, any_throughput, TREES),
+    one(f"{PAST}, target-only", True, any_throughput, TREES, acceptance="target-only"),
     # For either request the other's drafts can be revealed first, but not for both.
-    exact("two requests, widths from each other's own scores, each output alone",
-          on_batch("own", any_of(crossed)), alone=True),
-    biased("two requests, widths from each other's own scores, outputs together",
-           on_batch("own", any_of(crossed))),
-    # Revealed depth by depth, every width is known before the tokens it cuts.
-    exact("two requests, widths from each other's shifted scores, together",
-          on_batch("shifted", any_of(crossed))),
-    # The request that decides is revealed first.
-    exact("two requests, one's width from the other's own scores, together",
-          on_batch("own", any_of(one_way))),
-    exact("two requests, widths from each other's own scores, target-only, together",
-          on_batch("own", any_of(crossed), "target-only")),
-    exact("two requests, one argmax over own scores, target-only, together",
-          on_batch("own", any_of(pooled_ratio), "target-only")),
-    biased("two requests, one argmax over own scores, each output alone",
-           on_batch("own", any_of(pooled_ratio)), alone=True),
-    exact("two requests, budget from the last step's own scores, together",
-          on_batch("own", any_of(lagged_total, None, REACHED))),
-    exact("two requests, stop by depth on shifted scores, together",
-          on_batch("shifted", any_stop_by_depth)),
+    Case(f"{CROSSED}, each output alone", True, any_crossed, alone=True),
+    Case(f"{CROSSED}, outputs together", False, any_crossed),
+    Case(
+        f"{ARGMAX}, target-only, together",
+        True,
+        any_pooled_ratio,
+        acceptance="target-only",
+    ),
+    Case(f"{ARGMAX}, each output alone", False, any_pooled_ratio, alone=True),
     # Revealed level by level, the depth is known before the tokens it adds.
-    exact("two requests, one depth from the own scores of both, together",
-          on_batch("own", joint_depth)),
+    Case(
+        "two requests, one depth from the own scores of both, together",
+        True,
+        joint_depth,
+    ),
 )
-# fmt: on
-
-CASES = TREE_CASES + STATE_CASES + BATCH_CASES

@@ -13,8 +13,7 @@ from evict_profile.lossless.audit import COMBINATIONS, known_counterexamples, su
 from evict_profile.lossless.audit import audit as kept_audit
 from evict_profile.lossless.rules import SCORES, Combination, classify
 from evict_profile.records import to_mapping
-from tests.lossless.cases import CASES, at_temperature_zero
-from tests.lossless.further_cuts import crossed
+from tests.lossless.cases import CASES, at_temperature_zero, crossed
 from tests.lossless.proof.audit import (
     TRIALS,
     Contradiction,

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lossless.further_cuts import (
-    crossed,
-    lagged_total,
-    one_way,
-    pooled_ratio,
-    stop_by_depth,
-)
+from tests.lossless.cases import crossed, pooled_ratio
 from tests.lossless.proof.cuts import (
     RATE,
     REACHED,
@@ -117,12 +111,8 @@ LOW = tenths(4, 3, 1)
     ("cut", "widths"),
     [
         (Cut(crossed, bound=Fraction(1, 2)), (0, 3)),
-        (Cut(one_way, bound=Fraction(6, 10)), (3, 2)),
-        (Cut(lagged_total, None, REACHED, bound=Fraction(1, 2)), (1, 0)),
         # The two best of all at cost 1, then a step too high to climb.
         (Cut(pooled_ratio, costs=tenths(10, 10, 10, 90, 90, 90, 90)), (2, 0)),
-        # Sums .9 + .4, .5 + .3, .6 + .1.
-        (Cut(stop_by_depth, rate=Fraction(8, 10)), (2, 2)),
     ],
     ids=str,
 )
@@ -133,12 +123,5 @@ def test_what_a_batch_keeps(cut, widths):
 
 
 def test_a_request_that_left_the_batch_decides_nothing():
-    """Without a partner a request verifies all, or what a rule allows it alone."""
-    assert Cut(crossed, bound=Fraction(1, 2)).keep((SCORES, ()), ()) == (
-        frozenset({0, 1, 2}),
-        frozenset(),
-    )
-    assert (
-        Cut(stop_by_depth, rate=Fraction(6, 10)).keep(((), LOW), ())
-        == (frozenset(),) * 2
-    )
+    kept = Cut(crossed, bound=Fraction(1, 2)).keep((SCORES, ()), ())
+    assert kept == (frozenset({0, 1, 2}), frozenset())
