@@ -49,7 +49,7 @@ from evict_profile.replay.policies import (
 from evict_profile.replay.sums import COLUMNS
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Bootstrap, Estimate, Floats, Ints
-from evict_profile.traces import About, Trace
+from evict_profile.traces import Trace, TraceInfo
 from evict_profile.traces.synthetic import Mix, concentrations, dense_trace, grow
 from evict_profile.traces.trace import Routes, ranges
 
@@ -69,7 +69,7 @@ TIE = 1e-9
 SURE, WRONG = "is sure to adapt", "and wrong"
 
 LAYERS, EXPERTS, TOP_K = 2, 32, 2
-ABOUT = About(
+ABOUT = TraceInfo(
     "synthetic", LAYERS, EXPERTS, TOP_K, depth=3, topk=8, nodes=12, engine="synthetic"
 )
 CONTEXT, TOKENS = 128, 16

@@ -24,7 +24,7 @@ from evict_profile.stats import MIN_PROMPTS, Bootstrap, Estimate, Floats
 from evict_profile.table import CostTable, Drafting
 from evict_profile.traces.load import parts_of
 from evict_profile.traces.schema import Metadata
-from evict_profile.traces.trace import About, check_same_model
+from evict_profile.traces.trace import TraceInfo, check_same_model
 
 SETTING = ["rule", "budget"]
 
@@ -68,7 +68,7 @@ class BudgetFront:
     """
 
     table: CostTable
-    about: About
+    about: TraceInfo
     workloads: tuple[str, ...]
     prompts: int
     points: tuple[Point, ...]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from evict_profile.errors import ConfigError
 from evict_profile.runner import Runner
 from evict_profile.traces.recording import RecordingPlan, rows_of
-from evict_profile.traces.trace import About
+from evict_profile.traces.trace import TraceInfo
 
 SCHEMA = "evict-budgets/2"
 NONE, MASS, SQRT_TOP_K = "none", "mass", "sqrt-path+top-k"
@@ -69,7 +69,7 @@ class BudgetPlan(RecordingPlan):
     budgets: tuple[int, ...]
     experts: int = 0
 
-    def within(self, available: Mapping[str, int], about: About) -> "BudgetPlan":
+    def within(self, available: Mapping[str, int], about: TraceInfo) -> "BudgetPlan":
         """Prompts with their given text, and budgets below all experts."""
         for budget in self.budgets:
             if not about.top_k <= budget < about.experts:
@@ -96,7 +96,9 @@ class BudgetPlan(RecordingPlan):
                     for given in (False, True):
                         yield BudgetedReply(rule, budget, workload, prompt, given)
 
-    def record(self, engine: Runner, about: About, reply: BudgetedReply) -> pa.Table:
+    def record(
+        self, engine: Runner, about: TraceInfo, reply: BudgetedReply
+    ) -> pa.Table:
         """The steps of one reply."""
         ask = {"do": "budget", **asdict(reply), **RULES[reply.rule]}
         ask |= {"prompts": self.prompts, "tokens": self.tokens}

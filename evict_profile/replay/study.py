@@ -21,7 +21,7 @@ from evict_profile.replay.wrong_tables import (
     wrong_tables,
 )
 from evict_profile.table import CostTable
-from evict_profile.traces import About, Trace, load_traces
+from evict_profile.traces import Trace, TraceInfo, load_traces
 from evict_profile.traces.synthetic import MIXES, synthetic_trace
 from evict_profile.traces.trace import check_same_model, check_trees
 
@@ -37,7 +37,7 @@ class ReplayStudy:
     """
 
     table: CostTable
-    about: About
+    about: TraceInfo
     dense: bool
     seeds: int
     comparisons: tuple[Comparison, ...]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evict_profile.errors import TraceError
 from evict_profile.stats import Bools, Ints
 from evict_profile.traces.schema import COLUMNS, NEEDED, TIMES, route_type
-from evict_profile.traces.trace import About, Nodes, Routes
+from evict_profile.traces.trace import Nodes, Routes, TraceInfo
 
 DEFAULTS: dict[str, Any] = {
     "workload": "unnamed",
@@ -27,7 +27,7 @@ ROUNDING = 1e-3
 class TraceColumns:
     """Columns of a trace: rows are steps; the nodes of all rows are concatenated."""
 
-    def __init__(self, table: pa.Table, about: About, source: str) -> None:
+    def __init__(self, table: pa.Table, about: TraceInfo, source: str) -> None:
         """Check all columns; `source` names the table in messages."""
         self.table, self.about, self.source = table, about, source
         if missing := [name for name in NEEDED if name not in self]:

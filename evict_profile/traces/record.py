@@ -16,7 +16,7 @@ from evict_profile.runner import Message, Runner
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.recording import RecordingPlan, rows_of
 from evict_profile.traces.schema import COLUMNS, Metadata, mark
-from evict_profile.traces.trace import About, Reply
+from evict_profile.traces.trace import Reply, TraceInfo
 
 MAX_NODES = 1 << 15
 """Of a recorded tree: nodes name their parents by 16-bit integers (`COLUMNS`)."""
@@ -54,7 +54,7 @@ class TracePlan(RecordingPlan):
                     for workload in self.workloads:
                         yield Reply(workload, prompt, seed, temperature)
 
-    def record(self, engine: Runner, about: About, reply: Reply) -> pa.Table:
+    def record(self, engine: Runner, about: TraceInfo, reply: Reply) -> pa.Table:
         """The trees at every position of one reply."""
         ask = {"do": "trace", **asdict(reply)}
         ask |= {"prompts": self.prompts, "tokens": self.tokens}

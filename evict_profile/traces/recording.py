@@ -28,7 +28,7 @@ from evict_profile.records import Facts, differences, parse, to_mapping
 from evict_profile.run_folder import write_table
 from evict_profile.runner import CLOCK_STEPS, Message, Runner
 from evict_profile.traces.schema import SCHEMA, Metadata, mark, metadata_of, read
-from evict_profile.traces.trace import About
+from evict_profile.traces.trace import TraceInfo
 
 RUNNER = "tree_decoding"
 
@@ -58,11 +58,11 @@ class RecordingPlan:
         """What is recorded, in order."""
         raise NotImplementedError
 
-    def record(self, engine: Runner, about: About, reply: Any) -> pa.Table:
+    def record(self, engine: Runner, about: TraceInfo, reply: Any) -> pa.Table:
         """The rows of one reply."""
         raise NotImplementedError
 
-    def within(self, available: Mapping[str, int], about: About) -> Self:
+    def within(self, available: Mapping[str, int], about: TraceInfo) -> Self:
         """This plan on a checkpoint, which has so many prompts of each workload."""
         for workload in self.workloads or available:
             if workload not in available:
@@ -76,7 +76,7 @@ class RecordingPlan:
                 )
         return replace(self, workloads=self.workloads or tuple(available))
 
-    def facts(self, about: About) -> Facts:
+    def facts(self, about: TraceInfo) -> Facts:
         """What two recordings must share to be one, as JSON gives it back."""
         facts: Facts = json.loads(json.dumps({**to_mapping(about), **to_mapping(self)}))
         return facts
@@ -113,7 +113,7 @@ def record(
 
 def _record(
     plan: RecordingPlan,
-    about: About,
+    about: TraceInfo,
     stored: Metadata | None,
     engine: Runner,
     out: Path,
@@ -164,7 +164,7 @@ def _stored(out: Path, plan: RecordingPlan) -> Metadata | None:
 
 def _open_world(
     engine: Runner, world: Path, plan: RecordingPlan, reference_us: float
-) -> tuple[RecordingPlan, About]:
+) -> tuple[RecordingPlan, TraceInfo]:
     """The plan as the world can serve it, and what the runner says of itself.
 
     Clocks are stated by `reference_us`, which the runner measures where it is 0.
@@ -177,7 +177,9 @@ def _open_world(
     }
     ask = {"do": "open_world", "world": str(world.resolve()), "options": options}
     answer = engine.ask(ask).get("about", {})
-    about = parse(About, answer, "the runner's answer to open_world", extra_keys=True)
+    about = parse(
+        TraceInfo, answer, "the runner's answer to open_world", extra_keys=True
+    )
     available: dict[str, int] = answer.get("workloads", {})
     if not available:
         raise RunnerError("the runner names no workloads; see docs/reference/traces.md")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from evict_profile.errors import TraceError
 from evict_profile.records import Facts, parse, to_mapping
 from evict_profile.table import DraftClock
-from evict_profile.traces.trace import About
+from evict_profile.traces.trace import TraceInfo
 
 SCHEMA = "evict-trace/1"
 NEEDED = ("prompt", "position", "parent", "path_prob", "accepted")
@@ -62,7 +62,7 @@ class Metadata:
         replies: parts of the whole recording; 0 if unknown.
     """
 
-    about: About = field(default_factory=About)
+    about: TraceInfo = field(default_factory=TraceInfo)
     clocks: tuple[DraftClock, ...] = ()
     recorded: Facts = field(default_factory=dict)
     replies: int = 0

@@ -14,7 +14,7 @@ import numpy as np
 
 from evict_profile.errors import ConfigError
 from evict_profile.stats import Bools, Floats
-from evict_profile.traces.trace import About, Nodes, Reply, Trace
+from evict_profile.traces.trace import Nodes, Reply, Trace, TraceInfo
 
 BRANCH = 8
 """Nodes expanded per level, and children of each."""
@@ -70,14 +70,14 @@ def synthetic_trace(
         grow(rng, concentrations(rng, mix, tokens), DEPTH, NODES, mix.trust)
         for rng in np.random.default_rng(seed).spawn(prompts)
     ]
-    about = About(
+    about = TraceInfo(
         "synthetic", depth=DEPTH, topk=BRANCH, nodes=NODES, engine="synthetic"
     )
     return dense_trace(about, mix.name, trees, [tokens] * prompts, context)
 
 
 def dense_trace(
-    about: About,
+    about: TraceInfo,
     workload: str,
     trees: Sequence[Nodes],
     tokens: Sequence[int],

@@ -110,7 +110,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class About:
+class TraceInfo:
     """What was recorded, and on what; 0 and "" if unknown.
 
     Attributes:
@@ -150,7 +150,7 @@ class Trace:
         verify_us: float64 [steps], the target's forward; None without a clock.
     """
 
-    about: About
+    about: TraceInfo
     replies: tuple[Reply, ...]
     reply: Ints
     position: Ints
@@ -283,7 +283,7 @@ def ranges(first: Ints, size: Ints) -> Ints:
     return numbers
 
 
-def check_same_model(about: About, model: ModelSpec, noun: str = "trace") -> None:
+def check_same_model(about: TraceInfo, model: ModelSpec, noun: str = "trace") -> None:
     """Refuse a table of other experts than a recording states."""
     recorded = (about.layers, about.experts, about.top_k)
     covered = (model.moe_layers, model.moe.num_experts, model.moe.top_k)

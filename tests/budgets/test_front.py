@@ -14,12 +14,12 @@ from evict_profile.fit.export import make_table
 from evict_profile.records import replace
 from evict_profile.report.budgets_page import page
 from evict_profile.table import DraftClock
-from evict_profile.traces import About
+from evict_profile.traces import TraceInfo
 from evict_profile.traces.schema import Metadata, mark
 from tests.command import evict, refused
 from tests.report.pages import check_page
 
-ABOUT = About(
+ABOUT = TraceInfo(
     "tiny", layers=4, experts=32, top_k=4, depth=3, topk=2, nodes=7, engine="paper"
 )
 CLOCKS = (DraftClock(1, (0.0, 300.0, 550.0, 800.0), 200.0, 50.0),)

@@ -8,14 +8,14 @@ from rich.console import Console
 
 from evict_profile.budgets.record import COLUMNS, RULES, SCHEMA, BudgetPlan
 from evict_profile.errors import ConfigError
-from evict_profile.traces import About
+from evict_profile.traces import TraceInfo
 from evict_profile.traces.load import parts_of
 from evict_profile.traces.recording import record
 from tests.traces import fake_runner
 
 ROOT = Path(__file__).parents[2]
 PLAN = BudgetPlan(prompts=2, tokens=4, depth=2, topk=3, nodes=12, budgets=(6, 8))
-ABOUT = About("small", experts=16, top_k=2)
+ABOUT = TraceInfo("small", experts=16, top_k=2)
 
 
 def test_every_setting_is_recorded_once(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from evict_profile.replay.study import ReplayStudy
 from evict_profile.replay.wrong_tables import WrongTables
 from evict_profile.report.replay_page import replay_page, show_replay
 from evict_profile.stats import Estimate
-from evict_profile.traces import About
+from evict_profile.traces import TraceInfo
 from tests.replay.comparisons import make_comparison
 from tests.report.pages import check_page
 
@@ -28,7 +28,7 @@ def study(fitted):
     loss = Estimate(0.9, 0.85, 0.95)
     return ReplayStudy(
         table=make_table(fitted, "0" * 64),
-        about=About(),
+        about=TraceInfo(),
         dense=True,
         seeds=5,
         comparisons=comparisons,

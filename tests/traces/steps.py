@@ -5,7 +5,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from evict_profile.traces import About, Nodes, Trace
+from evict_profile.traces import Nodes, Trace, TraceInfo
 
 
 @dataclass
@@ -81,4 +81,4 @@ def make_steps(replies, trees, positions=None):
     position = np.array(positions or [*range(each)] * len(replies))
     reply = np.repeat(np.arange(len(replies)), each)
     nodes = make_nodes(*trees)
-    return Trace(About(), tuple(replies), reply, position, 0 * position, nodes)
+    return Trace(TraceInfo(), tuple(replies), reply, position, 0 * position, nodes)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from evict_profile.records import replace
 from evict_profile.table import DraftClock
-from evict_profile.traces import About, Reply
+from evict_profile.traces import Reply, TraceInfo
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.record import trace_rows
 from evict_profile.traces.schema import Metadata, mark, route_type
@@ -23,7 +23,7 @@ from evict_profile.traces.synthetic import grow
 
 Message = dict[str, Any]
 
-ABOUT = About(
+ABOUT = TraceInfo(
     model="synthetic",
     layers=3,
     experts=16,
@@ -56,7 +56,7 @@ class Plan:
     workloads: tuple[str, ...] = ("code", "prose")
     trust: float = 0.8
     seed: int = 0
-    about: About = field(default_factory=lambda: ABOUT)
+    about: TraceInfo = field(default_factory=lambda: ABOUT)
 
     def replies(self):
         for workload in self.workloads:

@@ -32,7 +32,7 @@ from evict_profile.integrations.sglang.modes import Mode
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.table import DraftClock
 from evict_profile.traces.schema import COLUMNS, Metadata, encode_routes, mark
-from evict_profile.traces.trace import About
+from evict_profile.traces.trace import TraceInfo
 
 WORKLOAD = "served"
 KEPT_REPLIES = 1 << 16
@@ -150,10 +150,10 @@ class Observer(Mode):
             self._replies.pop(next(iter(self._replies)))
         return number
 
-    def _described(self) -> About:
+    def _described(self) -> TraceInfo:
         worker, runner = self.worker, self._runner
         layer = next(experts(runner.model))
-        return About(
+        return TraceInfo(
             model=Path(str(option(runner.server_args, "served_model_name"))).name,
             engine=ENGINE,
             engine_version=installed(),
@@ -180,7 +180,7 @@ class TraceWriter:
     parts is read as one.
     """
 
-    def __init__(self, folder: Path, about: About) -> None:
+    def __init__(self, folder: Path, about: TraceInfo) -> None:
         # Once now: the first write takes seconds beside a scheduler that spins idly.
         pq.write_table(COLUMNS.empty_table(), pa.BufferOutputStream())
         folder.mkdir(parents=True, exist_ok=True)
