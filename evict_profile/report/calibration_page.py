@@ -25,7 +25,7 @@ SHOWN_TOKENS = 16
 
 MISSING = {
     "routes": "The trace holds no routes: the table keeps the activation curve it had. "
-    "Trace with an engine that tells its experts to have it measured.",
+    "Record with an engine that states its experts to have it measured.",
     "clocks": "The trace holds no clocks: the time of drafting stays unknown to the "
     "table.",
     "check": "Without both clocks and routes, the table's costs could not be held "

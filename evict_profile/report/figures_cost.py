@@ -201,8 +201,7 @@ def _staircases_at(axes: Axes, view: View, batch: int) -> None:
 
 
 def _stairs(axes: Axes, stairs: Staircase, padded: bool, colour: str) -> End:
-    columns = (stairs.step_cost_us, stairs.low_us, stairs.high_us)
-    cost, low, high = (np.array(column)[stairs.batch :] for column in columns)
+    cost, low, high = (us[stairs.batch :] for us in stairs.costs[:3])
     tokens = np.arange(stairs.batch, stairs.batch + len(cost), dtype=np.float64)
     # Below a captured size a step costs what that size costs: the stair rises after it.
     style = "steps-pre" if padded else "default"

@@ -89,7 +89,7 @@ def inline_svg(figure: Figure, name: str, label: str) -> Markup:
         body = body.replace(stand_in, f"var({variable})")
     box = re.search(r'viewBox="[^"]*"', body)
     assert box, "matplotlib gives every SVG a viewBox"
-    opening = f'<svg {box[0]} role="img" aria-label="{escape(label)}">'
+    start = f'<svg {box[0]} role="img" aria-label="{escape(label)}">'
     # Matplotlib escapes what it writes, and the label is escaped above.
     body = re.sub(r"\s*\n\s*", " ", body[body.index(">") + 1 :])
-    return Markup(opening + body)  # noqa: S704
+    return Markup(start + body)  # noqa: S704

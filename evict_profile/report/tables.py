@@ -151,10 +151,7 @@ def _workload_facts(table: CostTable) -> dict[str, str]:
 def _step_rows(table: CostTable) -> Rows:
     cells = []
     for stairs in table.staircases:
-        ms, low, high = (
-            np.divide(us, 1e3)
-            for us in (stairs.step_cost_us, stairs.low_us, stairs.high_us)
-        )
+        ms, low, high = (us / 1e3 for us in stairs.costs[:3])
         for tokens in SHOWN_TOKENS:
             if stairs.batch <= tokens < len(ms):
                 within = f"{low[tokens]:.2f}..{high[tokens]:.2f}"

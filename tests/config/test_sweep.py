@@ -12,12 +12,6 @@ def test_only_the_sweeps_of_servers_time_whole_forwards():
     assert {load_sweep(name).runner for name in whole} == {"sglang_verify", "llama_cpp"}
 
 
-def test_a_misspelt_folder_is_refused(tmp_path):
-    changes = {"sglang": {"modle": "somewhere"}}
-    message = failure("sweeps", tmp_path, example("sweeps") | changes)
-    assert "unknown key 'sglang.modle'" in message
-
-
 @pytest.mark.parametrize(
     ("section", "changes", "message"),
     [
@@ -27,6 +21,7 @@ def test_a_misspelt_folder_is_refused(tmp_path):
         ("grid", {"width": [1, 2, 2]}, "width holds a value twice"),
         ("grid", {"split": ["skewed"]}, "split needs 'balanced'"),
         ("grid", {"max_tokens": 0}, "max_tokens 0 leaves no cell"),
+        ("sglang", {"modle": "x"}, "unknown key 'sglang.modle'"),
         ("sglang", {"topk": 1}, "sglang.topk: Expected `int` >= 2 (got 1)"),
         ("stop", {"max_samples": 5}, "min_samples 6 exceeds max_samples 5"),
         ("stop", {"min_samples": 2}, "stop.min_samples: Expected `int` >= 6 (got 2)"),

@@ -47,7 +47,7 @@ def test_every_gate_is_listed_and_failed_ones_are_named(view, text):
 
 @pytest.mark.usefixtures("undrawn")
 def test_scaling_is_an_assumption_unless_all_layers_ran(view, text):
-    assert "That layers cost alike is an assumption." in text
+    assert "It is an assumption that layers cost the same." in text
     whole = replace(view.table.fit, measured_layers=4, layer_scale=1.0)
     assert "nothing is scaled" in cost_page(
         replace(view, table=replace(view.table, fit=whole))
