@@ -13,10 +13,10 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from benchmarks.served.record import DENSE, DenseControl, deployments
+from benchmarks.wrong_tables import start_up_profiles
 from evict_profile.calibrate.served import Deployment, ServedRun, fit_overheads
 from evict_profile.cells import Cell
 from evict_profile.physics import layer_work, non_moe_work
-from evict_profile.replay.wrong_tables import start_up_dummies
 from evict_profile.stats import Floats
 from evict_profile.table.overheads import Amounts, Overheads
 
@@ -53,7 +53,7 @@ def step_ratios(
     """Step over plain step by each rival, float64 [runs], the plain run left out."""
     others = {n: each for n, each in deployments().items() if n != name}
     table = deployments()[name].table
-    dummy = next(iter(start_up_dummies(table).values()))
+    dummy = start_up_profiles(table)["identical tokens"]
     by_bytes = fit_overheads([*map(_by_bytes, others.values())], known, "weight bytes")
     width = np.array([run.width for run in runs if run.width > 1])
     return {

@@ -1,8 +1,4 @@
-"""A whole replay: the verdict on every scenario, and what wrong tables would cost.
-
-Wrong tables are tried where most is known: on all workloads together, at the lowest
-temperature.
-"""
+"""A whole replay: the verdict on every scenario."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,12 +10,6 @@ from evict_profile.records import to_mapping
 from evict_profile.replay.compare import ScenarioReplay, parts
 from evict_profile.replay.comparison import Comparison, Scenario, summary
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.wrong_tables import (
-    WrongTables,
-    shipped_table,
-    study_wrong_tables,
-    wrong_tables,
-)
 from evict_profile.table import CostTable
 from evict_profile.traces import Trace, TraceInfo, load_traces
 from evict_profile.traces.synthetic import MIXES, synthetic_trace
@@ -30,7 +20,7 @@ SCHEMA = "evict-replay/4"
 
 @dataclass(frozen=True)
 class ReplayStudy:
-    """A comparison by scenario, and by batch size what wrong tables would cost.
+    """A comparison by scenario.
 
     `dense` says whether the trace has a tree at every position, `seeds` in how many
     orders of replies.
@@ -41,7 +31,6 @@ class ReplayStudy:
     dense: bool
     seeds: int
     comparisons: tuple[Comparison, ...]
-    wrong_tables: tuple[WrongTables, ...]
 
     @property
     def summary(self) -> str:
@@ -60,7 +49,6 @@ class ReplayStudy:
                 "about": to_mapping(self.about),
                 "seeds": self.seeds,
                 "scenarios": [_scenario(each) for each in self.comparisons],
-                "wrong_tables": [to_mapping(each) for each in self.wrong_tables],
             }
         )
 
@@ -94,8 +82,7 @@ def replay_study(
     check_same_model(trace.about, table.model)
     check_trees(trace)
     speed = table.speed_over(trace.about.engine, trace.about.reference_us)
-    lowest, other = trace.temperatures[0], shipped_table(table.key.gpu)
-    comparisons, widest = [], {}
+    comparisons = []
     for part, workload, temperature in parts(trace):
         arrays = TraceArrays(part)
         for batch in batches:
@@ -103,16 +90,7 @@ def replay_study(
             say(f"replaying {scenario}: {arrays.tokens} tokens")
             replay = ScenarioReplay(arrays, table, scenario, seeds, speed)
             comparisons.append(replay.compare())
-            if temperature == lowest:  # all workloads come last
-                widest[batch] = replay, comparisons[-1].adaptive.policy
-    say("deciding with wrong tables")
-    wrong = (
-        study_wrong_tables(replay, wrong_tables(replay, other), policy)
-        for _, (replay, policy) in sorted(widest.items())
-    )
-    return ReplayStudy(
-        table, trace.about, trace.dense, seeds, tuple(comparisons), tuple(wrong)
-    )
+    return ReplayStudy(table, trace.about, trace.dense, seeds, tuple(comparisons))
 
 
 def replayed_trace(

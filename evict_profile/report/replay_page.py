@@ -59,7 +59,6 @@ def replay_page(study: ReplayStudy) -> str:
         verdicts=_verdict_rows(study),
         speeds=_speed_rows,
         steps=_step_rows,
-        losses=_loss_rows(study),
         resamples=RESAMPLES,
     )
 
@@ -99,15 +98,6 @@ def _verdict_rows(study: ReplayStudy) -> Rows:
             "sure": lambda c: "yes" if c.sure else "no",
         },
     )
-
-
-def _loss_rows(study: ReplayStudy) -> Rows:
-    cells = [
-        (one.scenario.batch, f"“{one.policy}”", wrong, percent(over))
-        for one in study.wrong_tables
-        for wrong, over in one.over_right.items()
-    ]
-    return Rows(("batch", "policy", "wrong", "change"), cells)
 
 
 def _speed_rows(comparison: Comparison) -> Rows:

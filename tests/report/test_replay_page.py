@@ -6,11 +6,8 @@ from rich.console import Console
 from evict_profile.fit.export import make_table
 from evict_profile.replay.compare import MIXED
 from evict_profile.replay.comparison import Scenario
-from evict_profile.replay.policies import RATE
 from evict_profile.replay.study import ReplayStudy
-from evict_profile.replay.wrong_tables import WrongTables
 from evict_profile.report.replay_page import replay_page, show_replay
-from evict_profile.stats import Estimate
 from evict_profile.traces import TraceInfo
 from tests.replay.comparisons import make_comparison
 from tests.report.pages import check_page
@@ -25,14 +22,12 @@ def study(fitted):
         make_comparison(scenario=scenario, doubt=doubt)
         for scenario, doubt in zip(scenarios, doubts, strict=True)
     )
-    loss = Estimate(0.9, 0.85, 0.95)
     return ReplayStudy(
         table=make_table(fitted, "0" * 64),
         about=TraceInfo(),
         dense=True,
         seeds=5,
         comparisons=comparisons,
-        wrong_tables=(WrongTables(scenarios[2], RATE, {"no routed experts": loss}),),
     )
 
 
@@ -53,10 +48,6 @@ def test_the_verdict_comes_first(study, text):
 def test_single_workloads_are_folded_beside_their_mix(text):
     assert "<summary>prose, temperature 0, batch 1</summary>" in text
     assert "<h3>mixed, temperature 0, batch 1</h3>" in text
-
-
-def test_what_a_wrong_table_loses_is_named(text):
-    assert "<td>no routed experts</td><td>-10.0 % (-15.0 to -5.0)</td>" in text
 
 
 def test_a_terminal_has_a_line_a_policy(study):
