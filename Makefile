@@ -131,8 +131,8 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 # missed; the last one still misses two of its aims.
 nightly: test-sglang test-fleet
 	mkdir -p build
-	$(BIN)/python -m benchmarks.known_truths --sweeps 8 --out build/truths.json
-	$(BIN)/python -m benchmarks.known_truths --gates --sweeps 20 --out build/gates.json
+	$(BIN)/python -m benchmarks.known_truths intervals --sweeps 8 --out build/truths.json
+	$(BIN)/python -m benchmarks.known_truths gates --sweeps 20 --out build/gates.json
 	$(BIN)/python benchmarks/decision_time.py --out build/decision_time.json
 	$(BIN)/python -m benchmarks.known_acceptance --trials 20 --prompts 16 \
 		--out build/acceptance.json

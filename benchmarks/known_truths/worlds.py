@@ -1,18 +1,15 @@
 """Machines that are formulas: what verification truly costs, and how it is disturbed.
 
-A world is a cost of (tokens, U, context, batch) for the measured layers. Some lie in
-the class that is fitted, a sum of hinges with bends on the grid; the others bend
-between the grid's levels, or not in straight lines. A disturbance is what a sample has
-on top: noise of one forward, of a cell, of a stretch of time, or of the whole run.
+A cost is a function of tokens, U, context and batch, for the measured layers. Some lie
+in the class that is fitted, a sum of hinges with bends on the grid; others bend between
+the grid's levels, or not in straight lines.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evict_profile.cells import Cell
 from evict_profile.stats import Floats
@@ -20,22 +17,6 @@ from evict_profile.stats import Floats
 TOP_K = 8
 EXPERT_US, ROW_US, TOKEN_US, LAUNCH_US = 470.0, 9.0, 60.0, 500.0
 LAYERS = 2
-
-Cost = Callable[[Floats, Floats, Floats, Floats], Floats]
-"""Microseconds of all measured layers at tokens, union, context and batch."""
-
-
-def rows(tokens: Floats, union: Floats) -> Floats:
-    """Mean rows of an activated expert."""
-    return tokens * TOP_K / np.maximum(union, 1.0)
-
-
-def in_class(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
-    """Launch, expert weights, dense rows, cache, and rows of experts beyond eight."""
-    attention = 0.02 * batch * context + 0.0004 * tokens * context
-    beyond = ROW_US * union * np.maximum(rows(tokens, union) - 8.0, 0.0)
-    layer = LAUNCH_US + EXPERT_US * union + TOKEN_US * tokens + attention + beyond
-    return LAYERS * layer
 
 
 class Place(NamedTuple):
@@ -46,84 +27,34 @@ class Place(NamedTuple):
     context: Floats
     batch: Floats
 
-
-def beside(extra_us: Callable[[Place], Floats]) -> Cost:
-    """The cost in the class, and so much more in each layer."""
-
-    @wraps(extra_us)  # under its own name, by which another process finds it
-    def cost(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
-        at = Place(tokens, union, context, batch)
-        return in_class(*at) + LAYERS * extra_us(at)
-
-    return cost
+    @property
+    def rows(self) -> Floats:
+        """Mean rows of an activated expert."""
+        rows: Floats = self.tokens * TOP_K / np.maximum(self.union, 1.0)
+        return rows
 
 
-@beside
-def knot(at: Place) -> Floats:
-    """In the class, with a bend to be found at 16 tokens."""
-    return 3.0 * TOKEN_US * np.maximum(at.tokens - 16.0, 0.0)
+Cost = Callable[[Place], Floats]
+"""Microseconds of all measured layers."""
 
 
-@beside
-def square_root(at: Place) -> Floats:
-    """Dense rows that cost as their square root."""
-    return 3.0 * TOKEN_US * (8.0 * np.sqrt(at.tokens) - at.tokens)
+def in_class(at: Place) -> Floats:
+    """Launch, expert weights, dense rows, cache, and rows of experts beyond eight."""
+    attention = 0.02 * at.batch * at.context + 0.0004 * at.tokens * at.context
+    beyond = ROW_US * at.union * np.maximum(at.rows - 8.0, 0.0)
+    layer = LAUNCH_US + EXPERT_US * at.union + TOKEN_US * at.tokens + attention + beyond
+    return LAYERS * layer
 
 
-@beside
-def saturating(at: Place) -> Floats:
-    """Experts that overlap the more, the more there are."""
-    return EXPERT_US * (90.0 * -np.expm1(-at.union / 90.0) - at.union)
-
-
-@beside
-def tiles(at: Place) -> Floats:
-    """Rows of an expert run in tiles of 16."""
-    padded = 16.0 * np.ceil(rows(at.tokens, at.union) / 16.0)
-    return 6.0 * at.union * padded
-
-
-def captured(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+def captured(at: Place) -> Floats:
     """Forwards run at the next captured width, a power of two, and nobody says so."""
-    width = 2.0 ** np.ceil(np.log2(np.maximum(tokens / batch, 1.0)))
-    return in_class(width * batch, union, context, batch)
+    width = 2.0 ** np.ceil(np.log2(np.maximum(at.tokens / at.batch, 1.0)))
+    return in_class(at._replace(tokens=width * at.batch))
 
 
-@beside
-def cached(at: Place) -> Floats:
-    """Unions of up to twelve experts stay in a cache and cost a quarter less."""
-    return -0.25 * EXPERT_US * np.where(at.union <= 12.0, at.union, 0.0)
-
-
-@beside
-def contended(at: Place) -> Floats:
-    """Reading weights and the cache at once slows both down: a product of two axes."""
-    return 2e-4 * at.union * at.batch * at.context
-
-
-@beside
-def waves(at: Place) -> Floats:
-    """Experts run in waves of 24."""
-    return 0.3 * EXPERT_US * (24.0 * np.ceil(at.union / 24.0) - at.union)
-
-
-@beside
-def tree_attention(at: Place) -> Floats:
-    """Tokens of a tree that attend to each other: a square."""
-    return 1.5 * at.tokens**2 / at.batch
-
-
-@beside
-def cheaper_rows(at: Place) -> Floats:
-    """Further rows of an expert cost ever less: a logarithm."""
-    more = np.log(np.maximum(rows(at.tokens, at.union), 1.0))
-    return 0.3 * EXPERT_US * at.union * more
-
-
-@beside
-def between_knots(at: Place) -> Floats:
-    """In shape a hinge, with its bend at 45 experts, where no level is."""
-    return 0.4 * EXPERT_US * np.maximum(at.union - 45.0, 0.0)
+def with_extra(extra_us: Cost) -> Cost:
+    """The cost in the class, and so much more in each layer."""
+    return lambda at: in_class(at) + LAYERS * extra_us(at)
 
 
 def head_us(tokens: Floats) -> Floats:
@@ -162,7 +93,7 @@ class Disturbance:
 
 
 class Machine:
-    """A world under one disturbance during one sweep."""
+    """A cost under one disturbance during one sweep."""
 
     def __init__(self, cost: Cost, disturbance: Disturbance, seed: int) -> None:
         self.cost, self.disturbance = cost, disturbance
@@ -183,19 +114,16 @@ class Machine:
         """
         if self.disturbance.repeats and cell in self._answers:
             return self._answers[cell]
-        tokens, where = np.array(float(cell.tokens)), (cell.context, cell.batch)
-        if cell.part == "non_moe":
-            true_us = float(head_us(tokens))
-        else:
-            context, batch = (np.array(float(value)) for value in where)
-            true_us = float(self.cost(tokens, np.array(union), context, batch))
-        told, speed = self.disturbance, self._speed()
-        lasting = self._run * self._of_cell(cell) * (1.0 + told.drift * (done - 0.5))
-        slower, start, end = told.slow
+        place = Place(*map(np.array, (cell.tokens, union, cell.context, cell.batch)))
+        is_head = cell.part == "non_moe"
+        true_us = head_us(place.tokens) if is_head else self.cost(place)
+        drift, (slower, start, end) = self.disturbance.drift, self.disturbance.slow
+        speed = self._speed()
+        lasting = self._run * self._of_cell(cell) * (1.0 + drift * (done - 0.5))
         lasting *= 1.0 + slower * (start <= done < end)
-        clock_us = true_us * speed * lasting * self._forward()
+        clock_us = float(true_us) * speed * lasting * self._forward()
         reference = 2e4 * speed * float(np.exp(0.004 * self._rng.standard_normal()))
-        answer = clock_us, reference if told.reference else float("nan")
+        answer = clock_us, reference if self.disturbance.reference else float("nan")
         self._answers[cell] = answer
         return answer
 
@@ -214,15 +142,15 @@ class Machine:
         return 2.0 if self._is_half else 1.0
 
     def _forward(self) -> float:
-        told, rng = self.disturbance, self._rng
-        if told.tail == "heavy":
+        noise, rng = self.disturbance, self._rng
+        if noise.tail == "heavy":
             drawn = float(rng.standard_t(2)) * 0.7
-        elif told.tail == "floor":
+        elif noise.tail == "floor":
             drawn = float(rng.gamma(0.5)) * 2.0 - 0.455
         else:
             drawn = float(rng.standard_normal())
-        slow = 2.0 if rng.random() < told.outliers else 1.0
-        return slow * max(1.0 + told.sigma * drawn, 0.2)
+        slow = 2.0 if rng.random() < noise.outliers else 1.0
+        return slow * max(1.0 + noise.sigma * drawn, 0.2)
 
 
 @dataclass(frozen=True)
@@ -236,22 +164,40 @@ class World:
 
     name: str
     cost: Cost
-    disturbance: Disturbance
+    disturbance: Disturbance = Disturbance()
     apart: bool = False
     sessions: int | None = None
 
     @property
     def in_class(self) -> bool:
         """Whether the fit can be right, and the sweep can see how sessions differ."""
-        return self.cost in {in_class, knot} and self.sessions is None
+        return self.cost in {in_class, KNOT} and self.sessions is None
 
 
-CLEAN = Disturbance()
+KNOT = with_extra(lambda at: 3.0 * TOKEN_US * np.maximum(at.tokens - 16.0, 0.0))
+"""In the class, with a bend to be found at 16 tokens."""
+
+BEYOND: dict[str, Cost] = {
+    "square root": lambda at: 3.0 * TOKEN_US * (8.0 * np.sqrt(at.tokens) - at.tokens),
+    "saturating": lambda at: (
+        EXPERT_US * (90.0 * -np.expm1(-at.union / 90.0) - at.union)
+    ),
+    "tiles of 16": lambda at: 6.0 * at.union * (16.0 * np.ceil(at.rows / 16.0)),
+    "small unions cached": lambda at: (
+        -0.25 * EXPERT_US * np.where(at.union <= 12.0, at.union, 0.0)
+    ),
+    "contended": lambda at: 2e-4 * at.union * at.batch * at.context,
+    "waves of 24 experts": lambda at: (
+        0.3 * EXPERT_US * (24.0 * np.ceil(at.union / 24.0) - at.union)
+    ),
+}
+"""What each layer takes beyond the class: no sum of hinges on the grid."""
+
 WORLDS = (
-    World("in class, 1 %", in_class, CLEAN),
+    World("in class, 1 %", in_class),
     World("in class, 3 %", in_class, Disturbance(0.03)),
     World("in class, 8 %", in_class, Disturbance(0.08)),
-    World("a knot to find, 3 %", knot, Disturbance(0.03)),
+    World("a knot to find, 3 %", KNOT, Disturbance(0.03)),
     World("heavy tails", in_class, Disturbance(0.015, tail="heavy")),
     World("floor and upper tail", in_class, Disturbance(0.02, tail="floor")),
     World("drift of 3 %", in_class, Disturbance(drift=0.03)),
@@ -261,40 +207,30 @@ WORLDS = (
     World("cells differ by 2 %", in_class, Disturbance(cell=0.02)),
     World("runs differ by 2 %", in_class, Disturbance(run=0.02)),
     World("the same, opened once", in_class, Disturbance(run=0.02), sessions=1),
-    World("square root", square_root, CLEAN),
-    World("saturating", saturating, CLEAN),
-    World("tiles of 16", tiles, CLEAN),
-    World("captured, untold", captured, CLEAN),
-    World("small unions cached", cached, CLEAN),
-    World("contended", contended, CLEAN),
-    World("waves of 24 experts", waves, CLEAN),
-    World("tokens attend to each other", tree_attention, CLEAN, apart=True),
-    World("ever cheaper rows", cheaper_rows, CLEAN, apart=True),
-    World("a bend between levels, 3 %", between_knots, Disturbance(0.03), apart=True),
+    World("captured, untold", captured),
+    *(World(name, with_extra(extra)) for name, extra in BEYOND.items()),
+    World(
+        "tokens attend to each other",
+        with_extra(lambda at: 1.5 * at.tokens**2 / at.batch),
+        apart=True,
+    ),
+    World(
+        "ever cheaper rows",
+        with_extra(
+            lambda at: 0.3 * EXPERT_US * at.union * np.log(np.maximum(at.rows, 1.0))
+        ),
+        apart=True,
+    ),
+    World(
+        "a bend between levels, 3 %",
+        with_extra(lambda at: 0.4 * EXPERT_US * np.maximum(at.union - 45.0, 0.0)),
+        Disturbance(0.03),
+        apart=True,
+    ),
     World(
         "knot, heavy, outliers, drift",
-        knot,
+        KNOT,
         Disturbance(0.02, "heavy", outliers=0.03, drift=0.02),
         apart=True,
     ),
 )
-
-
-def random_places(
-    rng: np.random.Generator, limits: dict[str, tuple[int, int]], count: int
-) -> NDArray[np.float64]:
-    """Tokens, union, context and batch inside a domain, float64 [count, 4].
-
-    Levels are drawn by ratio, as a grid spreads them, and no union exceeds what the
-    tokens can activate.
-    """
-    places = []
-    while len(places) < count:
-        width, union, context, batch = (
-            round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
-            for low, high in (limits[a] for a in ("width", "union", "context", "batch"))
-        )
-        tokens = width * batch
-        if union <= tokens * TOP_K and tokens <= limits["tokens"][1]:
-            places.append((tokens, union, context, batch))
-    return np.array(places, dtype=np.float64)

@@ -1,81 +1,68 @@
 """The judge of intervals: its machines cost what they say, and it judges by that."""
 
 import json
-import pickle
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.known_truths import gates, intervals, rechecks
 from benchmarks.known_truths.__main__ import main
-from benchmarks.known_truths.rechecks import CHANGES, Job
-from benchmarks.known_truths.rechecks import judged as judge_rechecks
-from benchmarks.known_truths.rechecks import show as show_rechecks
+from benchmarks.known_truths.intervals import random_places
 from benchmarks.known_truths.worlds import (
     WORLDS,
     Disturbance,
     Machine,
+    Place,
     in_class,
-    random_places,
-    tiles,
 )
 from evict_profile.cells import Cell
 
-LIMITS = {
-    "width": (1, 64),
-    "union": (8, 128),
-    "context": (512, 4096),
-    "batch": (1, 4),
-    "tokens": (1, 64),
-}
-RISING = [world for world in WORLDS if world.cost is not tiles]
+LEVELS = {"width": (1, 64), "union": (8, 128), "context": (512, 4096)}
+LIMITS = LEVELS | {"batch": (1, 4), "tokens": (1, 64)}
+RISING = [world for world in WORLDS if world.name != "tiles of 16"]
 """With tiles, more experts have fewer rows each, and may need fewer tiles."""
 CELL = Cell("layers", 8, 32, 512, 1, "balanced")
+
+
+def clocks(disturbance, progress):
+    """Clock and reference of a forward at each progress, float64 [2, forwards]."""
+    machine = Machine(in_class, disturbance, seed=0)
+    return np.array([machine.sample_us(CELL, 32.0, done) for done in progress]).T
 
 
 @pytest.mark.parametrize("world", RISING, ids=lambda world: world.name)
 def test_more_experts_never_cost_less(world):
     places = random_places(np.random.default_rng(0), LIMITS, 200)
-    tokens, union, context, batch = places.T
-    less = world.cost(tokens, union, context, batch)
-    assert less.min() > 0.0
-    assert np.all(world.cost(tokens, union + 1.0, context, batch) >= less)
-
-
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
-def test_another_process_finds_a_world(world):
-    assert pickle.loads(pickle.dumps(world)) == world
-
-
-def test_places_lie_inside_the_domain():
-    tokens, union, _, batch = random_places(np.random.default_rng(0), LIMITS, 200).T
-    assert np.all(union <= 8 * tokens)
-    assert tokens.max() <= 64
-    assert set(batch) <= {1.0, 2.0, 3.0, 4.0}
+    tokens, union, _, batch = places.T
+    assert np.all(union <= 8 * tokens) and tokens.max() <= 64 and batch.max() <= 4
+    less = Place(*places.T)
+    assert world.cost(less).min() > 0.0
+    assert np.all(world.cost(less._replace(union=union + 1.0)) >= world.cost(less))
 
 
 @pytest.mark.parametrize("tail", ["normal", "heavy", "floor"])
 def test_noise_has_the_truth_as_its_median(tail):
-    machine = Machine(in_class, Disturbance(0.05, tail), seed=0)
-    samples = [machine.sample_us(CELL, 32.0, 0.5)[0] for _ in range(4000)]
-    true = float(in_class(*map(np.array, (8.0, 32.0, 512.0, 1.0))))
-    assert np.mean(np.array(samples) > true) == pytest.approx(0.5, abs=0.03)
+    samples, _ = clocks(Disturbance(0.05, tail), [0.5] * 4000)
+    true = in_class(Place(*map(np.array, (8.0, 32.0, 512.0, 1.0))))
+    assert np.mean(samples > true) == pytest.approx(0.5, abs=0.03)
 
 
 def test_the_reference_slows_down_with_the_machine():
-    told = Disturbance(0.001, half=0.5, reference=True)
-    machine = Machine(in_class, told, seed=0)
-    clock, reference = np.array(
-        [machine.sample_us(CELL, 32.0, 0.5) for _ in range(400)]
-    ).T
+    clock, reference = clocks(Disturbance(0.001, half=0.5, reference=True), [0.5] * 400)
     assert clock.max() > 1.9 * clock.min()
     assert np.ptp(clock / reference) < 0.05 * np.mean(clock / reference)
+
+
+def test_a_machine_is_slow_for_a_time():
+    times, _ = clocks(Disturbance(1e-6, slow=(0.2, 0.5, 0.6)), [0.4, 0.5, 0.6])
+    assert times / times[0] == pytest.approx([1.0, 1.2, 1.0], rel=1e-4)
 
 
 def test_one_sweep_is_judged(tmp_path, capsys):
     """A machine in the fitted class is covered well, and the table says how well."""
     out = tmp_path / "truths.json"
-    asked = ["--sweeps", "1", "--only", "in class, 1", "--jobs", "1"]
+    asked = ["intervals", "--sweeps", "1", "--only", "in class, 1", "--jobs", "1"]
     assert main([*asked, "--out", str(out)]) == 0
     assert "in class, 1 %" in capsys.readouterr().out
     (judged,) = json.loads(out.read_text())
@@ -88,39 +75,62 @@ def test_one_sweep_is_judged(tmp_path, capsys):
 
 def test_gates_are_judged(capsys):
     """A runner that answers from memory is refused by the gate that is for it."""
-    asked = ["--gates", "--sweeps", "1", "--only", "1 %: first", "--jobs", "1"]
+    asked = ["gates", "--sweeps", "1", "--only", "1 %: first", "--jobs", "1"]
     assert main(asked) == 0
     *_, row = capsys.readouterr().out.splitlines()
     assert row.split()[-4:] == ["100.0", "0.0", "0.0", "100.0"]
 
 
-def test_a_machine_is_slow_for_a_time():
-    machine = Machine(in_class, Disturbance(1e-6, slow=(0.2, 0.5, 0.6)), seed=0)
-    times = [machine.sample_us(CELL, 32.0, done)[0] for done in (0.4, 0.5, 0.6)]
-    assert np.array(times) / times[0] == pytest.approx([1.0, 1.2, 1.0], rel=1e-4)
-
-
-def test_a_world_that_there_is_not_is_refused(capsys):
-    assert main(["--only", "perfect"]) == 2
-    assert "--only perfect: no world's name holds it" in capsys.readouterr().err
-
-
 def test_rechecks_of_known_changes_are_judged(capsys):
     """At 1 % noise nothing is the same, and 10 % has drifted."""
-    rows = pd.DataFrame(judge_rechecks(Job("1 % noise", 6, seed=0)))
+    recheck = next(known for known in rechecks.KNOWN if known.sessions > 1)
+    rows = pd.DataFrame(rechecks.judged(recheck, seed=0)).assign(world=recheck.name)
     verdict = rows.set_index("change")["verdict"]
     assert (verdict["nothing"], verdict["+10 %"]) == ("same", "drifted")
     assert not rows[rows["verdict"] == "same"]["beyond"].any()
-    show_rechecks(rows)
+    rechecks.show(rows)
     shown = capsys.readouterr().out
-    assert "sessions behind the table: 6" in shown
-    assert "100/0/0" in shown
+    assert "sessions behind the table: 6" in shown and "100/0/0" in shown
 
 
 def test_a_dearer_expert_moves_the_cells_that_have_many():
     """With the mean as before, the cells of few experts are cheaper."""
     small, large = (Cell("layers", 32, u, 512, 1, "balanced") for u in (8, 128))
-    few, many = CHANGES["U +10 %, mean as before"].ratio([small, large])
+    few, many = rechecks.CHANGES["U +10 %, mean as before"].ratio([small, large])
     assert few < 1.0 < many
     assert few * many == pytest.approx(1.0)
-    assert 1.0 < CHANGES["U +10 %"].ratio([large])[0] < 1.1
+    assert 1.0 < rechecks.CHANGES["U +10 %"].ratio([large])[0] < 1.1
+
+
+@pytest.mark.parametrize(
+    ("study", "good", "bad"),
+    [
+        (
+            intervals,
+            {"in_class": True, "stairs": 0.95, "half_width": 1.0, "needed": 0.6},
+            {"stairs": 0.9, "needed": 0.2},
+        ),
+        (
+            gates,
+            {"bad": False, "copies": False, "drift": False, "A/A floor": False},
+            {"drift": True},
+        ),
+        (rechecks, {"change": "+10 %", "verdict": "drifted"}, {"verdict": "same"}),
+        (rechecks, {"change": "nothing", "verdict": "same"}, {"verdict": "drifted"}),
+    ],
+)
+def test_a_missed_promise_is_named(study, good, bad):
+    rows = [{"world": "w", **good}, {"world": "w", **good}]
+    if study is rechecks:
+        rows += [
+            {"world": "w", "change": "+10 %", "verdict": "drifted"},
+            {"world": "w", "change": "nothing", "verdict": "same"},
+        ]
+    assert not list(study.misses(pd.DataFrame(rows)))
+    rows[0] |= bad
+    assert len(list(study.misses(pd.DataFrame(rows)))) == (2 if len(bad) > 1 else 1)
+
+
+def test_a_world_that_there_is_not_is_refused(capsys):
+    assert main(["gates", "--only", "perfect"]) == 2
+    assert "--only perfect: no world's name holds it" in capsys.readouterr().err

@@ -1,17 +1,18 @@
-"""Runs that gates must refuse, and runs of healthy machines that they must not.
+"""Do gates refuse runs of machines that changed, and let healthy ones pass?
 
-Judged are the gates that need samples alone: copies, drift, A/A floor.
-They are drawn round by round in the sweep's order, without the engine.
+Judged are the gates that need samples alone: copies, drift, A/A floor. Samples are
+drawn round by round in the sweep's order, without the engine.
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from benchmarks.known_truths.sweeps import SWEEP, KnownRunner, demo_grid
+from benchmarks.known_truths.intervals import SWEEP, KnownRunner, demo_grid
 from benchmarks.known_truths.worlds import Disturbance, Machine, in_class
 from evict_profile.cells import Sample, to_frame
 from evict_profile.errors import StoreError
@@ -22,6 +23,9 @@ from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.plan import round_order
 from evict_profile.sweep.store import Store, history
+
+MOST_HEALTHY, LEAST_CHANGED = 0.01, 0.90
+"""Of healthy and of changed machines refused."""
 
 GATES = ("copies", "drift", "A/A floor")
 ROUNDS = SWEEP.stop.min_samples
@@ -59,8 +63,8 @@ class Run:
     """A way to run a sweep.
 
     Attributes:
-        machine: how it is disturbed; by `later` while the second part is measured.
         bad: whether gates must refuse it.
+        slower: by how much the second part is slower.
         copied: whether the samples of a round are there twice.
         sessions: of the runner, in each part.
     """
@@ -69,17 +73,10 @@ class Run:
     machine: Disturbance
     bad: bool = False
     parts: Parts = whole
-    later: Disturbance | None = None
+    slower: float = 0.0
     copied: bool = False
     sessions: int = SWEEP.sessions
 
-
-def _slower(machine: Disturbance, by: float) -> Disturbance:
-    return replace(machine, slow=(by, 0.0, 2.0))
-
-
-MIDDLE = (0.2, 1 / 3, 2 / 3)
-"""By how much, and when: the middle third."""
 
 NOISES = {
     "1 %": Disturbance(),
@@ -95,47 +92,45 @@ NOISES = {
     "drift of 3 %": Disturbance(drift=0.03),
     "heavy, outliers, drift": Disturbance(0.02, "heavy", outliers=0.03, drift=0.02),
 }
-NOISY = ("1 %", "3 %", "8 %")
-HEALTHY = (
-    *(Run(name, machine) for name, machine in NOISES.items()),
+SHARDED = ("1 %", "3 %", "8 %", "heavy tails", "the same, with reference")
+CHANGED = ("1 %", "3 %", "8 %")
+DISTURBED: dict[str, dict[str, Any]] = {
+    "drift of 5 %": {"drift": 0.05},
+    "drift of 7 %": {"drift": 0.07},
+    "step of 5 %": {"slow": (0.05, 0.5, 2.0)},
+    "middle third 20 % slower": {"slow": (0.2, 1 / 3, 2 / 3)},
+    "first answers repeated": {"repeats": True},
+}
+RUN: dict[str, dict[str, Any]] = {
+    "second shard 10 % slower": {"parts": shards, "slower": 0.1},
+    "batch 4 another day, 15 % slower": {"parts": batches, "slower": 0.15},
+    "a round copied": {"copied": True},
+}
+"""Ways in which the noise of a machine, or its run, must be refused."""
+
+SIX_SESSIONS = (
+    *(Run(name, noise) for name, noise in NOISES.items()),
+    *(Run(f"{name}, two shards", NOISES[name], parts=shards) for name in SHARDED),
     *(
-        Run(f"{name}, two shards", NOISES[name], parts=shards)
-        for name in (*NOISY, "heavy tails", "the same, with reference")
+        Run(f"{name}: {change}", replace(NOISES[name], **how), bad=True)
+        for name in CHANGED
+        for change, how in DISTURBED.items()
+    ),
+    *(
+        Run(f"{name}: {change}", NOISES[name], bad=True, **how)
+        for name in CHANGED
+        for change, how in RUN.items()
     ),
 )
-
-
-def _changed(name: str, noise: Disturbance) -> tuple[Run, ...]:
-    """Runs of a machine of this noise that changed, or of a runner that repeats."""
-    return (
-        Run(f"{name}: drift of 5 %", replace(noise, drift=0.05), True),
-        Run(f"{name}: drift of 7 %", replace(noise, drift=0.07), True),
-        Run(f"{name}: step of 5 %", replace(noise, slow=(0.05, 0.5, 2.0)), True),
-        Run(f"{name}: middle third 20 % slower", replace(noise, slow=MIDDLE), True),
-        Run(
-            f"{name}: second shard 10 % slower",
-            noise,
-            True,
-            shards,
-            _slower(noise, 0.1),
-        ),
-        Run(
-            f"{name}: batch 4 another day, 15 % slower",
-            noise,
-            True,
-            batches,
-            _slower(noise, 0.15),
-        ),
-        Run(f"{name}: a round copied", noise, True, copied=True),
-        Run(f"{name}: first answers repeated", replace(noise, repeats=True), True),
-    )
-
-
-ALL = (*HEALTHY, *(run for name in NOISY for run in _changed(name, NOISES[name])))
-RUNS = (
-    *ALL,
-    *(replace(run, name=f"{run.name}, opened once", sessions=1) for run in ALL),
+KNOWN = SIX_SESSIONS + tuple(
+    replace(run, name=f"{run.name}, opened once", sessions=1) for run in SIX_SESSIONS
 )
+
+
+def judged(run: Run, seed: int) -> Iterator[dict[str, Any]]:
+    """Which gates refuse a run."""
+    refused = refusals(run, seed)
+    yield {"bad": run.bad, **{gate: gate in refused for gate in GATES}}
 
 
 def refusals(run: Run, seed: int) -> list[str]:
@@ -145,8 +140,10 @@ def refusals(run: Run, seed: int) -> list[str]:
         make_folder(store.parts)
         parts = run.parts(demo_grid())
         for index, grid in enumerate(parts):
-            told = run.later if index and run.later else run.machine
-            machine = Machine(in_class, told, 1000 * seed + index)
+            noise = run.machine
+            if index and run.slower:
+                noise = replace(noise, slow=(run.slower, 0.0, 2.0))
+            machine = Machine(in_class, noise, 1000 * seed + index)
             taken = samples_of(machine, grid, f"{index + 1}/{len(parts)}", run.sessions)
             store.add(taken, 1, index)
         if run.copied:
@@ -171,9 +168,26 @@ def samples_of(machine: Machine, grid: Grid, shard: str, sessions: int) -> pd.Da
             machine.reopen()
             of_shard += 1
         session = f"{shard} #{of_shard}"
-        for order, cell in enumerate(
-            round_order(grid.measured, grid.anchor, 0, number)
-        ):
+        cells = round_order(grid.measured, grid.anchor, 0, number)
+        for order, cell in enumerate(cells):
             (answer,) = runner.measure(cell, [0])
             samples.append(Sample(cell, number, order, 0, session=session, **answer))
     return to_frame(samples)
+
+
+def misses(rows: pd.DataFrame) -> Iterator[str]:
+    """Promises of gates that are not met."""
+    refused = rows[list(GATES)].any(axis=1).groupby(rows["bad"]).mean()
+    if (healthy := refused.get(False, 0.0)) > MOST_HEALTHY:
+        yield f"{healthy:.1%} of healthy refused"
+    if (changed := refused.get(True, 1.0)) < LEAST_CHANGED:
+        yield f"{changed:.1%} of changed refused"
+
+
+def show(rows: pd.DataFrame) -> None:
+    """One line a run: the share refused by any gate and by each, in %."""
+    rows = rows.assign(refused=rows[list(GATES)].any(axis=1))
+    for bad, runs in rows.groupby("bad"):
+        shares = runs.groupby("world", sort=False)[["refused", *GATES]].mean()
+        print(f"\n{'must' if bad else 'must not'} be refused, {len(runs)} runs")
+        print((100.0 * shares).round(1).to_string())
