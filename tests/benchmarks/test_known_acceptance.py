@@ -6,17 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import known_acceptance as script
-from benchmarks.known_acceptance import (
-    ABOUT,
+from benchmarks.known_acceptance import __main__ as script
+from benchmarks.known_acceptance import populations
+from benchmarks.known_acceptance.__main__ import misses
+from benchmarks.known_acceptance.populations import ABOUT, TEXTS, drawn, population
+from benchmarks.known_acceptance.replays import (
     SURE,
-    TEXTS,
     WRONG,
     DrawnReplay,
     KnownReplay,
-    drawn,
-    misses,
-    population,
 )
 from evict_profile.replay.policies import AR, BEST_PAIR, Fixed
 
@@ -25,7 +23,8 @@ SHORT = {"short": lambda rng: (rng.random(), 4.0, 1.0)}
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(script, "TEXTS", SHORT)
+    for module in (script, populations):
+        monkeypatch.setattr(module, "TEXTS", SHORT)
     monkeypatch.setattr(script, "POPULATIONS", {"batch 4": 20, "calibrate": 8})
     monkeypatch.setattr(script, "TRUE_DRAWS", 1)
 

@@ -1,0 +1,1 @@
+"""Replays and calibrations of prompts whose acceptance is known."""
