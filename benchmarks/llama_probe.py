@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ import numpy as np
 from rich.console import Console
 
 from benchmarks.common import Answer, command, count
-from benchmarks.llama_server import Setting, params_of
 from evict_profile.calibrate.probed import settings
 from evict_profile.calibrate.served_table import served_table
 from evict_profile.config import load_model
@@ -43,6 +42,44 @@ RATE, PINNED, OWN = 0.7, (1, 2, 3, 4, 5, 6, 8), 3
 PROBED = (1, 8)
 """Draft lengths that the table is made of, beside plain decoding."""
 MOST_OFF = 0.04
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A server: its model, and how it drafts. `rate` 0 keeps the draft's acceptance."""
+
+    model: str
+    draft: str = ""
+    n_max: int = 0
+    rate: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """As the result lists it."""
+        kind = f"accepted {self.rate:g}" if self.rate else "own drafts"
+        return f"n_max {self.n_max}, {kind}" if self.n_max else f"plain {self.model}"
+
+
+def params_of(setting: Setting) -> Any:
+    """What xllamacpp starts a llama-server with, on one thread."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel = setting.model, 1024, 1
+    params.warmup = params.fit_params = False
+    params.n_gpu_layers = params.verbosity = params.cache_ram_mib = 0
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    if setting.n_max:
+        kind = xllamacpp.common_speculative_type
+        params.speculative.types = [kind.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+        draft = params.speculative.draft
+        draft.mparams.path, draft.n_max = setting.draft, setting.n_max
+        draft.n_min, draft.p_min, draft.backend_sampling = 0, 0.0, False
+        draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = 1
+        if setting.rate:
+            positions = range(1, setting.n_max + 1)
+            params.speculative.synth_rates = [setting.rate**i for i in positions]
+    return params
 
 
 def serve(setting: Setting) -> None:

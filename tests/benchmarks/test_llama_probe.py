@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import llama_probe
-from benchmarks.llama_server import Setting
+from benchmarks.llama_probe import Setting
 from evict_profile.config import load_model
 from evict_profile.probe.record import Block, Probed, add, begin
 from evict_profile.probe.server import About
