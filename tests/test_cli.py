@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -98,79 +97,6 @@ def test_diff_names_what_changed(profiled, tmp_path):
     assert "key gpu: h200-sxm before, a100-sxm-80gb after" in done.stdout
     assert "step cost +" in done.stdout
     assert "batch 1, context 128: step cost only after" in done.stdout
-
-
-def test_a_truncated_part_is_refused(profiled, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(profiled / "run", run)
-    part = sorted((run / "parts").iterdir())[-1]
-    part.write_bytes(part.read_bytes()[:100])
-    said = refused("show", run, folder=tmp_path)
-    assert part.name in said
-    assert "delete this file" in said
-
-
-@pytest.mark.parametrize(
-    ("words", "fix"),
-    [
-        (("profile", "--model", "nothing"), "give a path, or one of"),
-        (("profile", "--model", "/etc/passwd"), "/etc/passwd: "),
-        (("profile", "--sweep", "nothing"), "give a path, or one of"),
-        (("profile", "--model", "tiny", "--device", "tpu"), "'auto', 'cpu', 'cuda'"),
-        (("profile", "--model", "tiny", "--dtype", "int4"), "'bfloat16', 'float32'"),
-        (("profile", "--model", "tiny", "--layers", "0"), "--layers"),
-        (("profile", "--model", "tiny", "--max-minutes", "nan"), "of at least 0"),
-        (("profile", "--model", "tiny", "--max-minutes", "-1"), "of at least 0"),
-        (
-            ("profile", "--model", "tiny", "--sweep", "tiny", "--shard", "3/2"),
-            "such as",
-        ),
-        (("profile", "--model", "tiny", "--python", "/no/python"), "cannot be run"),
-        (
-            ("profile", "--sweep", "roofline", "--out", "/dev/null/run"),
-            "another folder",
-        ),
-        ((*AUDIT,), "--score"),
-        ((*AUDIT, "--score", "mine"), "own, shifted, max"),
-        (("show", "no-table.json"), "No such file"),
-        (("show", "samples.parquet"), "give a .json that"),
-        (("shwo",), "Did you mean 'show'"),
-        (("profile", "--modle", "tiny"), "--model"),
-        (("profile", "--model", "notes.md"), "is not valid YAML"),
-        (("show", "nowhere", "."), "is no folder of tables"),
-        (("show", H200, "."), "1.0.0.json: is a file; show it alone, or compare"),
-        (("show", "."), "no table and no sweep lies in . (one that the"),
-        ((*ADVISE, "0.7", "--batch", "100000"), "ask for smaller ones"),
-        ((*ADVISE, "0.7", "--batch", "0"), "range x>=1"),
-        ((*ADVISE, "0.7", "--for", "csv"), "'vllm', 'sglang', 'trtllm', 'llama-cpp'"),
-        ((*ADVISE, "none.yaml"), "no such file"),
-        ((*ADVISE, "notes.md"), "is of no kind that is read"),
-        (("fleet", "f.yaml", "--out", ""), "--out is empty; give it a value"),
-        (("merge", "s1", "s2", "--out", ""), "--out is empty"),
-        (("export", "."), "first"),
-        (("show", ""), "an argument is empty"),
-        (("calibrate", ".", "--table", H200, "--workload="), "--workload is empty"),
-        (("trace", "world", "--out", "t.parquet", "--batch", "0"), "range x>=1"),
-        (("profile", "--model", "tiny", "--sweep", "tiny", "--lib", "."), "llama_cpp"),
-    ],
-)
-def test_a_mistake_is_one_sentence(words, fix, tmp_path):
-    (tmp_path / "notes.md").write_text("# Notes\n**bold**\n")
-    (tmp_path / "samples.parquet").write_text("PAR1")
-    assert fix in refused(*words, folder=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"grid": {**ROOFLINE["grid"], "union": [3]}}, "grid.union 3 cannot be"),
-        ({"runner": "nothing"}, "runner 'nothing' is unknown"),
-    ],
-)  # fmt: skip
-def test_a_wrong_sweep_names_its_field(changes, said, tmp_path):
-    (tmp_path / "own.yaml").write_text(yaml.safe_dump({**ROOFLINE, **changes}))
-    words = ("profile", "--model", "tiny", "--sweep", "own.yaml", "--out", "run")
-    assert said in refused(*words, folder=tmp_path)
 
 
 def test_no_gpu_is_said_when_one_is_asked_for(tmp_path):
@@ -289,14 +215,6 @@ def test_ctrl_c_says_that_nothing_is_half_done(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_samples_without_their_header_are_refused(profiled, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(profiled / "run", run)
-    (run / "sweep.json").unlink()
-    words = ("profile", "--model", "tiny", "--sweep", profiled / "short.yaml")
-    assert "no sweep.json" in refused(*words, "--out", run, folder=tmp_path)
-
-
 def test_a_foreign_file_among_tables_is_named(profiled, tmp_path):
     home = tmp_path / "tables/h200-sxm/tiny/roofline"
     home.mkdir(parents=True)
@@ -337,92 +255,6 @@ def test_a_table_is_written_for_sglang(profiled, tmp_path):
     assert len(sps["sample_batch_tokens"]) == len(sps["sample_steps_per_sec"])
 
 
-def test_a_wrong_export_says_what_is_right(profiled, tmp_path):
-    table = profiled / TABLE
-    assert "say which --format" in refused("export", table, folder=tmp_path)
-    says = refused("export", table, "--format", "csv", folder=tmp_path)
-    assert "sglang-sps, vllm-curves" in says
-    says = refused("export", table, "--format", "vllm-curves", folder=tmp_path)
-    assert "--draft-ms" in says
-
-
-@pytest.mark.parametrize(
-    "option",
-    [("--out", "foo.json"), ("--context", 64), ("--draft-ms", 3), ("--max-tokens", 4)],
-)
-def test_an_option_of_a_format_needs_one(profiled, tmp_path, option):
-    says = refused("export", profiled / "run", *option, folder=tmp_path)
-    assert f"{option[0]} is not read without --format" in says
-    assert not list(tmp_path.iterdir())
-
-
 SWEEP = ("profile", "--model", "tiny", "--sweep")
 FORMAT = ("export", H200, "--format")
 LIST = ("compose", "--list")
-
-
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [
-        ((*FORMAT, "sglang-sps"), "--tables"),
-        ((*ADVISE, "0.7"), "--out"),
-        *(((*ADVISE, "0.7"), option) for option in ("--model", "--tp")),
-        ((*ADVISE, "0.7", "--for", "llama-cpp"), "--batch"),
-        *((("check", H200), opt) for opt in ("--python", "--address", "--who")),
-        (("check", H200, "--recheck"), "--address"),
-        (("check", ".", "--recheck"), "--reuse-for"),
-        (("show", H200), "--device"),
-        *((LIST, option) for option in ("--engine-version", "--dtype", "--tp", "--ep")),
-        *((LIST, option) for option in ("--kernel", "--decode-us", "--tables")),
-        (LIST, "--tables"),
-        *(((*SWEEP, "roofline"), option) for option in ("--layers", "--device")),
-        *(((*SWEEP, "llama"), option) for option in ("--layers", "--device")),
-        ((*SWEEP, "small-world"), "--dtype"),
-        (("trace", "world", "--out", "t.parquet"), "--seeds"),
-        (("trace", "w", "--out", "b", "--budget", "8"), "--temperature"),
-    ],
-)
-def test_an_option_that_nothing_reads_is_refused(tmp_path, words, option):
-    (tmp_path / "file").touch()
-    values = {"--device": "cpu", "--dtype": "bfloat16"}
-    says = refused(*words, option, values.get(option, "7"), folder=tmp_path)
-    assert f"{option} is not read " in says
-    assert says.endswith("; leave it out\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_run_is_exported_before_it_is_written_in_a_format(profiled):
-    says = refused("export", "run", "--format", "sglang-sps", folder=profiled)
-    assert "give the table that this writes: evict-profile export run" in says
-
-
-@pytest.mark.parametrize("suffix", [".json", ".parquet"])
-@pytest.mark.parametrize(
-    "words", [("report",), ("export", "--format", "sglang-sps")], ids=["page", "format"]
-)
-def test_a_table_is_not_written_over(profiled, tmp_path, words, suffix):
-    table = profiled / TABLE
-    lost = table.with_suffix(suffix)
-    before = lost.read_bytes()
-    says = refused(*words, table, "--out", lost, folder=tmp_path)
-    assert "which this command reads" in says
-    assert lost.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("out", "says"), [(".", "is a folder"), ("/proc/r.html", "cannot be written")]
-)
-def test_a_report_that_cannot_be_kept_is_not_made(profiled, tmp_path, out, says):
-    assert says in refused("report", profiled / TABLE, "--out", out, folder=tmp_path)
-
-
-@pytest.mark.parametrize("command", ["profile", "export"])
-def test_tables_that_cannot_be_kept_are_not_measured(profiled, tmp_path, command):
-    (tmp_path / "file").touch()
-    words = {
-        "profile": ("--model", "tiny", "--sweep", profiled / "short.yaml"),
-        "export": (profiled / "run",),
-    }
-    says = refused(command, *words[command], "--tables", "file", folder=tmp_path)
-    assert "file: cannot be written: Not a directory" in says
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]

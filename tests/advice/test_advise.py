@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -272,16 +271,6 @@ class TestCommand:
         words = ("advise", saved_table, "--accept", 0.5, "--batch", 1)
         assert "covers no draft at any of its" in refused(*words, folder=tmp_path)
 
-    def test_mistakes_are_a_sentence(self, saved_table, tmp_path):
-        for words, says in (
-            ((), "--accept"),
-            (("--accept", 0.5, "--batch", 99), "drafts are covered up to batch 2"),
-            (("--accept", 0.5, "--json", "--md"), "give one of them"),
-            (("--accept", 0.5, "--for", "vllm", "--out", saved_table), "reads"),
-            (("--accept", 0.01, "--for", "vllm"), "run the engine without"),
-        ):
-            assert says in refused("advise", saved_table, *words, folder=tmp_path)
-
 
 class TestByName:
     def test_one_that_is_there_is_taken(self, tmp_path):
@@ -300,39 +289,3 @@ class TestByName:
         assert done.exit_code == 0, done.output
         assert "composed from public rows" in done.stdout
         assert "which is not kept" in done.stderr
-
-    @pytest.mark.parametrize(
-        ("model", "says"),
-        [
-            ("qwen3-30b-a3b", "2 tables are of qwen3-30b-a3b"),
-            ("mixtral-8x7b", "--from aiconfigurator_core-0.12.0-*.whl"),
-            ("Qwen/Qwen3-30B-A3B-FP8", "its name says FP8; say the weights' format"),
-        ],
-    )
-    def test_what_is_missing_is_asked_for(self, tmp_path, model, says):
-        words = ("--model", model, *NAMED[2:], "--accept", 0.7)
-        assert says in refused("advise", *words, folder=tmp_path)
-
-    @pytest.mark.parametrize(
-        ("words", "says"),
-        [
-            (("--model", "qwen3-30b"), "none of that name.*nearest: qwen3-30b-a3b"),
-            (("--gpu", "h201"), "--gpu h201: .*nearest: h200_sxm"),
-            (("--engine", "slang"), "--engine slang: .*nearest: sglang"),
-            (("--tp", 3), "--tp 3: does not divide the 32 attention heads"),
-            (
-                ("--model", "glm-5"),
-                "glm-5 in bf16 does not fit on 1 h200_sxm: its weights alone take "
-                r"1,\d\d\d GB, .* has 141 GB; give --tp 16 or more",
-            ),
-        ],
-    )
-    def test_what_cannot_be_is_told_before_a_download(self, tmp_path, words, says):
-        """A misspelt name, GPUs that share no heads, and weights that do not fit."""
-        said = refused("advise", *NAMED, *words, "--accept", 0.7, folder=tmp_path)
-        assert re.search(says, said)
-        assert "pip download" not in said
-
-    def test_neither_a_file_nor_names_is_refused(self, tmp_path):
-        says = refused("advise", "--accept", 0.7, folder=tmp_path)
-        assert "--model, --gpu and --engine" in says

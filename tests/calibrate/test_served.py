@@ -20,7 +20,7 @@ from evict_profile.table.overheads import (
     UNSEEN_GROWTH,
     Amounts,
 )
-from tests.command import evict, refused
+from tests.command import evict
 
 SHIPPED = data_root() / "cost_tables/composed/nvidia-h200/qwen3-30b-a3b"
 PATH = SHIPPED / "sglang-0.5.14-bfloat16-tp4-ep1/1.0.0.json"
@@ -198,22 +198,6 @@ def test_the_command_writes_the_next_version(tmp_path):
     assert after.costs(4, 1024).step_cost_us[8] == before.costs(4, 1024).step_cost_us[8]
     steps = [t.as_served().costs(4, 1024).step_cost_us[4] for t in (before, after)]
     assert steps[1] < steps[0]
-
-
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        ((), "give either traces or --served"),
-        (("runs.csv", "--served", "runs.csv"), "give either traces or --served"),
-        (("--served", "runs.csv", "--part", "1/2"), "are of traces"),
-        (("--served", "runs.csv=3"), "in the column drafts of a CSV"),
-        (("--served", "none.csv"), "cannot be read"),
-    ],
-)
-def test_a_wrong_command_is_one_sentence(words, part, tmp_path):
-    (tmp_path / "runs.csv").write_text(CSV)
-    assert part in refused("calibrate", "--table", PATH, *words, folder=tmp_path)
-    assert [each.name for each in tmp_path.iterdir()] == ["runs.csv"]
 
 
 @pytest.mark.parametrize("rate", [136_700.0, 1e-3])

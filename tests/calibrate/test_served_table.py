@@ -14,7 +14,6 @@ from evict_profile.probe.server import About
 from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.table import CostTable
-from tests.calibrate.test_served import PATH
 from tests.command import evict, refused
 
 MODEL, DEEPSEEK = load_model("qwen3-30b-a3b"), "deepseek-ai/DeepSeek-V3"
@@ -131,14 +130,6 @@ def test_a_model_that_the_server_does_not_serve_is_refused(name, wrong):
         served_table(own, "h200", MODEL)
 
 
-def test_a_table_of_another_model_is_refused(tmp_path):
-    """The command with --table compares the server's model with the table's."""
-    begin(tmp_path / "runs.jsonl", Probed(replace(about(0), model=DEEPSEEK), "chat"))
-    add(tmp_path / "runs.jsonl", block(1, 1, 100.0))
-    words = ("--served", "runs.jsonl", "--table", PATH)
-    assert "deepseek-ai" in refused("calibrate", *words, folder=tmp_path)
-
-
 def test_a_file_takes_no_other_server(tmp_path):
     """It is refused before its waves are in it."""
     path = tmp_path / "runs.jsonl"
@@ -225,22 +216,3 @@ def test_the_command_makes_a_table_that_advises(tmp_path):
     assert " served  " in row and " - " in row and "composed" not in row
     says = refused("report", table, "--out", "page.html", folder=tmp_path)
     assert "evict-profile show" in says
-
-
-@pytest.mark.parametrize(
-    ("file", "says"),
-    [
-        ("none.jsonl", "cannot be read"),
-        ("plain.json=0", "give --table for FILE=K"),
-        ("runs.csv", "give --table for runs of another"),
-    ],
-)
-def test_what_is_no_probe_is_one_sentence(file, says, tmp_path):
-    (tmp_path / "runs.csv").write_text("batch,drafts")
-    words = ("--served", file, "--model", "tiny", "--gpu", "a")
-    assert says in refused("calibrate", *words, folder=tmp_path)
-
-
-def test_without_a_table_the_model_and_gpu_are_needed(tmp_path):
-    says = refused("calibrate", "--served", "runs.jsonl", folder=tmp_path)
-    assert "--model and --gpu say what was probed" in says

@@ -114,17 +114,6 @@ def test_a_part_of_a_trace_and_another_tree_can_be_named(saved_table, tmp_path):
     assert made.acceptance.workload.startswith("code, synthetic, T=1: 15 trees")
 
 
-@pytest.mark.parametrize("option", ["--out", "--tables"])
-def test_nothing_that_is_read_is_written_over(option, saved_table):
-    traces = write_trace(saved_table.with_name("t.parquet"), SMALL)
-    samples = saved_table.with_suffix(".parquet")
-    before = samples.read_bytes()
-    done = calibrated(traces, "--table", saved_table, option, samples)
-    assert done.exit_code == 2
-    assert "1.0.0.parquet" in done.stderr
-    assert samples.read_bytes() == before
-
-
 def test_without_routes_the_activation_curve_stays_and_that_is_said(
     saved_table, tmp_path
 ):

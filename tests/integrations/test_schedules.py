@@ -11,7 +11,7 @@ from evict_profile.errors import TableError
 from evict_profile.integrations.exporters import ENGINES, write_advice
 from evict_profile.integrations.exporters.schedules import llama_cpp
 from evict_profile.table import CostTable
-from tests.command import evict, refused
+from tests.command import evict
 from tests.exported import READERS, write_schedule
 
 
@@ -77,8 +77,6 @@ def test_llama_cpp_is_advised_at_one_request(saved_table, tmp_path):
     words = ("advise", saved_table, "--accept", "0.9,0.8,0.7", "--for", "llama-cpp")
     done = evict(*words, "--draft-level-ms", 0, folder=tmp_path)
     assert done.stdout.endswith("--spec-type TYPE --spec-draft-n-max 3\n")
-    says = refused(*words, "--traffic", "1:1", folder=tmp_path)
-    assert "--traffic is not read by llama.cpp" in says
 
 
 @pytest.mark.parametrize(

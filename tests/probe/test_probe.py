@@ -172,18 +172,11 @@ def test_a_broken_stream_is_asked_again(tmp_path):
         ({"counts": False}, (), "without --disable-log-stats"),
         ({"ends_at": 6}, (), "decode side by side for fewer than 8"),
         ({"after": {3: {"drafts": 1}}}, (), "drafts: 1 now, 3 before"),
-        *(({}, ("--minutes", m), "above 0") for m in ("nan", "inf", "0", "-1")),
-        ({}, ("--batch", "1,0"), "whole numbers of at least 1"),
     ],
 )
 def test_a_fault_is_one_sentence(faults, words, says, tmp_path):
     with FakeServer(**faults) as fake:
         assert says in refused(fake.url, tmp_path, *words)
-
-
-@pytest.mark.parametrize("url", ["localhost:9", "http://localhost:9"])
-def test_no_server_is_one_sentence(url, tmp_path):
-    assert "no server answers" in refused(url, tmp_path)
 
 
 def test_a_server_that_counts_nothing_is_refused_before_the_minutes(tmp_path):
@@ -258,11 +251,8 @@ def test_a_local_server_is_asked_without_a_proxy(tmp_path, monkeypatch):
         assert probed(fake, tmp_path, batch="1")
 
 
-@pytest.mark.parametrize(
-    "url", ["http://[::1", "http://localhost:99999", "http://user:s3cret@[::1"]
-)
-def test_what_is_no_url_is_one_sentence(url, tmp_path):
-    said = refused(url, tmp_path)
+def test_a_password_in_what_is_no_url_is_not_printed(tmp_path):
+    said = refused("http://user:s3cret@[::1", tmp_path)
     assert "fix the URL" in said and "s3cret" not in said
 
 

@@ -12,7 +12,7 @@ from evict_profile.replay.policies import FULL_TREE
 from evict_profile.replay.study import SCHEMA, replay_study, replayed_trace
 from evict_profile.table import CostTable
 from evict_profile.traces.synthetic import synthetic_trace
-from tests.command import evict, refused
+from tests.command import evict
 from tests.traces.synthetic import TINY, Plan, write_trace
 
 
@@ -38,25 +38,6 @@ def test_command_writes_verdict_page_and_numbers(trace_file, saved_table, tmp_pa
         True
     ] * 6
     assert found["summary"] in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--workload", "poems"), "it holds code at 0, prose at 0"),
-        (("--batch", "0"), "0 is not in the range"),
-        (("--batch", "100000"), "in one forward; give 16 at most"),
-        (("--synthetic", "easy"), "give either a trace file, or --synthetic"),
-        (("--json", "1.0.0.parquet"), "1.0.0.parquet, which this command reads"),
-        (("--json", "."), "is a folder"),
-    ],
-)
-def test_mistakes_are_one_sentence(trace_file, saved_table, words, says):
-    samples = saved_table.with_suffix(".parquet")
-    before = samples.read_bytes()
-    call = ("replay", trace_file, "--table", saved_table, *words)
-    assert says in refused(*call, folder=saved_table.parent)
-    assert samples.read_bytes() == before
 
 
 def test_a_synthetic_mix_is_replayed_like_a_trace(saved_table):

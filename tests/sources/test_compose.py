@@ -195,27 +195,6 @@ def test_the_list_names_models_or_kernels_of_one(wheel, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ((), "see what there is with"),
-        (("--model", MODEL.name, "--gpu", "h200"), "see what there is with"),
-        ((*WORDS[1:], "--dtype", "fp8"), "--dtype: no rows of fp8, only of bfloat16"),
-        ((*WORDS[1:], "--engine-version", "9"), "--engine-version: no rows of 9, only"),
-        ((*WORDS[1:], "--kernel", "x"), "--kernel: no rows of x, only of fused_moe"),
-        ((*WORDS[1:], "--tp", "2"), "--tp over --ep x --ep: no rows of 2 x 1, only"),
-        ((*WORDS[1:], "--ep", "2"), "--ep 2: must divide --tp 1"),
-        ((*WORDS[1:], "--model", "glm-5"), "its weights alone take 1,38"),
-        ((*WORDS[1:], "--decode-us", "5"), "must be US@BATCH,CONTEXT"),
-        (("--list", "--model", "olmoe-1b-7b"), "the nearest are hidden 2048, experts"),
-        (("--list", "--engine", "mlc"), "no rows of any GPU under mlc"),
-    ],
-)
-def test_what_cannot_be_composed_is_one_sentence(wheel, tmp_path, words, sentence):
-    assert sentence in refused("compose", "--from", wheel, *words, folder=tmp_path)
-    assert not list(tmp_path.rglob("*.json"))
-
-
-@pytest.mark.parametrize(
     ("gpu", "dtype", "least"),
     [("h200_sxm", "bf16", 16), ("b300_sxm", "bf16", 8), ("b300_sxm", "nvfp4", 2)],
 )

@@ -9,7 +9,7 @@ from evict_profile.sources import composer, every
 from evict_profile.sources.aiconfigurator import Source, open_source
 from evict_profile.sources.every import compose_all, newest_pairs
 from evict_profile.table import CostTable
-from tests.command import evict, refused
+from tests.command import evict
 from tests.sources.wheel import attention_rows, moe_rows, write_rows, write_wheel
 
 
@@ -103,9 +103,3 @@ def test_what_is_noted_is_not_composed_again(mixed, tmp_path, monkeypatch):
     monkeypatch.setattr(every, "RELEASE", "another")
     compose_all(source, chosen, tmp_path)
     assert asked[5:] == ["fused_moe", "slow", "odd"]
-
-
-@pytest.mark.parametrize("option", [("--gpu", "h200"), ("--tp", "2"), ("--list",)])
-def test_all_takes_no_choice(tmp_path, option):
-    says = refused("compose", "--all", *option, folder=tmp_path)
-    assert "is not read with --" in says

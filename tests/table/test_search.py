@@ -20,7 +20,7 @@ from evict_profile.table import (
     tables_in,
 )
 from evict_profile.table.search import device_name
-from tests.command import evict, refused
+from tests.command import evict
 
 STATEMENT = (
     "--who",
@@ -138,8 +138,6 @@ class TestIndex:
         assert line.split()[0] == "a_test"
         assert "scripted" in line and "%" in line and " of " in line
         assert CostTable.load(tmp_path / line.split()[-1]).version == "1.0.0"
-        words = ("show", saved_table.parent, "--device", "NVIDIA_H20")
-        assert "no table is of NVIDIA_H20" in refused(*words, folder=tmp_path)
 
 
 class TestReuse:
@@ -169,10 +167,3 @@ class TestReuse:
         assert find_table(tree, running).reuse[0].who == "A. Person"
         for words in (("show", stated), ("show", tree)):
             assert "says A. Person" in evict(*words, folder=tmp_path).output
-
-    def test_half_a_statement_is_refused(self, saved_table):
-        words = ("check", saved_table, "--reuse-for", "2", *STATEMENT[:-1], " ")
-        told = refused(*words, folder=saved_table.parent)
-        assert "reuse.recheck must say something" in told
-        words = ("check", saved_table, "--reuse-for", "1", *STATEMENT)
-        assert "serves scripted 1 already" in refused(*words, folder=saved_table.parent)
