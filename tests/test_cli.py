@@ -65,7 +65,7 @@ AGAIN += ("--shard", "1/1")
         (("show", TABLE), "95 % interval"),
         (("show", TABLE), "not known"),
         (("advise", TABLE, "--accept", "0.7"), "costs are computed from a data sheet"),
-        (("check", TABLE), "schema, hash and samples are whole"),
+        (("check", TABLE), "schema, hash and samples: valid"),
         # A runner without noise has not drifted.
         (("check", TABLE, "--recheck"), "this machine against the table: same"),
         (("diff", TABLE, TABLE), "no difference"),

@@ -1,8 +1,7 @@
 """The `evict-profile` command. Each command is a few calls into the layers below.
 
-Commands stand in the modules of what they work on; here are their order in `--help`,
-and what becomes of errors. Imports wait until a command runs: `--help` and mistakes
-are answered at once, without torch or pandas.
+This file holds the order of `--help` and the handling of errors. A command imports
+what it calls when it runs, so that `--help` and mistakes need no torch or pandas.
 """
 
 import errno
@@ -14,10 +13,12 @@ import typer
 from typer.core import TyperGroup
 
 from evict_profile import __version__
-from evict_profile.cli import measure, tables, traces
+from evict_profile.cli import decide, measure, read, traces
+from evict_profile.cli.calibrate import calibrate
 from evict_profile.cli.compose import compose
-from evict_profile.cli.options import check_none_empty, console, stderr
+from evict_profile.cli.options import console, reject_empty, stderr
 from evict_profile.cli.probe import probe
+from evict_profile.cli.replay import replay
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
 
@@ -32,29 +33,29 @@ COMMANDS = (
     measure.merge,
     compose,
     probe,
-    tables.export,
+    decide.export,
     traces.trace,
-    traces.calibrate,
-    traces.replay,
+    calibrate,
+    replay,
     traces.budget,
-    tables.advise,
-    tables.report,
-    tables.show,
-    tables.diff,
-    tables.check,
+    decide.advise,
+    read.report,
+    read.show,
+    read.diff,
+    read.check,
     measure.audit,
     measure.doctor,
     measure.fleet,
 )
 
 
-class OneSentence(TyperGroup):
-    """A user's mistake is one sentence and exit code 2; Ctrl-C is exit code 130."""
+class ErrorGroup(TyperGroup):
+    """Prints a user's mistake as one sentence with exit code 2; Ctrl-C exits 130."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was named."""
         try:
-            check_none_empty(ctx.args)
+            reject_empty(ctx.args)
             return super().invoke(ctx)
         except Interrupted as interruption:
             sentence, code = str(interruption), INTERRUPTED
@@ -77,11 +78,12 @@ class OneSentence(TyperGroup):
 
 
 app = typer.Typer(
-    cls=OneSentence,
+    cls=ErrorGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Measure what verifying a draft tree costs on a mixture-of-experts model.",
+    help="Profile verification cost for MoE speculative decoding: sweep, fit, export "
+    "cost tables, replay, advise.",
 )
 for command in COMMANDS:
     app.command()(command)
@@ -96,7 +98,11 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def common(
     version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print it."
+        False,
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the version and exit.",
     ),
 ) -> None:
     """Options of every command."""

@@ -1,52 +1,62 @@
-"""The command that composes tables of GPUs from public measurements: one, or all."""
+"""The command that composes cost tables of GPUs from public measurements."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from typer import Context, Option
 
 from evict_profile.cli import options
-from evict_profile.cli.options import check_read, console, stderr
+from evict_profile.cli.options import console, reject_unused, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, say, write_text
 
-LISTED = {"list_them", "source", "model_name", "gpu", "engine"}
-COMPOSED_BY_ALL = {"all_pairs", "source", "tables"}
-"""Options of `compose` that --list and --all read."""
+if TYPE_CHECKING:
+    from evict_profile.config import ModelSpec
+    from evict_profile.sources.aiconfigurator import Source
+    from evict_profile.sources.composer import DecodeTime
+    from evict_profile.sources.pairs import KernelKey
+
+USED_BY_LIST = {"list_them", "source", "model_name", "gpu", "engine"}
+USED_BY_ALL = {"all_pairs", "source", "tables"}
 
 
 def compose(
     ctx: Context,
     model_name: str | None = Option(
-        None, "--model", help="Name, YAML, or a HF config.json."
+        None, "--model", help="Model: a shipped name, a YAML or a HF config.json."
     ),
-    gpu: str | None = Option(None, help="Such as h200; see --list."),
-    engine: str | None = Option(None, help="sglang, vllm or trtllm."),
-    engine_version: str | None = Option(None, help="Else the newest with such rows."),
-    dtype: str = Option("bf16", help="Of the experts: bf16, fp8, fp8_block, nvfp4 ..."),
-    tp: int = Option(1, min=1, help="GPUs, over all of which attention is cut."),
-    ep: int = Option(1, min=1, help="Groups of them that share out the experts."),
-    kernel: str | None = Option(None, help="Of the experts, where there are several."),
-    list_them: bool = Option(False, "--list", help="Say what can be composed."),
-    all_pairs: bool = Option(False, "--all", help="All that can, and a page of them."),
+    gpu: str | None = Option(None, help="GPU name, such as h200; see --list."),
+    engine: str | None = Option(None, help="Engine: sglang, vllm or trtllm."),
+    engine_version: str | None = Option(
+        None, help="Engine version.", show_default="newest"
+    ),
+    dtype: str = Option(
+        "bf16", help="Type of the expert weights: bf16, fp8, fp8_block, nvfp4 ..."
+    ),
+    tp: int = Option(1, min=1, help="Tensor-parallel size."),
+    ep: int = Option(1, min=1, help="Expert-parallel size."),
+    kernel: str | None = Option(
+        None, help="MoE kernel. Needed only if there are several."
+    ),
+    list_them: bool = Option(False, "--list", help="List what can be composed."),
+    all_pairs: bool = Option(
+        False, "--all", help="Compose every available table and write a summary page."
+    ),
     source: options.Source = None,
     decode_us: str | None = Option(
-        None, help="US@BATCH,CONTEXT of a served step of plain decoding."
+        None, help="Measured time of a plain decoding step, as US@BATCH,CONTEXT."
     ),
     tables: options.Tables = Path("composed"),
 ) -> None:
     """Compose a cost table of a real GPU from public measurements of its parts."""
     if list_them or all_pairs:
-        read = LISTED if list_them else COMPOSED_BY_ALL
-        unread = {each.name or "" for each in ctx.command.params} - read
-        check_read(ctx, unread, "with --list" if list_them else "with --all")
+        used = USED_BY_LIST if list_them else USED_BY_ALL
+        unused = {each.name or "" for each in ctx.command.params} - used
+        reject_unused(ctx, unused, "with --list" if list_them else "with --all")
     from evict_profile.config import load_model
-    from evict_profile.report import offers
-    from evict_profile.report import public as report
     from evict_profile.sources.aiconfigurator import open_source
-    from evict_profile.sources.compose import compose as composed
-    from evict_profile.sources.compose import export_composed
-    from evict_profile.sources.composer import Composer, DecodeTime, sweep_of
-    from evict_profile.sources.pairs import check_asked, pairs, the_pair
+    from evict_profile.sources.composer import DecodeTime
+    from evict_profile.sources.pairs import check_asked, the_pair
 
     model = load_model(model_name) if model_name else None
     time = DecodeTime.of(decode_us) if decode_us else None
@@ -54,47 +64,66 @@ def compose(
         check_asked(model, gpu, engine, dtype, tp)
     rows = open_source(source)
     if list_them:
-        show = offers.show_pairs if model else offers.show_offers
-        show(console, pairs(rows, gpu, engine, model))
+        _list(rows, gpu, engine, model)
         return
     check_folder(tables)
     if all_pairs:
-        from rich.progress import track
-
-        from evict_profile.report.many import counts, many_tables_page
-        from evict_profile.sources.every import compose_all, newest_pairs
-
-        chosen = track(list(newest_pairs(rows)), "composing", console=stderr)
-        outcomes = compose_all(rows, chosen, tables)
-        page = tables / "tables.html"
-        title = "What verification costs on GPUs that others measured"
-        write_text(many_tables_page(title, outcomes, tables), page)
-        offers.show_refused(console, outcomes)
-        say(console, counts(outcomes))
-        say(console, f"page: {page}")
+        _compose_all(rows, tables)
         return
     if not (model and gpu and engine):
         raise ConfigError(
             "--model, --gpu and --engine say what to compose; see what there is with: "
             "evict-profile compose --list"
         )
-    pair = the_pair(
-        rows,
-        model,
-        gpu,
-        engine,
-        dtype,
-        version=engine_version,
-        tp=tp,
-        ep=ep,
-        kernel=kernel,
-    )
+    asked = (rows, model, gpu, engine, dtype)
+    pair = the_pair(*asked, version=engine_version, tp=tp, ep=ep, kernel=kernel)
+    _compose_one(rows, pair, model, time, tables)
+
+
+def _list(
+    rows: "Source", gpu: str | None, engine: str | None, model: "ModelSpec | None"
+) -> None:
+    from evict_profile.report.offers import show_offers, show_pairs
+    from evict_profile.sources.pairs import pairs
+
+    show = show_pairs if model else show_offers
+    show(console, pairs(rows, gpu, engine, model))
+
+
+def _compose_all(rows: "Source", tables: Path) -> None:
+    from rich.progress import track
+
+    from evict_profile.report.many import counts, many_tables_page
+    from evict_profile.report.offers import show_refused
+    from evict_profile.sources.every import compose_all, newest_pairs
+
+    chosen = track(list(newest_pairs(rows)), "composing", console=stderr)
+    outcomes = compose_all(rows, chosen, tables)
+    page = tables / "tables.html"
+    title = "What verification costs on GPUs that others measured"
+    write_text(many_tables_page(title, outcomes, tables), page)
+    show_refused(console, outcomes)
+    say(console, counts(outcomes))
+    say(console, f"page: {page}")
+
+
+def _compose_one(
+    rows: "Source",
+    pair: "KernelKey",
+    model: "ModelSpec",
+    time: "DecodeTime | None",
+    tables: Path,
+) -> None:
+    from evict_profile.report.public import composed_page, show_composed
+    from evict_profile.sources.compose import compose, export_composed
+    from evict_profile.sources.composer import Composer, sweep_of
+
     composer = Composer.of(rows, pair, model)
     say(stderr, "composing cells and fitting them: up to a minute")
-    table, cells = composed(composer, sweep_of(), time)
-    report.show_composed(console, table)
+    table, cells = compose(composer, sweep_of(), time)
+    show_composed(console, table)
     path = export_composed(table, cells, tables)
     say(console, f"table: {path}")
     page = path.with_suffix(".html")
-    write_text(report.composed_page(table, cells), page)
+    write_text(composed_page(table, cells), page)
     say(console, f"report: {page}")

@@ -1,51 +1,63 @@
-"""Commands that measure, on this machine or on many, and that audit rules."""
+"""Commands that measure: profile, merge, fleet, doctor; and audit."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 from typer import Argument, Context, Option
 
 from evict_profile.cli import options
-from evict_profile.cli.options import check_read, console
+from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError, Interrupted
 from evict_profile.io import check_folder, say, write_text
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
 
-UNREAD = {
+if TYPE_CHECKING:
+    from evict_profile.sweep.store import Store
+
+UNUSED_OPTIONS = {
     "roofline": {"layers", "device"},
     "llama_cpp": {"layers", "device"},
     "tree_decoding": {"dtype"},
 }
-"""Options of a sweep that its runner does not read."""
+"""Options of a sweep that have no effect with its runner."""
 
 
 def profile(
     ctx: Context,
-    model: str = Option("qwen3-30b-a3b", help="Name, YAML, HF config.json or GGUF."),
-    sweep_name: str = Option("demo", "--sweep", help="Sweep name, or its YAML."),
-    out: Path | None = Option(None, help="Run folder; else runs/MODEL/SWEEP."),
-    layers: int | None = Option(None, min=1, help="Layers to run; else auto."),
+    model: str = Option(
+        "qwen3-30b-a3b", help="Model: a shipped name, a YAML, a HF config.json or GGUF."
+    ),
+    sweep_name: str = Option(
+        "demo", "--sweep", help="Sweep: a shipped name, or a YAML."
+    ),
+    out: Path | None = Option(
+        None, help="Run folder.", show_default="runs/MODEL/SWEEP"
+    ),
+    layers: int | None = Option(
+        None, min=1, help="MoE layers to run.", show_default="the sweep's"
+    ),
     device: Literal["auto", "cpu", "cuda"] | None = Option(
-        None, help="Where layers run; else the sweep's."
+        None, help="Device that runs the layers.", show_default="the sweep's"
     ),
     dtype: Literal["auto", "bfloat16", "float32"] | None = Option(
-        None, help="Of weights, values; else the sweep's."
+        None, help="Type of weights and activations.", show_default="the sweep's"
     ),
-    max_minutes: float = Option(float("inf"), help="Stop measuring after this long."),
+    max_minutes: float = Option(
+        float("inf"), help="Minutes of measuring.", show_default="no limit"
+    ),
     python: options.Python = None,
     lib: Path | None = Option(
         None, exists=True, help="Your libllama.so, for the runner llama_cpp."
     ),
-    shard: str | None = Option(None, help="Only measure, and only shard i of n: i/n."),
+    shard: str | None = Option(
+        None, help="Measure only shard i of n, as i/n, and write no table."
+    ),
     tables: options.Tables = Path("cost_tables"),
 ) -> None:
-    """Sweep, fit, export a cost table and write its report.
-
-    The same command again continues a sweep where it stopped.
-    """
+    """Sweep, fit, export a cost table and write its report. Run it again to resume."""
     if shard:
-        check_read(ctx, {"tables"}, "with --shard, which writes no table")
+        reject_unused(ctx, {"tables"}, "with --shard, which writes no table")
     else:
         check_folder(tables)
     from evict_profile.config import load_model, load_sweep
@@ -54,7 +66,8 @@ def profile(
 
     # What is mistyped is reported before the libraries of a sweep load.
     shape, spec = load_model(model), load_sweep(sweep_name)
-    check_read(ctx, UNREAD.get(spec.runner, ()), f"by the runner {spec.runner}")
+    unused = UNUSED_OPTIONS.get(spec.runner, ())
+    reject_unused(ctx, unused, f"with the runner {spec.runner}")
     given = {"layers": layers, "device": device, "dtype": dtype}
     spec = replace(spec, **{name: value for name, value in given.items() if value})
     if lib:
@@ -73,9 +86,12 @@ def profile(
     finished = run_sweep(spec, shape, store, limits, console, python)
     end = "finished" if finished else "stopped; the same command continues it"
     say(console, f"sweep {end}: {store.folder}")
-    if shard:
-        return
+    if not shard:
+        _export(store, tables)
 
+
+def _export(store: "Store", tables: Path) -> None:
+    """Fit a run, export its cost table and write its report."""
     from evict_profile.fit.export import export_table
     from evict_profile.fit.fitted import fit_run
     from evict_profile.report.cost_page import write_report
@@ -91,10 +107,10 @@ def profile(
 
 
 def merge(
-    shards: list[Path] = Argument(help="Run folders of the shards."),
-    out: Path = Option(help="Folder of the merged run."),
+    shards: list[Path] = Argument(help="Run folders of all shards."),
+    out: Path = Option(help="Run folder to write the merged run to."),
 ) -> None:
-    """Put the shards of one sweep together, where their machines are equal."""
+    """Merge the shards of one sweep. Shards from machines that differ are refused."""
     from evict_profile.sweep.merge import merge
     from evict_profile.sweep.store import Store
 
@@ -103,13 +119,19 @@ def merge(
 
 
 def fleet(
-    path: Path = Argument(metavar="FLEET", help="The fleet (.yaml)."),
-    address: str | None = Option(None, help="Of a Ray cluster, or auto."),
-    plan_only: bool = Option(False, "--plan-only", help="Freeze and print the plan."),
-    out: Path | None = Option(None, help="Its folder; else runs/fleet/NAME."),
+    path: Path = Argument(metavar="FLEET", help="Fleet file (.yaml)."),
+    address: str | None = Option(
+        None, help="Address of a Ray cluster, or auto.", show_default="this machine"
+    ),
+    plan_only: bool = Option(
+        False, "--plan-only", help="Write and print the plan, and measure nothing."
+    ),
+    out: Path | None = Option(
+        None, help="Folder of the fleet.", show_default="runs/fleet/NAME"
+    ),
     tables: options.Tables = Path("cost_tables"),
 ) -> None:
-    """Measure many models on machines that see one folder; again, it continues."""
+    """Run many sweeps on machines that share a folder. Run it again to resume."""
     from evict_profile.fleet.spec import load_fleet, pairs_of
 
     spec = load_fleet(path)  # what is mistyped, before the other libraries load
@@ -140,7 +162,7 @@ def fleet(
 
 
 def doctor() -> None:
-    """Print what this machine is and what will work on it."""
+    """Print the hardware and libraries of this machine, and which models fit."""
     from evict_profile.doctor import examine
 
     for finding in examine():
@@ -154,9 +176,9 @@ def audit(
     score: str | None = Option(None, help=", ".join(SCORES)),
     json_out: bool = Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Is a way to truncate lossless? Classified, with an exact counterexample if not.
+    """Check whether a truncation rule keeps the target's distribution.
 
-    Without options all combinations, as in docs/explanation/lossless.md.
+    Without options, every combination is checked, as in docs/explanation/lossless.md.
     """
     from evict_profile.lossless.audit import COMBINATIONS, audit_of_words
     from evict_profile.lossless.audit import audit as audit_of

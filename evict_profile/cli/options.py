@@ -1,4 +1,4 @@
-"""What commands share: the terminal they print on, and options that several take."""
+"""The terminal, and the options that several commands take."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -15,8 +15,8 @@ console = Console()
 stderr = Console(stderr=True)
 
 
-def whole_table(path: Path | None) -> Path | None:
-    """A table that a command reads, checked while the words are parsed: in no time."""
+def valid_table(path: Path | None) -> Path | None:
+    """Check a table's file while the words are parsed, before libraries load."""
     if path is not None:
         from evict_profile.table.document import read_signed
 
@@ -24,40 +24,55 @@ def whole_table(path: Path | None) -> Path | None:
     return path
 
 
-Python = Annotated[str | None, Option(help="Interpreter that runs the engine.")]
-TableFile = Annotated[
-    Path, Argument(callback=whole_table, help="A cost table (.json).")
+Python = Annotated[
+    str | None,
+    Option(
+        help="Python interpreter that runs the engine.",
+        show_default="this one",
+    ),
 ]
-Tables = Annotated[Path, Option(help="Tree of tables to export into.")]
+TableFile = Annotated[Path, Argument(callback=valid_table, help="Cost table (.json).")]
+Tables = Annotated[Path, Option(help="Folder to export cost tables into.")]
 TracedTable = Annotated[
-    Path, Option(callback=whole_table, help="Cost table of the model traced.")
+    Path,
+    Option(callback=valid_table, help="Cost table (.json) of the model in the trace."),
 ]
-Page = Annotated[Path, Option("--out", help="The page to write.")]
-Json = Annotated[Path | None, Option("--json", help="All numbers as JSON.")]
-Part = Annotated[str, Option(help="Only part i of n of the prompts, as i/n.")]
+Traces = Annotated[
+    Path | None,
+    Argument(exists=True, help="Trace: a .parquet, or a folder of its parts."),
+]
+Page = Annotated[Path, Option("--out", help="Output file (HTML).")]
+Json = Annotated[
+    Path | None, Option("--json", help="Output file of all numbers (JSON).")
+]
+Part = Annotated[str, Option(help="Use only part i of n of the prompts, as i/n.")]
 Workloads = Annotated[
-    list[str] | None, Option("--workload", help="Repeatable.", show_default="all")
+    list[str] | None,
+    Option(
+        "--workload", help="Use only this workload; repeatable.", show_default="all"
+    ),
 ]
 Source = Annotated[
     Path | None,
     Option(
         "--from",
         exists=True,
-        help="Wheel or unpacked folder; else what pip installed.",
+        help="AIConfigurator's wheel, or its unpacked folder.",
+        show_default="the installed package",
     ),
 ]
 
 
-def check_read(ctx: Context, unread: Collection[str], where: str) -> None:
-    """Check that none of the options was given that have no effect here."""
+def reject_unused(ctx: Context, unused: Collection[str], where: str) -> None:
+    """Check that no option was given that has no effect here."""
     for option in ctx.command.params:
         source = ctx.get_parameter_source(option.name or "")
-        if option.name in unread and source and source.name == "COMMANDLINE":
-            raise ConfigError(f"{option.opts[0]} is not read {where}; leave it out")
+        if option.name in unused and source and source.name == "COMMANDLINE":
+            raise ConfigError(f"{option.opts[0]} has no effect {where}; leave it out")
 
 
-def check_none_empty(words: Sequence[str]) -> None:
-    """Check the words of a command: an empty one is a variable that was not set."""
+def reject_empty(words: Sequence[str]) -> None:
+    """Check that no word is empty: it would be a variable that was not set."""
     for before, word in pairwise(["", *words]):
         if not word or re.fullmatch("--[a-z-]+=", word):
             option = word or before

@@ -1,4 +1,4 @@
-"""The command about a server that runs."""
+"""The command that probes a running server."""
 
 import asyncio
 import os
@@ -13,15 +13,21 @@ from evict_profile.io import check_writable, say
 
 
 def probe(
-    url: str = Argument(help="Of the server, such as http://localhost:8000."),
-    batch: str = Option("1,4,16", help="Requests decoded side by side."),
-    minutes: float = Option(5.0, help="Of waves, warm-up apart."),
-    out: Path = Option(help="File of runs (.jsonl); another K adds to it."),
-    drafts: int | None = Option(None, min=0, help="K, if the server tells none."),
-    model: str | None = Option(None, help="One of those served, if several are."),
-    raw: bool = Option(False, help="Complete texts, without a chat template."),
+    url: str = Argument(help="URL of the server, such as http://localhost:8000."),
+    batch: str = Option("1,4,16", help="Batch sizes: requests decoded at once."),
+    minutes: float = Option(5.0, help="Minutes to probe, without warm-up."),
+    out: Path = Option(help="File of runs (.jsonl); new runs are added to it."),
+    drafts: int | None = Option(
+        None,
+        min=0,
+        help="Number of draft tokens K. Needed only if the server does not report it.",
+    ),
+    model: str | None = Option(
+        None, help="Model name. Needed only if the server has several."
+    ),
+    raw: bool = Option(False, help="Send plain prompts, without a chat template."),
 ) -> None:
-    """Time whole steps of a running server; the same command again continues."""
+    """Measure decode-step latency of a running server. Run it again to resume."""
     from evict_profile.calibrate.probed import settings
     from evict_profile.probe.loop import Plan
     from evict_profile.probe.loop import probe as probe_server

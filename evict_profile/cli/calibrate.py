@@ -1,0 +1,141 @@
+"""The command that calibrates a cost table by a trace or by runs of a server."""
+
+from functools import partial
+from pathlib import Path
+
+from typer import Context, Option
+
+from evict_profile.cli import options
+from evict_profile.cli.options import console, reject_unused, stderr
+from evict_profile.errors import ConfigError
+from evict_profile.io import check_folder, check_outputs, parse_share, say, write_text
+
+
+def calibrate(
+    ctx: Context,
+    table: Path | None = Option(
+        None,
+        callback=options.valid_table,
+        help="Cost table to update. Without it, --served builds a new table.",
+    ),
+    traces: options.Traces = None,
+    served: list[str] | None = Option(
+        None,
+        help="Runs of a server instead of a trace: a file of `probe` (.jsonl), a CSV, "
+        "or FILE=K; repeatable.",
+    ),
+    tables: Path | None = Option(
+        None,
+        help="Folder to export the table into.",
+        show_default="beside --table, or cost_tables",
+    ),
+    model: str | None = Option(
+        None, help="Model of the probed server. Needed without --table."
+    ),
+    gpu: str | None = Option(
+        None, help="GPU of the probed server. Needed without --table."
+    ),
+    workload: options.Workloads = None,
+    temperature: float | None = Option(
+        None,
+        help="Use only the steps recorded at this temperature.",
+        show_default="all, if they have one",
+    ),
+    part: options.Part = "1/1",
+    out: options.Page = Path("calibration.html"),
+) -> None:
+    """Calibrate a cost table by a trace or a server's runs, as its next version."""
+    if bool(served) == bool(traces):
+        raise ConfigError("give either traces or --served, a server's runs")
+    check_folder(tables or (table.parent if table else Path("cost_tables")))
+    if table:
+        reject_unused(ctx, {"model", "gpu"}, "with --table")
+    if not traces:
+        reject_unused(ctx, {"workload", "temperature", "part"}, "with --served")
+        if table:
+            _calibrate_by_runs(table, served or [], tables)
+        else:
+            _table_of_runs(served or [], model, gpu, tables or Path("cost_tables"))
+        return
+    if not table:
+        raise ConfigError("--table is missing: the cost table of the model traced")
+    temperatures = [] if temperature is None else [temperature]
+    choice = workload or [], temperatures, parse_share("--part", part)
+    _calibrate_by_trace(table, traces, choice, tables, out)
+
+
+def _calibrate_by_trace(
+    path: Path,
+    traces: Path,
+    choice: tuple[list[str], list[float], tuple[int, int]],
+    tables: Path | None,
+    out: Path,
+) -> None:
+    """Learn acceptance, activation and drafting from the chosen steps of a trace."""
+    from evict_profile.calibrate.study import calibrated_table, calibration_study
+    from evict_profile.fit.export import export_workload
+    from evict_profile.report.calibration_page import calibration_page, show_calibration
+    from evict_profile.table import CostTable, files_of
+    from evict_profile.traces import load_traces
+    from evict_profile.traces.trace import check_one_temperature
+
+    check_outputs([out], [traces, *files_of(path)])
+    workloads, temperatures, part = choice
+    before = CostTable.load(path)
+    trace = load_traces(traces).only(workloads, temperatures).part(*part)
+    check_one_temperature(trace)
+    found = calibration_study(trace, before)
+    show_calibration(console, found, before)
+    made, written = export_workload(calibrated_table(found, before), path, tables)
+    say(console, f"table: {written}")
+    write_text(calibration_page(found, made), out)
+    say(console, f"page: {out}")
+
+
+def _calibrate_by_runs(path: Path, served: list[str], tables: Path | None) -> None:
+    """Learn what a server's steps take beside a table's costs."""
+    from evict_profile.calibrate.probed import check_servers, settings
+    from evict_profile.calibrate.runs import doubts, read_runs
+    from evict_profile.calibrate.served import study
+    from evict_profile.fit.export import export_workload
+    from evict_profile.records import replace
+    from evict_profile.report.served import show_served
+    from evict_profile.table import CostTable
+
+    warn, files = partial(say, stderr), dict(map(_file_and_drafts, served))
+    table = CostTable.load(path)
+    own = [f for f, drafts in files.items() if f.suffix == ".jsonl" and drafts is None]
+    check_servers([each for file in own for each in settings(file)], table.model.name)
+    runs = [run for each in files for run in read_runs(each, files[each], warn)]
+    for sentence in doubts(runs):
+        warn(sentence)
+    found = study(table, runs, ", ".join(file.name for file in files))
+    show_served(console, found)
+    made = replace(table, overheads=found.found)
+    say(console, f"table: {export_workload(made, path, tables)[1]}")
+
+
+def _table_of_runs(
+    served: list[str], model: str | None, gpu: str | None, tables: Path
+) -> None:
+    """Make a table of the decode steps of a probed server."""
+    from evict_profile.calibrate.probed import settings
+    from evict_profile.calibrate.served_table import export_served, served_table
+    from evict_profile.config import load_model
+    from evict_profile.report.served import show_settings
+
+    if not (model and gpu):
+        raise ConfigError(
+            "--table names the cost table of the server; without one, --model and "
+            "--gpu say what was probed, and --served a file of 'evict-profile probe'"
+        )
+    found = [each for file in served for each in settings(Path(file))]
+    show_settings(console, found)
+    table = served_table(found, gpu, load_model(model))
+    say(console, f"table: {export_served(table, found, tables)}")
+
+
+def _file_and_drafts(word: str) -> tuple[Path, int | None]:
+    """Read FILE or FILE=K."""
+    name, _, drafts = word.rpartition("=")
+    return (Path(name), int(drafts)) if drafts.isdecimal() else (Path(word), None)

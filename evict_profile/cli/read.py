@@ -1,0 +1,173 @@
+"""Commands that read what was measured: show, report, diff and check."""
+
+import tempfile
+from pathlib import Path
+
+import typer
+from typer import Argument, Context, Option
+
+from evict_profile.cli import options
+from evict_profile.cli.options import console, reject_unused
+from evict_profile.errors import ConfigError
+from evict_profile.io import check_outputs, say, write_text
+
+RUN_HEADER = "sweep.json"
+
+
+def report(table: options.TableFile, out: options.Page = Path("report.html")) -> None:
+    """Write the report of a cost table as one HTML file."""
+    from evict_profile.table import COMPOSED, CostTable, files_of
+
+    check_outputs([out], files_of(table))
+    if CostTable.load(table).origin == COMPOSED:
+        from evict_profile.report.public import page_of
+
+        write_text(page_of(table), out)
+    else:
+        from evict_profile.fit.fitted import fitted_of_table
+        from evict_profile.report.cost_page import write_report
+
+        write_report(*fitted_of_table(table), out)
+    say(console, f"report: {out}")
+
+
+def show(
+    ctx: Context,
+    paths: list[Path] = Argument(
+        [],
+        metavar="[TABLE|RUN|TREE]...",
+        help="Cost table (.json), run folder, or folders of cost tables.",
+        show_default="EVICT_PROFILE_TABLES, or the shipped",
+    ),
+    device: str | None = Option(
+        None, help="List only tables of this device, such as NVIDIA_H200."
+    ),
+) -> None:
+    """Print a cost table or the fit of a run, or list tables with error and gates."""
+    from evict_profile.report.tables import show_found, show_table
+    from evict_profile.table import CostTable, of_device, search_path, tables_in
+
+    named = paths[0] if len(paths) == 1 else None
+    is_run = named is not None and (named / RUN_HEADER).is_file()
+    if named and (is_run or not named.is_dir()):
+        reject_unused(ctx, {"device"}, "with a table or a run")
+        if is_run:
+            from evict_profile.fit.fitted import fit_run
+            from evict_profile.report.fits import show_fit
+            from evict_profile.sweep.store import Store
+
+            show_fit(console, fit_run(Store(named)))
+        else:
+            show_table(console, CostTable.load(named))
+        return
+    if files := [path for path in paths if path.is_file()]:
+        raise ConfigError(f"{files[0]}: is a file; show it alone, or compare with diff")
+    found = tables_in(paths or search_path())
+    if not found:
+        where = ", ".join(map(str, paths or search_path()))
+        raise ConfigError(
+            f"no table and no sweep lies in {where} (one that the union test refused "
+            "leaves none); name another folder, or measure with: evict-profile profile"
+        )
+    show_found(console, of_device(found, device) if device else found)
+
+
+def diff(before: options.TableFile, after: options.TableFile) -> None:
+    """Print what differs between two cost tables; exit code 1 if anything does."""
+    from evict_profile.report.tables import show_diff
+    from evict_profile.table import CostTable
+
+    if show_diff(console, CostTable.load(before), CostTable.load(after)):
+        raise typer.Exit(1)
+    say(console, "no difference in key, costs or error")
+
+
+def check(
+    ctx: Context,
+    table: Path = Argument(
+        help="Cost table (.json); with --recheck, also a folder of tables."
+    ),
+    recheck: bool = Option(False, "--recheck", help="Measure some cells again."),
+    python: options.Python = None,
+    address: str | None = Option(
+        None, help="Address of a Ray cluster that rechecks a folder, or auto."
+    ),
+    reuse_for: str | None = Option(
+        None, help="State in the table's next version that it serves this engine too."
+    ),
+    who: str | None = Option(None, help="Who states --reuse-for."),
+    why: str | None = Option(None, help="Reason of --reuse-for."),
+    rechecked: str | None = Option(
+        None, help="What was measured of --reuse-for's version, and the result."
+    ),
+) -> None:
+    """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
+    if not recheck:
+        reject_unused(ctx, {"python", "address"}, "without --recheck")
+    if not reuse_for:
+        reject_unused(ctx, {"who", "why", "rechecked"}, "without --reuse-for")
+    if table.is_dir():
+        reject_unused(ctx, {"reuse_for"}, "with a folder of tables")
+        _check_tree(table, recheck, python, address)
+        return
+    options.valid_table(table)
+    reject_unused(ctx, {"address"}, "with one table, which is rechecked here")
+    _check_table(table, recheck, python)
+    if reuse_for:
+        _state_reuse(table, reuse_for, who or "", why or "", rechecked or "")
+
+
+def _check_table(path: Path, recheck: bool, python: str | None) -> None:
+    from evict_profile.fit.fitted import fitted_of_table
+    from evict_profile.report.console import show_gates
+    from evict_profile.report.fits import show_recheck
+    from evict_profile.sweep.recheck import recheck_cells
+
+    fitted, table = fitted_of_table(path)
+    say(console, f"{path}: schema, hash and samples: valid")
+    show_gates(console, table.gates)
+    if not all(gate.passed for gate in table.gates):
+        raise typer.Exit(1)
+    if recheck:
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "runner.log"
+            found = recheck_cells(table, fitted.frame, log, python, console)
+        show_recheck(console, found)
+        if found.change.verdict == "drifted":
+            raise typer.Exit(1)
+
+
+def _check_tree(
+    tree: Path, recheck: bool, python: str | None, address: str | None
+) -> None:
+    """Recheck the newest table of each key; a damaged file does not stop the rest."""
+    if not recheck:
+        raise ConfigError(f"{tree}: is a folder; name a table in it, or add --recheck")
+    from evict_profile.fleet.recheck import newest_tables, recheck_tree
+    from evict_profile.table import tables_in
+
+    found = tables_in([tree])
+    damaged = [each.refused for each in found if each.refused]
+    for refused in damaged:
+        say(console, f"not a table: {refused}")
+    answers = recheck_tree(newest_tables(found), python, address)
+    for path, (_, words) in answers.items():
+        say(console, f"{path}: {words}")
+    if damaged or any(status > 0 for status, _ in answers.values()):
+        raise typer.Exit(1)
+
+
+def _state_reuse(table: Path, version: str, who: str, why: str, rechecked: str) -> None:
+    from datetime import UTC, datetime
+
+    from evict_profile.fit.export import export_reuse
+    from evict_profile.table import Reuse
+
+    today = datetime.now(UTC).date().isoformat()
+    try:
+        reuse = Reuse(version, who, why, rechecked, today)
+    except ValueError as error:
+        raise ConfigError(f"{error}; give it") from None
+    made, path = export_reuse(table, reuse)
+    say(console, str(made.reuse[-1]))
+    say(console, f"table: {path}")

@@ -1,0 +1,46 @@
+"""The command that replays a trace."""
+
+from functools import partial
+from pathlib import Path
+
+from typer import Option
+
+from evict_profile.cli import options
+from evict_profile.cli.options import console, stderr
+from evict_profile.io import check_outputs, parse_share, say, write_text
+
+
+def replay(
+    table: options.TracedTable,
+    traces: options.Traces = None,
+    synthetic: str = Option(
+        "", help="Synthetic workload instead of a trace: easy, hard, bursts ..."
+    ),
+    batch: list[int] = Option([1], min=1, help="Batch size; repeatable."),
+    workload: options.Workloads = None,
+    temperature: list[float] | None = Option(
+        None, help="Use only this temperature; repeatable.", show_default="all"
+    ),
+    part: options.Part = "1/1",
+    seeds: int = Option(5, min=1, help="Random orders of the replies."),
+    out: options.Page = Path("replay.html"),
+    json_out: options.Json = None,
+) -> None:
+    """Replay a trace under drafting policies, and say which is fastest, if any."""
+    from evict_profile.replay.study import replay_study, replayed_trace
+    from evict_profile.report.replay_page import replay_page, show_replay
+    from evict_profile.table import CostTable, files_of
+
+    check_outputs([out, json_out], [traces, *files_of(table)])
+    covered, own = CostTable.load(table), parse_share("--part", part)
+    chosen = replayed_trace(
+        traces, synthetic, covered, workload or [], temperature or [], own
+    )
+    batches = list(dict.fromkeys(batch))
+    found = replay_study(chosen, covered, batches, seeds, partial(say, stderr))
+    show_replay(console, found)
+    write_text(replay_page(found), out)
+    say(console, f"report: {out}")
+    if json_out:
+        write_text(found.as_json(), json_out)
+        say(console, f"numbers: {json_out}")
