@@ -33,7 +33,7 @@ from evict_profile.calibrate.probed import settings
 from evict_profile.calibrate.served_table import served_table
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
-from evict_profile.probe.loop import Plan, probe
+from evict_profile.probe.loop import ProbeConfig, probe
 from evict_profile.probe.record import read_probe
 from evict_profile.probe.server import Server
 from evict_profile.progress import progress_bar
@@ -120,7 +120,7 @@ def probe_in_turns(urls: Sequence[str], files: Sequence[Path], rounds: int) -> N
         for url, file in random.Random(number).sample(turns, len(turns)):
             known = read_probe(file) if file.exists() else []
             spent_s = sum(block.took_s for _, own in known for block in own)
-            plan = Plan((1,), (spent_s + 0.01) / 60.0, None, raw=True)
+            plan = ProbeConfig((1,), (spent_s + 0.01) / 60.0, None, raw=True)
             with progress_bar(Console(quiet=True)) as bar:
                 asyncio.run(probe(Server(url), file, plan, bar))
         print(f"round {number + 1} of {rounds}", file=sys.stderr)

@@ -9,8 +9,8 @@ import yaml
 
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import file_sha256
-from evict_profile.probe.record import Block, Probed, add, begin
-from evict_profile.probe.server import About
+from evict_profile.probe.record import Probed, Wave, append, resume
+from evict_profile.probe.server import ServerInfo
 from tests.command import refused
 from tests.factories import write_run
 from tests.traces.synthetic import TINY, Plan, write_trace
@@ -22,7 +22,7 @@ SWEEP = {
     "runner": "roofline",
     "grid": {"width": [1, 2, 4, 8, 16, 32], "union": 5, "context": [64], "batch": [1]},
 }
-SERVER = About("http://a", "vllm", "1", "deepseek-ai/DeepSeek-V3", 0, 0, 1, {})
+SERVER = ServerInfo("http://a", "vllm", "1", "deepseek-ai/DeepSeek-V3", 0, 0, 1, {})
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def place(tmp_path_factory, fitted, wheel, shipped_root):
     union = {"grid": {**SWEEP["grid"], "union": [3]}}
     for name, changes in (("union", union), ("runner", {"runner": "nothing"})):
         (place / f"{name}.yaml").write_text(yaml.safe_dump({**SWEEP, **changes}))
-    begin(place / "probe.jsonl", Probed(SERVER, "chat"))
-    add(place / "probe.jsonl", Block(1, 1, 100.0, 2.5, 512.0, 0, 0.0, 1.0))
+    resume(place / "probe.jsonl", Probed(SERVER, "chat"))
+    append(place / "probe.jsonl", Wave(1, 1, 100.0, 2.5, 512.0, 0, 0.0, 1.0))
     write_trace(place / "trace.parquet", Plan(prompts=4, tokens=10, about=TINY))
     shipped = shipped_root / "cost_tables" / COMPOSED / "1.0.0.json"
     variables = {"$TABLE": table, "$SAMPLES": samples, "$H200": shipped}

@@ -13,8 +13,8 @@ import numpy as np
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.config.load import known_models, model_named
 from evict_profile.errors import ConfigError
-from evict_profile.probe.record import Block, Probed, odd, read_probe
-from evict_profile.probe.server import About, check_one_deployment
+from evict_profile.probe.record import Probed, Wave, fault_of, read_probe
+from evict_profile.probe.server import ServerInfo, check_one_deployment
 from evict_profile.stats import Estimate, student
 
 SLOW = 1.1
@@ -25,10 +25,10 @@ SLOWED = "its round was slow; let nothing else use the machine"
 
 
 @dataclass(frozen=True)
-class Setting:
+class ProbedSetting:
     """One batch of one server: its runs, and why others of its waves were left out."""
 
-    server: About
+    server: ServerInfo
     batch: int
     runs: tuple[ServedRun, ...]
     left_out: tuple[str, ...]
@@ -50,13 +50,13 @@ class Setting:
         return Estimate(*np.exp(logs.mean() + np.array([0.0, -reach, reach])).tolist())
 
 
-def settings(path: Path) -> list[Setting]:
+def settings(path: Path) -> list[ProbedSetting]:
     """Each setting of a file, in the order probed."""
     found = read_probe(path)
     return [each for probed, waves in found for each in _of(probed, waves)]
 
 
-def check_servers(settings: Sequence[Setting], model: str) -> None:
+def check_servers(settings: Sequence[ProbedSetting], model: str) -> None:
     """Check that settings are of one server, which serves this model."""
     check_one_deployment([each.server for each in settings])
     known = [path.stem for path in known_models()]
@@ -69,39 +69,40 @@ def check_servers(settings: Sequence[Setting], model: str) -> None:
             )
 
 
-def _of(probed: Probed, blocks: Sequence[Block]) -> Iterator[Setting]:
+def _of(probed: Probed, waves: Sequence[Wave]) -> Iterator[ProbedSetting]:
     """The settings of one server."""
     about = probed.server
-    faults = _faults(about, blocks)
-    for batch in sorted({block.batch for block in blocks}):
+    faults = _faults(about, waves)
+    for batch in sorted({wave.batch for wave in waves}):
         own = [each for each in faults if each[0].batch == batch]
-        runs = tuple(_run(about, block) for block, why in own if not why)
+        runs = tuple(_run(about, wave) for wave, why in own if not why)
         left_out = tuple(why for _, why in own if why)
-        if 2 * sum(bool(odd(about, block)) for block, _ in own) > len(own) or not runs:
+        faulty = sum(bool(fault_of(about, wave)) for wave, _ in own)
+        if 2 * faulty > len(own) or not runs:
             raise ConfigError(
                 f"{about.url}: {len(left_out)} of {len(own)} waves at batch {batch} "
                 f"show no step: {max(set(left_out), key=left_out.count)}"
             )
-        yield Setting(about, batch, runs, left_out, probed.text)
+        yield ProbedSetting(about, batch, runs, left_out, probed.text)
 
 
-def _faults(about: About, blocks: Sequence[Block]) -> list[tuple[Block, str]]:
+def _faults(about: ServerInfo, waves: Sequence[Wave]) -> list[tuple[Wave, str]]:
     """Each wave, and why it is left out; "" of those that count."""
-    whole = [block for block in blocks if not odd(about, block)]
-    least = min((each.batch for each in blocks), default=0)
+    whole = [wave for wave in waves if not fault_of(about, wave)]
+    least = min((each.batch for each in waves), default=0)
     rates = {each.round: _step(each) for each in whole if each.batch == least}
     limit = SLOW * float(np.median(list(rates.values()))) if rates else np.inf
     slow = {number for number, step in rates.items() if step > limit}
-    whys = ((BUSY if b.others else SLOWED if b.round in slow else "") for b in blocks)
-    return [(b, odd(about, b) or why) for b, why in zip(blocks, whys, strict=True)]
+    whys = ((BUSY if b.others else SLOWED if b.round in slow else "") for b in waves)
+    return [(b, fault_of(about, b) or why) for b, why in zip(waves, whys, strict=True)]
 
 
-def _step(block: Block) -> float:
-    return (block.accepted or 1.0) * block.batch / block.tokens_per_s
+def _step(wave: Wave) -> float:
+    return (wave.accepted or 1.0) * wave.batch / wave.tokens_per_s
 
 
-def _run(about: About, block: Block) -> ServedRun:
+def _run(about: ServerInfo, wave: Wave) -> ServedRun:
     return ServedRun(
-        block.batch, about.drafts + 1, about.levels, about.topk, block.accepted or 1.0,
-        block.tokens_per_s, block.context,
+        wave.batch, about.drafts + 1, about.levels, about.topk, wave.accepted or 1.0,
+        wave.tokens_per_s, wave.context,
     )  # fmt: skip

@@ -15,11 +15,11 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from evict_profile import __version__
-from evict_profile.calibrate.probed import Setting, check_servers
+from evict_profile.calibrate.probed import ProbedSetting, check_servers
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, GateError
 from evict_profile.fit.export import FIRST_VERSION, save_next
-from evict_profile.probe.server import About
+from evict_profile.probe.server import ServerInfo
 from evict_profile.records import to_mapping
 from evict_profile.stats import ErrorSummary, summarise_errors
 from evict_profile.table import (
@@ -53,7 +53,7 @@ NOTES = (
 class Steps:
     """The settings of one batch, the plain one first."""
 
-    def __init__(self, batch: int, settings: Sequence[Setting]) -> None:
+    def __init__(self, batch: int, settings: Sequence[ProbedSetting]) -> None:
         own = sorted(
             (s for s in settings if s.batch == batch), key=lambda s: s.server.drafts
         )
@@ -91,7 +91,9 @@ class Steps:
         )
 
 
-def served_table(settings: Sequence[Setting], gpu: str, model: ModelSpec) -> CostTable:
+def served_table(
+    settings: Sequence[ProbedSetting], gpu: str, model: ModelSpec
+) -> CostTable:
     """The table of a server's settings; `gpu` is what it runs on."""
     check_servers(settings, model.name)
     batches = tuple(sorted({s.batch for s in settings}))
@@ -131,14 +133,16 @@ def served_table(settings: Sequence[Setting], gpu: str, model: ModelSpec) -> Cos
     )
 
 
-def export_served(table: CostTable, settings: Sequence[Setting], tables: Path) -> Path:
+def export_served(
+    table: CostTable, settings: Sequence[ProbedSetting], tables: Path
+) -> Path:
     """Write the table and its runs into a tree of tables; where."""
     runs = pd.DataFrame([vars(run) for setting in settings for run in setting.runs])
     home = (tables / table.relative_path).parent
     return save_next(table, home, lambda path: runs.to_parquet(path, index=False))[1]
 
 
-def _noise(settings: Sequence[Setting]) -> list[float]:
+def _noise(settings: Sequence[ProbedSetting]) -> list[float]:
     """Half-widths of the settings' intervals, none of them too wide."""
     noise = [s.step_us.high / s.step_us.value - 1.0 for s in settings]
     worst = settings[int(np.argmax(noise))]
@@ -152,7 +156,7 @@ def _noise(settings: Sequence[Setting]) -> list[float]:
     return noise
 
 
-def _key(server: About, gpu: str, model: ModelSpec) -> Key:
+def _key(server: ServerInfo, gpu: str, model: ModelSpec) -> Key:
     def stated(*names: str) -> str:
         return next((str(f) for n in names if (f := server.flags.get(n))), "not stated")
 

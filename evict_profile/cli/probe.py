@@ -29,7 +29,7 @@ def probe(
 ) -> None:
     """Measure decode-step latency of a running server. Run it again to resume."""
     from evict_profile.calibrate.probed import settings
-    from evict_profile.probe.loop import Plan
+    from evict_profile.probe.loop import ProbeConfig
     from evict_profile.probe.loop import probe as probe_server
     from evict_profile.probe.server import Server
     from evict_profile.progress import progress_bar
@@ -37,11 +37,11 @@ def probe(
 
     if not 0.0 < minutes < inf:
         raise ConfigError(f"--minutes {minutes}: give minutes above 0, as 5")
-    plan = Plan(_sizes(batch), minutes, drafts, raw, model)
+    config = ProbeConfig(_sizes(batch), minutes, drafts, raw, model)
     check_writable(out)
     server = Server(url, os.environ.get("OPENAI_API_KEY", ""))
     with progress_bar(stderr) as bar:
-        asyncio.run(probe_server(server, out, plan, bar))
+        asyncio.run(probe_server(server, out, config, bar))
     show_settings(console, settings(out))
     say(console, f"runs: {out}")
 

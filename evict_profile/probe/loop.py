@@ -1,8 +1,8 @@
-"""Waves at several batches, in turns, until the time is up.
+"""Probes a server with waves of several batch sizes until the time is up.
 
-Every round visits each batch once, in an order drawn anew, so that a machine that slows
-down slows all of them. K is set when a server starts; servers of several K take turns
-only if each is probed for a while, again and again, into the same file.
+A round holds one wave of each batch size, in a new random order, so that a machine that
+slows down slows all of them. K is set when a server starts: to compare several K, probe
+each server for a while, in turns, into the same file.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, Interrupted
-from evict_profile.probe.record import Block, Probed, add, begin, odd
-from evict_profile.probe.server import About, Broken, Server
-from evict_profile.probe.wave import Wave, wave
+from evict_profile.probe.record import Probed, Wave, append, fault_of, resume
+from evict_profile.probe.server import ConnectionLost, Server, ServerInfo
+from evict_profile.probe.wave import Rates, decode
 from evict_profile.progress import ProgressBar
 from evict_profile.records import differences, to_mapping
 
@@ -24,13 +24,18 @@ TEXTS = (
     Path(__file__).with_name("prompts.txt").read_text(encoding="utf-8").split("\n\n")
 )
 TRIES, PAUSE_S = 3, 2.0
-"""Of a wave whose connections broke, or of a first one that is odd."""
+"""Tries of a wave whose connections broke, or of a first wave with a fault."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to probe a server with; `drafts` is K where the server does not state it,
-    and `model` one of those that it serves."""
+class ProbeConfig:
+    """How to probe a server.
+
+    Attributes:
+        drafts: K, where the server does not state it.
+        raw: send plain prompts, without a chat template.
+        model: one of the server's; None where it has one.
+    """
 
     batches: Sequence[int]
     minutes: float
@@ -39,78 +44,89 @@ class Plan:
     model: str | None = None
 
 
-async def probe(server: Server, path: Path, plan: Plan, bar: ProgressBar) -> None:
-    """Warm a server up, then probe it until it was probed for so many minutes."""
+async def probe(
+    server: Server, path: Path, config: ProbeConfig, bar: ProgressBar
+) -> None:
+    """Warm a server up, and append waves to a file until it holds `minutes` of them."""
     if running := await server.running():
         raise ConfigError(
             f"{server.url}: runs {running} requests of others; probe it when it is idle"
         )
-    model = await server.model(plan.model)
-    if plan.drafts is None:  # Whatever states no K is refused before it is warmed up.
-        await server.about(plan.model, None)
-    warm = dict[int, Wave]()
-    for batch in plan.batches:
-        bar.say(f"warming up at batch {batch}")
-        for _ in range(TRIES):
-            warm[batch] = await _wave(server, model, batch, plan.raw, number=0)
-            if warm[batch].tokens_per_s:
-                break
-    about = await server.about(plan.model, plan.drafts)
-    for batch, found in warm.items():
-        if why := odd(about, found):
-            raise ConfigError(f"{server.url}: at batch {batch} {why}")
-    done = begin(path, Probed(about, "raw" if plan.raw else "chat"))
-    spent_s, limit_s = sum(each.took_s for each in done), 60.0 * plan.minutes
+    model = await server.model(config.model)
+    if config.drafts is None:  # A server that states no K is refused before a warm-up.
+        await server.info(config.model, None)
+    info = await _warm_up(server, model, config, bar)
+    done = resume(path, Probed(info, "raw" if config.raw else "chat"))
+    spent_s, limit_s = sum(each.took_s for each in done), 60.0 * config.minutes
     number = max((each.round for each in done), default=0)
     if spent_s >= limit_s:
         raise ConfigError(
             f"{path}: {spent_s / 60.0:.2f} minutes of this server are in it, so that "
-            f"--minutes {plan.minutes:g} leaves none to measure; give more"
+            f"--minutes {config.minutes:g} leaves none to measure; give more"
         )
+    batches = config.batches
     with interruptible(Deadline()) as deadline:
         while spent_s < limit_s:
             number += 1
-            for batch in random.Random(number).sample(plan.batches, len(plan.batches)):
-                block = await _block(server, model, batch, plan.raw, number)
-                add(path, block)
-                spent_s += block.took_s
-                text = f"{about.speculation}, round {number}, batch {batch}"
+            for batch in random.Random(number).sample(batches, len(batches)):
+                wave = await _wave(server, model, batch, config.raw, number)
+                append(path, wave)
+                spent_s += wave.took_s
+                text = f"{info.speculation}, round {number}, batch {batch}"
                 bar.show(text, int(spent_s), max(int(limit_s - spent_s), 0))
                 if deadline.reached():
                     raise Interrupted(
                         f"interrupted; {path} is kept, the same command continues it"
                     )
-            _check_same(about, await server.about(plan.model, plan.drafts))
+            _check_same(info, await server.info(config.model, config.drafts))
 
 
-async def _block(
-    server: Server, model: str, batch: int, raw: bool, number: int
-) -> Block:
+async def _warm_up(
+    server: Server, model: str, config: ProbeConfig, bar: ProgressBar
+) -> ServerInfo:
+    """Decode a wave of each batch size, and check that each shows a step."""
+    warm = dict[int, Rates]()
+    for batch in config.batches:
+        bar.say(f"warming up at batch {batch}")
+        for _ in range(TRIES):
+            warm[batch] = await _rates(server, model, batch, config.raw, number=0)
+            if warm[batch].tokens_per_s:
+                break
+    info = await server.info(config.model, config.drafts)
+    for batch, rates in warm.items():
+        if fault := fault_of(info, rates):
+            raise ConfigError(f"{server.url}: at batch {batch} {fault}")
+    return info
+
+
+async def _wave(server: Server, model: str, batch: int, raw: bool, number: int) -> Wave:
     others, at = await server.running(), time.time()
-    found = await _wave(server, model, batch, raw, number)
+    found = await _rates(server, model, batch, raw, number)
     took_s = round(time.time() - at, 3)
-    return Block(
+    return Wave(
         number, batch, found.tokens_per_s, found.accepted, found.context, others,
         round(at, 3), took_s, found.drafted,
     )  # fmt: skip
 
 
-async def _wave(server: Server, model: str, batch: int, raw: bool, number: int) -> Wave:
-    """One wave of texts that no cache knows; a broken one is tried again."""
+async def _rates(
+    server: Server, model: str, batch: int, raw: bool, number: int
+) -> Rates:
+    """Decode prompts that no cache holds; if a connection breaks, try again."""
     first = random.Random(f"{number} {batch}").randrange(len(TEXTS))
     texts = (TEXTS[(first + each) % len(TEXTS)].strip() for each in range(batch))
     prompts = [f"{number}.{each} {text}" for each, text in enumerate(texts)]
     for left in reversed(range(TRIES)):
         try:
-            return await wave(server, model, prompts, raw)
-        except Broken:
+            return await decode(server, model, prompts, raw)
+        except ConnectionLost:
             if not left:
                 raise
             await asyncio.sleep(PAUSE_S)
     raise AssertionError
 
 
-def _check_same(before: About, now: About) -> None:
+def _check_same(before: ServerInfo, now: ServerInfo) -> None:
     known, sides = (to_mapping(now), to_mapping(before)), ("now", "before")
     if changed := differences(*known, sides=sides):
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""The file of a probe: a line of JSON about a server, then a line a wave.
+"""The file of a probe: a line of JSON for a server, then a line for each wave.
 
-A server that was started again with another K adds its own line, and waves below it.
+A server that starts again with another K gets a line of its own, with its waves below.
 """
 
 import json
@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from evict_profile.errors import ConfigError
 from evict_profile.io import make_folder, write_text
-from evict_profile.probe.server import About, check_one_deployment
-from evict_profile.probe.wave import FEWEST, TOKENS, Wave
+from evict_profile.probe.server import ServerInfo, check_one_deployment
+from evict_profile.probe.wave import MIN_TOKENS, REPLY_TOKENS, Rates
 from evict_profile.records import (
     Amount,
     Count,
@@ -22,26 +22,27 @@ from evict_profile.records import (
     to_mapping,
 )
 
-OFF = 0.1
-"""Of K, what drafted tokens may differ: steps at the end of a reply draft less."""
+DRAFTED_TOLERANCE = 0.1
+"""Share of K by which drafted tokens may differ: the last steps of a reply draft less.
+"""
 
 
 class Probed(Struct, frozen=True):
-    """A server, and whether its prompts were "chat" or "raw"."""
+    """A probed server. `text` is "chat" or "raw", the kind of its prompts."""
 
-    server: About
+    server: ServerInfo
     text: str
     interleaved: tuple[str, ...] = ("batch",)
 
 
-class Block(Struct, frozen=True):
-    """One wave of B requests.
+class Wave(Struct, frozen=True):
+    """One wave: `batch` requests that were decoded together.
 
     Attributes:
-        accepted: tokens a step and request; None where the server does not state it.
-        others: requests of others that ran when it began.
-        took_s: with prefill.
-        drafted: tokens a step and request; None where the server does not state it.
+        accepted: tokens per step and request; None if the server does not state it.
+        others: requests of others that ran when the wave began.
+        took_s: seconds of the wave, with prefill.
+        drafted: tokens per step and request; None if the server does not state it.
     """
 
     round: Amount
@@ -55,31 +56,32 @@ class Block(Struct, frozen=True):
     drafted: Positive | None = None
 
 
-def odd(about: About, wave: Wave | Block) -> str:
-    """Why a wave shows no step of its server, and what to do; "" where it does."""
+def fault_of(server: ServerInfo, wave: Rates | Wave) -> str:
+    """Why a wave shows no step of its server, and the remedy; "" if it shows one."""
     if not wave.tokens_per_s:
         return (
-            f"replies of {TOKENS} tokens decode side by side for fewer than {FEWEST}, "
-            "so some wait or end early; probe a smaller --batch"
+            f"replies of {REPLY_TOKENS} tokens decode side by side for fewer than "
+            f"{MIN_TOKENS}, so some wait or end early; probe a smaller --batch"
         )
-    if about.drafts and wave.accepted is None:
+    if server.drafts and wave.accepted is None:
         return (
             "no accepted length is stated; start the server with metrics, and vLLM "
             "without --disable-log-stats"
         )
-    if abs((wave.drafted or about.drafts) - about.drafts) > OFF * about.drafts:
+    off = abs((wave.drafted or server.drafts) - server.drafts)
+    if off > DRAFTED_TOLERANCE * server.drafts:
         return (
-            f"{wave.drafted:.2f} tokens are drafted a step, and K = {about.drafts} is "
+            f"{wave.drafted:.2f} tokens are drafted a step, and K = {server.drafts} is "
             "stated; start the server with one K for all batches, and with drafts that "
             "are made at every step (no ngram or suffix)"
         )
     return ""
 
 
-def read_probe(path: Path) -> list[tuple[Probed, list[Block]]]:
-    """Each server of a file with its waves, also of those that came in turns."""
-    found = list[tuple[Probed, list[Block]]]()
-    blocks = list[Block]()
+def read_probe(path: Path) -> list[tuple[Probed, list[Wave]]]:
+    """Read the servers of a file, each with all its waves."""
+    found = list[tuple[Probed, list[Wave]]]()
+    waves = list[Wave]()
     for number, line in enumerate(_text(path).splitlines(), 1):
         source = f"{path}, line {number}"
         try:
@@ -91,11 +93,11 @@ def read_probe(path: Path) -> list[tuple[Probed, list[Block]]]:
             ) from error
         if "server" in content:
             probed = parse(Probed, content, source)
-            blocks = next((own for each, own in found if each == probed), [])
-            if not blocks:
-                found.append((probed, blocks))
+            waves = next((own for each, own in found if each == probed), [])
+            if not waves:
+                found.append((probed, waves))
         else:
-            blocks.append(parse(Block, content, source))
+            waves.append(parse(Wave, content, source))
     if not found:
         raise ConfigError(
             f"{path}: names no server; give a file of evict-profile probe"
@@ -103,19 +105,19 @@ def read_probe(path: Path) -> list[tuple[Probed, list[Block]]]:
     return found
 
 
-def begin(path: Path, server: Probed) -> list[Block]:
-    """The waves of a server that are in a file; its line is added to it.
+def resume(path: Path, server: Probed) -> list[Wave]:
+    """Append the line of a server to a file, and return its waves in the file.
 
     A last line that a killed probe left half written is dropped.
     """
-    known = list[tuple[Probed, list[Block]]]()
+    known = list[tuple[Probed, list[Wave]]]()
     if path.exists():
         whole, end, torn = _text(path).rpartition("\n")
         if torn:
             write_text(whole + end, path)
         known = read_probe(path) if whole else []
     check_one_deployment([*(each.server for each, _ in known), server.server])
-    add(path, server)
+    append(path, server)
     return next((own for each, own in known if each == server), [])
 
 
@@ -129,7 +131,7 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def add(path: Path, line: Probed | Block) -> None:
+def append(path: Path, line: Probed | Wave) -> None:
     """Append a line, and flush it to the disk."""
     make_folder(path.parent)
     with path.open("a", encoding="utf-8") as file:

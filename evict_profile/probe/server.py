@@ -1,4 +1,4 @@
-"""What a running server states of itself: engine, drafts, load, accepted tokens.
+"""Reads from a running server its engine, K, load, and accepted tokens.
 
 SGLang answers /server_info, llama-server /props and vLLM /version. Their /metrics count
 drafts and accepted tokens under names that differ by a prefix; SGLang counts the
@@ -15,26 +15,24 @@ from msgspec import Struct
 from evict_profile.errors import ConfigError
 from evict_profile.records import Amount, Count, Facts, differences
 
-SILENT_S = 120.0
-"""Without a token, after which a server counts as hanging."""
-
+READ_TIMEOUT_S = 120.0
 FIX_URL = "fix the URL, as http://localhost:8000"
-LONGEST = 300
-"""Characters of a server's own words that are quoted."""
+MAX_QUOTED = 300
+"""Characters of a server's own message that are quoted."""
 
-LARGEST_PORT = 65_535
+MAX_PORT = 65_535
 RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
 DRAFTS, ACCEPTED = "spec_decode_num_drafts", "spec_decode_num_accepted_tokens"
 DRAFTED = "spec_decode_num_draft_tokens"
-BY_DRAFTS = (
+SPECULATION_FLAGS = (
     "speculative_algorithm", "disable_overlap_schedule", "max_running_requests"
 )  # fmt: skip
 FLAGS = (
     "tp_size", "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
-    "moe_runner_backend", "total_slots", "model_path", *BY_DRAFTS,
+    "moe_runner_backend", "total_slots", "model_path", *SPECULATION_FLAGS,
 )  # fmt: skip
-"""Of what a server states, what changes the time of its steps; an engine sets those of
-`BY_DRAFTS` by itself where it drafts."""
+"""Facts of a server that change its step time. An engine that drafts sets those of
+`SPECULATION_FLAGS` itself."""
 
 _SAMPLE = re.compile(
     r"^(?:(?:vllm|sglang|llamacpp):)?([\w:]+)(\{[^}]*\})? "
@@ -42,12 +40,12 @@ _SAMPLE = re.compile(
 )  # fmt: skip
 
 
-class Broken(ConfigError):
-    """A connection broke; another try may do."""
+class ConnectionLost(ConfigError):
+    """A connection broke; a second try may succeed."""
 
 
-class About(Struct, frozen=True):
-    """A server as it states itself; `drafts` is K, and 0 of plain decoding."""
+class ServerInfo(Struct, frozen=True):
+    """What a server states about itself; `drafts` is K, and 0 for plain decoding."""
 
     url: str
     engine: str
@@ -60,13 +58,13 @@ class About(Struct, frozen=True):
 
     @property
     def speculation(self) -> str:
-        """How it decodes."""
+        """Its K in words."""
         return f"K = {self.drafts}" if self.drafts else "plain decoding"
 
     @property
     def deployment(self) -> Facts:
-        """What servers have in common that differ in their drafts alone."""
-        flags = {k: v for k, v in self.flags.items() if k not in BY_DRAFTS}
+        """The facts that servers share if they differ only in their drafts."""
+        flags = {k: v for k, v in self.flags.items() if k not in SPECULATION_FLAGS}
         url = httpx.URL(self.url)
         return flags | {
             "model": self.model, "engine": self.engine, "version": self.version,
@@ -75,12 +73,12 @@ class About(Struct, frozen=True):
 
 
 def is_local(url: httpx.URL) -> bool:
-    """Whether a URL is of this very machine."""
+    """Whether a URL is of this machine."""
     return url.host in ("localhost", "::1") or url.host.startswith("127.")
 
 
-def check_one_deployment(servers: Sequence[About]) -> None:
-    """Check that runs of these servers may be compared with each other."""
+def check_one_deployment(servers: Sequence[ServerInfo]) -> None:
+    """Check that servers differ only in their drafts."""
     for each in servers[1:]:
         both, sides = (servers[0].deployment, each.deployment), ("first", "then")
         if found := differences(*both, sides=sides):
@@ -96,7 +94,7 @@ class Server:
     def __init__(self, url: str, key: str = "") -> None:
         try:
             whole = httpx.URL(re.sub(r"(/v1)?/*$", "", url))
-            if (whole.port or 0) > LARGEST_PORT:
+            if (whole.port or 0) > MAX_PORT:
                 raise httpx.InvalidURL("port")
         except httpx.InvalidURL as error:
             raise ConfigError(f"the server's URL is none; {FIX_URL}") from error
@@ -108,14 +106,14 @@ class Server:
         self.http = httpx.AsyncClient(
             base_url=whole,
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(SILENT_S, connect=10.0),
+            timeout=httpx.Timeout(READ_TIMEOUT_S, connect=10.0),
             limits=limits,
             transport=local,
         )
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Turn what HTTP reports into one sentence."""
+        """Turn errors of HTTP into one sentence."""
         try:
             yield
         except httpx.HTTPStatusError as error:
@@ -127,16 +125,17 @@ class Server:
             raise ConfigError(f"{self.url}: {reason}") from error
         except httpx.TimeoutException as error:
             raise ConfigError(
-                f"{self.url}: no answer for {SILENT_S:.0f} s; look at the server's log"
+                f"{self.url}: no answer for {READ_TIMEOUT_S:.0f} s; look at the "
+                "server's log"
             ) from error
         except (httpx.RequestError, ValueError) as error:
-            raise Broken(
+            raise ConnectionLost(
                 f"{self.url}: the connection broke ({error or type(error).__name__}); "
                 "look at the server's log, and run the same command again"
             ) from error
 
     async def model(self, asked: str | None) -> str:
-        """The model that it serves, or of several the one that was asked for."""
+        """The model that it serves; `asked` names one of several."""
         with self.answering():
             reply = (await self.http.get("/v1/models")).raise_for_status()
         try:
@@ -150,8 +149,8 @@ class Server:
             f"of those with --model, or {FIX_URL}"
         )
 
-    async def about(self, asked: str | None, drafts: int | None) -> About:
-        """The server as it is now; `drafts` is K where it does not state it."""
+    async def info(self, asked: str | None, drafts: int | None) -> ServerInfo:
+        """Read the facts of the server; `drafts` is K if it does not state it."""
         model = await self.model(asked)
         engine, version, stated = await self._engine()
         how = await self._speculation(stated)
@@ -167,10 +166,10 @@ class Server:
             )
         flags = {name: stated[name] for name in FLAGS if name in stated}
         k = drafts or 0
-        return About(self.url, engine, version, model, *(how or (k, k, 1)), flags)
+        return ServerInfo(self.url, engine, version, model, *(how or (k, k, 1)), flags)
 
     async def metrics(self) -> dict[str, float]:
-        """Samples of /metrics without prefix, summed over labels but the position."""
+        """Read /metrics: no prefixes, values summed over all labels but position."""
         reply, found = await self._get("/metrics"), dict[str, float]()
         for name, labels, value in _SAMPLE.findall(reply.text if reply else ""):
             at = re.search(r'position="(\d+)"', labels)
@@ -179,7 +178,7 @@ class Server:
         return found
 
     async def running(self) -> int:
-        """Requests that run now; 0 where the server does not state it."""
+        """Requests that run now; 0 if the server does not state it."""
         known = await self.metrics()
         return int(max(known.get(name, 0.0) for name in RUNNING))
 
@@ -193,7 +192,7 @@ class Server:
         return ("vllm", str(version), {}) if version else ("?", "", {})
 
     async def _speculation(self, stated: Facts) -> tuple[int, int, int] | None:
-        """Drafts, levels and branches; None where nothing tells."""
+        """K, levels and top-k of the drafts; None if nothing states them."""
         known = await self.metrics()
         if stated.get("speculative_adaptive") or "evict_profile:width" in known:
             raise ConfigError(
@@ -218,7 +217,7 @@ class Server:
 
 
 def _refusal(reply: httpx.Response) -> str:
-    """What a status means to who probes, and what to do."""
+    """What an HTTP status means here, and the remedy."""
     known = {
         401: "asks for a key; set OPENAI_API_KEY to it",
         403: "refuses the key; set OPENAI_API_KEY to another",
@@ -229,13 +228,14 @@ def _refusal(reply: httpx.Response) -> str:
     facts = _facts(reply)
     facts = facts["error"] if isinstance(facts.get("error"), dict) else facts
     if reason := facts.get("message") or facts.get("detail"):
-        said = f"answers {reply.status_code}: {' '.join(str(reason).split())[:LONGEST]}"
+        quoted = " ".join(str(reason).split())[:MAX_QUOTED]
+        said = f"answers {reply.status_code}: {quoted}"
         said += "; try --raw" if "chat template" in said else ""
     return known.get(reply.status_code, said)
 
 
 def _facts(reply: httpx.Response | None) -> Facts:
-    """What a reply states; nothing where it is no mapping."""
+    """The JSON mapping of a reply; {} if it holds none."""
     try:
         return dict(reply.json()) if reply else {}
     except (TypeError, ValueError):

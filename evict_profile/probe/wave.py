@@ -1,9 +1,8 @@
-"""One wave: B replies that a server decodes side by side, and what a step of it took.
+"""Decodes one wave of B requests together, and derives the rates of its steps.
 
-All requests of a wave start together. Only the time counts in which every one of them
-decodes: from the last first token to the first last token, so that neither prefill nor
-a queue is in it. Decoding commits tokens at a rate R; a step of B requests commits
-B times the accepted length, so it takes B * accepted / R.
+All requests start together. Only the time counts in which all of them decode: from the
+last first token to the first last token, so that it holds no prefill and no queueing.
+With R tokens per second in all, a step of B requests takes B * accepted / R.
 """
 
 import asyncio
@@ -17,18 +16,19 @@ import numpy as np
 
 from evict_profile.probe.server import ACCEPTED, DRAFTED, DRAFTS, Server
 
-TOKENS = 128
-"""Of a reply."""
-
-FEWEST = 8
-"""Tokens of each request in the time that counts."""
+REPLY_TOKENS = 128
+MIN_TOKENS = 8
+"""Tokens that each request must decode in the time that counts."""
 
 
-class Wave(NamedTuple):
-    """What a wave showed; what the server does not state is None.
+class Rates(NamedTuple):
+    """The rates of a wave.
 
-    `tokens_per_s` is 0 where its replies hardly decode side by side; `accepted` and
-    `drafted` are tokens of a step and request.
+    Attributes:
+        tokens_per_s: of all requests; 0 if they hardly decode together.
+        accepted: tokens per step and request; None if the server does not state it.
+        drafted: likewise.
+        context: mean context length in tokens.
     """
 
     tokens_per_s: float
@@ -38,14 +38,14 @@ class Wave(NamedTuple):
 
 
 class Reply:
-    """When a reply's tokens came, and what the server counted of it."""
+    """The arrival times of a reply's tokens, and the server's counts of its steps."""
 
     def __init__(self) -> None:
         self.at_s, self.tokens = list[float](), list[float]()
         self.prompt = self.steps = self.drafted = 0
 
     def add(self, message: dict[str, Any], at_s: float) -> None:
-        """Take one message of the stream."""
+        """Add one message of the stream."""
         usage, timings = message.get("usage") or {}, message.get("timings") or {}
         self.prompt = usage.get("prompt_tokens", self.prompt)
         counted = (message.get("sglext") or {}).get("spec_tokens_details") or {}
@@ -67,30 +67,32 @@ class Reply:
 
 
 def _text(choice: dict[str, Any]) -> str:
-    """What a choice adds, as any of the interfaces has it."""
+    """The text of a choice, under the name that its interface uses."""
     said = choice | (choice.get("delta") or {})
     names = ("text", "content", "reasoning", "reasoning_content")
     return "".join(said.get(name) or "" for name in names)
 
 
-async def wave(server: Server, model: str, prompts: Sequence[str], raw: bool) -> Wave:
-    """Decode so many prompts side by side."""
+async def decode(
+    server: Server, model: str, prompts: Sequence[str], raw: bool
+) -> Rates:
+    """Decode prompts together, one request each."""
     before = await server.metrics()
     asked = (_reply(server, model, prompt, raw) for prompt in prompts)
     with server.answering():
         replies = await asyncio.gather(*asked)
-    context = float(np.mean([reply.prompt + TOKENS / 2 for reply in replies]))
+    context = float(np.mean([reply.prompt + REPLY_TOKENS / 2 for reply in replies]))
     counted = _counted(replies, before, await server.metrics())
-    return Wave(_rate(replies), *counted, context)
+    return Rates(_rate(replies), *counted, context)
 
 
 def _rate(replies: Sequence[Reply]) -> float:
-    """Tokens a second while all decode; 0 where they hardly do so."""
+    """Tokens per second while all decode; 0 if they hardly do."""
     begin = max(reply.at_s[0] for reply in replies)
     end = min(reply.at_s[-1] for reply in replies)
     ends = [np.interp((begin, end), reply.at_s, reply.tokens) for reply in replies]
     decoded = np.diff(ends)[:, 0]
-    if end <= begin or decoded.min() < FEWEST:
+    if end <= begin or decoded.min() < MIN_TOKENS:
         return 0.0
     return float(decoded.sum()) / (end - begin)
 
@@ -98,7 +100,7 @@ def _rate(replies: Sequence[Reply]) -> float:
 def _counted(
     replies: Sequence[Reply], before: dict[str, float], after: dict[str, float]
 ) -> tuple[float | None, float | None]:
-    """Tokens accepted and drafted: by the replies' own counts, else the server's."""
+    """Tokens accepted and drafted, by counts in the replies or by /metrics."""
     tokens = sum(reply.tokens[-1] - 1 for reply in replies)
     if all(reply.steps for reply in replies):
         steps = float(sum(reply.steps for reply in replies))
@@ -117,7 +119,7 @@ async def _reply(server: Server, model: str, prompt: str, raw: bool) -> Reply:
     text = {"prompt": prompt}
     chat = {"messages": [{"role": "user", "content": prompt}]}
     asked = (text if raw else chat) | {
-        "model": model, "max_tokens": TOKENS, "temperature": 0.0, "stream": True,
+        "model": model, "max_tokens": REPLY_TOKENS, "temperature": 0.0, "stream": True,
         "ignore_eos": True, "cache_prompt": False, "return_spec_tokens_details": True,
         "skip_special_tokens": False,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import asdict
 from rich.console import Console
 
-from evict_profile.calibrate.probed import Setting
+from evict_profile.calibrate.probed import ProbedSetting
 from evict_profile.calibrate.served import ServedStudy
 from evict_profile.io import say
 from evict_profile.report.console import Rows, print_rows
@@ -35,7 +35,7 @@ def show_served(console: Console, study: ServedStudy) -> None:
     say(console, study.meaning)
 
 
-def show_settings(console: Console, settings: Sequence[Setting]) -> None:
+def show_settings(console: Console, settings: Sequence[ProbedSetting]) -> None:
     """Settings of a probed server, and their accepted lengths."""
     rows = Rows.of(
         settings,

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from evict_profile.calibrate.probed import Setting, settings
+from evict_profile.calibrate.probed import ProbedSetting, settings
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.calibrate.served_table import BETWEEN, export_served, served_table
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, GateError, PlanError, TableError
 from evict_profile.integrations.exporters import write_format
-from evict_profile.probe.record import Block, Probed, add, begin, read_probe
-from evict_profile.probe.server import About
+from evict_profile.probe.record import Probed, Wave, append, read_probe, resume
+from evict_profile.probe.server import ServerInfo
 from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.table import CostTable
@@ -26,7 +26,9 @@ def step_us(batch, drafts):
 
 
 def about(drafts):
-    return About("http://a", "vllm", "0.25.1", "m", drafts, drafts, 1, {"tp_size": 2})
+    return ServerInfo(
+        "http://a", "vllm", "0.25.1", "m", drafts, drafts, 1, {"tp_size": 2}
+    )
 
 
 def setting(batch, drafts, noise=0.0, waves=4):
@@ -35,7 +37,7 @@ def setting(batch, drafts, noise=0.0, waves=4):
     rates = (1e6 * batch * committed / us).tolist()
     shape = (batch, drafts + 1, drafts, 1, committed)
     runs = tuple(ServedRun(*shape, rate, 512.0) for rate in rates)
-    return Setting(about(drafts), batch, runs, ())
+    return ProbedSetting(about(drafts), batch, runs, ())
 
 
 def probed(*drafts, batches=(1, 4), **changes):
@@ -133,9 +135,9 @@ def test_a_model_that_the_server_does_not_serve_is_refused(name, wrong):
 def test_a_file_takes_no_other_server(tmp_path):
     """It is refused before its waves are in it."""
     path = tmp_path / "runs.jsonl"
-    begin(path, Probed(about(0), "chat"))
+    resume(path, Probed(about(0), "chat"))
     with pytest.raises(ConfigError, match=r"0\.33\.0 then"):
-        begin(path, Probed(replace(about(3), version="0.33.0"), "chat"))
+        resume(path, Probed(replace(about(3), version="0.33.0"), "chat"))
     assert len(read_probe(path)) == 1
 
 
@@ -156,17 +158,17 @@ def test_those_that_need_costs_of_tokens_refuse_it(table, tmp_path):
         write_format(table, "sglang-sps", tmp_path / "out.json")
 
 
-def block(number, batch, rate, others=0, accepted=2.5, drafted=None):
-    return Block(number, batch, rate, accepted, 512.0, others, 0.0, 1.0, drafted)
+def wave(number, batch, rate, others=0, accepted=2.5, drafted=None):
+    return Wave(number, batch, rate, accepted, 512.0, others, 0.0, 1.0, drafted)
 
 
 def test_disturbed_waves_are_left_out(tmp_path):
     path = tmp_path / "runs.jsonl"
-    begin(path, Probed(about(3), "chat"))
+    resume(path, Probed(about(3), "chat"))
     for number in range(1, 6):
         slow = 0.5 if number == 2 else 1.0
-        add(path, block(number, 1, 100.0 * slow))
-        add(path, block(number, 4, 300.0 * slow, others=int(number == 4)))
+        append(path, wave(number, 1, 100.0 * slow))
+        append(path, wave(number, 4, 300.0 * slow, others=int(number == 4)))
     one, four = settings(path)
     assert (len(one.left_out), len(four.left_out)) == (1, 2)
     assert one.step_us.value == pytest.approx(2.5e4)
@@ -176,9 +178,9 @@ def test_disturbed_waves_are_left_out(tmp_path):
 def test_waves_of_another_k_reach_no_table(tmp_path, bad):
     """Few are left out, and most of them are refused."""
     path = tmp_path / "runs.jsonl"
-    begin(path, Probed(about(3), "chat"))
+    resume(path, Probed(about(3), "chat"))
     for number in range(1, 6):
-        add(path, block(number, 1, 100.0, drafted=1.4 if number <= bad else 3.0))
+        append(path, wave(number, 1, 100.0, drafted=1.4 if number <= bad else 3.0))
     if bad == 3:
         with pytest.raises(ConfigError, match="3 of 5 waves at batch 1 show no step"):
             settings(path)
@@ -190,18 +192,18 @@ def test_servers_that_take_turns_are_one_setting_each(tmp_path):
     path = tmp_path / "runs.jsonl"
     for turn in (1, 2):
         for drafts in (0, 3):
-            assert len(begin(path, Probed(about(drafts), "chat"))) == turn - 1
-            add(path, block(turn, 1, 100.0))
+            assert len(resume(path, Probed(about(drafts), "chat"))) == turn - 1
+            append(path, wave(turn, 1, 100.0))
     assert [len(waves) for _, waves in read_probe(path)] == [2, 2]
 
 
 def test_the_command_makes_a_table_that_advises(tmp_path):
     path = tmp_path / "runs.jsonl"
     for drafts in (0, 3):
-        begin(path, Probed(about(drafts), "chat"))
+        resume(path, Probed(about(drafts), "chat"))
         for number in range(4):
             rate = 1e6 * (1 + drafts / 2) / step_us(1, drafts)
-            add(path, block(number, 1, rate, accepted=1 + drafts / 2))
+            append(path, wave(number, 1, rate, accepted=1 + drafts / 2))
     words = ("--served", path, "--model", "qwen3-30b-a3b", "--gpu", "h200")
     done = evict("calibrate", *words, "--tables", "tables", folder=tmp_path)
     assert done.exit_code == 0, done.output

@@ -43,7 +43,7 @@ def probed(fake, folder, *words, **options):
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     monkeypatch.setattr(loop, "PAUSE_S", 0.01)
-    monkeypatch.setattr(server, "SILENT_S", 5.0)
+    monkeypatch.setattr(server, "READ_TIMEOUT_S", 5.0)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

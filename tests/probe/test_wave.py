@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evict_profile.probe import wave as module
-from evict_profile.probe.wave import Reply, wave
+from evict_profile.probe.wave import Reply, decode
 
 STEP_S = 0.01
 
@@ -43,7 +43,7 @@ def found(monkeypatch, *replies):
         return left.pop()
 
     monkeypatch.setattr(module, "_reply", planted)
-    return asyncio.run(wave(Quiet(), "m", [""] * len(left), raw=True))
+    return asyncio.run(decode(Quiet(), "m", [""] * len(left), raw=True))
 
 
 def test_a_step_is_batch_times_accepted_over_the_rate(monkeypatch):
@@ -52,7 +52,7 @@ def test_a_step_is_batch_times_accepted_over_the_rate(monkeypatch):
     result = found(monkeypatch, *replies)
     assert result.accepted == pytest.approx(2.0)
     assert 3 * result.accepted / result.tokens_per_s == pytest.approx(STEP_S, rel=0.01)
-    assert result.context == 36 + module.TOKENS / 2
+    assert result.context == 36 + module.REPLY_TOKENS / 2
 
 
 @pytest.mark.parametrize("late", [reply(0.57, [1]), reply(0.0, [], 0)])
