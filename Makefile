@@ -50,7 +50,7 @@ demo-world: $(VENV)/ready
 		--table $$(echo $(RUNS)/tables/*/*/*/1.0.0.json) --out $(RUNS)/calibration.html
 	$(BIN)/evict-profile replay $(RUNS)/traces --part 2/2 --batch 1 --batch 4 \
 		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json) --out $(RUNS)/verdict.html
-	$(BIN)/python benchmarks/wall_clock.py $(WORLD) $(RUNS)/traces --part 2/2 \
+	$(BIN)/python -m examples.small_world clock $(WORLD) $(RUNS)/traces --part 2/2 \
 		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json) --prompts $(PROMPTS) \
 		--contenders --workload mixed --batch 1 --batch 4 --out $(RUNS)/wall_clock.json
 

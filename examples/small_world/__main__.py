@@ -1,122 +1,96 @@
-"""Trains a small world: a mixture-of-experts language model and its draft head.
+"""The commands of the small world: `python -m examples.small_world --help`.
 
-In it everything that replay and verdict need is real: routing that was learned, drafts
-that are sometimes right, text of two difficulties (the code and the prose of Python's
-standard library, split by file).
-
-    python -m examples.small_world --out runs/world                  # 2 cores
-    python -m examples.small_world --out runs/tiny --recipe tiny     # seconds
-
-In the folder: weights.safetensors (fp16), tokenizer.json, and world.json, which says
-what they are.
+Imports wait until a command runs, so that the process can begin anew first.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Literal
 
-import torch
-from tokenizers import Tokenizer
+import typer
+from typer import Argument, Option
 
-from examples.small_world import weights
-from examples.small_world.corpus import (
-    Tokens,
-    digest,
-    encode_corpus,
-    train_tokenizer,
+from evict_profile.cli import OneSentence, options
+from evict_profile.cli.options import console
+from evict_profile.errors import ConfigError
+from evict_profile.runner import QUIET_CPU
+
+app = typer.Typer(
+    cls=OneSentence,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A small MoE model with a drafter: train, trace and time it.",
 )
-from examples.small_world.recipe import RECIPES, Recipe
-from examples.small_world.training import Models, Training
-from runners.tree_decoding.checkpoint import TOKENIZER, WEIGHTS
-from runners.tree_decoding.corpus import Document, read_corpus, standard_library
-
-PHASES = ("target", "drafter")
-CPU_THREADS = 2
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--recipe", choices=sorted(RECIPES), default="cpu")
-    parser.add_argument("--minutes", type=float, help="time for everything")
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
-    recipe = RECIPES[asked.recipe]
-    minutes = recipe.minutes if asked.minutes is None else asked.minutes
+@app.command()
+def train(
+    out: Path = Option(help="The folder of the world."),
+    recipe: Literal["cpu", "tiny"] = Option("cpu", help="tiny takes seconds."),
+    minutes: float | None = Option(None, help="For everything; else the recipe's."),
+    seed: int = 0,
+) -> None:
+    """Train a target and its drafter on Python's standard library."""
+    from examples.small_world.recipe import RECIPES
+    from examples.small_world.train import train
+
+    chosen = RECIPES[recipe]
+    minutes = chosen.minutes if minutes is None else minutes
     # Not `<= 0`: that lets nan through.
     if not minutes > 0.0:
-        parser.error(f"--minutes {minutes:g}: must be a number above 0")
-    try:
-        asked.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(
-            f"--out {asked.out}: {error.strerror}; name a folder for the world"
-        )
-    train(asked.out, recipe, minutes, asked.seed)
+        raise ConfigError(f"--minutes {minutes:g}: must be a number above 0")
+    train(out, chosen, minutes, seed)
 
 
-def train(out: Path, recipe: Recipe, minutes: float, seed: int) -> None:
-    """Train both models of a recipe, and write their weights."""
-    say("reading the standard library")
-    corpus = read_corpus(standard_library(), False)
-    tokenizer = prepare_tokenizer(out / TOKENIZER, corpus, recipe.shape.vocab)
-    tokens = encode_corpus(corpus, tokenizer)
-    say(f"{len(tokens.train):,} tokens to train on")
-    models = Models(recipe, seed, pick_device())
-    run_phases(models, tokens, minutes)
-    parameters = sum(p.numel() for p in models.target.parameters())
-    about = {
-        "model": f"small-world-{parameters / 1e6:.3g}m",
-        "seed": seed,
-        "corpus": digest(corpus),
-        "python": sys.version.split()[0],
-    }
-    weights.export(out, models, about | {"torch": torch.__version__})
-    size = sum((out / f).stat().st_size for f in (WEIGHTS, TOKENIZER))
-    say(f"{out / WEIGHTS}: {size / 1e6:.1f} MB with its tokeniser")
+@app.command()
+def clock(
+    table: options.TracedTable,
+    world: Path = Argument(exists=True, file_okay=False),
+    traces: Path = Argument(exists=True, help="What 'trace' recorded."),
+    prompts: int = Option(min=1, help="As traced."),
+    part: options.Part = "1/1",
+    batch: list[int] = Option([1], min=1, help="Repeatable."),
+    workload: options.Workloads = None,
+    temperature: list[float] | None = Option(
+        None, help="Repeatable.", show_default="all"
+    ),
+    contenders: bool = Option(False, help="Only policies that an advice is about."),
+    out: Path = Path("wall_clock.json"),
+) -> None:
+    """Decode traced replies under every policy, beside what the replay predicts.
 
+    Exit code 1 where the clock and the replay differ by more than 15 %.
+    """
+    from examples.small_world.wall_clock import Asked, check_replay
 
-def run_phases(models: Models, tokens: Tokens, minutes: float) -> None:
-    """The target, then the drafter."""
-    for phase in PHASES:
-        for line in Training(models, tokens, phase, minutes).run():
-            say(line)
-
-
-def prepare_tokenizer(path: Path, corpus: list[Document], vocab: int) -> Tokenizer:
-    """The tokeniser at a path, trained and put there at first."""
-    if not path.exists():
-        train_tokenizer(corpus, vocab).save(str(path))
-    return Tokenizer.from_file(str(path))
-
-
-def pick_device() -> torch.device:
-    """A GPU where there is one; else the CPU, with few threads."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    torch.set_num_threads(CPU_THREADS)
-    return torch.device("cpu")
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
+    asked = Asked(
+        world,
+        traces,
+        table,
+        prompts,
+        part,
+        batches=tuple(batch),
+        workloads=workload or (),
+        temperatures=temperature or (),
+        contenders=contenders,
+    )
+    if check_replay(asked, out, console):
+        raise typer.Exit(1)
 
 
 def restart_quietly() -> None:
-    """Run the same command with threads that sleep while they wait.
+    """Run the same command again in the environment that runners get.
 
-    They would spin instead, and beside other work that made training five times slower.
-    What decides it is read from the environment when torch is loaded.
+    Torch reads it when it is loaded. Threads that spin while they wait make training
+    five times slower beside other work, and add to the CPU time that is measured.
     """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
+    if any(os.environ.get(name) != value for name, value in QUIET_CPU.items()):
+        environment = os.environ | QUIET_CPU
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606
 
 
 if __name__ == "__main__":
     restart_quietly()
-    try:
-        main(sys.argv[1:])
-    except KeyboardInterrupt:
-        sys.exit("interrupted")
+    app()

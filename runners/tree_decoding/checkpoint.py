@@ -57,7 +57,7 @@ def open_checkpoint(folder: str, device: torch.device) -> Checkpoint:
             "world",
             f"{folder}: holds no trained world (without {', '.join(missing)}); "
             f"{elsewhere}train one with: python -m examples.small_world "
-            f"--out {folder}",
+            f"train --out {folder}",
         )
     return load_checkpoint(path, device)
 
@@ -91,7 +91,7 @@ def damaged(path: Path) -> Iterator[None]:
         raise Refusal(
             "world",
             f"{path}: is damaged, or not of this world ({reason}); fetch the world "
-            "again, or train another with: python -m examples.small_world",
+            "again, or train another with: python -m examples.small_world train",
         ) from error
 
 

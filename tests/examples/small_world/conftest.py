@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from evict_profile.table import CostTable
 from examples.small_world.corpus import Tokens
 from examples.small_world.recipe import RECIPES
+from tests.shipped import tracked
 
 SOURCE = '''"""What {name} is for, at some length: it adds numbers, and says so."""
 import sys
@@ -57,3 +59,10 @@ def tokens(shape):
 
     held_out = {"code": stream(200), "prose": stream(200)}
     return Tokens(stream(2000), held_out)
+
+
+@pytest.fixture(scope="session")
+def informed_table():
+    """The shipped table, with its acceptance, activation and drafting."""
+    (path,) = tracked("cost_tables/intel-*/small-world-*.json")
+    return CostTable.load(path)

@@ -5,11 +5,17 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
-from examples.small_world import __main__ as command
+from examples.small_world import train as module
+from examples.small_world.__main__ import app
 from examples.small_world.recipe import RECIPES
 from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS, load_checkpoint
 from runners.tree_decoding.verifier import Verifier
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +24,10 @@ def made(tmp_path_factory, module_library):
     out = tmp_path_factory.mktemp("world")
     printed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "standard_library", lambda: module_library)
-        patch.setattr(command, "say", printed.append)
-        command.main(["--out", str(out), "--recipe", "tiny"])
+        patch.setattr(module, "standard_library", lambda: module_library)
+        patch.setattr(module, "say", printed.append)
+        done = run("train", "--out", out, "--recipe", "tiny")
+        assert done.exit_code == 0, done.output
         yield out, "\n".join(printed)
 
 
@@ -42,20 +49,17 @@ def test_the_command_makes_a_checkpoint_that_loads(made):
 
 
 @pytest.mark.parametrize("minutes", ["-1", "0", "nan"])
-def test_no_time_is_refused(tmp_path, minutes, capsys):
-    with pytest.raises(SystemExit) as caught:
-        command.main(["--out", str(tmp_path / "w"), f"--minutes={minutes}"])
-    assert caught.value.code == 2
-    assert f"--minutes {minutes}: must be a number above 0" in capsys.readouterr().err
+def test_no_time_is_refused(tmp_path, minutes):
+    done = run("train", "--out", tmp_path / "w", f"--minutes={minutes}")
+    assert done.exit_code == 2
+    assert f"--minutes {minutes}: must be a number above 0" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_for_a_folder_is_refused(tmp_path, capsys):
+def test_a_file_for_a_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(SystemExit) as caught:
-        command.main(["--out", str(tmp_path / "file")])
-    assert caught.value.code == 2
-    assert "file: File exists; name a folder" in capsys.readouterr().err
+    done = run("train", "--out", tmp_path / "file")
+    assert done.exit_code == 2 and done.stderr.startswith("error: ")
 
 
 def test_the_recipe_keeps_to_what_the_kernels_need():

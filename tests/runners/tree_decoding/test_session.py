@@ -201,8 +201,8 @@ def test_a_folder_without_a_checkpoint_names_what_it_lacks(tmp_path):
         Session(MODEL, {**SWEEP, "world": str(tmp_path)})
     assert str(caught.value) == (
         f"{tmp_path}: holds no trained world (without weights.safetensors, "
-        "tokenizer.json); train one with: python -m examples.small_world --out "
-        f"{tmp_path}"
+        "tokenizer.json); train one with: python -m examples.small_world train "
+        f"--out {tmp_path}"
     )
 
 

@@ -5,9 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import wall_clock
-from benchmarks.turns import Measured, PolicyDecoding, serve_all, turns_of
-from benchmarks.wall_clock import CheckedPolicy, advice, is_off, policies_of
 from evict_profile.replay.compare import ScenarioReplay
 from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.dataset import TraceArrays
@@ -22,6 +19,9 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.simulate import reply_order
 from evict_profile.stats import Estimate
+from examples.small_world import wall_clock
+from examples.small_world.turns import Measured, PolicyDecoding, serve_all, turns_of
+from examples.small_world.wall_clock import CheckedPolicy, advice, is_off, policies_of
 from runners.tree_decoding import session as module
 from runners.tree_decoding.accept import greedy
 from runners.tree_decoding.session import Job, TraceSession

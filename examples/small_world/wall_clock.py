@@ -1,33 +1,26 @@
 """Does the replay hold? Its prediction against the engine's own clock.
 
-    python benchmarks/wall_clock.py worlds/stdlib TRACES --table TABLE --prompts 24
-
 Every policy decodes the traced replies again with the real engine, in the order in
 which the replay simulates them. Policies take turns of a few steps, in an order drawn
 anew each time, so that whatever the machine does, it does to all of them; turns are
-sized so that all policies end together. What comes out is tokens a second by CPU time
-(on a GPU, wall time) and by wall time, beside what the replay predicts, and the same
-over plain decoding and over the best setting that knows no cost: ratios are what a
-replay is believed for. All policies decode the same text in the same order and end
-together, so a ratio compares their times on each share of it, and its interval draws
-shares, about one a reply: what is hard or slow in one is so for all. At the end stands
-what the clock advises: the rule that adapts where it gains, else the setting. Exit code
-1 where the whole interval of a policy lies more than `MOST_OFF` beside the replay.
+sized so that all policies end together. The output is tokens a second by CPU time (on a
+GPU, wall time) and by wall time, beside what the replay predicts, and the same over
+plain decoding and over the best setting that knows no cost. All policies decode the
+same text in the same order, so a ratio compares their times on each share of it, and
+its interval draws shares, about one a reply. At the end stands what the clock advises:
+the rule that adapts where it gains, else the setting.
 """
 
-import argparse
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-from benchmarks.common import Answer, amount, command, count, restart_on_one_thread
-from benchmarks.turns import Measured, serve_all
 from evict_profile.errors import ConfigError
-from evict_profile.io import parse_share
+from evict_profile.io import check_outputs, parse_share, write_json
 from evict_profile.records import to_mapping
 from evict_profile.replay.compare import MIXED, ScenarioReplay
 from evict_profile.replay.comparison import Scenario
@@ -47,11 +40,27 @@ from evict_profile.report.console import Rows, print_rows
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable, files_of
 from evict_profile.traces import Trace, load_traces
+from examples.small_world.turns import Measured, serve_all
 from runners.tree_decoding.session import TraceSession
 
 PROMPT_TOKENS = 128
 MOST_OFF = 0.15
 """Of 13 policies at batch 1 and 4 the clock was within 9 % of the replay."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to check, as the command `clock` takes it; nothing named means all."""
+
+    world: Path
+    traces: Path
+    table: Path
+    prompts: int
+    part: str = "1/1"
+    batches: Sequence[int] = (1,)
+    workloads: Sequence[str] = ()
+    temperatures: Sequence[float] = ()
+    contenders: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,20 +88,23 @@ class CheckedPolicy:
     levels: float
 
 
-@command
-def main(arguments: Sequence[str]) -> int:
-    """Check scenarios of a trace; print them, and write all numbers as JSON."""
-    options = parse(arguments)
-    inputs = [options.world, options.traces, *files_of(options.table)]
-    answer, table = Answer(options.out, inputs), CostTable.load(options.table)
-    trace, session = open_trace(options)
-    results, off = [], False
-    for part, scenario in list(scenarios(trace, options)):
-        arrays = TraceArrays(part)
-        replay = ScenarioReplay(arrays, table, scenario, 1)
-        policies = policies_of(replay, options.contenders)
-        rows = check(session, replay, policies, options.prompts)
-        show(scenario, rows)
+def check_replay(asked: Asked, out: Path, console: Console) -> bool:
+    """Check scenarios of a trace, print them, and write all numbers as JSON.
+
+    Returns:
+        Whether the whole interval of a policy lies more than `MOST_OFF` beside the
+        replay.
+    """
+    check_outputs([out], [asked.world, asked.traces, *files_of(asked.table)])
+    table = CostTable.load(asked.table)
+    trace, session = open_trace(asked)
+    results: list[dict[str, Any]] = []
+    off = False
+    for part, scenario in scenarios(trace, asked):
+        replay = ScenarioReplay(TraceArrays(part), table, scenario, 1)
+        policies = policies_of(replay, asked.contenders)
+        rows = check(session, replay, policies, asked.prompts)
+        show(console, scenario, rows)
         off |= any(is_off(row.gap) for row in rows)
         results.append(
             {
@@ -102,9 +114,8 @@ def main(arguments: Sequence[str]) -> int:
             }
         )
         print(f"{scenario}: {results[-1]['advice']}", flush=True)
-        answer.keep(results)
-    answer.write(results)
-    return int(off)
+        write_json(results, out)
+    return off
 
 
 def is_off(gap: Estimate) -> bool:
@@ -112,50 +123,28 @@ def is_off(gap: Estimate) -> bool:
     return gap.low > 1.0 + MOST_OFF or gap.high < 1.0 / (1.0 + MOST_OFF)
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("world", type=Path)
-    parser.add_argument("traces", type=Path)
-    parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--prompts", type=count, required=True, help="as traced")
-    parser.add_argument("--part", default="1/1")
-    parser.add_argument("--batch", type=count, action="append")
-    parser.add_argument("--workload", action="append")
-    parser.add_argument("--temperature", type=amount, action="append")
-    parser.add_argument(
-        "--contenders",
-        action="store_true",
-        help="plain decoding, the best settings, and depth with links alone",
-    )
-    parser.add_argument("--out", type=Path, default=Path("wall_clock.json"))
-    return parser.parse_args(arguments)
-
-
-def open_trace(options: argparse.Namespace) -> tuple[Trace, TraceSession]:
+def open_trace(asked: Asked) -> tuple[Trace, TraceSession]:
     """The part of a trace that is judged, and its world, with trees as traced."""
-    whole = load_traces(options.traces)
+    whole = load_traces(asked.traces)
     last = max(reply.prompt for reply in whole.replies)
-    if last >= options.prompts:
+    if last >= asked.prompts:
         raise ConfigError(
-            f"--prompts {options.prompts}: the trace has a prompt {last}, counted from "
+            f"--prompts {asked.prompts}: the trace has a prompt {last}, counted from "
             "0; give the --prompts that it was traced with"
         )
-    trace = whole.part(*parse_share("--part", options.part))
+    trace = whole.part(*parse_share("--part", asked.part))
     shared = ("depth", "topk", "nodes", "reference_us")
     tree = {name: getattr(trace.about, name) for name in shared}
-    session = TraceSession(str(options.world), tree | {"prompt_tokens": PROMPT_TOKENS})
+    session = TraceSession(str(asked.world), tree | {"prompt_tokens": PROMPT_TOKENS})
     return trace, session
 
 
-def scenarios(
-    trace: Trace, options: argparse.Namespace
-) -> Iterator[tuple[Trace, Scenario]]:
+def scenarios(trace: Trace, asked: Asked) -> Iterator[tuple[Trace, Scenario]]:
     """The parts of a trace that are checked; all workloads and the mix by default."""
-    for temperature in options.temperature or trace.temperatures:
-        for workload in options.workload or [*trace.workloads, MIXED]:
+    for temperature in asked.temperatures or trace.temperatures:
+        for workload in asked.workloads or [*trace.workloads, MIXED]:
             part = trace.only([] if workload == MIXED else [workload], [temperature])
-            for batch in options.batch or [1]:
+            for batch in asked.batches:
                 yield part, Scenario(workload, temperature, batch)
 
 
@@ -263,7 +252,7 @@ def advice(rows: Sequence[CheckedPolicy]) -> str:
     return f"do not speculate: {measured or fixed.policy}"
 
 
-def show(scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
+def show(console: Console, scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
     """Print one scenario."""
 
     def of(part: str) -> Callable[[CheckedPolicy], str]:
@@ -283,9 +272,4 @@ def show(scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
         "decision, us": lambda row: row.decision_us,
     }
     title = f"\n{scenario}; times of a step: as replayed / by the clock"
-    print_rows(Console(), Rows.of(rows, columns), title)
-
-
-if __name__ == "__main__":
-    restart_on_one_thread()
-    sys.exit(main(sys.argv[1:]))
+    print_rows(console, Rows.of(rows, columns), title)
