@@ -44,7 +44,7 @@ demo-world: $(VENV)/ready
 	rm -rf $(RUNS)/tables
 	$(BIN)/evict-profile profile --model $(WORLD)/model.yaml --sweep small-world \
 		--out $(RUNS)/sweep --tables $(RUNS)/tables --max-minutes 4
-	$(BIN)/evict-profile trace $(WORLD) --out $(RUNS)/traces \
+	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RUNS)/traces \
 		--prompts $(PROMPTS) --tokens 48 --batch 1 --batch 4
 	$(BIN)/evict-profile calibrate $(RUNS)/traces --part 1/2 \
 		--table $$(echo $(RUNS)/tables/*/*/*/1.0.0.json) --out $(RUNS)/calibration.html

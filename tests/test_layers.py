@@ -12,7 +12,7 @@ LAYERS = (
     {"__main__"},
     {"cli"},
     {"report", "fleet"},
-    {"advice", "replay", "calibrate", "probe", "integrations", "doctor", "budgets"},
+    {"advice", "replay", "calibrate", "probe", "integrations", "doctor"},
     {"fit", "sources"},
     {"sweep", "traces", "lossless", "runtime"},
 )

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from evict_profile import __version__
-from evict_profile.cli import decide, measure, read, traces
+from evict_profile.cli import decide, measure, read
 from evict_profile.cli.calibrate import calibrate
 from evict_profile.cli.compose import compose
 from evict_profile.cli.options import console, reject_empty, stderr
@@ -34,10 +34,8 @@ COMMANDS = (
     compose,
     probe,
     decide.export,
-    traces.trace,
     calibrate,
     replay,
-    traces.budget,
     decide.advise,
     read.report,
     read.show,

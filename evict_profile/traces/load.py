@@ -58,8 +58,8 @@ def parts_of(folder: Path, schema: str = SCHEMA) -> list[Part]:
         )
     if len(parts) < (replies := parts[0].metadata.replies):
         raise TraceError(
-            f"{folder}: holds {len(parts)} of {replies} replies; run the same "
-            "'evict-profile trace' again, which records the others"
+            f"{folder}: holds {len(parts)} of {replies} replies; run the "
+            "command that records it again, which records the others"
         )
     for part in parts[1:]:
         _check_alike(parts[0], part)

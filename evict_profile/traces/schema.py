@@ -78,7 +78,7 @@ def read(path: Path) -> pa.Table:
         return pq.ParquetFile(path).read()
     except FileNotFoundError as error:
         raise TraceError(
-            f"{path}: is not there; record it with 'evict-profile trace'"
+            f"{path}: is not there; docs/reference/traces.md says how to record one"
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise TraceError(

@@ -6,13 +6,13 @@ Imports wait until a command runs, so that the process can begin anew first.
 import os
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import typer
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from evict_profile.cli import OneSentence, options
-from evict_profile.cli.options import console
+from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
 from evict_profile.runner import QUIET_CPU
 
@@ -42,6 +42,76 @@ def train(
     if not minutes > 0.0:
         raise ConfigError(f"--minutes {minutes:g}: must be a number above 0")
     train(out, chosen, minutes, seed)
+
+
+@app.command()
+def trace(
+    ctx: Context,
+    world: Path = Argument(exists=True, file_okay=False),
+    out: Path = Option(help="The folder of the recording."),
+    prompts: int = Option(24, min=1, help="Prompts of each workload."),
+    tokens: int = Option(64, min=1, help="Tokens of each reply."),
+    workload: options.Workloads = None,
+    temperature: list[float] = Option([0.0], help="Repeatable."),
+    seeds: int = Option(1, min=1, help="Replies a prompt, if it is > 0."),
+    batch: list[int] = Option([1, 4, 16], min=1, help="Times whole steps; repeatable."),
+    depth: int = Option(5, min=1, help="Levels of a draft tree."),
+    topk: int = Option(8, min=1, help="Nodes expanded a level."),
+    nodes: int = Option(60, min=1, help="Nodes verified at most."),
+    budget: list[int] = Option(
+        [], help="In place of trees: replies whose layers run so few experts."
+    ),
+) -> None:
+    """Record draft trees and what was accepted; the same command again continues."""
+    if budget:
+        reject_unused(ctx, {"seeds", "temperature", "batch"}, "with --budget")
+    elif not any(temperature):
+        reject_unused(ctx, {"seeds"}, "at temperature 0")
+    from examples.small_world.plans import BudgetPlan, Plan, TracePlan
+    from examples.small_world.recording import record
+
+    shared: dict[str, Any] = {
+        "prompts": prompts,
+        "tokens": tokens,
+        "workloads": tuple(dict.fromkeys(workload or ())),
+        "depth": depth,
+        "topk": topk,
+        "nodes": nodes,
+    }
+    plan: Plan
+    if budget:
+        plan = BudgetPlan(budgets=tuple(dict.fromkeys(budget)), **shared)
+    else:
+        plan = TracePlan(
+            seeds=seeds,
+            temperatures=tuple(dict.fromkeys(temperature)),
+            batches=tuple(dict.fromkeys(batch)),
+            **shared,
+        )
+    record(plan, world, out, console)
+
+
+@app.command()
+def budget(
+    table: options.TracedTable,
+    recording: Path = Argument(exists=True, help="Of 'trace --budget'."),
+    workload: options.Workloads = None,
+    agreement: float = Option(0.98, help="Share of tokens that must stay likeliest."),
+    out: Path = Option(Path("budget.svg"), help="The drawing to write."),
+    json_out: options.Json = None,
+) -> None:
+    """Speed against quality under expert budgets, and which to run."""
+    from evict_profile.io import check_outputs, write_text
+    from evict_profile.table import CostTable, files_of
+    from examples.small_world.budget_front import budget_front
+    from examples.small_world.budget_report import draw, show_front
+
+    check_outputs([out, json_out], [recording, *files_of(table)])
+    found = budget_front(recording, CostTable.load(table), workload or [], agreement)
+    show_front(console, found)
+    draw(found, out)
+    if json_out:
+        write_text(found.as_json(), json_out)
 
 
 @app.command()

@@ -5,7 +5,6 @@ does, it does to all; they are sized so that all policies end together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -46,7 +45,10 @@ def serve_all(
     batch: int,
 ) -> dict[str, "Measured"]:
     """Decode the trace's replies with every policy; `steps`: how many each takes."""
-    jobs = [session.job(ask) for ask in requests(trace, prompts)]
+    jobs = [
+        session.job(reply, prompts, tokens)
+        for reply, tokens in zip(trace.replies, trace.tokens.tolist(), strict=True)
+    ]
     longest = max(job.tokens for job in jobs)
     working = {
         name: PolicyDecoding(session.engine(batch, longest), make(), jobs, batch)
@@ -67,12 +69,6 @@ def turns_of(steps: Mapping[str, int]) -> dict[str, int]:
     """Steps of a turn, in proportion to the steps that each policy makes in all."""
     fewest = min(steps.values())
     return {name: round(TURN * count / fewest) for name, count in steps.items()}
-
-
-def requests(trace: Trace, prompts: int) -> list[dict[str, Any]]:
-    """The requests that had these replies traced."""
-    pairs = zip(trace.replies, trace.tokens.tolist(), strict=True)
-    return [asdict(r) | {"tokens": n, "prompts": prompts} for r, n in pairs]
 
 
 class Timed:

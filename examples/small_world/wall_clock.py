@@ -42,6 +42,7 @@ from evict_profile.table import CostTable, files_of
 from evict_profile.traces import Trace, load_traces
 from examples.small_world.turns import Measured, serve_all
 from runners.tree_decoding.session import TraceSession
+from runners.tree_decoding.tree import TreeShape
 
 PROMPT_TOKENS = 128
 MOST_OFF = 0.15
@@ -133,9 +134,9 @@ def open_trace(asked: Asked) -> tuple[Trace, TraceSession]:
             "0; give the --prompts that it was traced with"
         )
     trace = whole.part(*parse_share("--part", asked.part))
-    shared = ("depth", "topk", "nodes", "reference_us")
-    tree = {name: getattr(trace.about, name) for name in shared}
-    session = TraceSession(str(asked.world), tree | {"prompt_tokens": PROMPT_TOKENS})
+    about = trace.about
+    tree = TreeShape(about.depth, about.topk, about.nodes)
+    session = TraceSession(asked.world, tree, PROMPT_TOKENS, about.reference_us)
     return trace, session
 
 

@@ -1,22 +1,11 @@
-"""Run as `python -m runners.tree_decoding`; speaks runners/protocol.py, and of whole
-replies and steps:
-
-    {"do": "open_world", "world": FOLDER, "options": {"depth", "topk", "nodes",
-        "prompt_tokens", "tokens", "batches", "clock_steps", "reference_us"}}
-        -> {"about": {...}}
-    {"do": "trace", "workload", "prompt", "prompts", "seed", "temperature", "tokens"}
-        -> {"steps": [{...}, ...]}
-    {"do": "budget", "workload", "prompt", "prompts", "tokens", "given", "budget",
-        "ranking", "exponent"} -> {"steps": [{...}, ...]}
-    {"do": "clock", "batch", "steps"} -> {"draft_us", "fixed_us", "plain_fixed_us"}
-"""
+"""Run as `python -m runners.tree_decoding`; speaks runners/protocol.py."""
 
 import sys
 
-from runners.protocol import Message, serve
+from evict_profile.errors import ConfigError
+from runners.protocol import Message, Refusal, serve_session
 
 try:
-    from runners.tree_decoding.budget_session import BudgetSession
     from runners.tree_decoding.measuring import Session
 except ModuleNotFoundError as error:
     sys.exit(
@@ -25,31 +14,13 @@ except ModuleNotFoundError as error:
     )
 
 
-class Service:
-    """Holds what is open between requests."""
-
-    measuring: Session
-    decoding: BudgetSession
-
-    def open(self, ask: Message) -> Message:
-        self.measuring = Session(ask["model"], ask["options"])
-        return self.measuring.answer_open()
-
-    def open_world(self, ask: Message) -> Message:
-        """Open target and drafter for decoding."""
-        self.decoding = BudgetSession(ask["world"], ask["options"])
-        return self.decoding.answer_open()
+def begin(model: Message, options: Message) -> Session:
+    """Open the target for measuring."""
+    try:
+        return Session(model, options)
+    except ConfigError as error:
+        raise Refusal("infeasible", str(error)) from error
 
 
 if __name__ == "__main__":
-    service = Service()
-    serve(
-        {
-            "open": service.open,
-            "measure": lambda ask: service.measuring.measure(ask),
-            "open_world": service.open_world,
-            "trace": lambda ask: service.decoding.trace(ask),
-            "clock": lambda ask: service.decoding.clock(ask),
-            "budget": lambda ask: service.decoding.record(ask),
-        }
-    )
+    serve_session(begin)

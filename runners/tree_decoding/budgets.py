@@ -7,18 +7,25 @@ do, by `runtime.budget.route`. Prompts run without one.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from evict_profile.errors import ConfigError
-from evict_profile.runtime.budget import Ranking, check, holds_all, route
+from evict_profile.runtime.budget import Ranking, holds_all, route
 from runners.clock import now
-from runners.protocol import Message, Refusal
 from runners.torch_moe.model import MoeLayer
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.tree import Trees
 from runners.tree_decoding.verifier import Routing, Verified
+
+NONE, MASS, SQRT_TOP_K = "none", "mass", "sqrt-path+top-k"
+RULES: dict[str, dict[str, Any]] = {
+    MASS: {"ranking": "mass", "exponent": 0.0},
+    SQRT_TOP_K: {"ranking": "top-k", "exponent": 0.5},
+}
+"""How experts are ranked: by MoE-Spec (arXiv 2602.16052); as a server ranks them, by
+what tokens would run, weighed by the root of their path probability."""
 
 
 @dataclass
@@ -76,14 +83,3 @@ class ExpertBudget:
             ranking=self.ranking,
         )
         return found.topk_ids, found.topk_weights.to(x.dtype)
-
-
-def make_budget(ask: Message, top_k: int, experts: int) -> ExpertBudget | None:
-    """The budget that a request names; None where it is of all experts."""
-    if ask["budget"] == experts:
-        return None
-    try:
-        check(top_k, ask["budget"], experts, ranking=ask["ranking"])
-    except ConfigError as error:
-        raise Refusal("world", str(error)) from error
-    return ExpertBudget(ask["budget"], ask["ranking"], ask["exponent"])

@@ -17,8 +17,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from evict_profile.config.model import AttentionSpec, MoeSpec
+from evict_profile.errors import ConfigError
+from evict_profile.traces import TraceInfo
 from runners.device import describe
-from runners.protocol import Message, Refusal
+from runners.protocol import Message
 from runners.torch_moe.shape import MetaWeights, StackShape
 from runners.torch_moe.stack import Stack
 from runners.tree_decoding.drafter import Drafter, TargetShape
@@ -41,25 +43,23 @@ class Checkpoint:
     about: dict[str, Any]
 
 
-def open_checkpoint(folder: str, device: torch.device) -> Checkpoint:
+def open_checkpoint(folder: Path, device: torch.device) -> Checkpoint:
     """The checkpoint in a folder."""
-    path = Path(folder)
     files = (ABOUT, WEIGHTS, TOKENIZER)
-    if missing := [name for name in files if not (path / name).is_file()]:
+    if missing := [name for name in files if not (folder / name).is_file()]:
         # A sweep, and so a table, names its checkpoint as seen from the checkout.
         elsewhere = (
             ""
-            if path.is_absolute()
+            if folder.is_absolute()
             else f"the path is taken from {Path.cwd()}: run the same command in the "
             "checkout that holds this world, or "
         )
-        raise Refusal(
-            "world",
+        raise ConfigError(
             f"{folder}: holds no trained world (without {', '.join(missing)}); "
-            f"{elsewhere}train one with: python -m examples.small_world "
-            f"train --out {folder}",
+            f"{elsewhere}train one with: python -m examples.small_world train "
+            f"--out {folder}"
         )
-    return load_checkpoint(path, device)
+    return load_checkpoint(folder, device)
 
 
 @torch.no_grad()
@@ -83,15 +83,14 @@ def load_checkpoint(folder: Path, device: torch.device = CPU) -> Checkpoint:
 
 @contextmanager
 def damaged(path: Path) -> Iterator[None]:
-    """Turn whatever reading a file raises into a refusal that names the file."""
+    """Turn whatever reading a file raises into a sentence that names the file."""
     try:
         yield
     except Exception as error:  # tokenizers knows no other
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise Refusal(
-            "world",
+        raise ConfigError(
             f"{path}: is damaged, or not of this world ({reason}); fetch the world "
-            "again, or train another with: python -m examples.small_world train",
+            "again, or train another with: python -m examples.small_world train"
         ) from error
 
 
@@ -142,19 +141,19 @@ def describe_engine(device: torch.device) -> Message:
 
 
 def describe_checkpoint(
-    folder: str, checkpoint: Checkpoint, device: torch.device
-) -> Message:
+    folder: Path, checkpoint: Checkpoint, device: torch.device
+) -> TraceInfo:
     """What a trace is of."""
     shape, engine = checkpoint.shape, describe_engine(device)
-    weights = (Path(folder) / WEIGHTS).read_bytes()
-    return {
-        "model": checkpoint.about["model"],
-        "experts": shape.experts,
-        "top_k": shape.top_k,
-        "layers": shape.layers,
-        "engine": ENGINE,
-        "engine_version": engine["engine_version"],
-        "device": engine["device"],
-        "threads": engine["threads"],
-        "weights_sha256": hashlib.sha256(weights).hexdigest(),
-    }
+    weights = (folder / WEIGHTS).read_bytes()
+    return TraceInfo(
+        model=checkpoint.about["model"],
+        experts=shape.experts,
+        top_k=shape.top_k,
+        layers=shape.layers,
+        engine=ENGINE,
+        engine_version=engine["engine_version"],
+        device=engine["device"],
+        threads=engine["threads"],
+        weights_sha256=hashlib.sha256(weights).hexdigest(),
+    )

@@ -19,7 +19,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from runners.protocol import Refusal
+from evict_profile.errors import ConfigError
 
 WORKLOADS = ("code", "prose")
 END = "<|end|>"
@@ -136,15 +136,14 @@ class HeldOut:
     def prompts(self, workload: str, count: int, tokens: int) -> list[list[int]]:
         """So many prompts, evenly spaced over a workload."""
         if workload not in self.streams:
-            raise Refusal(
-                "world", f"no workload {workload}; there are {', '.join(WORKLOADS)}"
+            raise ConfigError(
+                f"no workload {workload}; there are {', '.join(WORKLOADS)}"
             )
         stream = self.streams[workload]
         if count > self.available(workload, tokens):
-            raise Refusal(
-                "world",
+            raise ConfigError(
                 f"{count} prompts of {tokens} tokens were asked for, and {workload} "
-                f"has text for {self.available(workload, tokens)}; ask for fewer",
+                f"has text for {self.available(workload, tokens)}; ask for fewer"
             )
         starts = torch.linspace(0, len(stream) - tokens - 1, count).long()
         return [stream[at : at + tokens].tolist() for at in starts.tolist()]

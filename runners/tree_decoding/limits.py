@@ -1,14 +1,12 @@
 """What a checkpoint cannot serve, refused before anything is timed or stored.
 
-The sentences name options as `evict-profile trace` spells them.
+The sentences name options as the command `trace` spells them.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-import torch
-
-from runners.protocol import Refusal
+from evict_profile.errors import ConfigError
+from evict_profile.runner import CLOCK_STEPS
 from runners.torch_moe.stack import HEADROOM, free_bytes
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.tree import TreeShape
@@ -19,32 +17,33 @@ NODE_BYTES = 2 * (3 * 8 + 4)
 level is added."""
 
 
-def check_options(
-    options: dict[str, Any], checkpoint: Checkpoint, device: torch.device
+def check_fits(
+    checkpoint: Checkpoint,
+    tree: TreeShape,
+    prompt_tokens: int,
+    tokens: int,
+    batches: Sequence[int] = (),
 ) -> None:
-    """Check that the checkpoint and this machine can serve options of `open_world`."""
-    tree = TreeShape(options["depth"], options["topk"], options["nodes"])
-    tokens, vocab = options.get("tokens", 1), checkpoint.shape.vocab
+    """Check that the checkpoint and this machine can serve replies of so many tokens,
+    and time whole steps of these batches."""
+    vocab = checkpoint.shape.vocab
     if tokens > MAX_TOKENS:
-        raise Refusal(
-            "world",
+        raise ConfigError(
             f"--tokens {tokens}: contexts of a small world are trained to a few "
-            f"hundred tokens; ask for replies of {MAX_TOKENS} at most",
+            f"hundred tokens; ask for replies of {MAX_TOKENS} at most"
         )
     if tree.topk > vocab:
-        raise Refusal(
-            "world",
+        raise ConfigError(
             f"--topk {tree.topk}: a node has as many children, and the drafter knows "
-            f"{vocab} tokens; give {vocab} at most",
+            f"{vocab} tokens; give {vocab} at most"
         )
-    free = free_bytes(device) * HEADROOM
-    for work, need in _needs(options, tree, checkpoint):
+    free = free_bytes(checkpoint.stack.head.device) * HEADROOM
+    for work, need in _needs(checkpoint, tree, prompt_tokens, tokens, batches):
         if need > free:
-            raise Refusal(
-                "memory",
+            raise ConfigError(
                 f"--depth {tree.depth}, --topk {tree.topk}, --nodes {tree.nodes}: "
                 f"{work} would take {need / 1e9:.1f} GB of memory, and "
-                f"{free / 1e9:.1f} GB are free; ask for less",
+                f"{free / 1e9:.1f} GB are free; ask for less"
             )
 
 
@@ -68,20 +67,22 @@ def cache_bytes(checkpoint: Checkpoint) -> int:
 
 
 def _needs(
-    options: dict[str, Any], tree: TreeShape, checkpoint: Checkpoint
+    checkpoint: Checkpoint,
+    tree: TreeShape,
+    prompt_tokens: int,
+    tokens: int,
+    batches: Sequence[int],
 ) -> Iterator[tuple[str, int]]:
     """Bytes that each kind of work takes at least: caches, drafted nodes, masks."""
     shape = checkpoint.shape
     drafted = tree.topk + (tree.depth - 1) * tree.topk**2
     masks = 1 + shape.heads // shape.key_heads
-    for batch in options.get("batches", ()):
-        tokens = clocked_tokens(tree, options["clock_steps"])
-        room = reply_room(tree, options["prompt_tokens"], tokens)
+    for batch in batches:
+        room = reply_room(tree, prompt_tokens, clocked_tokens(tree, CLOCK_STEPS))
         slot = room * cache_bytes(checkpoint) + drafted * NODE_BYTES
         yield f"timing whole steps of --batch {batch}", batch * slot
-    tokens = options.get("tokens", 1)
-    room = reply_room(tree, options["prompt_tokens"], tokens)
+    room = reply_room(tree, prompt_tokens, tokens)
     width = 1 + min(drafted, tree.nodes * tree.depth)
-    seen = 4 * masks * width * (options["prompt_tokens"] + tokens + width)
+    seen = 4 * masks * width * (prompt_tokens + tokens + width)
     cached = room * cache_bytes(checkpoint)
     yield f"a reply of --tokens {tokens}", cached + drafted * NODE_BYTES + seen

@@ -5,6 +5,7 @@ calls experts, in a cache as warm as decoding leaves it. So cells are its forwar
 the trained weights and real text.
 """
 
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -40,7 +41,7 @@ class Session(MeasureSession):
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
         self.device = pick_device(options["device"])
-        checkpoint = open_checkpoint(options["world"], self.device)
+        checkpoint = open_checkpoint(Path(options["world"]), self.device)
         self.shape = shape = checkpoint.shape
         check_model(model, shape)
         self.room = options["max_context"] + options["max_width"]
@@ -192,7 +193,7 @@ def check_model(model: Message, shape: TargetShape) -> None:
     }
     check_shape(
         {name: (value, getattr(shape, name)) for name, value in asked.items()},
-        kind="world",
+        kind="infeasible",
         found_in="the world",
         fix="pass the world's own model.yaml as --model",
     )

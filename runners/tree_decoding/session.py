@@ -6,18 +6,22 @@ token committed. Whatever a policy does then, its next step is in the trace; and
 nothing was cut, what the target would have accepted is known of every node.
 """
 
-import base64
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from evict_profile.replay.policies import Fixed, full_tree
+from evict_profile.runner import CLOCK_STEPS
+from evict_profile.table import DraftClock
+from evict_profile.traces import Reply
+from evict_profile.traces.schema import encode_routes
 from runners.clock import now
 from runners.device import pick_device
 from runners.protocol import Message
@@ -31,7 +35,7 @@ from runners.tree_decoding.clocks import (
 )
 from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.engine import BudgetHook, Engine, EngineStep
-from runners.tree_decoding.limits import check_options, clocked_tokens, reply_room
+from runners.tree_decoding.limits import clocked_tokens, reply_room
 from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
 
@@ -53,45 +57,53 @@ class Job:
 class TraceSession:
     """A checkpoint in memory, and engines over it."""
 
-    def __init__(self, folder: str, options: dict[str, Any]) -> None:
-        self.folder, self.device = folder, pick_device(options.get("device", "auto"))
+    def __init__(
+        self,
+        folder: Path,
+        tree: TreeShape,
+        prompt_tokens: int,
+        reference_us: float = 0.0,
+    ) -> None:
+        """Times are stated by `reference_us`, which is measured where it is 0."""
+        self.device = pick_device("auto")
         self.checkpoint = open_checkpoint(folder, self.device)
-        self.shape = self.checkpoint.shape
-        check_options(options, self.checkpoint, self.device)
         self.held_out = HeldOut(self.checkpoint.tokenizer)
-        self.prompt_tokens = int(options["prompt_tokens"])
-        self.tree = TreeShape(options["depth"], options["topk"], options["nodes"])
+        self.tree, self.prompt_tokens = tree, prompt_tokens
         # Of its own, because it overwrites its cache.
         room = REFERENCE_CONTEXT + REFERENCE_TOKENS
         verifier = Verifier(self.checkpoint, 1, room)
         self.reference = make_clock(verifier, self.held_out.streams["prose"])
-        self.opening_us = (
-            options["reference_us"] or self.reference.median_reference_us()
+        self.opening_us = reference_us or self.reference.median_reference_us()
+        self.about = replace(
+            describe_checkpoint(folder, self.checkpoint, self.device),
+            depth=tree.depth,
+            topk=tree.topk,
+            nodes=tree.nodes,
+            reference_us=self.opening_us,
         )
 
-    def answer_open(self) -> Message:
-        """What is traced, and how many prompts there are."""
-        tree = {name: getattr(self.tree, name) for name in ("depth", "topk", "nodes")}
-        about = {
-            **describe_checkpoint(self.folder, self.checkpoint, self.device),
-            **tree,
-            "reference_us": self.opening_us,
-            "workloads": {
-                workload: self.held_out.available(workload, self.prompt_tokens)
-                for workload in self.held_out.streams
-            },
+    @property
+    def available(self) -> dict[str, int]:
+        """How many prompts there are of each workload."""
+        return {
+            workload: self.held_out.available(workload, self.prompt_tokens)
+            for workload in self.held_out.streams
         }
-        return {"about": about}
 
-    def trace(self, ask: Message) -> Message:
-        """The trees at every token of one reply."""
-        job, engine = self.job(ask), self.engine(1, ask["tokens"])
+    def text_tokens(self, tokens: int) -> int:
+        """Tokens of a prompt and its reply; the last tree may overshoot the reply."""
+        return self.prompt_tokens + tokens + self.tree.depth + 2
+
+    def trace(self, reply: Reply, prompts: int, tokens: int) -> list[Message]:
+        """The trees at every token of the reply to one of so many prompts."""
+        job, engine = self.job(reply, prompts, tokens), self.engine(1, tokens)
         engine.admit(job.prompt, job.sampler, 0)
+        experts = self.checkpoint.shape.experts
 
         def trace() -> list[Message]:
             return [
-                {"position": position, **as_message(step, self.shape.experts)}
-                for position, step in enumerate(trace_reply(engine, job.tokens))
+                {"position": position, **as_message(step, experts)}
+                for position, step in enumerate(trace_reply(engine, tokens))
             ]
 
         steps, speed = self.paced(trace)
@@ -99,20 +111,21 @@ class TraceSession:
             step["draft_us"] = [speed * us for us in step["draft_us"]]
             step["verify_us"] *= speed
             step["fixed_us"] *= speed
-        return {"steps": steps}
+        return steps
 
-    def job(self, ask: Message) -> Job:
-        """The reply that a request to trace names."""
-        prompts = self.held_out.prompts(
-            ask["workload"], ask["prompts"], self.prompt_tokens
+    def job(self, reply: Reply, prompts: int, tokens: int) -> Job:
+        """What has to be decoded for a reply."""
+        texts = self.held_out.prompts(reply.workload, prompts, self.prompt_tokens)
+        sampler = make_sampler(
+            reply.temperature,
+            reply_seed(reply.workload, reply.prompt, reply.seed),
+            tokens + self.tree.depth + 2,
+            self.checkpoint.shape.vocab,
+            self.device,
         )
-        noise = reply_seed(ask["workload"], ask["prompt"], ask["seed"])
-        positions = ask["tokens"] + self.tree.depth + 2
-        temperature, vocab = ask["temperature"], self.shape.vocab
-        sampler = make_sampler(temperature, noise, positions, vocab, self.device)
-        return Job(prompts[ask["prompt"]], sampler, ask["tokens"])
+        return Job(texts[reply.prompt], sampler, tokens)
 
-    def clock(self, ask: Message) -> Message:
+    def clock(self, batch: int, steps: int = CLOCK_STEPS) -> DraftClock:
         """Median times of a step beside verification, in microseconds.
 
         Whole steps are timed at every depth, plain decoding included: what it takes to
@@ -121,11 +134,11 @@ class TraceSession:
         that a machine that changes its speed changes it for all of them. `draft_us` is
         cumulative: its d-th entry is drafting to depth d.
         """
-        engine = self.prose_engine(ask["batch"], ask["steps"])
+        engine = self.prose_engine(batch, steps)
         timed: list[list[StepTimes]] = [[] for _ in range(self.tree.depth + 1)]
         references_us = []
         generator = torch.Generator().manual_seed(0)
-        for _ in range(ask["steps"] + 1):
+        for _ in range(steps + 1):
             references_us.append(self.reference.time_reference())
             for depth in torch.randperm(len(timed), generator=generator).tolist():
                 width = min(CLOCK_WIDTH, depth * self.tree.topk + 1)
@@ -137,11 +150,9 @@ class TraceSession:
             speed * median((t.step - t.verify).us for t in times[1:]) for times in timed
         )
         fixed_us = speed * median(t.fixed.us for t in timed[1][1:])
-        return {
-            "draft_us": [0.0, *(us - fixed_us for us in beside)],
-            "fixed_us": fixed_us,
-            "plain_fixed_us": plain_us,
-        }
+        # Each level takes time, so a cumulative time that falls is noise.
+        draft_us = accumulate((us - fixed_us for us in beside), max, initial=0.0)
+        return DraftClock(batch, tuple(draft_us), fixed_us, plain_us)
 
     def prose_engine(self, batch: int, rounds: int) -> Engine:
         """An engine that decodes a batch of prose, with room for so many rounds."""
@@ -189,28 +200,19 @@ def reply_seed(workload: str, prompt: int, seed: int) -> int:
 
 
 def as_message(step: EngineStep, experts: int) -> Message:
-    """A step of one request as JSON; see `encode_routes`."""
+    """A step of one request, as a trace has it."""
     (tree,), (path,), (context,) = step.trees, step.paths, step.contexts
     accepted = np.zeros(tree.token.shape[1], dtype=np.bool_)
     accepted[path] = True
+    routes = step.verified.routes.permute(1, 0, 2)  # nodes first
     return {
         "context": context,
         "parent": tree.parent[0].tolist(),
         "token": tree.token[0].tolist(),
         "path_prob": tree.path_prob[0].tolist(),
         "accepted": accepted.tolist(),
-        "routes": encode_routes(step.verified.routes, experts),
+        "routes": encode_routes(routes.cpu().numpy(), experts),
         "draft_us": [level.us for level in step.times.levels],
         "verify_us": step.times.verify.us,
         "fixed_us": step.times.fixed.us,
     }
-
-
-def encode_routes(routes: Tensor, experts: int) -> str:
-    """Routes [layers, nodes + 1, k] as base64 of [nodes + 1, layers, k].
-
-    In the smallest little-endian integers that hold an expert's index.
-    """
-    kind = "<u1" if experts <= 1 << 8 else "<u2"
-    ordered = routes.permute(1, 0, 2).cpu().numpy().astype(kind)
-    return base64.b64encode(ordered.tobytes()).decode()

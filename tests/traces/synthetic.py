@@ -5,7 +5,6 @@ activates the experts of largest score: a popularity that all tokens of a reply 
 plus the token's own. So unions grow less than uniform routing's.
 """
 
-import base64
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evict_profile.records import replace
+from evict_profile.records import replace, to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces import Reply, TraceInfo
 from evict_profile.traces.load import trace_of
-from evict_profile.traces.record import trace_rows
-from evict_profile.traces.schema import Metadata, mark, route_type
+from evict_profile.traces.schema import COLUMNS, Metadata, mark, route_type
 from evict_profile.traces.synthetic import grow
 
 Message = dict[str, Any]
@@ -81,6 +79,12 @@ def make_table(plan):
     return mark(pa.concat_tables(parts), Metadata(plan.about, clocks))
 
 
+def trace_rows(key, steps):
+    """Steps of one reply as rows of a trace."""
+    rows = [{**to_mapping(key), **step} for step in steps]
+    return pa.Table.from_pylist(rows, schema=COLUMNS)
+
+
 def make_clock(about, batch):
     level_us = DRAFT_US * (1.0 + 0.1 * (batch - 1))
     drafting = tuple(level_us * depth for depth in range(about.depth + 1))
@@ -88,7 +92,7 @@ def make_clock(about, batch):
 
 
 def reply_steps(plan, key):
-    """Steps of one reply, as a runner answers them; the same for the same key."""
+    """Steps of one reply; the same for the same key."""
     name = f"{plan.seed} {key.workload} {key.prompt} {key.seed} {key.temperature}"
     rng, about = np.random.default_rng(list(name.encode())), plan.about
     # Easy replies have small concentrations, so that most mass is on one child.
@@ -118,7 +122,7 @@ def reply_steps(plan, key):
                 "token": tokens[1:].tolist(),
                 "path_prob": nodes.path_prob[tree].astype(np.float32).tolist(),
                 "accepted": nodes.accepted[tree].tolist(),
-                "routes": base64.b64encode(routes.tobytes()).decode(),
+                "routes": routes.tobytes(),
                 "draft_us": [DRAFT_US] * about.depth,
                 "verify_us": float(PLAIN_US + verify_us),
                 "fixed_us": FIXED_US,

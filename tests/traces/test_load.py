@@ -1,6 +1,5 @@
 """A trace file is read back as recorded, or refused in one sentence."""
 
-import base64
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,15 @@ from evict_profile.records import replace
 from evict_profile.table import DraftClock
 from evict_profile.traces import Reply, load_traces
 from evict_profile.traces.load import trace_of
-from evict_profile.traces.record import trace_rows
 from evict_profile.traces.schema import NEEDED, TIMES, Metadata, mark
 from tests.traces.steps import make_steps, steps_of
-from tests.traces.synthetic import ABOUT, Plan, make_table, write_trace
+from tests.traces.synthetic import (
+    ABOUT,
+    Plan,
+    make_table,
+    trace_rows,
+    write_trace,
+)
 
 Message = dict[str, Any]
 KEYS = [Reply("code", 0, 0, 0.0), Reply("prose", 7, 1, 0.7)]
@@ -64,7 +68,7 @@ def messages(draw, about, position):
         "token": [draw(st.integers(0, 2**31 - 1)) for _ in parent],
         "path_prob": path_prob,
         "accepted": accepted,
-        "routes": base64.b64encode(routes.astype(kind).tobytes()).decode(),
+        "routes": routes.astype(kind).tobytes(),
         "draft_us": draw(st.lists(times, max_size=4)),
         "verify_us": draw(times),
         "fixed_us": draw(times),
@@ -75,7 +79,7 @@ def step_of(message, about):
     tree = tuple(message[name] for name in ("parent", "path_prob", "accepted"))
     (step,) = steps_of(make_steps([KEYS[0]], [tree], [message["position"]]))
     kind = "<u1" if about.experts <= 256 else "<u2"
-    flat = np.frombuffer(base64.b64decode(message["routes"]), kind)
+    flat = np.frombuffer(message["routes"], kind)
     step.routes = flat.reshape(-1, about.layers, about.top_k)
     step.context = message["context"]
     return step
@@ -247,7 +251,7 @@ def test_metadata_of_another_kind_is_refused(notes, error, sentence):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda path: None, "is not there; record it with 'evict-profile trace'"),
+        (lambda path: None, "is not there; docs/reference/traces.md"),
         (lambda path: path.write_text("prompt,position"), "is no whole Parquet file"),
         (
             lambda path: path.write_bytes(write_trace(path).read_bytes()[:-9]),

@@ -1,4 +1,7 @@
-"""A world of a few thousand weights, and a library of three files."""
+"""A world of a few thousand weights, random or trained, and a library of three files.
+
+Random weights: what no policy may change must not change there.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +10,26 @@ import pytest
 import torch
 
 from evict_profile.table import CostTable
+from evict_profile.traces import TraceInfo
 from examples.small_world.corpus import Tokens
 from examples.small_world.recipe import RECIPES
+from runners.tree_decoding import measuring
+from runners.tree_decoding import session as session_module
+from runners.tree_decoding.engine import Engine
+from runners.tree_decoding.tree import TreeShape
+from tests.examples.small_world.engine.decoding import (
+    EXPERTS,
+    LAYERS,
+    TOP_K,
+    Decoder,
+    Text,
+    make_checkpoint,
+    make_target,
+)
 from tests.shipped import tracked
+
+# Products this small gain nothing from threads, which wait for each other busily.
+torch.set_num_threads(1)
 
 SOURCE = '''"""What {name} is for, at some length: it adds numbers, and says so."""
 import sys
@@ -66,3 +86,35 @@ def informed_table():
     """The shipped table, with its acceptance, activation and drafting."""
     (path,) = tracked("cost_tables/intel-*/small-world-*.json")
     return CostTable.load(path)
+
+
+@pytest.fixture(scope="session")
+def checkpoint():
+    return make_checkpoint()
+
+
+@pytest.fixture
+def opened(checkpoint):
+    """Whatever world is opened, its weights are random, and so is its text."""
+    about = TraceInfo("any", LAYERS, EXPERTS, TOP_K)
+    with pytest.MonkeyPatch.context() as patch:
+        for place in (session_module, measuring):
+            patch.setattr(place, "open_checkpoint", lambda folder, device: checkpoint)
+            patch.setattr(place, "HeldOut", Text)
+        patch.setattr(session_module, "describe_checkpoint", lambda *_: about)
+        yield
+
+
+@pytest.fixture(scope="session")
+def target():
+    return make_target()
+
+
+@pytest.fixture
+def tree():
+    return TreeShape(depth=4, topk=3, nodes=14)
+
+
+@pytest.fixture
+def decoder(checkpoint, tree):
+    return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree))

@@ -5,17 +5,12 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
 from examples.small_world import train as module
-from examples.small_world.__main__ import app
 from examples.small_world.recipe import RECIPES
 from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS, load_checkpoint
 from runners.tree_decoding.verifier import Verifier
-
-
-def run(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
+from tests.examples.small_world.command import run
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +55,15 @@ def test_a_file_for_a_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
     done = run("train", "--out", tmp_path / "file")
     assert done.exit_code == 2 and done.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), [((), "--seeds"), (("--budget", "8"), "--temperature")]
+)
+def test_an_option_that_nothing_reads_is_refused(tmp_path, words, option):
+    done = run("trace", tmp_path, "--out", "t", *words, option, "7")
+    assert done.exit_code == 2
+    assert f"{option} is not read " in done.stderr
 
 
 def test_the_recipe_keeps_to_what_the_kernels_need():

@@ -8,7 +8,7 @@ from examples.small_world.target import Target, balance_loss
 from runners.torch_moe.attention import make_metadata
 from runners.tree_decoding.checkpoint import load_stack, stack_shape
 from runners.tree_decoding.drafter import TargetShape
-from tests.runners.tree_decoding.decoding import named_weights
+from tests.examples.small_world.engine.decoding import named_weights
 
 CPU = torch.device("cpu")
 

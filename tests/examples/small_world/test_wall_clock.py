@@ -19,13 +19,18 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.simulate import reply_order
 from evict_profile.stats import Estimate
-from examples.small_world import wall_clock
+from evict_profile.traces import TraceInfo
 from examples.small_world.turns import Measured, PolicyDecoding, serve_all, turns_of
 from examples.small_world.wall_clock import CheckedPolicy, advice, is_off, policies_of
 from runners.tree_decoding import session as module
 from runners.tree_decoding.accept import greedy
 from runners.tree_decoding.session import Job, TraceSession
-from tests.runners.tree_decoding.decoding import OPTIONS, Text, make_checkpoint
+from tests.examples.small_world.engine.decoding import (
+    PROMPT_TOKENS,
+    TREE,
+    Text,
+    make_checkpoint,
+)
 from tests.traces.synthetic import Plan, make_trace
 
 TOKENS = 6
@@ -44,8 +49,8 @@ def session():
             module, "open_checkpoint", lambda folder, device: checkpoint
         )
         monkeypatch.setattr(module, "HeldOut", Text)
-        monkeypatch.setattr(wall_clock, "PROMPT_TOKENS", OPTIONS["prompt_tokens"])
-        return TraceSession("nowhere", OPTIONS)
+        monkeypatch.setattr(module, "describe_checkpoint", lambda *_: TraceInfo("any"))
+        return TraceSession("nowhere", TREE, PROMPT_TOKENS)
 
 
 def measured(tokens, us, turn, replies=1):

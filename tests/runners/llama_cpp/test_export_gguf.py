@@ -12,7 +12,7 @@ pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama"
 from examples.small_world.export_gguf import write_world
 from runners.llama_cpp.engine import ContextSize, Model, Options
 from runners.llama_cpp.hook import Hook
-from tests.runners.tree_decoding.decoding import trained_target
+from tests.examples.small_world.engine.decoding import trained_target
 
 WORLD = Path("worlds/stdlib")
 TEXT = 'def read(path: str) -> str:\n    """Return the text of a file."""\n' * 8

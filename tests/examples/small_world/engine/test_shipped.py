@@ -7,14 +7,14 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from evict_profile.errors import ConfigError
 from examples.small_world.drafting import unroll
 from examples.small_world.training import routing_health
-from runners.protocol import Refusal
 from runners.tree_decoding.checkpoint import ABOUT, TOKENIZER, WEIGHTS, load_checkpoint
 from runners.tree_decoding.corpus import Document, separate
-from tests.runners.tree_decoding.decoding import trained_target
+from tests.examples.small_world.engine.decoding import trained_target
 
-SHIPPED = Path(__file__).parents[3] / "worlds" / "stdlib"
+SHIPPED = Path(__file__).parents[4] / "worlds" / "stdlib"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_damaged_file_is_named(tmp_path, name, content, reason):
     (tmp_path / name).unlink()
     (tmp_path / name).write_bytes(content)
     sentence = rf"{name}: is damaged.*{reason}.*fetch the world again, or train another"
-    with pytest.raises(Refusal, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         load_checkpoint(tmp_path)
 
 

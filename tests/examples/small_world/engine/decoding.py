@@ -16,20 +16,12 @@ from runners.tree_decoding.accept import make_sampler
 from runners.tree_decoding.checkpoint import Checkpoint, load_stack
 from runners.tree_decoding.drafter import Drafter, TargetShape
 from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.tree import best_first
+from runners.tree_decoding.tree import TreeShape, best_first
 
 CPU = torch.device("cpu")
 VOCAB, LAYERS, EXPERTS, TOP_K, HIDDEN = 12, 3, 8, 2, 32
-OPTIONS = {
-    "depth": 3,
-    "topk": 3,
-    "nodes": 10,
-    "prompt_tokens": 12,
-    "device": "cpu",
-    "reference_us": 0.0,
-}
-"""Of `open_world`."""
-
+TREE = TreeShape(depth=3, topk=3, nodes=10)
+PROMPT_TOKENS = 12
 
 SHAPE = TargetShape(
     vocab=VOCAB,

@@ -1,31 +1,26 @@
 """What the runner answers: traces, clocks, cells of a sweep, and refusals."""
 
-import base64
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from evict_profile.errors import ConfigError
+from evict_profile.traces import Reply
 from runners.clock import Timestamp
 from runners.protocol import Refusal
-from runners.tree_decoding import limits, measuring
-from runners.tree_decoding import session as module
+from runners.tree_decoding import limits
 from runners.tree_decoding.clocks import StepTimes
 from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.limits import cache_bytes, check_options
+from runners.tree_decoding.limits import cache_bytes, check_fits
 from runners.tree_decoding.measuring import CellForward, Session
-from runners.tree_decoding.session import TraceSession, encode_routes, reply_seed
-from tests.runners.tree_decoding.decoding import CPU, OPTIONS, Text
+from runners.tree_decoding.session import TraceSession, reply_seed
+from tests.examples.small_world.engine.decoding import PROMPT_TOKENS, TREE
 
-ASK = {
-    "workload": "prose",
-    "prompt": 1,
-    "prompts": 3,
-    "seed": 0,
-    "temperature": 0.7,
-    "tokens": 6,
-}
+REPLY = Reply("prose", 1, 0, 0.7)
 MODEL = {
     "vocab_size": 12,
     "hidden_size": 32,
@@ -51,16 +46,13 @@ CELL = {
 }
 
 
-@pytest.fixture
-def opened(checkpoint, monkeypatch):
-    for place in (module, measuring):
-        monkeypatch.setattr(place, "open_checkpoint", lambda folder, device: checkpoint)
-        monkeypatch.setattr(place, "HeldOut", Text)
+def open_session(reference_us=0.0):
+    return TraceSession(Path("nowhere"), TREE, PROMPT_TOKENS, reference_us)
 
 
 @pytest.fixture
 def session(opened):
-    return TraceSession("nowhere", OPTIONS)
+    return open_session()
 
 
 @pytest.fixture
@@ -69,25 +61,20 @@ def sweep(opened):
 
 
 def test_a_trace_has_a_step_for_every_token(session):
-    steps = session.trace(ASK)["steps"]
+    steps = session.trace(REPLY, 3, 6)
     assert [step["position"] for step in steps] == list(range(6))
     assert [step["context"] for step in steps] == list(range(12, 18))
     for step in steps:
         assert len(step["draft_us"]) == 3
-        raw = np.frombuffer(base64.b64decode(step["routes"]), dtype="<u1")
+        raw = np.frombuffer(step["routes"], dtype="<u1")
         routes = raw.reshape(len(step["parent"]) + 1, 3, 2)
         assert (routes[..., 0] != routes[..., 1]).all() and routes.max() < 8
 
 
-def test_many_experts_need_wider_numbers():
-    routes = torch.full((2, 3, 1), 300)
-    raw = np.frombuffer(base64.b64decode(encode_routes(routes, 512)), dtype="<u2")
-    assert raw.tolist() == [300] * 6
-
-
-def test_the_same_request_is_the_same_reply(session):
+def test_the_same_reply_is_the_same_text(session):
     def trees(seed):
-        return [s["path_prob"] for s in session.trace({**ASK, "seed": seed})["steps"]]
+        steps = session.trace(Reply("prose", 1, seed, 0.7), 3, 6)
+        return [step["path_prob"] for step in steps]
 
     assert trees(0) == trees(0)
     assert trees(0) != trees(1)
@@ -99,17 +86,16 @@ def test_noise_is_another_for_every_reply():
 
 
 def test_clocks_hold_a_time_for_every_depth(session):
-    clock = session.clock({"batch": 2, "steps": 3})
-    assert len(clock["draft_us"]) == 4 and clock["draft_us"][0] == 0.0
-    # Medians of different steps: beside a load their differences have any sign.
-    assert np.isfinite(clock["draft_us"]).all()
-    assert clock["fixed_us"] > 0.0 < clock["plain_fixed_us"]
+    clock = session.clock(2, 3)
+    assert len(clock.draft_us) == 4 and clock.draft_us[0] == 0.0
+    assert np.isfinite(clock.draft_us).all()
+    assert clock.fixed_us > 0.0 < clock.plain_fixed_us
 
 
 def test_times_are_told_at_the_speed_of_the_reference_that_is_given(session):
     assert 0.0 < session.opening_us < 1e9
-    slow = TraceSession("nowhere", {**OPTIONS, "reference_us": 1e9})
-    verify_us = [s.trace(ASK)["steps"][3]["verify_us"] for s in (session, slow)]
+    slow = open_session(1e9)
+    verify_us = [s.trace(REPLY, 3, 6)[3]["verify_us"] for s in (session, slow)]
     assert verify_us[1] > 100.0 * verify_us[0]
 
 
@@ -190,23 +176,20 @@ def test_another_model_is_refused(opened):
 
 
 def test_no_checkpoint_is_refused():
-    with pytest.raises(Refusal, match=r"holds no trained world .* in the checkout"):
-        TraceSession("nowhere", OPTIONS)
+    with pytest.raises(ConfigError, match=r"holds no trained .* in the checkout"):
+        open_session()
 
 
 def test_a_folder_without_a_checkpoint_names_what_it_lacks(tmp_path):
     """A whole path is the same wherever the command is run."""
     (tmp_path / "world.json").write_text("{}")
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ConfigError) as caught:
         Session(MODEL, {**SWEEP, "world": str(tmp_path)})
     assert str(caught.value) == (
         f"{tmp_path}: holds no trained world (without weights.safetensors, "
         "tokenizer.json); train one with: python -m examples.small_world train "
         f"--out {tmp_path}"
     )
-
-
-LIMITED = {**OPTIONS, "tokens": 6, "batches": [1, 4], "clock_steps": 5}
 
 
 def test_a_token_takes_the_bytes_that_were_counted(checkpoint, tree):
@@ -216,9 +199,13 @@ def test_a_token_takes_the_bytes_that_were_counted(checkpoint, tree):
     assert taken == 2 * 50 * cache_bytes(checkpoint)
 
 
+def check(checkpoint, tokens=6, batches=(1, 4), **tree):
+    check_fits(checkpoint, replace(TREE, **tree), PROMPT_TOKENS, tokens, batches)
+
+
 def test_what_fits_is_served(checkpoint):
     """As many children as there are tokens, and replies as long as may be."""
-    check_options({**LIMITED, "topk": 12, "tokens": 1024}, checkpoint, CPU)
+    check(checkpoint, tokens=1024, topk=12)
 
 
 @pytest.mark.parametrize(
@@ -232,13 +219,12 @@ def test_what_fits_is_served(checkpoint):
     ],
 )
 def test_what_cannot_be_served_is_refused(checkpoint, options, sentence):
-    with pytest.raises(Refusal, match=sentence):
-        check_options({**LIMITED, **options}, checkpoint, CPU)
+    with pytest.raises(ConfigError, match=sentence):
+        check(checkpoint, **options)
 
 
 def test_a_tree_whose_mask_is_too_large_is_refused(checkpoint, monkeypatch):
     """A recorded tree holds all nodes of all depths, and each sees any other."""
     monkeypatch.setattr(limits, "free_bytes", lambda _: 2e9)
-    large = {**LIMITED, "batches": [], "depth": 300, "topk": 10, "nodes": 100}
-    with pytest.raises(Refusal, match="a reply of --tokens 6 would take"):
-        check_options(large, checkpoint, CPU)
+    with pytest.raises(ConfigError, match="a reply of --tokens 6 would take"):
+        check(checkpoint, batches=(), depth=300, topk=10, nodes=100)

@@ -7,6 +7,7 @@ committed token's distribution is compared with that. With teacher forcing all b
 see the same text, and "accepted" means that a draft equals it.
 """
 
+from dataclasses import dataclass
 from statistics import fmean
 
 import torch
@@ -16,29 +17,41 @@ from torch import Tensor
 from evict_profile.replay.policies import full_tree
 from runners.protocol import Message
 from runners.tree_decoding.accept import greedy, teacher_forcing
-from runners.tree_decoding.budgets import ExpertBudget, make_budget
+from runners.tree_decoding.budgets import NONE, RULES, ExpertBudget
 from runners.tree_decoding.engine import Engine, EngineStep
 from runners.tree_decoding.session import TraceSession
 from runners.tree_decoding.verifier import Verifier
 
 
-class BudgetSession(TraceSession):
-    def record(self, ask: Message) -> Message:
-        """One reply, decoded or given, under one budget or under none."""
-        # The last tree may overshoot the reply.
-        tokens = self.prompt_tokens + ask["tokens"] + self.tree.depth + 2
-        texts = self.held_out.prompts(ask["workload"], ask["prompts"], tokens)
-        text = texts[ask["prompt"]]
-        forced = teacher_forcing(text[self.prompt_tokens :])
-        budget = make_budget(ask, self.shape.top_k, self.shape.experts)
-        engine = self.engine(1, ask["tokens"], budget)
-        sampler = forced if ask["given"] else greedy
-        engine.admit(text[: self.prompt_tokens], sampler, 0)
-        plain = Verifier(self.checkpoint, 1, tokens)
-        steps, speed = self.paced(lambda: budgeted_reply(engine, plain, ask["tokens"]))
-        for step in steps:
-            step["routing_us"] *= speed
-        return {"steps": steps}
+@dataclass(frozen=True)
+class BudgetedReply:
+    """What tells a reply from the others."""
+
+    rule: str
+    budget: int
+    workload: str
+    prompt: int
+    given: bool
+
+
+def budgeted_steps(
+    session: TraceSession, reply: BudgetedReply, prompts: int, tokens: int
+) -> list[Message]:
+    """One of so many prompts, answered with so many tokens under one setting."""
+    own, start = session.text_tokens(tokens), session.prompt_tokens
+    text = session.held_out.prompts(reply.workload, prompts, own)[reply.prompt]
+    budget = None
+    if reply.rule != NONE:
+        budget = ExpertBudget(reply.budget, **RULES[reply.rule])
+    engine = session.engine(1, tokens, budget)
+    engine.admit(
+        text[:start], teacher_forcing(text[start:]) if reply.given else greedy, 0
+    )
+    plain = Verifier(session.checkpoint, 1, own)
+    steps, speed = session.paced(lambda: budgeted_reply(engine, plain, tokens))
+    for step in steps:
+        step["routing_us"] *= speed
+    return steps
 
 
 @torch.inference_mode()

@@ -6,7 +6,7 @@ import torch
 
 from runners.tree_decoding.accept import greedy
 from runners.tree_decoding.session import trace_reply
-from tests.runners.tree_decoding.decoding import PLAIN, Erratic, best_of, fixed
+from tests.examples.small_world.engine.decoding import PLAIN, Erratic, best_of, fixed
 
 
 @pytest.mark.parametrize("batch", [1, 3])

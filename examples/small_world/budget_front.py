@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from evict_profile.budgets.record import NONE, SCHEMA
 from evict_profile.cost_model import padded_tokens
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.io import as_json
@@ -25,6 +24,8 @@ from evict_profile.table import CostTable, Drafting
 from evict_profile.traces.load import parts_of
 from evict_profile.traces.schema import Metadata
 from evict_profile.traces.trace import TraceInfo, check_same_model
+from examples.small_world.plans import BUDGET_SCHEMA
+from runners.tree_decoding.budgets import NONE
 
 SETTING = ["rule", "budget"]
 
@@ -120,7 +121,7 @@ def budget_front(
     """Evaluate a recording's steps, and compare its settings."""
     if not 0.0 < agreement <= 1.0:
         raise ConfigError(f"--agreement {agreement:g}: give a share from 0 to 1")
-    parts = parts_of(recording, SCHEMA)
+    parts = parts_of(recording, BUDGET_SCHEMA)
     metadata = parts[0].metadata
     check_same_model(metadata.about, table.model, "recording")
     steps = pa.concat_tables([part.table for part in parts]).to_pandas()

@@ -7,17 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evict_profile.budgets.front import budget_front
-from evict_profile.budgets.record import COLUMNS, MASS, NONE, SCHEMA, SQRT_TOP_K
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fit.export import make_table
 from evict_profile.records import replace
-from evict_profile.report.budgets_page import page
 from evict_profile.table import DraftClock
 from evict_profile.traces import TraceInfo
 from evict_profile.traces.schema import Metadata, mark
-from tests.command import evict, refused
-from tests.report.pages import check_page
+from examples.small_world.budget_front import budget_front
+from examples.small_world.plans import BUDGET_COLUMNS, BUDGET_SCHEMA
+from runners.tree_decoding.budgets import MASS, NONE, SQRT_TOP_K
+from tests.examples.small_world.command import run
 
 ABOUT = TraceInfo(
     "tiny", layers=4, experts=32, top_k=4, depth=3, topk=2, nodes=7, engine="paper"
@@ -68,9 +67,9 @@ def both(*setting, **changed):
 
 def write(folder, rows, about=ABOUT, **changed):
     folder.mkdir()
-    rows = pa.Table.from_pylist(list(rows), schema=COLUMNS)
+    rows = pa.Table.from_pylist(list(rows), schema=BUDGET_COLUMNS)
     metadata = Metadata(about, CLOCKS, {"tokens": 8}, 1)
-    pq.write_table(mark(rows, metadata, SCHEMA), folder / "00000.parquet")
+    pq.write_table(mark(rows, metadata, BUDGET_SCHEMA), folder / "00000.parquet")
     return folder
 
 
@@ -175,22 +174,14 @@ def test_what_cannot_be_compared_is_refused(recording, table, tmp_path):
         budget_front(other, table)
 
 
-def test_the_page_shows_every_setting(recording, table):
-    found = budget_front(recording, table)
-    text = page(found)
-    check_page(text)
-    assert found.message in text
-    assert all(f"<td>{point.name}</td>" in text for point in found.points)
-
-
-def test_the_command_writes_page_and_numbers(recording, table_file, tmp_path):
-    words = ("budget", recording, "--table", table_file, "--out", "p.html")
-    done = evict(*words, "--json", "n.json", folder=tmp_path)
+def test_the_command_writes_drawing_and_numbers(recording, table_file, tmp_path):
+    drawing, numbers = tmp_path / "p.svg", tmp_path / "n.json"
+    words = ("budget", recording, "--table", table_file, "--out")
+    done = run(*words, drawing, "--json", numbers)
     assert done.exit_code == 0, done.stderr
     assert f"Take {SQRT_TOP_K} 8" in done.stdout
-    numbers = json.loads((tmp_path / "n.json").read_text())
-    assert numbers["advised"] == f"{SQRT_TOP_K} 8"
-    assert (tmp_path / "p.html").is_file()
-    samples = table_file.with_suffix(".parquet")
-    words = ("budget", recording, "--table", table_file, "--out", samples)
-    assert "which this command reads" in refused(*words, folder=tmp_path)
+    assert json.loads(numbers.read_text())["advised"] == f"{SQRT_TOP_K} 8"
+    assert drawing.read_text().startswith("<?xml")
+    done = run(*words, table_file.with_suffix(".parquet"))
+    assert done.exit_code == 2
+    assert "which this command reads" in done.stderr

@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from evict_profile.runtime.budget import route
-from runners.protocol import Refusal
-from runners.tree_decoding.budgets import ExpertBudget, make_budget
+from runners.tree_decoding.budgets import RULES, ExpertBudget
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.verifier import Verifier, own_routing
-from tests.runners.tree_decoding.decoding import (
+from tests.examples.small_world.engine.decoding import (
     EXPERTS,
     HIDDEN,
     TOP_K,
@@ -17,7 +16,6 @@ from tests.runners.tree_decoding.decoding import (
 )
 
 WHOLE = fixed(4, 15)
-RULES = {"mass": {}, "sqrt-path+top-k": {"ranking": "top-k", "exponent": 0.5}}
 
 
 @pytest.fixture
@@ -93,19 +91,3 @@ def test_a_server_would_route_alike(layer, x, ranking, index):
     assert torch.equal(ids, found.topk_ids)
     assert torch.equal(shares, found.topk_weights)
     assert budget.added_us != 0.0
-
-
-ASK = {"ranking": "mass", "exponent": 0.5}
-
-
-def test_a_budget_is_as_the_request_names_it():
-    assert make_budget({**ASK, "budget": EXPERTS}, TOP_K, EXPERTS) is None
-    found = make_budget({**ASK, "budget": 3}, TOP_K, EXPERTS)
-    assert found == ExpertBudget(3, "mass", 0.5)
-
-
-@pytest.mark.parametrize("budget", [1, 9])
-def test_a_budget_that_no_layer_can_keep_is_refused(budget):
-    sentence = f"budget of {budget} cannot be kept .* from 2 to 8"
-    with pytest.raises(Refusal, match=sentence):
-        make_budget({**ASK, "budget": budget}, TOP_K, EXPERTS)

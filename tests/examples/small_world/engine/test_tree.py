@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from runners.tree_decoding.accept import accepted_path, make_sampler
 from runners.tree_decoding.tree import Trees, ancestors, best_first
-from tests.runners.tree_decoding.decoding import best_of
+from tests.examples.small_world.engine.decoding import best_of
 
 CPU = torch.device("cpu")
 

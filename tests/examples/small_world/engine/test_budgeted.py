@@ -1,18 +1,23 @@
 """Replies under budgets, against what can be worked out beside them."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from runners.tree_decoding import session as session_module
 from runners.tree_decoding.accept import greedy, teacher_forcing
-from runners.tree_decoding.budget_session import BudgetSession, budgeted_reply
-from runners.tree_decoding.budgets import ExpertBudget
+from runners.tree_decoding.budgeted import (
+    BudgetedReply,
+    budgeted_reply,
+    budgeted_steps,
+)
+from runners.tree_decoding.budgets import MASS, NONE, ExpertBudget
 from runners.tree_decoding.engine import Engine
+from runners.tree_decoding.session import TraceSession
 from runners.tree_decoding.verifier import Verifier
-from tests.runners.tree_decoding.decoding import OPTIONS, VOCAB, Text
+from tests.examples.small_world.engine.decoding import PROMPT_TOKENS, TREE, VOCAB
 
 PROMPT, TOKENS, ROOM = 7, 14, 96
 RNG = np.random.default_rng(0)
@@ -105,43 +110,28 @@ def test_quality_is_of_the_plain_model_against_the_budgeted(record, given):
     assert total > 1e-3
 
 
-REPLY = {
-    "workload": "prose",
-    "prompt": 1,
-    "prompts": 4,
-    "tokens": 6,
-    "given": False,
-    "budget": 2,
-    "ranking": "mass",
-    "exponent": 0.0,
-}
-
-
 @pytest.fixture
-def session(checkpoint, monkeypatch):
-    monkeypatch.setattr(
-        session_module, "open_checkpoint", lambda folder, device: checkpoint
-    )
-    monkeypatch.setattr(session_module, "HeldOut", Text)
-    return BudgetSession("nowhere", OPTIONS)
+def session(opened):
+    return TraceSession(Path("nowhere"), TREE, PROMPT_TOKENS)
 
 
-def replies(session, **changed):
-    steps = session.record({**REPLY, **changed})["steps"]
+def reply(session, prompt=1, rule=MASS, budget=2):
+    asked = BudgetedReply(rule, budget, "prose", prompt, given=False)
+    steps = budgeted_steps(session, asked, prompts=4, tokens=6)
     return [{name: s[name] for name in s if name != "routing_us"} for s in steps]
 
 
 def test_the_same_request_is_the_same_reply(session):
     """To the last bit, so that a recording can go on; of the tokens asked for."""
-    steps = replies(session)
-    assert replies(session) == steps
-    assert replies(session, prompt=2) != steps
+    steps = reply(session)
+    assert reply(session) == steps
+    assert reply(session, prompt=2) != steps
     assert (steps[0]["position"], steps[0]["context"]) == (0, 12)
     assert sum(step["committed"] for step in steps) >= 6
 
 
 def test_settings_begin_behind_the_same_text(session):
-    none, few = (replies(session, budget=budget)[0] for budget in (8, 2))
+    none, few = reply(session, rule=NONE, budget=8)[0], reply(session)[0]
     assert (none["position"], none["context"]) == (few["position"], few["context"])
     assert none["kl"] == pytest.approx(0.0, abs=1e-7)
     assert few["kl"] > 0.0

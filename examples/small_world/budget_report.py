@@ -1,33 +1,20 @@
-"""A front of expert budgets as a page and on a terminal: what to run comes first."""
+"""A front of expert budgets on a terminal and as a drawing."""
+
+from pathlib import Path
 
 import numpy as np
-from markupsafe import Markup
 from rich.console import Console
 
-from evict_profile.budgets.front import BudgetFront
-from evict_profile.budgets.record import MASS, SQRT_TOP_K
-from evict_profile.io import say
+from evict_profile.io import say, write_atomically
 from evict_profile.report.console import Rows, print_notes, print_rows
 from evict_profile.report.numbers import spread
-from evict_profile.report.render import render
-from evict_profile.report.style import ACCENT, BAD, QUIET, canvas, inline_svg
-from evict_profile.stats import RESAMPLES
+from evict_profile.report.style import ACCENT, BAD, QUIET, canvas
+from examples.small_world.budget_front import BudgetFront
+from runners.tree_decoding.budgets import MASS, SQRT_TOP_K
 
 COLOURS = {MASS: BAD, SQRT_TOP_K: ACCENT}
 MIN_KL = 1e-4
 """What is smaller is drawn here, at the edge of a log axis."""
-
-
-def page(front: BudgetFront) -> str:
-    """The whole document."""
-    return render(
-        "budgets.html.j2",
-        title="What does an expert budget buy, and what does it cost?",
-        front=front,
-        drawing=speed_by_divergence(front),
-        points=_rows(front),
-        resamples=RESAMPLES,
-    )
 
 
 def show_front(console: Console, front: BudgetFront) -> None:
@@ -54,8 +41,8 @@ def _rows(front: BudgetFront) -> Rows:
     )
 
 
-def speed_by_divergence(front: BudgetFront) -> Markup:
-    """Speed over no budget against KL, a line a rule, with intervals."""
+def draw(front: BudgetFront, out: Path) -> None:
+    """Speed over no budget against KL as SVG, a line a rule, with intervals."""
     with canvas(9.6, 4.4) as figure:
         axes = figure.subplots()
         for rule, colour in COLOURS.items():
@@ -76,4 +63,4 @@ def speed_by_divergence(front: BudgetFront) -> Markup:
         axes.set_xlabel("KL to the target without a budget, nats a token")
         axes.set_title("speed over no budget, by experts a layer may activate")
         axes.legend()
-    return inline_svg(figure, "front", "speed against divergence")
+        write_atomically(out, lambda place: figure.savefig(place, format="svg"))

@@ -22,8 +22,8 @@ from runners.tree_decoding.verifier import (
     forced_routing,
     product,
 )
+from tests.examples.small_world.engine.decoding import Erratic, fixed, make_checkpoint
 from tests.runners.cached_drafting import decode, empty_cache
-from tests.runners.tree_decoding.decoding import Erratic, fixed, make_checkpoint
 
 ELSEWHERE = torch.device("meta")
 ROOM, TOKENS = 40, 6

@@ -1,1 +1,0 @@
-"""Expert budgets on trained weights: what they cost in quality, what they buy."""
