@@ -9,7 +9,7 @@ TORCH_INDEX := $(shell nvidia-smi -L >/dev/null 2>&1 || \
 	echo --extra-index-url https://download.pytorch.org/whl/cpu)
 DEMO_MINUTES ?= 20
 
-WORLD := worlds/stdlib
+WORLD := examples/small_world/stdlib
 RUNS := runs/world
 PROMPTS := 16
 
@@ -42,7 +42,8 @@ demo: $(VENV)/ready
 # prompts is judged on the other.
 demo-world: $(VENV)/ready
 	rm -rf $(RUNS)/tables
-	$(BIN)/evict-profile profile --model $(WORLD)/model.yaml --sweep small-world \
+	$(BIN)/evict-profile profile --model $(WORLD)/model.yaml \
+		--sweep examples/small_world/sweep.yaml \
 		--out $(RUNS)/sweep --tables $(RUNS)/tables --max-minutes 4
 	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RUNS)/traces \
 		--prompts $(PROMPTS) --tokens 48 --batch 1 --batch 4

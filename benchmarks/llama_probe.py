@@ -1,8 +1,8 @@
 """Do probes of two draft lengths predict the steps of others? On real llama-servers.
 
-    python -m examples.small_world.export_gguf worlds/stdlib draft.gguf
-    python -m examples.small_world.export_gguf worlds/stdlib large.gguf --dtype BF16 \
-        --hidden 768 --width 256
+    python -m examples.small_world.export_gguf examples/small_world/stdlib draft.gguf
+    python -m examples.small_world.export_gguf examples/small_world/stdlib large.gguf \
+        --dtype BF16 --hidden 768 --width 256
     python benchmarks/llama_probe.py large.gguf draft.gguf
 
 Each setting is a llama-server of its own, on one thread: plain decoding, K of 1 to 8 at

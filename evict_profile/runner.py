@@ -74,7 +74,7 @@ class _Measured(Struct):
 
 
 class _Refused(Struct):
-    kind: Literal["device", "memory", "oom", "infeasible", "graph", "failed", "world"]
+    kind: Literal["device", "memory", "oom", "infeasible", "graph", "failed"]
     message: str
 
 

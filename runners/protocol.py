@@ -42,8 +42,7 @@ class Refusal(Exception):
 
     Kinds: "device" (no such device, or one that cannot run this), "memory" (it would
     not fit), "oom" (it did not fit), "infeasible" (the cell cannot exist), "graph"
-    (no captured graph ran), "failed" (the engine gave up this cell alone), "world"
-    (the small world cannot serve it).
+    (no captured graph ran), "failed" (the engine gave up this cell alone).
     """
 
     def __init__(self, kind: str, message: str) -> None:

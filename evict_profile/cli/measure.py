@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 UNUSED_OPTIONS = {
     "roofline": {"layers", "device"},
     "llama_cpp": {"layers", "device"},
-    "tree_decoding": {"dtype"},
 }
 """Options of a sweep that have no effect with its runner."""
 

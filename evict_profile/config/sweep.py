@@ -1,6 +1,6 @@
 """What to measure, and when a cell has enough samples. A sweep names no model."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta, Struct, field
@@ -133,7 +133,7 @@ class SweepSpec(Struct, frozen=True):
         dtype: "auto" is the model's, if the device multiplies it natively.
         graphs: on a GPU, replay captured graphs, one per width.
         gpu: datasheet for the runner "roofline".
-        world: folder of trained weights for the runner "tree_decoding".
+        options: for a runner of your own, a script; its `open` gets them as "own".
         whole: cells time whole forwards, non-MoE layers included.
     """
 
@@ -148,11 +148,18 @@ class SweepSpec(Struct, frozen=True):
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     graphs: bool = True
     gpu: str = "h200-sxm"
-    world: str = "worlds/stdlib"
     whole: bool = False
     sglang: SglangSpec = field(default_factory=SglangSpec)
     llama: LlamaSpec = field(default_factory=LlamaSpec)
+    options: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.options and not self.runner.endswith(".py"):
+            raise ValueError(
+                f"options are for a runner of your own, and '{self.runner}' reads none;"
+                " remove them, or name the script that reads them as runner"
+            )
 
 
 def load_sweep(name: str) -> SweepSpec:

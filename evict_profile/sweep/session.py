@@ -127,11 +127,12 @@ class OpenRunner:
         # The whole grid's, so that all shards of a plan open the same.
         grid = make_grid(self.spec, self.model)
         cells, widths = grid.measured, {c.width for c in grid.cells}
-        passed_on = ("device", "dtype", "layers", "graphs", "gpu", "world", "seed")
+        passed_on = ("device", "dtype", "layers", "graphs", "gpu", "seed")
         return {
             **{name: getattr(self.spec, name) for name in passed_on},
             "sglang": to_mapping(self.spec.sglang),
             "llama": to_mapping(self.spec.llama),
+            "own": self.spec.options,
             "capture_sizes": sorted(widths),
             "max_width": max(widths),
             "max_context": max(c.context for c in cells),

@@ -66,7 +66,15 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
             f"{path}: its content does not match its sha256, so it was changed or cut "
             "short; fetch or export it again"
         )
+    _drop_former_keys(document)
     return document, stated
+
+
+def _drop_former_keys(document: dict[str, Any]) -> None:
+    """Sweeps of the first tables have a key that no runner reads."""
+    made = document.get("provenance")
+    if isinstance(made, dict) and isinstance(sweep := made.get("sweep"), dict):
+        sweep.pop("world", None)
 
 
 def as_text(document: Mapping[str, Any]) -> str:

@@ -11,13 +11,13 @@ from typing import Any, Literal
 import typer
 from typer import Argument, Context, Option
 
-from evict_profile.cli import OneSentence, options
+from evict_profile.cli import ErrorGroup, options
 from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
 from evict_profile.runner import QUIET_CPU
 
 app = typer.Typer(
-    cls=OneSentence,
+    cls=ErrorGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -24,8 +24,8 @@ from evict_profile.table import CostTable, Drafting
 from evict_profile.traces.load import parts_of
 from evict_profile.traces.schema import Metadata
 from evict_profile.traces.trace import TraceInfo, check_same_model
+from examples.small_world.engine.budgets import NONE
 from examples.small_world.plans import BUDGET_SCHEMA
-from runners.tree_decoding.budgets import NONE
 
 SETTING = ["rule", "budget"]
 

@@ -10,7 +10,7 @@ from evict_profile.report.console import Rows, print_notes, print_rows
 from evict_profile.report.numbers import spread
 from evict_profile.report.style import ACCENT, BAD, QUIET, canvas
 from examples.small_world.budget_front import BudgetFront
-from runners.tree_decoding.budgets import MASS, SQRT_TOP_K
+from examples.small_world.engine.budgets import MASS, SQRT_TOP_K
 
 COLOURS = {MASS: BAD, SQRT_TOP_K: ACCENT}
 MIN_KL = 1e-4

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from runners.tree_decoding.corpus import END, Document, encode, encode_held_out
+from examples.small_world.engine.corpus import END, Document, encode, encode_held_out
 
 
 @dataclass(frozen=True)

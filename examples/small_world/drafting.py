@@ -7,8 +7,8 @@ Training meets the same (EAGLE-3's training-time test, arXiv 2503.01840).
 import torch
 from torch import Tensor
 
+from examples.small_world.engine.drafter import Drafter
 from runners.torch_moe.attention import rotary
-from runners.tree_decoding.drafter import Drafter
 
 
 def unroll(

@@ -1,8 +1,8 @@
 """The trained small world as a GGUF, as it is or padded with zeros to a large one.
 
-    python -m examples.small_world.export_gguf worlds/stdlib world.gguf
-    python -m examples.small_world.export_gguf worlds/stdlib large.gguf --dtype Q8_0 \
-        --hidden 1024 --width 512
+    python -m examples.small_world.export_gguf examples/small_world/stdlib world.gguf
+    python -m examples.small_world.export_gguf examples/small_world/stdlib large.gguf \
+        --dtype Q8_0 --hidden 1024 --width 512
 
 llama.cpp's architecture "llama" with experts has the same sums: norms whose weights
 are one, a softmax router whose top-k shares are renormalised, gated SiLU experts. Its
@@ -22,9 +22,9 @@ import numpy as np
 from gguf import GGUFWriter
 from safetensors.numpy import load_file
 
+from examples.small_world.engine.checkpoint import ABOUT, WEIGHTS
+from examples.small_world.engine.drafter import TargetShape
 from runners.llama_cpp.toy import add_sizes, add_vocabulary, finish, put
-from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS
-from runners.tree_decoding.drafter import TargetShape
 
 EPSILON = float(np.finfo(np.float32).eps)
 """Of torch's norm, where none is given."""
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="F32")
     asked = parser.parse_args()
     if not (asked.world / "world.json").is_file():
-        parser.error(f"{asked.world}: holds no trained world; give worlds/stdlib")
+        parser.error(f"{asked.world}: holds no world.json; give a trained world")
     write_world(asked.world, asked.out, asked.hidden, asked.width, asked.dtype)
 
 

@@ -19,11 +19,11 @@ import pyarrow as pa
 from evict_profile.errors import ConfigError
 from evict_profile.traces.schema import COLUMNS, SCHEMA
 from evict_profile.traces.trace import Reply
+from examples.small_world.engine.budgeted import BudgetedReply, budgeted_steps
+from examples.small_world.engine.budgets import NONE, RULES
+from examples.small_world.engine.session import TraceSession
+from examples.small_world.engine.tree import TreeShape
 from runners.protocol import Message
-from runners.tree_decoding.budgeted import BudgetedReply, budgeted_steps
-from runners.tree_decoding.budgets import NONE, RULES
-from runners.tree_decoding.session import TraceSession
-from runners.tree_decoding.tree import TreeShape
 
 MAX_NODES = 1 << 15
 """Of a recorded tree: nodes name their parents by 16-bit integers (`COLUMNS`)."""

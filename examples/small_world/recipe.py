@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from runners.tree_decoding.drafter import TargetShape
+from examples.small_world.engine.drafter import TargetShape
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from evict_profile.records import Facts, differences
 from evict_profile.run_folder import write_table
 from evict_profile.table import DraftClock
 from evict_profile.traces.schema import Metadata, mark, metadata_of, read
+from examples.small_world.engine.limits import check_fits
+from examples.small_world.engine.session import TraceSession
 from examples.small_world.plans import Plan
-from runners.tree_decoding.limits import check_fits
-from runners.tree_decoding.session import TraceSession
 
 
 def record(plan: Plan, world: Path, out: Path, console: Console) -> None:

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from runners.torch_moe.attention import Angles, rotary, rotate
-from runners.tree_decoding.drafter import (
+from examples.small_world.engine.drafter import (
     TargetShape,
     feature_layers,
     norm,
     split_heads,
     weight,
 )
+from runners.torch_moe.attention import Angles, rotary, rotate
 
 
 @dataclass(frozen=True)

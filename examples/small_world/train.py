@@ -14,10 +14,10 @@ from examples.small_world.corpus import (
     encode_corpus,
     train_tokenizer,
 )
+from examples.small_world.engine.checkpoint import TOKENIZER, WEIGHTS
+from examples.small_world.engine.corpus import Document, read_corpus, standard_library
 from examples.small_world.recipe import Recipe
 from examples.small_world.training import Models, Training
-from runners.tree_decoding.checkpoint import TOKENIZER, WEIGHTS
-from runners.tree_decoding.corpus import Document, read_corpus, standard_library
 
 PHASES = ("target", "drafter")
 CPU_THREADS = 2

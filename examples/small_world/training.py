@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from examples.small_world.corpus import Tokens
 from examples.small_world.drafting import draft_loss, unroll
+from examples.small_world.engine.drafter import Drafter
 from examples.small_world.recipe import Phase, Recipe
 from examples.small_world.target import Target, loads
-from runners.tree_decoding.drafter import Drafter
 
 WARM_UP, LAST_RATE = 0.03, 0.02
 """Share of a phase in which the rate rises; what it falls to, linearly, by the end."""

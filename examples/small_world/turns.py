@@ -15,9 +15,9 @@ from evict_profile.replay.policies import MakePolicy, Policy, PolicyStep
 from evict_profile.replay.simulate import reply_order
 from evict_profile.stats import RESAMPLES, Bootstrap, Floats
 from evict_profile.traces import Trace
+from examples.small_world.engine.engine import Engine, EngineStep
+from examples.small_world.engine.session import Job, TraceSession
 from runners.clock import now
-from runners.tree_decoding.engine import Engine, EngineStep
-from runners.tree_decoding.session import Job, TraceSession
 
 TURN = 2
 """Steps a turn of the policy that makes fewest steps."""

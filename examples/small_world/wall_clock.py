@@ -33,6 +33,7 @@ from evict_profile.replay.policies import (
     RATE_DEPTH,
     THRESHOLD,
     MakePolicy,
+    Policy,
     table_policies,
 )
 from evict_profile.replay.simulate import Run, simulate
@@ -40,9 +41,9 @@ from evict_profile.report.console import Rows, print_rows
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable, files_of
 from evict_profile.traces import Trace, load_traces
+from examples.small_world.engine.session import TraceSession
+from examples.small_world.engine.tree import TreeShape
 from examples.small_world.turns import Measured, serve_all
-from runners.tree_decoding.session import TraceSession
-from runners.tree_decoding.tree import TreeShape
 
 PROMPT_TOKENS = 128
 MOST_OFF = 0.15
@@ -183,12 +184,16 @@ def policies_of(
     found: dict[str, MakePolicy] = {}
     for policy, _ in replay.chosen(replay.tune()):
         setting = f" ({policy.setting})" if policy.name in HINDSIGHT else ""
-        found[f"{policy.name}{setting}"] = lambda policy=policy: policy
+        found[f"{policy.name}{setting}"] = _always(policy)
     found |= table_policies(replay.table, replay.arrays.depth)
     if not contenders:
         return found
     asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD, RATE_DEPTH)
     return {name: make for name, make in found.items() if name.startswith(asked)}
+
+
+def _always(policy: Policy) -> MakePolicy:
+    return lambda: policy
 
 
 def compare(

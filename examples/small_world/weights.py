@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from examples.small_world.engine.checkpoint import ABOUT, WEIGHTS
+from examples.small_world.engine.drafter import TargetShape
 from examples.small_world.training import Models
-from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS
-from runners.tree_decoding.drafter import TargetShape
 
 MODEL = "model.yaml"
 

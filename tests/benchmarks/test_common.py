@@ -52,7 +52,9 @@ def test_a_mistake_is_a_sentence(words, tmp_path, refused):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [ConfigError("fix it"), Refusal("world", "fix it")])
+@pytest.mark.parametrize(
+    "error", [ConfigError("fix it"), Refusal("infeasible", "fix it")]
+)
 def test_our_errors_end_a_command(error, capsys):
     """With their sentence and exit code 2; a defect keeps its traceback."""
 

@@ -12,6 +12,12 @@ def test_only_the_sweeps_of_servers_time_whole_forwards():
     assert {load_sweep(name).runner for name in whole} == {"sglang_verify", "llama_cpp"}
 
 
+def test_options_are_of_a_runner_of_ones_own(tmp_path):
+    options = {"options": {"weights": "here"}}
+    message = failure("sweeps", tmp_path, example("sweeps") | options)
+    assert "for a runner of your own, and 'sglang_verify' reads none" in message
+
+
 @pytest.mark.parametrize(
     ("section", "changes", "message"),
     [

@@ -17,7 +17,7 @@ def world(tmp_path_factory):
     from examples.small_world.export_gguf import write_world
 
     path = tmp_path_factory.mktemp("gguf") / "world.gguf"
-    write_world(Path("worlds/stdlib"), path, 0, 0, "F32")
+    write_world(Path("examples/small_world/stdlib"), path, 0, 0, "F32")
     return str(path)
 
 

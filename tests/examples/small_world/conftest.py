@@ -12,11 +12,11 @@ import torch
 from evict_profile.table import CostTable
 from evict_profile.traces import TraceInfo
 from examples.small_world.corpus import Tokens
+from examples.small_world.engine import measuring
+from examples.small_world.engine import session as session_module
+from examples.small_world.engine.engine import Engine
+from examples.small_world.engine.tree import TreeShape
 from examples.small_world.recipe import RECIPES
-from runners.tree_decoding import measuring
-from runners.tree_decoding import session as session_module
-from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.tree import TreeShape
 from tests.examples.small_world.engine.decoding import (
     EXPERTS,
     LAYERS,

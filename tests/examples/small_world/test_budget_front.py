@@ -14,8 +14,8 @@ from evict_profile.table import DraftClock
 from evict_profile.traces import TraceInfo
 from evict_profile.traces.schema import Metadata, mark
 from examples.small_world.budget_front import budget_front
+from examples.small_world.engine.budgets import MASS, NONE, SQRT_TOP_K
 from examples.small_world.plans import BUDGET_COLUMNS, BUDGET_SCHEMA
-from runners.tree_decoding.budgets import MASS, NONE, SQRT_TOP_K
 from tests.examples.small_world.command import run
 
 ABOUT = TraceInfo(

@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from examples.small_world import train as module
+from examples.small_world.engine.checkpoint import ABOUT, WEIGHTS, load_checkpoint
+from examples.small_world.engine.verifier import Verifier
 from examples.small_world.recipe import RECIPES
-from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS, load_checkpoint
-from runners.tree_decoding.verifier import Verifier
 from tests.examples.small_world.command import run
 
 

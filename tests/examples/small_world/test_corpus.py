@@ -1,7 +1,13 @@
 """Documents: code and prose apart, files on one side, sides that stay; and tokens."""
 
 from examples.small_world.corpus import digest, encode_corpus, train_tokenizer
-from runners.tree_decoding.corpus import END, Document, encode, read_corpus, separate
+from examples.small_world.engine.corpus import (
+    END,
+    Document,
+    encode,
+    read_corpus,
+    separate,
+)
 
 SOURCE = '''"""Module.
 

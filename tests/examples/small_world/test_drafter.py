@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from examples.small_world.drafting import draft_loss, unroll
-from runners.tree_decoding.drafter import Drafter
+from examples.small_world.engine.drafter import Drafter
 from tests.runners.cached_drafting import decode, empty_cache
 
 ROWS, STEPS = 10, 4

@@ -7,9 +7,9 @@ import pytest
 from evict_profile.errors import ConfigError
 from evict_profile.traces import Reply, TraceInfo
 from evict_profile.traces.schema import COLUMNS
+from examples.small_world.engine.budgeted import BudgetedReply
+from examples.small_world.engine.budgets import MASS, NONE, SQRT_TOP_K
 from examples.small_world.plans import BudgetPlan, TracePlan
-from runners.tree_decoding.budgeted import BudgetedReply
-from runners.tree_decoding.budgets import MASS, NONE, SQRT_TOP_K
 
 
 def world(**available):

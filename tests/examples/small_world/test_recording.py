@@ -16,10 +16,10 @@ from evict_profile.records import replace
 from evict_profile.traces import Reply, load_traces
 from evict_profile.traces.load import parts_of
 from examples.small_world import plans
+from examples.small_world.engine import session as module
+from examples.small_world.engine.budgets import MASS, NONE, SQRT_TOP_K
 from examples.small_world.plans import BUDGET_COLUMNS, BUDGET_SCHEMA, TracePlan
 from examples.small_world.recording import record
-from runners.tree_decoding import session as module
-from runners.tree_decoding.budgets import MASS, NONE, SQRT_TOP_K
 from tests.traces.synthetic import write_trace
 
 ROOT = Path(__file__).parents[3]
@@ -167,7 +167,13 @@ def test_budgets_are_recorded_under_every_rule(tmp_path):
 @pytest.mark.slow
 def test_a_kill_leaves_whole_parts(out):
     """Of the shipped world, by the command."""
-    command = [sys.executable, "-m", "examples.small_world", "trace", "worlds/stdlib"]
+    command = [
+        sys.executable,
+        "-m",
+        "examples.small_world",
+        "trace",
+        "examples/small_world/stdlib",
+    ]
     command += ["--out", str(out), "--prompts=4", "--tokens=16", "--batch=1"]
     running = subprocess.Popen(command, cwd=ROOT)
     while running.poll() is None and len(list(out.glob("*.parquet"))) < 2:

@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from examples.small_world.engine.checkpoint import load_stack, stack_shape
+from examples.small_world.engine.drafter import TargetShape
 from examples.small_world.target import Target, balance_loss
 from runners.torch_moe.attention import make_metadata
-from runners.tree_decoding.checkpoint import load_stack, stack_shape
-from runners.tree_decoding.drafter import TargetShape
 from tests.examples.small_world.engine.decoding import named_weights
 
 CPU = torch.device("cpu")

@@ -20,11 +20,11 @@ from evict_profile.replay.policies import (
 from evict_profile.replay.simulate import reply_order
 from evict_profile.stats import Estimate
 from evict_profile.traces import TraceInfo
+from examples.small_world.engine import session as module
+from examples.small_world.engine.accept import greedy
+from examples.small_world.engine.session import Job, TraceSession
 from examples.small_world.turns import Measured, PolicyDecoding, serve_all, turns_of
 from examples.small_world.wall_clock import CheckedPolicy, advice, is_off, policies_of
-from runners.tree_decoding import session as module
-from runners.tree_decoding.accept import greedy
-from runners.tree_decoding.session import Job, TraceSession
 from tests.examples.small_world.engine.decoding import (
     PROMPT_TOKENS,
     TREE,

@@ -14,7 +14,7 @@ from runners.llama_cpp.engine import ContextSize, Model, Options
 from runners.llama_cpp.hook import Hook
 from tests.examples.small_world.engine.decoding import trained_target
 
-WORLD = Path("worlds/stdlib")
+WORLD = Path("examples/small_world/stdlib")
 TEXT = 'def read(path: str) -> str:\n    """Return the text of a file."""\n' * 8
 
 

@@ -11,12 +11,12 @@ from tokenizers import Tokenizer, models
 
 from evict_profile.replay.policies import Fixed
 from evict_profile.runtime.scoring import GrowingTrees
+from examples.small_world.engine.accept import make_sampler
+from examples.small_world.engine.checkpoint import Checkpoint, load_stack
+from examples.small_world.engine.drafter import Drafter, TargetShape
+from examples.small_world.engine.engine import Engine
+from examples.small_world.engine.tree import TreeShape, best_first
 from examples.small_world.target import Target
-from runners.tree_decoding.accept import make_sampler
-from runners.tree_decoding.checkpoint import Checkpoint, load_stack
-from runners.tree_decoding.drafter import Drafter, TargetShape
-from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.tree import TreeShape, best_first
 
 CPU = torch.device("cpu")
 VOCAB, LAYERS, EXPERTS, TOP_K, HIDDEN = 12, 3, 8, 2, 32

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from runners.tree_decoding.accept import greedy, teacher_forcing
-from runners.tree_decoding.budgeted import (
+from examples.small_world.engine.accept import greedy, teacher_forcing
+from examples.small_world.engine.budgeted import (
     BudgetedReply,
     budgeted_reply,
     budgeted_steps,
 )
-from runners.tree_decoding.budgets import MASS, NONE, ExpertBudget
-from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.session import TraceSession
-from runners.tree_decoding.verifier import Verifier
+from examples.small_world.engine.budgets import MASS, NONE, ExpertBudget
+from examples.small_world.engine.engine import Engine
+from examples.small_world.engine.session import TraceSession
+from examples.small_world.engine.verifier import Verifier
 from tests.examples.small_world.engine.decoding import PROMPT_TOKENS, TREE, VOCAB
 
 PROMPT, TOKENS, ROOM = 7, 14, 96

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from evict_profile.runtime.budget import route
-from runners.tree_decoding.budgets import RULES, ExpertBudget
-from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.verifier import Verifier, own_routing
+from examples.small_world.engine.budgets import RULES, ExpertBudget
+from examples.small_world.engine.engine import Engine
+from examples.small_world.engine.verifier import Verifier, own_routing
 from tests.examples.small_world.engine.decoding import (
     EXPERTS,
     HIDDEN,

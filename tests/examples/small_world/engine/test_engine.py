@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from runners.tree_decoding.accept import greedy
-from runners.tree_decoding.session import trace_reply
+from examples.small_world.engine.accept import greedy
+from examples.small_world.engine.session import trace_reply
 from tests.examples.small_world.engine.decoding import PLAIN, Erratic, best_of, fixed
 
 

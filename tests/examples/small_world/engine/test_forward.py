@@ -12,11 +12,11 @@ import torch.nn.functional as F  # noqa: N812
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from runners.tree_decoding.drafter import feature_layers
-from runners.tree_decoding.head import DraftHead
-from runners.tree_decoding.layout import CacheSlot, make_layout
-from runners.tree_decoding.tree import ancestors
-from runners.tree_decoding.verifier import (
+from examples.small_world.engine.drafter import feature_layers
+from examples.small_world.engine.head import DraftHead
+from examples.small_world.engine.layout import CacheSlot, make_layout
+from examples.small_world.engine.tree import ancestors
+from examples.small_world.engine.verifier import (
     ActivatedExperts,
     Verifier,
     forced_routing,

@@ -10,18 +10,19 @@ import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.traces import Reply
+from examples.small_world.engine import limits
+from examples.small_world.engine.clocks import StepTimes
+from examples.small_world.engine.engine import Engine
+from examples.small_world.engine.limits import cache_bytes, check_fits
+from examples.small_world.engine.measuring import CellForward, Session
+from examples.small_world.engine.session import TraceSession, reply_seed
 from runners.clock import Timestamp
 from runners.protocol import Refusal
-from runners.tree_decoding import limits
-from runners.tree_decoding.clocks import StepTimes
-from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.limits import cache_bytes, check_fits
-from runners.tree_decoding.measuring import CellForward, Session
-from runners.tree_decoding.session import TraceSession, reply_seed
 from tests.examples.small_world.engine.decoding import PROMPT_TOKENS, TREE
 
 REPLY = Reply("prose", 1, 0, 0.7)
 MODEL = {
+    "dtype": "float32",
     "vocab_size": 12,
     "hidden_size": 32,
     "num_layers": 3,
@@ -31,7 +32,7 @@ MODEL = {
 SWEEP = {
     "device": "cpu",
     "layers": "auto",
-    "world": "nowhere",
+    "own": {"world": "nowhere"},
     "max_width": 8,
     "max_context": 64,
     "max_batch": 2,
@@ -173,6 +174,14 @@ def test_another_model_is_refused(opened):
     other: dict[str, Any] = {**MODEL, "num_layers": 4}
     with pytest.raises(Refusal, match=r"layers: 4 .* 3 in the world.*model\.yaml"):
         Session(other, SWEEP)
+    with pytest.raises(Refusal, match=r"dtype: bfloat16 .* float32 in the world"):
+        Session({**MODEL, "dtype": "bfloat16"}, SWEEP)
+
+
+@pytest.mark.parametrize("own", [{}, {"world": "nowhere", "topk": 3}])
+def test_other_options_are_refused(own):
+    with pytest.raises(ConfigError, match=r"options: .* give 'world', the folder"):
+        Session(MODEL, {**SWEEP, "own": own})
 
 
 def test_no_checkpoint_is_refused():
@@ -184,7 +193,7 @@ def test_a_folder_without_a_checkpoint_names_what_it_lacks(tmp_path):
     """A whole path is the same wherever the command is run."""
     (tmp_path / "world.json").write_text("{}")
     with pytest.raises(ConfigError) as caught:
-        Session(MODEL, {**SWEEP, "world": str(tmp_path)})
+        Session(MODEL, {**SWEEP, "own": {"world": str(tmp_path)}})
     assert str(caught.value) == (
         f"{tmp_path}: holds no trained world (without weights.safetensors, "
         "tokenizer.json); train one with: python -m examples.small_world train "

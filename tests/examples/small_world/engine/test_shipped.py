@@ -1,4 +1,4 @@
-"""The weights in worlds/stdlib: they load, and are as good as the docs say."""
+"""The shipped weights: they load, and are as good as README.md says."""
 
 import calendar
 from pathlib import Path
@@ -9,12 +9,17 @@ import torch.nn.functional as F  # noqa: N812
 
 from evict_profile.errors import ConfigError
 from examples.small_world.drafting import unroll
+from examples.small_world.engine.checkpoint import (
+    ABOUT,
+    TOKENIZER,
+    WEIGHTS,
+    load_checkpoint,
+)
+from examples.small_world.engine.corpus import Document, separate
 from examples.small_world.training import routing_health
-from runners.tree_decoding.checkpoint import ABOUT, TOKENIZER, WEIGHTS, load_checkpoint
-from runners.tree_decoding.corpus import Document, separate
 from tests.examples.small_world.engine.decoding import trained_target
 
-SHIPPED = Path(__file__).parents[4] / "worlds" / "stdlib"
+SHIPPED = Path(__file__).parents[4] / "examples/small_world/stdlib"
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.tree_decoding.accept import accepted_path, make_sampler
-from runners.tree_decoding.tree import Trees, ancestors, best_first
+from examples.small_world.engine.accept import accepted_path, make_sampler
+from examples.small_world.engine.tree import Trees, ancestors, best_first
 from tests.examples.small_world.engine.decoding import best_of
 
 CPU = torch.device("cpu")

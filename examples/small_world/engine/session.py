@@ -22,22 +22,22 @@ from evict_profile.runner import CLOCK_STEPS
 from evict_profile.table import DraftClock
 from evict_profile.traces import Reply
 from evict_profile.traces.schema import encode_routes
-from runners.clock import now
-from runners.device import pick_device
-from runners.protocol import Message
-from runners.tree_decoding.accept import Sampler, greedy, make_sampler
-from runners.tree_decoding.checkpoint import describe_checkpoint, open_checkpoint
-from runners.tree_decoding.clocks import (
+from examples.small_world.engine.accept import Sampler, greedy, make_sampler
+from examples.small_world.engine.checkpoint import describe_checkpoint, open_checkpoint
+from examples.small_world.engine.clocks import (
     REFERENCE_CONTEXT,
     REFERENCE_TOKENS,
     StepTimes,
     make_clock,
 )
-from runners.tree_decoding.corpus import HeldOut
-from runners.tree_decoding.engine import BudgetHook, Engine, EngineStep
-from runners.tree_decoding.limits import clocked_tokens, reply_room
-from runners.tree_decoding.tree import TreeShape
-from runners.tree_decoding.verifier import Verifier
+from examples.small_world.engine.corpus import HeldOut
+from examples.small_world.engine.engine import BudgetHook, Engine, EngineStep
+from examples.small_world.engine.limits import clocked_tokens, reply_room
+from examples.small_world.engine.tree import TreeShape
+from examples.small_world.engine.verifier import Verifier
+from runners.clock import now
+from runners.device import pick_device
+from runners.protocol import Message
 
 Result = TypeVar("Result")
 CLOCK_WIDTH = 16

@@ -19,11 +19,11 @@ from torch import Tensor
 from evict_profile.config.model import AttentionSpec, MoeSpec
 from evict_profile.errors import ConfigError
 from evict_profile.traces import TraceInfo
+from examples.small_world.engine.drafter import Drafter, TargetShape
 from runners.device import describe
 from runners.protocol import Message
 from runners.torch_moe.shape import MetaWeights, StackShape
 from runners.torch_moe.stack import Stack
-from runners.tree_decoding.drafter import Drafter, TargetShape
 
 WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"

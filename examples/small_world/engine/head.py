@@ -13,9 +13,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from evict_profile.stats import Bools, Ints
-from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.layout import CacheSlot, KVCache, attend_ragged, make_layout
-from runners.tree_decoding.tree import Floats32, Trees, TreeShape
+from examples.small_world.engine.checkpoint import Checkpoint
+from examples.small_world.engine.layout import (
+    CacheSlot,
+    KVCache,
+    attend_ragged,
+    make_layout,
+)
+from examples.small_world.engine.tree import Floats32, Trees, TreeShape
 
 
 class DraftHead:

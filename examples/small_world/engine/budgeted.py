@@ -15,12 +15,12 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from evict_profile.replay.policies import full_tree
+from examples.small_world.engine.accept import greedy, teacher_forcing
+from examples.small_world.engine.budgets import NONE, RULES, ExpertBudget
+from examples.small_world.engine.engine import Engine, EngineStep
+from examples.small_world.engine.session import TraceSession
+from examples.small_world.engine.verifier import Verifier
 from runners.protocol import Message
-from runners.tree_decoding.accept import greedy, teacher_forcing
-from runners.tree_decoding.budgets import NONE, RULES, ExpertBudget
-from runners.tree_decoding.engine import Engine, EngineStep
-from runners.tree_decoding.session import TraceSession
-from runners.tree_decoding.verifier import Verifier
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Run as `python -m runners.tree_decoding`; speaks runners/protocol.py."""
+"""The engine as a runner of sweeps (sweep.yaml); speaks runners/protocol.py."""
 
 import sys
 
@@ -6,7 +6,7 @@ from evict_profile.errors import ConfigError
 from runners.protocol import Message, Refusal, serve_session
 
 try:
-    from runners.tree_decoding.measuring import Session
+    from examples.small_world.engine.measuring import Session
 except ModuleNotFoundError as error:
     sys.exit(
         f"{sys.executable} has no module '{error.name}'; install it there, in a "

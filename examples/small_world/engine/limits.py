@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from evict_profile.errors import ConfigError
 from evict_profile.runner import CLOCK_STEPS
+from examples.small_world.engine.checkpoint import Checkpoint
+from examples.small_world.engine.tree import TreeShape
 from runners.torch_moe.stack import HEADROOM, free_bytes
-from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.tree import TreeShape
 
 MAX_TOKENS = 1024
 NODE_BYTES = 2 * (3 * 8 + 4)

@@ -11,17 +11,17 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from runners.torch_moe.attention import Attention, rotate
-from runners.torch_moe.model import Experts, MoeLayer
-from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.drafter import feature_layers, norm
-from runners.tree_decoding.layout import (
+from examples.small_world.engine.checkpoint import Checkpoint
+from examples.small_world.engine.drafter import feature_layers, norm
+from examples.small_world.engine.layout import (
     CacheSlot,
     KVCache,
     Layout,
     attend_ragged,
     make_layout,
 )
+from runners.torch_moe.attention import Attention, rotate
+from runners.torch_moe.model import Experts, MoeLayer
 
 Routing = Callable[[int, MoeLayer, Tensor], tuple[Tensor, Tensor]]
 """Experts and weights, [T, k] each, of the tokens x [T, D] of a layer."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from examples.small_world.engine.layout import CacheSlot, make_layout
+from examples.small_world.engine.verifier import Verifier
 from runners.clock import ReferenceClock, Timestamp, now
-from runners.tree_decoding.layout import CacheSlot, make_layout
-from runners.tree_decoding.verifier import Verifier
 
 REFERENCE_TOKENS, REFERENCE_CONTEXT = 8, 64
 CLOCKS = {"cpu": "process CPU time", "cuda": "wall time"}

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from evict_profile.replay.policies import Policy
 from evict_profile.stats import Bools, Ints
+from examples.small_world.engine.accept import Sampler, accepted_path
+from examples.small_world.engine.checkpoint import Checkpoint
+from examples.small_world.engine.clocks import StepTimes
+from examples.small_world.engine.head import DraftHead, TreeDraft
+from examples.small_world.engine.layout import CacheSlot, make_layout
+from examples.small_world.engine.tree import Trees, TreeShape, ancestors
+from examples.small_world.engine.verifier import Routing, Verified, Verifier
 from runners.clock import Timestamp, now
-from runners.tree_decoding.accept import Sampler, accepted_path
-from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.clocks import StepTimes
-from runners.tree_decoding.head import DraftHead, TreeDraft
-from runners.tree_decoding.layout import CacheSlot, make_layout
-from runners.tree_decoding.tree import Trees, TreeShape, ancestors
-from runners.tree_decoding.verifier import Routing, Verified, Verifier
 
 
 @dataclass

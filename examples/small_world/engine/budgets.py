@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from evict_profile.runtime.budget import Ranking, holds_all, route
+from examples.small_world.engine.engine import Engine
+from examples.small_world.engine.tree import Trees
+from examples.small_world.engine.verifier import Routing, Verified
 from runners.clock import now
 from runners.torch_moe.model import MoeLayer
-from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.tree import Trees
-from runners.tree_decoding.verifier import Routing, Verified
 
 NONE, MASS, SQRT_TOP_K = "none", "mass", "sqrt-path+top-k"
 RULES: dict[str, dict[str, Any]] = {

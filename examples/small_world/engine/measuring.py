@@ -13,23 +13,24 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from runners.clock import now
-from runners.device import pick_device
-from runners.protocol import Message
-from runners.session import Forward, MeasureSession, check_shape
-from runners.tree_decoding.checkpoint import describe_engine, open_checkpoint
-from runners.tree_decoding.clocks import make_clock
-from runners.tree_decoding.corpus import HeldOut
-from runners.tree_decoding.drafter import TargetShape, norm
-from runners.tree_decoding.layout import CacheSlot, Layout, make_layout
-from runners.tree_decoding.tree import ancestors
-from runners.tree_decoding.verifier import (
+from evict_profile.errors import ConfigError
+from examples.small_world.engine.checkpoint import describe_engine, open_checkpoint
+from examples.small_world.engine.clocks import make_clock
+from examples.small_world.engine.corpus import HeldOut
+from examples.small_world.engine.drafter import TargetShape, norm
+from examples.small_world.engine.layout import CacheSlot, Layout, make_layout
+from examples.small_world.engine.tree import ancestors
+from examples.small_world.engine.verifier import (
     Routing,
     Verifier,
     forced_routing,
     own_routing,
     product,
 )
+from runners.clock import now
+from runners.device import pick_device
+from runners.protocol import Message
+from runners.session import Forward, MeasureSession, check_shape
 from runners.trees import force_unions, random_parents, row_counts, unions
 
 READ_RUNS = 64
@@ -41,7 +42,7 @@ class Session(MeasureSession):
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
         self.device = pick_device(options["device"])
-        checkpoint = open_checkpoint(Path(options["world"]), self.device)
+        checkpoint = open_checkpoint(world_of(options["own"]), self.device)
         self.shape = shape = checkpoint.shape
         check_model(model, shape)
         self.room = options["max_context"] + options["max_width"]
@@ -177,6 +178,16 @@ class CellForward:
         return row_counts(self.routes, self.session.shape.experts)
 
 
+def world_of(own: Message) -> Path:
+    """The folder that the sweep's `options` name."""
+    if own.keys() != {"world"}:
+        raise ConfigError(
+            f"options: {', '.join(own) or 'none'} in the sweep; give 'world', the "
+            "folder of the weights, and nothing else"
+        )
+    return Path(own["world"])
+
+
 def check_model(model: Message, shape: TargetShape) -> None:
     """Check that a model description is the checkpoint's."""
     attention, moe = model["attention"], model["moe"]
@@ -189,10 +200,12 @@ def check_model(model: Message, shape: TargetShape) -> None:
         "head_dim": attention["head_dim"],
         "experts": moe["num_experts"],
         "top_k": moe["top_k"],
+        "dtype": model["dtype"],
         "expert_width": moe["expert_width"],
     }
+    found = {**vars(shape), "dtype": "float32"}
     check_shape(
-        {name: (value, getattr(shape, name)) for name, value in asked.items()},
+        {name: (value, found[name]) for name, value in asked.items()},
         kind="infeasible",
         found_in="the world",
         fix="pass the world's own model.yaml as --model",
