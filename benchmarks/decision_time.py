@@ -30,7 +30,7 @@ from evict_profile.runtime.decision import COMPILED
 from evict_profile.stats import Floats, Ints, median_interval
 from evict_profile.sweep.machine import cpu_name
 
-TABLE = "cost_tables/intel-xeon-*/small-world-*/tree-decoding/1.0.3.json"
+TABLE = "examples/small_world/cost_tables/intel-*/*/*/1.0.3.json"
 NODES, LEVELS, SIBLINGS = 60, 5, 3
 CONTEXT, ROUNDS, CALLS = 200, 21, 50
 PLAN, STEP, NUMPY = "plan", "whole step", "plain numpy"

@@ -25,7 +25,7 @@ from evict_profile.replay.sums import COLUMNS, Sums, tokens_per_s
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Bootstrap, Estimate, Floats, Ints
 
-TABLES = "cost_tables/intel-xeon-processor-amx-bf16/small-world-9.04m/tree-decoding"
+TABLES = "examples/small_world/cost_tables/intel-xeon-processor-amx-bf16"
 SEEDS = 2
 TIE = 1e-9
 SURE, WRONG = "is sure to adapt", "and wrong"
@@ -51,7 +51,7 @@ class KnownReplay(ScenarioReplay):
     def __init__(self, text: str, batch: int, prompts: int, seed: int) -> None:
         arrays = TraceArrays(population(text, prompts, seed, routed=False))
         others = population(text, prompts // 4, seed + 1, routed=False)
-        table = CostTable.load(data_root() / TABLES / "1.0.3.json")
+        table = CostTable.load(next((data_root() / TABLES).rglob("1.0.3.json")))
         table = calibrated_table(calibration_study(others, table), table)
         super().__init__(arrays, table, Scenario(text, 0.0, batch), SEEDS)
         self.guided = table_policies(self.table, arrays.depth)

@@ -8,5 +8,5 @@ from tests.shipped import tracked
 
 @pytest.fixture(scope="session")
 def informed_table():
-    (path,) = tracked("cost_tables/intel-*/small-world-*.json")
+    (path,) = tracked("examples/small_world/cost_tables/intel-*.json")
     return CostTable.load(path)

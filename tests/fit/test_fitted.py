@@ -60,7 +60,7 @@ def test_samples_of_shipped_tables_are_read():
     rests = []
     for path in (
         *tracked("cost_tables/*/torch-moe/*.json"),
-        *tracked("cost_tables/*/tree-decoding/*.json"),
+        *tracked("examples/small_world/cost_tables/*.json"),
     ):
         fitted, table = fitted_of_table(path)
         assert len(fitted.points) == table.provenance.cells

@@ -84,7 +84,7 @@ def tokens(shape):
 @pytest.fixture(scope="session")
 def informed_table():
     """The shipped table, with its acceptance, activation and drafting."""
-    (path,) = tracked("cost_tables/intel-*/small-world-*.json")
+    (path,) = tracked("examples/small_world/cost_tables/intel-*.json")
     return CostTable.load(path)
 
 
