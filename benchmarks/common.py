@@ -7,19 +7,14 @@ Whatever can be checked is checked before any work.
 import argparse
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import EvictProfileError
 from evict_profile.io import check_outputs, write_json
 from evict_profile.runner import QUIET_CPU
-from evict_profile.sweep.grid import make_grid
-from evict_profile.sweep.session import OpenRunner
 from runners.protocol import Refusal
 
 USER_ERROR = 2
@@ -93,15 +88,3 @@ def restart_on_one_thread() -> None:
     if any(os.environ.get(name) != value for name, value in QUIET_CPU.items()):
         environment = os.environ | QUIET_CPU
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606
-
-
-@contextmanager
-def open_session(spec: SweepSpec, model: ModelSpec) -> Iterator[OpenRunner]:
-    """A sweep's runner, opened for a script; what it logs is not kept."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        OpenRunner(
-            spec, model, make_grid(spec, model), Path(folder) / "log"
-        ) as session,
-    ):
-        yield session

@@ -74,8 +74,6 @@ MAX_LEVERAGE = 0.9
 MIN_SHARE = 0.05
 """A bootstrap latency stays above this share of its prediction: never negative."""
 
-BOOTSTRAP_SEED = 0
-
 
 def fit_hinges(terms: Sequence[Term], seen: Observations) -> HingeCost:
     """Non-negative least squares on relative residuals over their errors.

@@ -14,8 +14,8 @@ from runners.protocol import Refusal
 
 CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
 FLASH = {"auto": -1, "off": 0, "on": 1}
-ROOM_STEP = 256
-"""Cells of a sequence's cache come in such steps."""
+CACHE_STEP = 256
+"""A sequence's cache grows in steps of so many cells."""
 
 Ids = Sequence[int] | np.ndarray
 Ask = Callable[[int, bool], bool]
@@ -25,8 +25,8 @@ again when it is computed."""
 
 @dataclass(frozen=True)
 class Options:
-    """What decides how llama.cpp decodes, as in a sweep's section `llama`; every word
-    of it is in the fingerprint."""
+    """How llama.cpp decodes: a sweep's section `llama`. All of it is in the
+    fingerprint."""
 
     threads: int = 1
     gpu_layers: int = 0
@@ -39,7 +39,7 @@ class Options:
 
 @dataclass(frozen=True)
 class ContextSize:
-    """What a context has place for: sequences, tokens of each, tokens of a decode."""
+    """Most sequences, tokens of each sequence, and tokens of a decode."""
 
     sequences: int
     tokens: int
@@ -108,9 +108,9 @@ class Model:
 
 
 class Context:
-    """A KV cache of some sequences, and what decodes into it.
+    """A KV cache and the batch that is decoded into it.
 
-    `ask` is called for every node of the graph, and again for each that it wanted.
+    `ask` is called for each node of the graph, and again for each node it wanted.
     """
 
     def __init__(self, model: Model, size: ContextSize, ask: Ask | None = None) -> None:
@@ -141,7 +141,7 @@ class Context:
     def _params(self) -> c.Block:
         params, options = self.c.llama_context_default_params(), self.model.options
         self.layout = at = c.context_layout(bytes(params.bytes))
-        room = -(-self.size.tokens // ROOM_STEP) * ROOM_STEP
+        room = -(-self.size.tokens // CACHE_STEP) * CACHE_STEP
         head = (room * self.size.sequences, self.size.batch, self.size.batch)
         for place, value in enumerate((*head, self.size.sequences)):
             params.put(4 * place, "<I", value)
@@ -158,8 +158,7 @@ class Context:
         sequences: Sequence[int],
         outputs: bool = True,
     ) -> None:
-        """Put the tokens of one sequence after another into the batch, as many of each,
-        from position `start`."""
+        """Fill the batch with equally many tokens of each sequence, from `start` on."""
         batch, width = self.batch, len(ids) // len(sequences)
         batch.n_tokens = len(ids)
         for i, token in enumerate(ids):

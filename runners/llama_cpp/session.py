@@ -142,7 +142,7 @@ class Session(MeasureSession):
         if natural:
             run, before = self.plain_run(cell, window)
         else:
-            routes = window.among_activated(self.draw_routes(cell, seed), seed)
+            routes = window.with_most_used_experts(self.draw_routes(cell, seed), seed)
             run, before = self.forced_run(cell, window, routes)
         ran = unions(routes)
         return Forward(

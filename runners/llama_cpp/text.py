@@ -1,8 +1,8 @@
-"""The text that a sweep decodes, in stretches that activate as many experts as most do.
+"""The text that a sweep decodes, in windows whose union is close to the mean.
 
-Stretches of a text differ: nine tokens of a small model's replies activated 20 experts
-a layer with a standard deviation of 4. So each token's experts are read once at open,
-and of many stretches the one is decoded whose union is nearest their mean.
+Windows differ: nine tokens of a small model's replies activated 20 experts a layer with
+a standard deviation of 4. So each token's experts are read once at open. Of `DRAWS`
+windows the one is decoded whose union is nearest their mean.
 """
 
 import argparse
@@ -17,25 +17,30 @@ from runners.llama_cpp.hook import Hook, Routes
 from runners.protocol import Message, Refusal
 
 ROUTED = 1024
-"""Tokens of the text, from its start, that stretches are drawn from."""
-AT_ONCE = 64
-"""Of which a decode takes so many: each has a row of logits."""
+"""Windows are drawn from so many first tokens of the text."""
+ROUTED_BATCH = 64
+"""Tokens of one decode while routes are read; each token has a row of logits."""
 DRAWS = 64
 
 
 class DecodeWindow(NamedTuple):
-    """What runs right before a cell, what it decodes, int64 [batch * width] each, and
-    how many of these tokens activate an expert, int64 [layers, experts]."""
+    """The tokens of a cell.
+
+    Attributes:
+        before: tokens of the step before, int64 [batch * width].
+        own: tokens that the cell decodes, int64 [batch * width].
+        activated: own tokens that activate each expert, int64 [layers, experts].
+    """
 
     before: np.ndarray
     own: np.ndarray
     activated: np.ndarray
 
-    def among_activated(self, routes: Routes, seed: int) -> Routes:
-        """The same routes over other experts: the text's most activated.
+    def with_most_used_experts(self, routes: Routes, seed: int) -> Routes:
+        """The same routes over the experts that the window activates most.
 
-        The step before has just read some of them, and caches hold those. Experts
-        drawn from all took 2 to 6 % longer on a model of 1.2 GB.
+        Caches hold those that the step before has read. Experts drawn from all took 2
+        to 6 % longer on a model of 1.2 GB.
         """
         chance = np.random.default_rng(seed).random(self.activated.shape)
         by_use = np.lexsort((chance, -self.activated), axis=1).astype(np.int32)
@@ -46,8 +51,10 @@ class DecodeWindow(NamedTuple):
 
 
 class Text:
-    """Tokens of a file, Python code by default, repeated until there are `least`; and
-    whether each activates an expert, bool [ROUTED, layers, experts]."""
+    """At least `least` tokens of a file; Python code by default.
+
+    `activates` says which experts each token runs, bool [ROUTED, layers, experts].
+    """
 
     def __init__(self, path: str, model: Model, least: int) -> None:
         file = Path(path or inspect.getfile(argparse))
@@ -62,9 +69,9 @@ class Text:
         self.activates = np.zeros((ROUTED, 0, 0), bool)
 
     def read_routes(self, hook: Hook, experts: int, longest: int) -> None:
-        """Read each token's experts in sequence 0, which has room for `longest`."""
+        """Read each token's experts, in a sequence of at most `longest` tokens."""
         parts, context = [], hook.context
-        at_once = min(AT_ONCE, longest)
+        at_once = min(ROUTED_BATCH, longest)
         for start in range(0, ROUTED, at_once):
             context.cut(0, 0)
             context.fill(self.tokens[start : min(start + at_once, ROUTED)], 0, [0])
@@ -74,7 +81,7 @@ class Text:
         np.put_along_axis(self.activates, routes, True, axis=2)
 
     def draw(self, cell: Message, seed: int) -> DecodeWindow:
-        """A stretch of the text for each request, and what comes right before it."""
+        """A window for each request."""
         width, batch = cell["width"], cell["batch"]
         starts = np.random.default_rng(seed).integers(
             width, ROUTED - width + 1, (DRAWS, batch, 1)

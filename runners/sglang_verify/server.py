@@ -23,8 +23,11 @@ NO_RANK = ("dp_rank", "moe_dp_rank")
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """The model and head to load, and how much room they need: `width` and `context`
-    are the most of a request, and `attention` is SGLang's name of a backend, or ""."""
+    """The model and head to load, and their limits.
+
+    `width` and `context` are the most of a request; `attention` is SGLang's name of a
+    backend, or "".
+    """
 
     target: Path
     draft: Path
@@ -41,18 +44,18 @@ class LoadPlan:
 
     @property
     def rows(self) -> int:
-        """Requests over all batch sizes, each of which keeps its own."""
+        """Requests of all batch sizes together."""
         return sum(self.batches) + max(self.batches)
 
     @property
-    def reach(self) -> int:
-        """Tokens that one request may come to hold, what is drafted included."""
+    def max_request_tokens(self) -> int:
+        """Most tokens of one request, drafted tokens included."""
         return self.context + 4 * (self.width + self.steps * self.topk)
 
     @property
     def tokens(self) -> int:
-        """Tokens in the pool of keys and values."""
-        return (max(self.batches) + 1) * self.reach + 64 * self.rows
+        """Tokens in the KV pool."""
+        return (max(self.batches) + 1) * self.max_request_tokens + 64 * self.rows
 
 
 def prepare_process(device: torch.device) -> None:
@@ -63,7 +66,7 @@ def prepare_process(device: torch.device) -> None:
 
 
 def server_options(plan: LoadPlan, device: torch.device) -> dict[str, Any]:
-    """The options that a server would be started with."""
+    """The options of a server that measures the same."""
     return {
         "model_path": str(plan.target),
         "load_format": load_format(plan.target),
@@ -73,7 +76,7 @@ def server_options(plan: LoadPlan, device: torch.device) -> dict[str, Any]:
         "disable_radix_cache": True,
         "max_running_requests": plan.rows,
         "max_total_tokens": plan.tokens,
-        "context_length": plan.reach,
+        "context_length": plan.max_request_tokens,
         "speculative_algorithm": "EAGLE3",
         "speculative_draft_model_path": str(plan.draft),
         "speculative_draft_load_format": load_format(plan.draft),
@@ -126,16 +129,16 @@ def load_workers(
     from sglang.srt.entrypoints.engine import _set_envs_and_config
 
     _set_envs_and_config(args)
-    half = _scheduler(args, PortArgs.init_new(args).nccl_port)
-    half.init_tp_model_worker()
-    half.draft_worker = None
+    scheduler = _scheduler(args, PortArgs.init_new(args).nccl_port)
+    scheduler.init_tp_model_worker()
+    scheduler.draft_worker = None
     if plan.drafts:
-        half.maybe_init_draft_worker()
-    half.init_memory_pools()
-    half.init_all_attention_backends()
-    before_graphs(half.tp_worker.model_runner)
-    half.init_all_cuda_graphs()
-    return half.tp_worker.model_runner, half.draft_worker
+        scheduler.maybe_init_draft_worker()
+    scheduler.init_memory_pools()
+    scheduler.init_all_attention_backends()
+    before_graphs(scheduler.tp_worker.model_runner)
+    scheduler.init_all_cuda_graphs()
+    return scheduler.tp_worker.model_runner, scheduler.draft_worker
 
 
 def _publish(args: Any) -> None:
@@ -158,16 +161,16 @@ def _scheduler(args: Any, nccl_port: int) -> Any:
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-    half = object.__new__(Scheduler)
-    half.server_args, half.nccl_port = args, nccl_port
-    half.spec_algorithm = SpeculativeAlgorithm.EAGLE3
-    half.init_model_config()
-    _parallel(half)
-    half.init_moe_gemm_config()
-    return half
+    scheduler = object.__new__(Scheduler)
+    scheduler.server_args, scheduler.nccl_port = args, nccl_port
+    scheduler.spec_algorithm = SpeculativeAlgorithm.EAGLE3
+    scheduler.init_model_config()
+    _parallel(scheduler)
+    scheduler.init_moe_gemm_config()
+    return scheduler
 
 
-def _parallel(half: Any) -> None:
+def _parallel(scheduler: Any) -> None:
     """One rank of everything, in the way of this version."""
     try:
         from sglang.srt.distributed.parallel_state_wrapper import ParallelState
@@ -176,11 +179,11 @@ def _parallel(half: Any) -> None:
         from sglang.srt.runtime_context import get_device
 
         bootstrap.init_parallel_runtime(
-            server_args=half.server_args,
+            server_args=scheduler.server_args,
             device=get_device().device,
-            dist_port=half.nccl_port,
+            dist_port=scheduler.nccl_port,
         )
-        bootstrap.init_layer_runtime(model_config=half.model_config)
+        bootstrap.init_layer_runtime(model_config=scheduler.model_config)
         return
     sizes = {f.name: int(f.name.endswith("size")) for f in fields(ParallelState)}
-    half.ps = ParallelState(**{**sizes, **dict.fromkeys(NO_RANK), "gpu_id": GPU})
+    scheduler.ps = ParallelState(**{**sizes, **dict.fromkeys(NO_RANK), "gpu_id": GPU})

@@ -82,7 +82,7 @@ class Session(MeasureSession):
                 if width not in states:
                     states[width] = build_state(runner, width, plan.steps)
             self.router.forcing = False
-            slots = CacheSlots(runner, plan.batches, plan.reach, plan.seed)
+            slots = CacheSlots(runner, plan.batches, plan.max_request_tokens, plan.seed)
         except Exception as error:
             raise refused_memory(error, "memory") from error
         self.model_runner = runner

@@ -69,29 +69,32 @@ def chains(batch: int, width: int, seed: int, device: torch.device) -> ServedTre
 
 
 class CacheSlots:
-    """Requests in SGLang's own tables, with a context in their cache, by batch size.
+    """Requests with a cached context in SGLang's tables, by batch size.
 
-    A request is let in by a prefill of a few tokens; its further context is slots of
-    the pool, filled with noise: what attention costs depends on how much it reads, not
-    on what. Batch sizes have requests of their own, and share the slots, since one runs
-    at a time.
+    A request is admitted by a prefill of a few tokens. The rest of its context is noise
+    in slots of the pool, because the cost of attention depends on the tokens read, not
+    on their values. Each batch size has its own requests; all share the slots.
     """
 
     def __init__(
-        self, model_runner: Any, batches: tuple[int, ...], reach: int, seed: int
+        self,
+        model_runner: Any,
+        batches: tuple[int, ...],
+        request_tokens: int,
+        seed: int,
     ) -> None:
-        """Let all requests in, with slots for the largest batch, full of noise."""
+        """Admit all requests; the slots are for the largest batch."""
         most = max(batches)
-        slots = model_runner.token_to_kv_pool_allocator.alloc(most * reach)
+        slots = model_runner.token_to_kv_pool_allocator.alloc(most * request_tokens)
         if slots is None:
             raise Refusal(
                 "memory",
-                f"{most} requests of {reach} tokens were asked for, and SGLang has "
-                f"memory for {model_runner.max_total_num_tokens} tokens in all; choose "
-                "a smaller batch or a shorter context",
+                f"{most} requests of {request_tokens} tokens were asked for, and "
+                f"SGLang has memory for {model_runner.max_total_num_tokens} tokens in "
+                "all; choose a smaller batch or a shorter context",
             )
         fill(model_runner.token_to_kv_pool, seed)
-        self.model_runner, self.slots = model_runner, slots.view(most, reach)
+        self.model_runner, self.slots = model_runner, slots.view(most, request_tokens)
         self.batches = {batch: self.admit(batch) for batch in batches}
 
     def batch_of(self, size: int, context: int) -> Any:
@@ -104,7 +107,7 @@ class CacheSlots:
         return batch
 
     def admit(self, size: int) -> Any:
-        """Let requests in, and point their rows of the table at the slots."""
+        """Admit requests, and point their rows of the table at the slots."""
         from sglang.benchmark import one_batch
 
         requests = one_batch.prepare_synthetic_inputs_for_latency_test(

@@ -17,7 +17,7 @@ from runners.llama_cpp import check
 from runners.llama_cpp import session as module
 from runners.llama_cpp.engine import Context, ContextSize
 from runners.llama_cpp.session import Session
-from runners.llama_cpp.toy import write_recurrent_toy
+from tests.runners.llama_cpp.recurrent import write_recurrent_toy
 
 
 @pytest.fixture(autouse=True, scope="module")

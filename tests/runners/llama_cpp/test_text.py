@@ -87,7 +87,7 @@ def test_routes_go_to_the_experts_that_the_text_activates_most(union):
     steps = DecodeWindow(np.arange(4), np.arange(4), activated)
     rng = np.random.default_rng(union)
     drawn = [rng.permutation(np.resize(np.arange(union), (4, 3))) for _ in activated]
-    found = steps.among_activated(drawn, seed=1)
+    found = steps.with_most_used_experts(drawn, seed=1)
     for own, routes, before in zip(activated, found, drawn, strict=True):
         used = set(np.unique(routes).tolist())
         most = np.argsort(-own)[: min(union, np.count_nonzero(own))]

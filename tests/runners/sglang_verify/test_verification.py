@@ -71,7 +71,7 @@ def slots(monkeypatch):
         return SimpleNamespace(device="cpu", req_pool_indices=own)
 
     monkeypatch.setattr(CacheSlots, "admit", admit)
-    return CacheSlots(model_runner(18, table), (1, 2), reach=9, seed=0)
+    return CacheSlots(model_runner(18, table), (1, 2), request_tokens=9, seed=0)
 
 
 def test_a_batch_has_the_context_that_is_asked_for(slots):
@@ -90,7 +90,7 @@ def test_batches_share_the_slots(slots):
 def test_a_pool_too_small_is_refused():
     runner = model_runner(17, torch.zeros(4, 12))
     with pytest.raises(Refusal, match="memory for 17 tokens in all; choose a smaller"):
-        CacheSlots(runner, (1, 2), reach=9, seed=0)
+        CacheSlots(runner, (1, 2), request_tokens=9, seed=0)
 
 
 def test_caches_are_filled_with_noise():
