@@ -109,7 +109,7 @@ def merge(
     shards: list[Path] = Argument(help="Run folders of all shards."),
     out: Path = Option(help="Run folder to write the merged run to."),
 ) -> None:
-    """Merge the shards of one sweep. Shards from machines that differ are refused."""
+    """Merge the shards of one sweep into one run."""
     from evict_profile.sweep.merge import merge
     from evict_profile.sweep.store import Store
 
@@ -131,32 +131,32 @@ def fleet(
     tables: options.Tables = Path("cost_tables"),
 ) -> None:
     """Run many sweeps on machines that share a folder. Run it again to resume."""
-    from evict_profile.fleet.spec import load_fleet, pairs_of
+    from evict_profile.fleet.spec import jobs_of, load_fleet
 
     spec = load_fleet(path)  # what is mistyped, before the other libraries load
-    pairs = pairs_of(spec)
+    jobs = jobs_of(spec)
 
     from evict_profile.fleet.page import fleet_page, show_fleet
     from evict_profile.fleet.run import FleetFolder, run_fleet
 
     folder = FleetFolder(out or Path("runs") / "fleet" / spec.name)
     check_folder(tables)
-    folder.freeze(pairs)
-    show_fleet(console, folder, pairs)
+    folder.write_plan(jobs)
+    show_fleet(console, folder, jobs)
     if plan_only:
         return
     try:
         with folder.locked():
-            run_fleet(folder, spec, pairs, address, tables, console)
+            run_fleet(folder, spec, jobs, address, tables, console)
     except KeyboardInterrupt as interruption:
         raise Interrupted(
             f"interrupted; {folder.folder} is kept, the same command continues it"
         ) from interruption
     page = folder.folder / "tables.html"
-    write_text(fleet_page(folder, spec.name, pairs), page)
-    show_fleet(console, folder, pairs)
+    write_text(fleet_page(folder, spec.name, jobs), page)
+    show_fleet(console, folder, jobs)
     say(console, f"page: {page}")
-    if not all(map(folder.table, pairs)):
+    if not all(map(folder.table, jobs)):
         raise typer.Exit(1)
 
 

@@ -1,7 +1,7 @@
-"""The command line in a process that ends with the one that started it.
+"""Runs the command line in a process that ends with its parent.
 
-A sweep whose fleet was killed would disturb the clock of what is measured next. A
-runner ends with its sweep likewise.
+Otherwise the sweep of a killed fleet would disturb later measurements. A runner ends
+with its sweep in the same way.
 """
 
 import os
@@ -14,7 +14,7 @@ DIES_WITH_PARENT = "EVICT_PROFILE_DIES_WITH_PARENT"
 """Set for a command that ends with the process that started it."""
 
 GRACE_S = 900.0
-"""That a sweep may take beyond its minutes: to open its runner and to take clocks."""
+"""Seconds beyond its minutes for a sweep to open its runner and to take clocks."""
 
 
 def run_command(

@@ -1,4 +1,4 @@
-"""What a fleet needs of Ray, which places tasks and runs those of lost nodes again."""
+"""Starts Ray, which places tasks and repeats those of lost nodes."""
 
 import logging
 import os
@@ -12,12 +12,12 @@ from evict_profile.fleet.spec import Device, Engine
 
 T = TypeVar("T")
 
-KNOCK_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 MACHINE = "machine"
-"""The resource of which a node offers 1, for whoever needs it to itself."""
+"""A resource of which each node offers 1: a task that takes 1 has the node alone."""
 
 ENVIRONMENT_SHARE = 0.001
-"""Of the resource that stands for an engine's environment, which many tasks may use."""
+"""Share of an engine's resource that a task takes: many tasks may use one."""
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def ray_at(address: str) -> Iterator[Any]:
             "lines of commands.txt without it"
         ) from error
     try:
-        _knock(address)
+        _check_reachable(address)
         ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:  # Ray raises bare ones too
         ray.shutdown()
@@ -47,15 +47,15 @@ def ray_at(address: str) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Where nobody answers, Ray tries for minutes."""
+def _check_reachable(address: str) -> None:
+    """Fail within seconds if nothing answers; Ray would try for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and "/" not in host:
-        socket.create_connection((host, int(port)), KNOCK_S).close()
+        socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
 
 
-def demand(device: Device, engine: Engine) -> dict[str, Any]:
-    """What a sweep asks of a node, as options of a Ray task."""
+def task_options(device: Device, engine: Engine) -> dict[str, Any]:
+    """Options of a Ray task that reserve what a sweep needs of a node."""
     own = {} if device.gpus else {MACHINE: 1.0}
     resources = dict(own if device.resources is None else device.resources)
     if engine.resource:
@@ -67,6 +67,6 @@ def demand(device: Device, engine: Engine) -> dict[str, Any]:
 
 
 def task(function: Callable[..., T], *args: object) -> T:
-    """What a node runs. Ray limits threads to `num_cpus`, which would be measured."""
+    """Run a function on a node, without the limit of threads that Ray sets there."""
     os.environ.pop("OMP_NUM_THREADS", None)
     return function(*args)

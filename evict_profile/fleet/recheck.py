@@ -1,4 +1,4 @@
-"""Do the tables of a tree still hold, each on a machine that it names?"""
+"""Rechecks the tables of a folder, each on a machine that has its device."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -19,16 +19,16 @@ from evict_profile.table import (
 )
 
 MINUTES = 60.0
-"""That the recheck of one table may take."""
+"""Longest time of one recheck."""
 ELSEWHERE = -1
 """In place of an exit status: no machine here has the table's device."""
 
 Answers = dict[Path, tuple[int, str]]
-"""By table the exit status and the last line of `check --recheck`."""
+"""Of each table the exit status and the last line of `check --recheck`."""
 
 
 def newest_tables(found: tuple[Found, ...]) -> dict[Path, CostTable]:
-    """The newest measured table of each key; those of a datasheet cannot drift."""
+    """The newest measured table of each key, without tables of a datasheet."""
     newest: dict[object, tuple[Path, CostTable]] = {}
     read = [(each.path, each.table) for each in found if each.table]
     for path, table in sorted(read, key=lambda each: version_of(each[1].version)):
@@ -44,7 +44,7 @@ def newest_tables(found: tuple[Found, ...]) -> dict[Path, CostTable]:
 def recheck_tree(
     tables: Mapping[Path, CostTable], python: str | None, address: str | None
 ) -> Answers:
-    """Recheck tables here, or each on the first node that is its machine."""
+    """Recheck tables on this machine, or each on the first node with its device."""
     left = {path: table.key.gpu for path, table in tables.items()}
     answers = {
         path: (ELSEWHERE, f"no machine here has {gpu}") for path, gpu in left.items()
@@ -58,7 +58,7 @@ def recheck_tree(
 
 
 def recheck_here(devices: Mapping[Path, str], python: str | None) -> Answers:
-    """Recheck those tables whose device this machine has."""
+    """Recheck the tables whose device this machine has."""
     gpus, cpu, answers = gpu_names(), cpu_name(), {}
     with TemporaryDirectory() as folder:
         for path, device in devices.items():
@@ -74,7 +74,7 @@ def recheck_here(devices: Mapping[Path, str], python: str | None) -> Answers:
 def _nodes(
     address: str, devices: Mapping[Path, str], python: str | None
 ) -> Iterator[Answers]:
-    """One node after the other, each alone on what it has."""
+    """Recheck on one node after another; each recheck has its node alone."""
     with ray_at(address) as ray:
         for node in (node for node in ray.nodes() if node["Alive"]):
             offers = node["Resources"]

@@ -1,10 +1,10 @@
-"""Runs a fleet in a folder that all its machines see; the same command continues it.
+"""Runs a fleet in a folder that all its machines share, and resumes it.
 
-FLEET/fleet.json                 the frozen pairs
-FLEET/commands.txt               a line a shard, for Slurm or Kubernetes
-FLEET/outcomes.json              each pair's table, or why there is none
-FLEET/PAIR/{model,sweep}.json    what its sweeps are given
-FLEET/PAIR/1-of-1/               the run of a shard
+FLEET/fleet.json                the plan: all jobs
+FLEET/commands.txt              one command per shard, for Slurm or Kubernetes
+FLEET/outcomes.json             the table of each job, or why there is none
+FLEET/JOB/{model,sweep}.json    the inputs of the job's sweeps
+FLEET/JOB/1-of-1/               the run of a shard
 """
 
 import json
@@ -20,8 +20,8 @@ from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import fit_run
 from evict_profile.fleet.child import run_command
-from evict_profile.fleet.cluster import demand, ray_at, task
-from evict_profile.fleet.spec import Fleet, Pair
+from evict_profile.fleet.cluster import ray_at, task, task_options
+from evict_profile.fleet.spec import Fleet, Job
 from evict_profile.io import as_json, say, write_json, write_text
 from evict_profile.records import to_mapping
 from evict_profile.report.cost_page import write_report
@@ -36,25 +36,25 @@ from evict_profile.table import CostTable
 
 
 class Shard(NamedTuple):
-    """One shard of a pair, and the folder of the pair."""
+    """One shard of a job, and the folder of the job."""
 
-    pair: Pair
+    job: Job
     number: int
     home: Path
 
     @property
     def store(self) -> Store:
         """The run of the shard."""
-        return Store(self.home / f"{self.number}-of-{self.pair.shards}")
+        return Store(self.home / f"{self.number}-of-{self.job.shards}")
 
     @property
-    def words(self) -> list[str]:
-        """The command that begins or continues it."""
-        python = self.pair.engine.python
+    def argv(self) -> list[str]:
+        """Arguments of `evict-profile` that begin or continue the run."""
+        python = self.job.engine.python
         options: dict[str, object] = {
             "--model": self.home / "model.json",
             "--sweep": self.home / "sweep.json",
-            "--shard": f"{self.number}/{self.pair.shards}",
+            "--shard": f"{self.number}/{self.job.shards}",
             "--out": self.store.folder,
         } | ({"--python": python} if python else {})
         return [
@@ -63,14 +63,14 @@ class Shard(NamedTuple):
         ]
 
     @property
-    def line(self) -> str:
-        """The same for a shell."""
-        env = [f"{name}={value}" for name, value in self.pair.engine.env.items()]
-        return shlex.join(["env", *env, "evict-profile", *self.words])
+    def shell_command(self) -> str:
+        """The same as a command of the shell, with its environment."""
+        env = [f"{name}={value}" for name, value in self.job.engine.env.items()]
+        return shlex.join(["env", *env, "evict-profile", *self.argv])
 
     @property
     def done(self) -> bool:
-        """Whether all its samples are there and, where they are due, its clocks."""
+        """Whether all samples are stored and, if the runner drafts, all clocks."""
         if not is_finished(self.store):
             return False
         return not self.store.header().opened.get("clocks") or bool(self.store.clocks())
@@ -81,72 +81,72 @@ class FleetFolder(RunFolder):
 
     header_name, noun = "fleet.json", "sweeps"
 
-    def freeze(self, pairs: Sequence[Pair]) -> None:
-        """Write what the fleet measures, or check that it is what was frozen."""
-        _check_measurable(pairs)
-        plan = json.loads(as_json({pair.name: to_mapping(pair) for pair in pairs}))
+    def write_plan(self, jobs: Sequence[Job]) -> None:
+        """Write the jobs to the folder, or check that they equal the jobs in it."""
+        _check_measurable(jobs)
+        plan = json.loads(as_json({job.name: to_mapping(job) for job in jobs}))
         if self.exists():
             frozen = self.read_header()
             both = plan.keys() & frozen.keys()
             mine, theirs = (
-                {"pairs": ", ".join(p), **dict(_flatten({n: p[n] for n in both}))}
+                {"jobs": ", ".join(p), **dict(_flatten({n: p[n] for n in both}))}
                 for p in (plan, frozen)
             )
             self.check_same(mine, theirs)
             return
-        for pair in pairs:
-            write_json(to_mapping(pair.model), self.folder / pair.name / "model.json")
-            write_json(to_mapping(pair.sweep), self.folder / pair.name / "sweep.json")
-        lines = [shard.line for pair in pairs for shard in self.shards(pair)]
+        for job in jobs:
+            write_json(to_mapping(job.model), self.folder / job.name / "model.json")
+            write_json(to_mapping(job.sweep), self.folder / job.name / "sweep.json")
+        lines = [shard.shell_command for job in jobs for shard in self.shards(job)]
         write_text("\n".join(lines) + "\n", self.folder / "commands.txt")
-        # Last, so that a plan is there whole or not at all.
+        # The header comes last: without it, the plan is written again.
         self.write_header(plan)
 
-    def shards(self, pair: Pair) -> list[Shard]:
-        """All shards of a pair."""
-        home = self.folder.resolve() / pair.name
-        return [Shard(pair, index, home) for index in range(1, pair.shards + 1)]
+    def shards(self, job: Job) -> list[Shard]:
+        """All shards of a job."""
+        home = self.folder.resolve() / job.name
+        return [Shard(job, index, home) for index in range(1, job.shards + 1)]
 
     def outcomes(self) -> dict[str, dict[str, str]]:
-        """By pair its "table", or "why" there is none."""
+        """Of each job its "table", or "why" there is none."""
         return dict(self.note("outcomes") or {})
 
-    def table(self, pair: Pair) -> Path | None:
-        """The table of a pair, if it is published."""
-        path = Path(self.outcomes().get(pair.name, {}).get("table", ""))
+    def table(self, job: Job) -> Path | None:
+        """The table of a job, if it is published."""
+        path = Path(self.outcomes().get(job.name, {}).get("table", ""))
         return path if path.is_file() else None
 
-    def end(self, pair: Pair, **outcome: str) -> None:
-        """Note what became of a pair."""
-        self.add_note("outcomes", {**self.outcomes(), pair.name: outcome})
+    def record_outcome(self, job: Job, **outcome: str) -> None:
+        """Store the outcome of a job."""
+        self.add_note("outcomes", {**self.outcomes(), job.name: outcome})
 
-    def publish(self, pair: Pair, tables: Path) -> None:
-        """Merge, fit and export a pair whose shards are whole, and write its report."""
-        path, page = self.table(pair), self.folder / pair.name / "report.html"
+    def publish(self, job: Job, tables: Path) -> None:
+        """Merge, fit and export a job whose shards are done, and write its report."""
+        path, page = self.table(job), self.folder / job.name / "report.html"
         if path and page.is_file():
             return
-        stores = [shard.store for shard in self.shards(pair)]
+        stores = [shard.store for shard in self.shards(job)]
         whole = stores[0]
         if len(stores) > 1:
-            whole = Store(self.folder / pair.name / "merged")
+            whole = Store(self.folder / job.name / "merged")
             # Of a merge that was killed, or of shards that were measured again since.
             shutil.rmtree(whole.folder, ignore_errors=True)
             merge(stores, whole)
         fitted = fit_run(whole)
         if not path:
             path = export_table(fitted, tables)[1].resolve()
-            self.end(pair, table=str(path))
+            self.record_outcome(job, table=str(path))
         write_report(fitted, CostTable.load(path), page)
 
 
-def _check_measurable(pairs: Sequence[Pair]) -> None:
-    """Refuse at planning, not after hours, what no sweep could measure."""
-    for pair in pairs:
+def _check_measurable(jobs: Sequence[Job]) -> None:
+    """Refuse jobs that no sweep can measure, before any is run."""
+    for job in jobs:
         try:
-            runner_command(pair.sweep.runner, None)
-            union_test_width(make_grid(pair.sweep, pair.model), pair.model)
+            runner_command(job.sweep.runner, None)
+            union_test_width(make_grid(job.sweep, job.model), job.model)
         except ConfigError as error:
-            raise ConfigError(f"{pair.name}: {error}; fix it or exclude it") from error
+            raise ConfigError(f"{job.name}: {error}; fix it or exclude it") from error
 
 
 def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -160,32 +160,32 @@ def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def run_fleet(
     folder: FleetFolder,
     fleet: Fleet,
-    pairs: Sequence[Pair],
+    jobs: Sequence[Job],
     address: str | None,
     tables: Path,
     console: Console,
 ) -> None:
-    """Measure what is not whole, then publish what is."""
-    left = [s for pair in pairs for s in folder.shards(pair) if not s.done]
+    """Measure the shards that are not done, then publish the jobs that are."""
+    left = [s for job in jobs for s in folder.shards(job) if not s.done]
     failed = {}
     ended = on_ray(left, fleet, address) if address else here(left, fleet)
     for count, (shard, why) in enumerate(ended, 1):
-        name = f"{shard.pair.name} {shard.number}/{shard.pair.shards}"
+        name = f"{shard.job.name} {shard.number}/{shard.job.shards}"
         say(console, f"{count} of {len(left)}: {name}: {why or 'measured'}")
         if why:
-            failed[shard.pair.name] = why
-    for pair in pairs:
-        if pair.name in failed:
-            folder.end(pair, why=failed[pair.name])
+            failed[shard.job.name] = why
+    for job in jobs:
+        if job.name in failed:
+            folder.record_outcome(job, why=failed[job.name])
             continue
         try:
-            folder.publish(pair, tables)
+            folder.publish(job, tables)
         except EvictProfileError as error:
-            folder.end(pair, why=str(error))
+            folder.record_outcome(job, why=str(error))
 
 
 def here(shards: Sequence[Shard], fleet: Fleet) -> Iterator[tuple[Shard, str]]:
-    """One after the other on this machine."""
+    """Measure shards one after another on this machine."""
     for shard in shards:
         yield shard, measure(shard, fleet.tries, fleet.minutes)
 
@@ -193,11 +193,11 @@ def here(shards: Sequence[Shard], fleet: Fleet) -> Iterator[tuple[Shard, str]]:
 def on_ray(
     shards: Sequence[Shard], fleet: Fleet, address: str
 ) -> Iterator[tuple[Shard, str]]:
-    """As tasks of a Ray cluster; one whose worker or node is lost runs again."""
+    """Measure shards as Ray tasks; a task whose worker or node is lost runs again."""
     with ray_at(address) as ray:
         remote, running = ray.remote(task), {}
         for shard in shards:
-            asked = demand(shard.pair.device, shard.pair.engine)
+            asked = task_options(shard.job.device, shard.job.engine)
             placed = remote.options(**asked, max_retries=fleet.tries)
             running[placed.remote(measure, shard, fleet.tries, fleet.minutes)] = shard
         while running:
@@ -210,11 +210,11 @@ def on_ray(
 
 
 def measure(shard: Shard, tries: int, minutes: float) -> str:
-    """Run the sweep of a shard until it is whole; why it is not, or ""."""
+    """Run the sweep of a shard until it is done; the reason if it is not, or ""."""
     log, why = shard.home / f"{shard.number}.log", ""
-    words = [*shard.words, "--max-minutes", f"{minutes:g}"]
+    words = [*shard.argv, "--max-minutes", f"{minutes:g}"]
     for _ in range(tries):
-        status, said = run_command(words, shard.pair.engine.env, log, minutes)
+        status, said = run_command(words, shard.job.engine.env, log, minutes)
         if shard.done:
             return ""
         why = said.removeprefix("error: ") if status else f"open after {minutes:g} min"

@@ -1,7 +1,7 @@
-"""What a fleet is to measure: models x sweeps x dtypes x runners x devices.
+"""Reads a fleet and lists its jobs: models x sweeps x dtypes x runners x devices.
 
-A device says what a node must offer, in Ray's words. A sweep on a CPU takes the whole
-machine by default, since two sweeps side by side would share its memory bandwidth.
+A device states what a node must offer, in Ray's terms. A sweep on a CPU takes the whole
+machine by default, because two sweeps at once would share its memory bandwidth.
 """
 
 from itertools import product
@@ -32,7 +32,7 @@ class Engine(Struct, frozen=True):
         runner: its name, or the path of its script.
         python: interpreter of the engine; "" for the toolkit's own.
         whole: it times whole forwards; see `SweepSpec`.
-        resource: that a node with this environment offers; "" where all have it.
+        resource: Ray resource of nodes that have this environment; "" if all do.
     """
 
     runner: str
@@ -43,7 +43,7 @@ class Engine(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """What one sweep takes of a node; 0 GPUs measure the CPU."""
+    """What one sweep reserves of a node; without GPUs it measures the CPU."""
 
     cpus: NotNegative = 1.0
     gpus: NotNegative = 0.0
@@ -55,10 +55,10 @@ class Fleet(Struct, frozen=True):
     """A fleet as its YAML states it.
 
     Attributes:
-        exclude: pairs to leave out, each by the axes that it names.
-        shards: machines that share each pair.
-        tries: of each shard, in one run of the command.
-        minutes: of each try.
+        exclude: jobs to leave out, by one or more of the axes.
+        shards: number of machines that share each job.
+        tries: number of tries of each shard in one run of the command.
+        minutes: longest time of one try.
     """
 
     name: str
@@ -86,8 +86,8 @@ def load_fleet(path: Path) -> Fleet:
     return parse(Fleet, read_mapping(path), str(path))
 
 
-class Pair(Struct, frozen=True):
-    """One model measured by one sweep: what becomes one table."""
+class Job(Struct, frozen=True):
+    """One model measured by one sweep; it becomes one table."""
 
     name: str
     model: ModelSpec
@@ -97,8 +97,8 @@ class Pair(Struct, frozen=True):
     shards: int
 
 
-def pairs_of(fleet: Fleet) -> list[Pair]:
-    """What a fleet measures."""
+def jobs_of(fleet: Fleet) -> list[Job]:
+    """List the jobs of a fleet."""
     models = {model.name: model for model in map(load_model, fleet.models)}
     sweeps = {sweep.name: sweep for sweep in map(load_sweep, fleet.sweeps)}
     axes = (models, sweeps, fleet.dtypes, fleet.runners, fleet.devices)
@@ -110,18 +110,18 @@ def pairs_of(fleet: Fleet) -> list[Pair]:
                 "spelling or remove it"
             )
     kept = [n for n in every if not any(r.items() <= n.items() for r in fleet.exclude)]
-    pairs = [_pair(fleet, n, models[n["model"]], sweeps[n["sweep"]]) for n in kept]
-    if len({pair.name for pair in pairs}) < len(pairs) or not pairs:
-        fault = "two pairs share a name" if pairs else "no pair"
+    jobs = [_job(fleet, n, models[n["model"]], sweeps[n["sweep"]]) for n in kept]
+    if len({job.name for job in jobs}) < len(jobs) or not jobs:
+        fault = "two jobs share a name" if jobs else "no job"
         raise ConfigError(
             f"fleet '{fleet.name}': {fault}; fix its axes or its exclusions"
         )
-    return pairs
+    return jobs
 
 
-def _pair(
+def _job(
     fleet: Fleet, names: dict[str, str], model: ModelSpec, sweep: SweepSpec
-) -> Pair:
+) -> Job:
     engine, device = fleet.runners[names["runner"]], fleet.devices[names["device"]]
     script = Path(engine.runner)
     sweep = replace(
@@ -132,4 +132,4 @@ def _pair(
         device="cuda" if device.gpus else "cpu",
     )
     name = "_".join(slug(names[axis]) for axis in AXES)
-    return Pair(name, model, sweep, engine, device, fleet.shards)
+    return Job(name, model, sweep, engine, device, fleet.shards)

@@ -7,7 +7,7 @@ import yaml
 
 from evict_profile.fleet import run
 from evict_profile.fleet.run import FleetFolder
-from evict_profile.fleet.spec import load_fleet, pairs_of
+from evict_profile.fleet.spec import jobs_of, load_fleet
 from tests.sweep.conftest import SCRIPTED
 
 SHORT = {
@@ -49,8 +49,8 @@ def fleet_of(tmp_path, monkeypatch):
 
 @pytest.fixture
 def frozen(fleet_of, tmp_path):
-    """A fleet of one pair in two shards: its folder, itself, and the pair."""
+    """A fleet of one job in two shards: its folder, itself, and the job."""
     fleet = fleet_of(shards=2)
-    folder, pairs = FleetFolder(tmp_path / "fleet"), pairs_of(fleet)
-    folder.freeze(pairs)
-    return folder, fleet, pairs[0]
+    folder, jobs = FleetFolder(tmp_path / "fleet"), jobs_of(fleet)
+    folder.write_plan(jobs)
+    return folder, fleet, jobs[0]

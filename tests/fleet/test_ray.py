@@ -48,7 +48,7 @@ def test_a_killed_worker_is_retried_and_a_killed_driver_continues(address, tmp_p
     first.communicate()
     until(lambda: not sweeps_of(tmp_path))
     said, _ = start(tmp_path, "--address", address).communicate(timeout=PATIENCE_S)
-    assert "1 pairs: 1 published" in said, said
+    assert "1 jobs: 1 published" in said, said
     assert before.items() <= parts_of(tmp_path).items()
     assert (tmp_path / "fleet" / NAME / "merged/sweep.json").is_file()
     assert FleetFolder(tmp_path / "fleet").outcomes()[NAME].keys() == {"table"}

@@ -66,7 +66,7 @@ def test_a_plan_is_frozen_and_printed(fleet_of, tmp_path):
     fleet_of(models=["tiny", "tiny-qwen3"], env={"A": "b c"})
     done = evict(*FLEET, "--plan-only", folder=tmp_path)
     assert done.exit_code == 0, done.output
-    assert "2 pairs: 2 open" in done.stdout
+    assert "2 jobs: 2 open" in done.stdout
     lines = (tmp_path / "fleet/commands.txt").read_text().splitlines()
     assert len(lines) == 2
     words = shlex.split(lines[0])
@@ -98,22 +98,22 @@ def test_two_commands_do_not_share_a_fleet(fleet_of, tmp_path):
 @pytest.mark.slow
 def test_whoever_measured_the_shards_the_command_publishes_them_once(frozen, tmp_path):
     """Here a line of commands.txt each, as Slurm runs them."""
-    folder, _, pair = frozen
+    folder, _, job = frozen
     for number, line in enumerate(Path("fleet/commands.txt").read_text().splitlines()):
-        assert [s.done for s in folder.shards(pair)] == [number > 0, False]
+        assert [s.done for s in folder.shards(job)] == [number > 0, False]
         done = evict(*shlex.split(line)[2:], folder=tmp_path)
         assert done.exit_code == 0, done.output
     begun = evict(*FLEET, "--plan-only", folder=tmp_path)
-    assert "1 pairs: 1 begun" in begun.stdout
+    assert "1 jobs: 1 begun" in begun.stdout
     killed = tmp_path / "fleet" / NAME / "merged/parts/00001-00.parquet"
     killed.parent.mkdir(parents=True)  # of a merge that was killed
     killed.touch()
     done = evict(*FLEET, folder=tmp_path)
     assert done.exit_code == 0, done.output
-    assert "1 pairs: 1 published" in done.stdout
+    assert "1 jobs: 1 published" in done.stdout
     assert "1 of 1 pairs have a table" in Path("fleet/tables.html").read_text()
     [table] = (tmp_path / "tables").rglob("*.json")
-    assert CostTable.load(table).model == pair.model
+    assert CostTable.load(table).model == job.model
     (tmp_path / "fleet" / NAME / "report.html").unlink()  # killed before it was there
     assert evict(*FLEET, folder=tmp_path).exit_code == 0
     assert list((tmp_path / "tables").rglob("*.json")) == [table]
@@ -124,10 +124,10 @@ def test_whoever_measured_the_shards_the_command_publishes_them_once(frozen, tmp
 
 @pytest.mark.slow
 def test_unequal_machines_are_not_published_and_the_page_says_why(frozen, tmp_path):
-    folder, _, pair = frozen
-    for shard in folder.shards(pair):
+    folder, _, job = frozen
+    for shard in folder.shards(job):
         assert measure(shard, 1, 10.0) == ""
-    for path in folder.shards(pair)[1].store.parts.glob("*.parquet"):
+    for path in folder.shards(job)[1].store.parts.glob("*.parquet"):
         rows = pq.read_table(path).to_pandas()
         rows["clock_us"] *= 1.2
         rows.to_parquet(path, index=False)
@@ -149,9 +149,9 @@ def test_unequal_machines_are_not_published_and_the_page_says_why(frozen, tmp_pa
 )
 def test_a_shard_that_fails_says_why(fleet_of, frozen, monkeypatch, env, tries, says):
     monkeypatch.setattr(child, "GRACE_S", 4.0)
-    folder, _, pair = frozen
+    folder, _, job = frozen
     [shard, _] = folder.shards(
-        replace(pair, engine=replace(pair.engine, env=env), shards=2)
+        replace(job, engine=replace(job.engine, env=env), shards=2)
     )
     why = measure(shard, tries, 0.001 if "hangs" in says else 10.0)
     assert re.match(says, why), why
@@ -162,7 +162,7 @@ def test_a_shard_whose_clocks_are_missing_is_not_done(frozen, monkeypatch):
     """Where its runner can draft; its samples alone make no table of steps."""
     monkeypatch.setattr(run, "is_finished", lambda store: True)
     shard = frozen[0].shards(frozen[2])[0]
-    header = {"sweep": shard.pair.sweep, "model": shard.pair.model, "fingerprint": {}}
+    header = {"sweep": shard.job.sweep, "model": shard.job.model, "fingerprint": {}}
     header |= {"union_test": {}, "shard": "1/2", "started_unix": 1.0}
     shard.store.create(Header(**header, opened={"clocks": True}))
     assert not shard.done
@@ -200,7 +200,7 @@ def test_whatever_ends_a_sweep_or_the_command_it_is_continued(tmp_path, fleet_of
     until(lambda: not sweeps_of(tmp_path))
     late = parts_of(tmp_path)
     done = evict(*FLEET, folder=tmp_path)
-    assert "1 pairs: 1 published" in done.stdout, done.output
+    assert "1 jobs: 1 published" in done.stdout, done.output
     after = parts_of(tmp_path)
     assert before.items() <= between.items() <= late.items() <= after.items()
     first, last = ({p for p in each if "1-of-2" in str(p)} for each in (between, after))

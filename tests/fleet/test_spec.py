@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from evict_profile.errors import ConfigError
-from evict_profile.fleet.cluster import demand
+from evict_profile.fleet.cluster import task_options
 from evict_profile.fleet.run import FleetFolder
-from evict_profile.fleet.spec import Device, Engine, pairs_of
+from evict_profile.fleet.spec import Device, Engine, jobs_of
 from tests.fleet.conftest import NAME, SHORT
 
 WIDE = {"models": ["tiny", "tiny-qwen3"], "dtypes": ["float32", "bfloat16"]}
@@ -36,8 +36,8 @@ def test_what_cannot_be_is_refused(fleet_of, wrong, says):
 
 def test_pairs_are_the_product_less_what_is_excluded(fleet_of):
     rule = {"model": "tiny-qwen3", "dtype": "bfloat16"}
-    pairs = pairs_of(fleet_of(**WIDE, exclude=[rule]))
-    assert [pair.name for pair in pairs] == [
+    jobs = jobs_of(fleet_of(**WIDE, exclude=[rule]))
+    assert [job.name for job in jobs] == [
         "tiny_short_float32_scripted_cpu",
         NAME,
         "tiny-qwen3_short_float32_scripted_cpu",
@@ -48,46 +48,46 @@ def test_pairs_are_the_product_less_what_is_excluded(fleet_of):
     ("changes", "says"),
     [
         ({"exclude": [{"model": "tinny"}]}, "leaves nothing out"),
-        ({"exclude": [{"model": "tiny"}]}, "no pair"),
+        ({"exclude": [{"model": "tiny"}]}, "no job"),
         ({"models": ["huge"]}, "no file 'huge'"),
         ({"sweeps": ["short.yaml"], "devices": {"a b": {}, "a-b": {}}}, "share a name"),
     ],
 )
 def test_a_fleet_without_pairs_is_refused(fleet_of, changes, says):
     with pytest.raises(ConfigError, match=says):
-        pairs_of(fleet_of(**changes))
+        jobs_of(fleet_of(**changes))
 
 
 def test_axes_reach_the_sweep(fleet_of):
     engine = {"runner": "sglang_verify", "whole": True}
     fleet = fleet_of(runners={"sglang": engine}, devices={"h100": {"gpus": 1.0}})
-    [pair] = pairs_of(fleet)
-    assert (pair.sweep.runner, pair.sweep.whole) == ("sglang_verify", True)
-    assert (pair.sweep.dtype, pair.sweep.device) == ("bfloat16", "cuda")
+    [job] = jobs_of(fleet)
+    assert (job.sweep.runner, job.sweep.whole) == ("sglang_verify", True)
+    assert (job.sweep.dtype, job.sweep.device) == ("bfloat16", "cuda")
 
 
 @pytest.mark.parametrize("fault", ["union", "runner"])
-def test_a_pair_that_cannot_be_measured_is_refused_at_planning(fleet_of, fault):
+def test_a_job_that_cannot_be_measured_is_refused_at_planning(fleet_of, fault):
     if fault == "runner":
-        pairs = pairs_of(fleet_of(runners={"scripted": {"runner": "vroom"}}))
+        jobs = jobs_of(fleet_of(runners={"scripted": {"runner": "vroom"}}))
         says = "'vroom' is unknown"
     else:
         fleet = fleet_of()
         wrong = {**SHORT, "grid": {**SHORT["grid"], "union": [4, 64]}}
         Path("short.yaml").write_text(yaml.safe_dump(wrong))
-        pairs, says = pairs_of(fleet), "grid.union 64"
+        jobs, says = jobs_of(fleet), "grid.union 64"
     with pytest.raises(ConfigError, match=f"{NAME}: .*{says}.*exclude it"):
-        FleetFolder(Path("fleet")).freeze(pairs)
+        FleetFolder(Path("fleet")).write_plan(jobs)
     assert not Path("fleet").exists()
 
 
-def test_a_demand_is_all_that_a_device_and_an_engine_ask():
+def test_task_options_are_all_that_a_device_and_an_engine_ask():
     gpus = Device(gpus=2.0, accelerator="H100")
-    assert demand(gpus, Engine("x", resource="sglang")) == {
+    assert task_options(gpus, Engine("x", resource="sglang")) == {
         "num_cpus": 1.0,
         "num_gpus": 2.0,
         "accelerator_type": "H100",
         "resources": {"sglang": 0.001},
     }
-    assert demand(Device(), Engine("x"))["resources"] == {"machine": 1.0}
-    assert demand(Device(resources={}), Engine("x"))["resources"] == {}
+    assert task_options(Device(), Engine("x"))["resources"] == {"machine": 1.0}
+    assert task_options(Device(resources={}), Engine("x"))["resources"] == {}
