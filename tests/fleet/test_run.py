@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,13 +16,14 @@ import pytest
 import yaml
 
 from evict_profile.fleet import child, run
-from evict_profile.fleet.run import measure
+from evict_profile.fleet.run import FleetFolder, measure
+from evict_profile.fleet.spec import jobs_of
 from evict_profile.io import sole_writer
 from evict_profile.records import replace
 from evict_profile.sweep.store import Header, Store
 from evict_profile.table import CostTable, DraftClock
 from tests.command import evict, refused
-from tests.fleet.conftest import NAME, SHORT
+from tests.fleet.conftest import NAME, SHORT, write_fleet
 from tests.sweep.conftest import comparable
 
 FLEET = ("fleet", "fleet.yaml", "--out", "fleet", "--tables", "tables")
@@ -95,14 +97,32 @@ def test_two_commands_do_not_share_a_fleet(fleet_of, tmp_path):
         assert "another process is writing into it" in refused(*FLEET, folder=tmp_path)
 
 
-@pytest.mark.slow
-def test_whoever_measured_the_shards_the_command_publishes_them_once(frozen, tmp_path):
-    """Here a line of commands.txt each, as Slurm runs them."""
-    folder, _, job = frozen
-    for number, line in enumerate(Path("fleet/commands.txt").read_text().splitlines()):
-        assert [s.done for s in folder.shards(job)] == [number > 0, False]
-        done = evict(*shlex.split(line)[2:], folder=tmp_path)
+@pytest.fixture(scope="module")
+def measured_once(tmp_path_factory):
+    """A fleet whose shards were measured by its commands.txt, as Slurm runs them."""
+    home = tmp_path_factory.mktemp("measured")
+    write_fleet(home, shards=2)
+    assert evict(*FLEET, "--plan-only", folder=home).exit_code == 0
+    for line in (home / "fleet/commands.txt").read_text().splitlines():
+        done = evict(*shlex.split(line)[2:], folder=home)
         assert done.exit_code == 0, done.output
+    return home
+
+
+@pytest.fixture
+def measured(measured_once, fleet_of, tmp_path):
+    """A copy of it: its folder and its job."""
+    shutil.copytree(measured_once, tmp_path, dirs_exist_ok=True)
+    [job] = jobs_of(fleet_of(shards=2))
+    return FleetFolder(tmp_path / "fleet"), job
+
+
+@pytest.mark.slow
+def test_whoever_measured_the_shards_the_command_publishes_them_once(
+    measured, tmp_path
+):
+    folder, job = measured
+    assert [shard.done for shard in folder.shards(job)] == [True, True]
     begun = evict(*FLEET, "--plan-only", folder=tmp_path)
     assert "1 jobs: 1 begun" in begun.stdout
     killed = tmp_path / "fleet" / NAME / "merged/parts/00001-00.parquet"
@@ -123,10 +143,8 @@ def test_whoever_measured_the_shards_the_command_publishes_them_once(frozen, tmp
 
 
 @pytest.mark.slow
-def test_unequal_machines_are_not_published_and_the_page_says_why(frozen, tmp_path):
-    folder, _, job = frozen
-    for shard in folder.shards(job):
-        assert measure(shard, 1, 10.0) == ""
+def test_unequal_machines_are_not_published_and_the_page_says_why(measured, tmp_path):
+    folder, job = measured
     for path in folder.shards(job)[1].store.parts.glob("*.parquet"):
         rows = pq.read_table(path).to_pandas()
         rows["clock_us"] *= 1.2
@@ -150,9 +168,10 @@ def test_unequal_machines_are_not_published_and_the_page_says_why(frozen, tmp_pa
 def test_a_shard_that_fails_says_why(fleet_of, frozen, monkeypatch, env, tries, says):
     monkeypatch.setattr(child, "GRACE_S", 4.0)
     folder, _, job = frozen
-    [shard, _] = folder.shards(
+    shard, other = folder.shards(
         replace(job, engine=replace(job.engine, env=env), shards=2)
     )
+    assert not shard.done and not other.done
     why = measure(shard, tries, 0.001 if "hangs" in says else 10.0)
     assert re.match(says, why), why
     until(lambda: not psutil.Process().children(recursive=True))
