@@ -89,10 +89,10 @@ def sglang_reads_us(fields, tokens):
     return 1e6 / float(fields["sample_steps_per_sec"][max(0, index)])
 
 
-def vllm_reads_us(fields, tokens, captured=0):
+def vllm_reads_us(verify_ms, tokens, captured=0):
     """Costs never fall; up to the largest captured size the point at or above, beyond
     it a line between points beyond it."""
-    sizes, costs_ms = np.array(fields["verify_curve"]).T
+    sizes, costs_ms = np.array(verify_ms).T
     costs_us = 1e3 * np.maximum.accumulate(costs_ms)
     beyond = sizes > captured
     if tokens > captured and beyond.any():

@@ -27,7 +27,7 @@ def export(
     ),
     tables: options.Tables = Path("cost_tables"),
     format_name: str | None = Option(
-        None, "--format", help="Format of a planner: sglang-sps or vllm-curves."
+        None, "--format", help="Format of a planner: sglang-sps."
     ),
     out: Path | None = Option(
         None, help="Output file of --format.", show_default="FORMAT.json"

@@ -71,7 +71,7 @@ def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path, 
 
 
 def test_an_unknown_format_is_refused(table, tmp_path):
-    with pytest.raises(ConfigError, match="choose one of sglang-sps, "):
+    with pytest.raises(ConfigError, match="choose one of sglang-sps"):
         write_format(table, "csv", tmp_path / "x")
 
 
@@ -103,7 +103,7 @@ def test_the_smallest_batch_that_makes_a_count_costs_it():
     assert TokenCurve.of(APART).gaps == ((3, 7),)
 
 
-@pytest.mark.parametrize("name", ["sglang-sps", "vllm-curves"])
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(
     ("staircases", "reason"),
     [
@@ -134,18 +134,18 @@ def test_a_domain_smaller_than_what_is_asked_is_refused(table, name):
 def test_every_measured_count_keeps_its_cost(table, staircases, draft_ms, captured):
     try:
         sglang, _ = exported(table, "sglang-sps", staircases, draft_ms=draft_ms)
-        vllm, _ = exported(table, "vllm-curves", staircases, draft_ms=1.0)
     except TableError as error:
         assume("flat" not in str(error) and "inert" not in str(error))
         raise
     curve = TokenCurve.of(staircases)
+    vllm_ms = curve.verify_ms()
     rising_us = np.maximum.accumulate(curve.step_cost_us)
     for tokens, cost_us, risen_us in zip(
         curve.tokens, curve.step_cost_us, rising_us, strict=True
     ):
         step_us = cost_us + 1e3 * (draft_ms or 0.0)
         assert sglang_reads_us(sglang, tokens) == pytest.approx(step_us)
-        assert vllm_reads_us(vllm, tokens, captured) == pytest.approx(risen_us)
+        assert vllm_reads_us(vllm_ms, tokens, captured) == pytest.approx(risen_us)
     samples = sglang["sample_batch_tokens"]
     assert samples == sorted(set(samples))
     assert len(samples) == len(sglang["sample_steps_per_sec"]) >= 2
@@ -156,23 +156,17 @@ def test_a_flat_tier_is_one_sample_or_both_its_ends(table):
     """At widths 4 and 8 there are two costs; SGLang's end is kept as a third."""
     samples, _ = exported(table, "sglang-sps", CAPTURE_SIZES)
     assert samples["sample_batch_tokens"] == [1, 5, 8]
-    curves, _ = exported(table, "vllm-curves", CAPTURE_SIZES, draft_ms=1.5)
-    assert curves["verify_curve"] == [(1, 1.0), (4, 1.0), (5, 1.6), (8, 1.6)]
-    assert curves["draft_curve"] == [(1, 1.5)]
+    verify_ms = TokenCurve.of(CAPTURE_SIZES).verify_ms()
+    assert verify_ms == [(1, 1.0), (4, 1.0), (5, 1.6), (8, 1.6)]
 
 
 @pytest.mark.parametrize(
-    ("name", "staircases", "note"),
+    ("staircases", "note"),
     [
-        ("sglang-sps", (), "The batch is lost"),
-        ("sglang-sps", (), "verification alone"),
-        ("sglang-sps", APART, "No batch has a cost at 3 to 7 tokens"),
-        ("vllm-curves", [staircase(1, 1e3, 2e3, 2e3)], "at 0 ms a token"),
-        ("vllm-curves", [staircase(1, 1e3, 2e3, 3500.0)], "at 1.5 ms a token"),
-        ("vllm-curves", [staircase(1, 2e3, 1e3, 3e3)], "Costs fall somewhere"),
-        ("vllm-curves", APART, "No batch has a cost at 3 to 7 tokens"),
+        ((), "The batch is lost"),
+        ((), "verification alone"),
+        (APART, "No batch has a cost at 3 to 7 tokens"),
     ],
 )
-def test_the_note_names_what_is_lost(table, name, staircases, note):
-    draft_ms = 1.0 if name == "vllm-curves" else None
-    assert note in exported(table, name, staircases, draft_ms=draft_ms)[1]
+def test_the_note_names_what_is_lost(table, staircases, note):
+    assert note in exported(table, "sglang-sps", staircases)[1]

@@ -18,17 +18,13 @@ from evict_profile.integrations.exporters.planners import (
     Export,
     sglang_sps,
     staircases_at,
-    vllm_curves,
 )
 from evict_profile.integrations.exporters.schedules import ENGINES
 from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import SERVED, CostTable
 
-FORMATS: Mapping[str, Callable[..., Export]] = {
-    "sglang-sps": sglang_sps,
-    "vllm-curves": vllm_curves,
-}
+FORMATS: Mapping[str, Callable[..., Export]] = {"sglang-sps": sglang_sps}
 """What `evict-profile export TABLE --format` calls."""
 
 

@@ -89,7 +89,11 @@ class TokenCurve:
         return np.append(True, np.diff(self.step_cost_us) != 0.0)
 
     def verify_ms(self) -> list[tuple[int, float]]:
-        """Both ends of every flat tier, as (tokens, milliseconds)."""
+        """Both ends of every flat tier, as (tokens, milliseconds).
+
+        vLLM takes the first point at or above the tokens asked for, within captured
+        sizes, and interpolates beyond them: both ends are exact under either.
+        """
         kept = self.begins_tier | np.append(self.begins_tier[1:], True)
         cost_ms = (self.step_cost_us[kept] / 1e3).round(6).tolist()
         return list(zip(self.tokens[kept].tolist(), cost_ms, strict=True))
@@ -172,48 +176,6 @@ def sglang_sps(
     return Export(fields, (*notes, SGLANG_END.format(curve.last)))
 
 
-def vllm_curves(
-    table: CostTable,
-    context: int | None = None,
-    draft_ms: float | None = None,
-    max_tokens: int | None = None,
-) -> Export:
-    """The two curves of vLLM's `AdaptiveVerificationManager.set_cost_curves`.
-
-    vLLM reads no file: whoever calls the method passes `draft_curve` and
-    `verify_curve`, lists of (size, milliseconds). Within captured sizes it takes the
-    first point at or above the tokens asked for, beyond them it interpolates, and it
-    makes costs non-decreasing. Both ends of every flat tier are exact under either.
-
-    It divides expected tokens by draft(requests) + verify(tokens). A draft curve of
-    zeros would look measured, so the time of one drafting step must be given: a curve
-    of one point, which vLLM extends to any batch.
-    """
-    if draft_ms is None:
-        raise ConfigError(
-            "vLLM adds a draft cost to every cost, and a cost table covers "
-            "verification alone; give the time of one drafting step with --draft-ms"
-        )
-    _check_draft_ms(draft_ms)
-    staircases = staircases_at(table, context)
-    curve = curve_of(staircases, max_tokens)
-    verify_ms = curve.verify_ms()
-    (low, low_ms), (last, last_ms) = verify_ms[-2:]
-    slope_ms = max(last_ms - low_ms, 0.0) / (last - low)
-    notes = [
-        *_lost(table, staircases, curve, draft_ms),
-        f"Covered up to {last} tokens. vLLM goes on from there at {slope_ms:.4g} ms a "
-        "token, as between the last two points, and its steps with prompts in them "
-        "lie there.",
-    ]
-    if (np.diff(curve.step_cost_us) < 0.0).any():
-        notes.append(
-            "Costs fall somewhere; vLLM takes the largest cost up to there instead."
-        )
-    fields = {"draft_curve": [(1, draft_ms)], "verify_curve": verify_ms}
-    return Export(fields, tuple(notes))
-
-
 def _check_draft_ms(draft_ms: float | None) -> None:
     if draft_ms is not None and not 0.0 < draft_ms <= MAX_DRAFT_MS:
         raise ConfigError(
@@ -257,6 +219,5 @@ def _lost(
     for first, end in curve.gaps:
         yield (
             f"No batch has a cost at {first} to {end} tokens: SGLang takes them for "
-            f"as cheap as {first - 1}, vLLM for as costly as {end + 1}, or beyond its "
-            "captured sizes for what lies between."
+            f"as cheap as {first - 1}."
         )
