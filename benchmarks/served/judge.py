@@ -187,7 +187,7 @@ def elsewhere() -> pd.DataFrame:
     rows, parts = new_2026(), []
     for server, own in rows.groupby("server"):
         table = table_of(NEW_2026[str(server)])
-        known = table.served_overheads
+        known = table.served().overheads
         assert known, "the table is composed"
         for row in own.itertuples():
             batch, drafts = int(row.concurrency), int(row.draft_tokens_K)

@@ -1,10 +1,8 @@
 """The best way to draft at each batch, and what it is worth over plain decoding.
 
-Speed over plain decoding is committed(way) step(plain) / step(way), of served steps
-(`CostTable.as_served`). The interval adds relative errors in quadrature: of acceptance,
-and of the ratio of steps. Where overheads are known, that is the error of what a step
-takes beyond plain decoding; else both steps' errors, as if independent, and where
-drafting is assumed, all of its time. Drafting that was given has no interval.
+Speed over plain decoding is committed(way) step(plain) / step(way), of served steps.
+The interval adds relative errors in quadrature: of acceptance, and of the ratio of
+steps (`ServedStep.ratio`).
 """
 
 import math
@@ -15,10 +13,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from evict_profile.advice.acceptance import AcceptedLengths
-from evict_profile.advice.drafting import ASSUMED, drafting_of, over_plain
+from evict_profile.advice.drafting import drafting_of
 from evict_profile.errors import ConfigError
+from evict_profile.records import replace
 from evict_profile.stats import WORTHWHILE, Estimate
-from evict_profile.table import CostTable, Drafting, StepCosts
+from evict_profile.table import CostTable, ServedStep
 
 CHANGE = 1.05
 """Gain from which a schedule changes the draft length, and from which one is advised.
@@ -74,11 +73,10 @@ class BatchAdvice:
 
 @dataclass(frozen=True)
 class Advisor:
-    """The table of a served step, and an acceptance, at a context."""
+    """Served steps and an acceptance, at a context."""
 
-    table: CostTable
+    served: ServedStep
     lengths: AcceptedLengths
-    drafting: Drafting
     context: float
 
     @classmethod
@@ -91,63 +89,45 @@ class Advisor:
         draft_table: CostTable | None = None,
     ) -> "Advisor":
         """Of a table as it is in its file, by default at its smallest context."""
-        served = table.as_served(2 if lengths.kind == "tree" else 1)
+        topk = 2 if lengths.kind == "tree" else 1
         at = min(table.axes.context) if context is None else context
-        drafting = drafting_of(served, level_ms, draft_table, at)
-        return cls(served, lengths, drafting, at)
+        served = table.served(topk=topk, context=at)
+        given = drafting_of(served, level_ms, draft_table, at)
+        return cls(replace(served, drafting=given), lengths, at)
 
     @property
     def batches(self) -> tuple[int, ...]:
         """The table's batches at which a request can verify the shortest draft."""
-        every, least = self.table.axes.batch, int(self.lengths.width[1:].min())
-        if found := tuple(b for b in every if self.table.max_tokens(b) >= least * b):
+        table, least = self.served.table, int(self.lengths.width[1:].min())
+        every = table.axes.batch
+        if found := tuple(b for b in every if table.max_tokens(b) >= least * b):
             return found
         raise ConfigError(
-            f"{self.table.path}: covers no draft at any of its batches "
+            f"{table.path}: covers no draft at any of its batches "
             f"{', '.join(map(str, every))}; sweep wider"
         )
 
     def at(self, batch: int) -> BatchAdvice:
         """The ways to draft at a batch that the table covers."""
-        cost = self.table.costs(batch, self.context)
-        most = len(cost.step_cost_us) - 1
-        ways = range(len(self.lengths.width))
-        covered = [way for way in ways if batch * self.lengths.width[way] <= most]
-        found = tuple(self._way(batch, cost, way) for way in covered)
-        return BatchAdvice(batch, found)
+        covered = (
+            way
+            for way, width in enumerate(self.lengths.width.tolist())
+            if self.served.covers(batch, width, self.context)
+        )
+        return BatchAdvice(batch, tuple(self._way(batch, way) for way in covered))
 
-    def _way(self, batch: int, cost: StepCosts, way: int) -> Way:
-        lengths, clock = self.lengths, self.drafting.at(batch)
+    def _way(self, batch: int, way: int) -> Way:
+        lengths = self.lengths
         width, levels = int(lengths.width[way]), int(lengths.levels[way])
-        ratio = over_plain(cost.step_cost_us, batch, width, clock, levels)
-        assert ratio, "a way that is covered has a cost"
-        committed = float(lengths.committed[way])
-        low, high = self._ratio_ends(cost, batch, way, ratio)
-        of_lengths = lengths.reach[way]
-        down = math.hypot(of_lengths, math.log(high / ratio))
-        up = math.hypot(of_lengths, math.log(ratio / low))
-        speed = committed / ratio
+        ratio = self.served.ratio(batch, width, levels, self.context)
+        committed, of_lengths = float(lengths.committed[way]), lengths.reach[way]
+        speed = committed / ratio.value
+        down = math.hypot(of_lengths, math.log(ratio.high / ratio.value))
+        up = math.hypot(of_lengths, math.log(ratio.value / ratio.low))
         interval = Estimate(speed, speed * math.exp(-down), speed * math.exp(up))
-        served = lengths.served.get(levels)
-        return Way(lengths.name(way), levels, width, committed, ratio, interval, served)
-
-    def _ratio_ends(
-        self, cost: StepCosts, batch: int, way: int, ratio: float
-    ) -> tuple[float, float]:
-        """The 95 % interval of a step over plain decoding's."""
-        width, levels = (int(x[way]) for x in (self.lengths.width, self.lengths.levels))
-        low, us, high = cost.low_us, cost.step_cost_us, cost.high_us
-        if width == 1:
-            return ratio, ratio
-        if overheads := self.table.served_overheads:
-            plain_us = float(us[batch])
-            return overheads.ratio_interval(ratio, batch, width, levels, plain_us)
-        at = (batch, batch * width)
-        reach = math.hypot(*((high[t] - low[t]) / 2.0 / us[t] for t in at))
-        if self.drafting.workload == ASSUMED:
-            undrafted = float(us[batch * width] / us[batch])
-            reach = math.hypot(reach, math.log(max(ratio / undrafted, 1.0)))
-        return ratio * math.exp(-reach), ratio * math.exp(reach)
+        measured = lengths.served.get(levels)
+        name = lengths.name(way)
+        return Way(name, levels, width, committed, ratio.value, interval, measured)
 
 
 class Range(NamedTuple):

@@ -1,74 +1,37 @@
-"""What drafting adds to a step: measured, given, or assumed, and said so.
-
-An assumed level of drafting costs as much as one of the target's own MoE layers and its
-head, on one token a request. That is what a multi-token-prediction head runs; the head
-of EAGLE-3 runs a dense layer and a smaller vocabulary, and should cost less.
-"""
-
-from collections.abc import Sequence
+"""The time of drafting that a user gives: of a level, or a draft model's own table."""
 
 import numpy as np
 
 from evict_profile.config.sweep import LLAMA_CPP
-from evict_profile.cost_model import features_at
 from evict_profile.errors import ConfigError
 from evict_profile.records import differences, replace
-from evict_profile.stats import Floats
-from evict_profile.table import CostTable, DraftClock, Drafting, measured
+from evict_profile.table import CostTable, DraftClock, Drafting, ServedStep, measured
 from evict_profile.table.overheads import LEVELS
-
-ASSUMED = (
-    "ASSUMED: a level costs as one of the target's layers and its head, as a "
-    "multi-token-prediction head would; give yours with --draft-level-ms"
-)
-"""The workload of drafting that nobody measured."""
 
 MAX_LEVEL_MS = 1_000.0
 SAME_FACTS = ("device", "clock", "threads", "engine_version", "library_sha256")
 """Of a target's and a draft's table, for their times to be added."""
 
 
-def over_plain(
-    cost_us: Floats,
-    batch: int,
-    width: int,
-    clock: DraftClock | None = None,
-    levels: int = 0,
-) -> float | None:
-    """A step of `width` tokens a request over plain decoding's, by costs of all tokens.
-
-    C(n)/C(1), or with a clock the same of served steps that draft so many levels. None
-    where the costs do not cover so many tokens.
-    """
-    if width * batch >= len(cost_us):
-        return None
-    beside_us, plain_beside_us = (
-        clock.overhead_us(depth) if clock else 0.0 for depth in (levels, 0)
-    )
-    step_us = cost_us[width * batch] + beside_us
-    return float(step_us / (cost_us[batch] + plain_beside_us))
-
-
 def drafting_of(
-    table: CostTable,
+    served: ServedStep,
     level_ms: float | None = None,
     draft_table: CostTable | None = None,
     context: float = 0.0,
 ) -> Drafting:
-    """What a step takes beside verification at the batches of a table as served.
+    """What a step takes beside its forward, as given; else as the served step has it.
 
     By the draft model's own table, of llama.cpp; or by the time to draft one level,
-    where the step's rest stays as the table knows it.
+    where the step's rest stays as it is known.
     """
-    batches, engine = table.axes.batch, table.key.engine
+    table = served.table
     if draft_table is not None:
         _check_draft(table, draft_table, level_ms)
+        batches = table.axes.batch
         clocks = (_of_model(table, draft_table, batch, context) for batch in batches)
         said = f"forwards of {draft_table.key.model}, by its own table"
-        return Drafting(said, engine, tuple(clocks))
-    if level_ms is not None:
-        return _of_level(table, level_ms)
-    return table.drafting or assumed_drafting(table, batches, context)
+        return Drafting(said, table.key.engine, tuple(clocks))
+    return served.drafting if level_ms is None else _of_level(table, level_ms)
 
 
 def _of_level(table: CostTable, level_ms: float) -> Drafting:
@@ -106,17 +69,6 @@ def _of_model(
     return DraftClock(batch, draft_us, graphs_us, 0.0)
 
 
-def assumed_drafting(
-    table: CostTable, batches: Sequence[int], context: float
-) -> Drafting:
-    """The assumed times of drafting at batches; nothing else beside verification."""
-    levels, clocks = np.arange(LEVELS + 1.0), []
-    for batch in batches:
-        draft_us = (levels * _own_layer_us(table, batch, context)).tolist()
-        clocks.append(DraftClock(batch, tuple(draft_us), 0.0, 0.0))
-    return Drafting(ASSUMED, table.key.engine, tuple(clocks))
-
-
 def _check_draft(target: CostTable, draft: CostTable, level_ms: float | None) -> None:
     if level_ms is not None:
         raise ConfigError("give --draft-level-ms or --draft-table, not both")
@@ -147,11 +99,3 @@ def _check_draft(target: CostTable, draft: CostTable, level_ms: float | None) ->
             f"{draft.path}: covers up to {draft.max_tokens(1)} tokens, and the model's "
             f"table up to {target.max_tokens(1)}, which the draft reads again; {again}"
         )
-
-
-def _own_layer_us(table: CostTable, batch: int, context: float) -> float:
-    cost, one = table.cost, np.array([float(batch)])
-    union = table.activation.at(one, batch)
-    features = features_at(cost.shape, one, union, np.array([context]), one)
-    layers = cost.layers.latency_us(features)[0] / table.fit.measured_layers
-    return float(layers + cost.non_moe.latency_us(features)[0])

@@ -105,19 +105,20 @@ class Deployment:
 
 
 def _step_us(table: CostTable, run: ServedRun, amounts: Amounts) -> float:
+    """The step by amounts on the table without any; `ServedStep` adds the same."""
     asked = np.array(run.batch * run.width)
     tokens = padded_tokens(asked, run.batch, table.axes.capture_sizes)
-    union, top_k = table.activation.at(tokens, run.batch), table.model.moe.top_k
-    share = amounts.union_share if table.activation.is_guess else 1.0
-    union = np.where(union > top_k, top_k + share * (union - top_k), union)
+    union = table.activation.at(tokens, run.batch)
+    if table.activation.is_guess:
+        union = amounts.union(union, table.model.moe.top_k)
     forward_us = float(table.cost.latency_us(tokens, union, run.context, run.batch))
-    level_us = amounts.level_us + (run.topk > 1) * amounts.branch_us
-    drafting_us = (run.width > 1) * amounts.round_us + run.levels * level_us
+    fixed_us = getattr(table.provenance, "fixed_us", 0.0)
+    layers_us = amounts.layers_us(table.model.num_layers, fixed_us)
+    levels_us = float(amounts.levels_us(run.levels, run.topk))
+    drafting_us = (run.width > 1) * amounts.round_us + levels_us
     if table.drafting:
         drafting_us = table.drafting.at(run.batch).overhead_us(run.levels)
-    every_us = table.model.num_layers * amounts.layer_us
-    every_us = max(every_us - getattr(table.provenance, "fixed_us", 0.0), 0.0)
-    return float(forward_us + every_us + tokens * amounts.token_us + drafting_us)
+    return float(forward_us + layers_us + tokens * amounts.token_us + drafting_us)
 
 
 def fit_overheads(
@@ -198,7 +199,7 @@ def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStu
                 "requests; leave that run out"
             )
     deployment = Deployment(table, tuple(runs))
-    before = table.served_overheads or RECORD
+    before = table.served().overheads or RECORD
     # A plain run shows the time a layer, however far it lies from others'.
     spread = replace(before.spread, layer_us=OWN_LAYERS_US)
     batches = tuple(sorted({run.batch for run in runs if run.width > 1}))

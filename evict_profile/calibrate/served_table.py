@@ -36,6 +36,7 @@ from evict_profile.table import (
     Staircase,
     TermCost,
 )
+from evict_profile.table.served import WHOLE
 
 BETWEEN = 0.04
 """How far a step between probed ones may lie from the straight line, in logs."""
@@ -43,7 +44,6 @@ BETWEEN = 0.04
 MOST_NOISE = 0.1
 """Half-width of a setting's interval, relative, above which no table is made."""
 
-WHOLE = ("verify", "draft", "fixed")
 NOTES = (
     "K was set when servers started, so that a change of the machine is in K",
     "steps between probed K are on a straight line",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")
 """Formats of weights in the names of checkpoints."""
-PLANNERS = {"out", "context", "draft_ms", "max_tokens"}
+PLANNERS = {"out", "context", "drafts", "max_tokens"}
 """Options of `export` that need --format."""
 
 
@@ -35,9 +35,7 @@ def export(
     context: int | None = Option(
         None, help="Context length in tokens.", show_default="the table's smallest"
     ),
-    draft_ms: float | None = Option(
-        None, help="Milliseconds of drafting in one step.", show_default="not known"
-    ),
+    drafts: int = Option(3, min=1, help="Levels that each step drafts."),
     max_tokens: int | None = Option(
         None,
         min=1,
@@ -58,8 +56,8 @@ def export(
 
     path = out or Path(f"{format_name}.json")
     check_outputs([path], files_of(source))
-    table = CostTable.load(source).as_served()
-    made = write_format(table, format_name, path, context, draft_ms, max_tokens)
+    table = CostTable.load(source)
+    made = write_format(table, format_name, path, drafts, context, max_tokens)
     for line in (*made.notes, f"{format_name}: {path}"):
         say(console, line)
 

@@ -162,9 +162,10 @@ class ScenarioReplay:
 
         One draw a resample serves all policies: they are timed by one table.
         """
-        if self.costs.overheads is None:
+        overheads = self.costs.served.overheads
+        if overheads is None:
             return sums
-        growth = self.costs.overheads.growth_at(self.scenario.batch)
+        growth = overheads.growth_at(self.scenario.batch)
         factor = np.exp(growth * self.bootstrap.normal)
         plain_us = sums["requests"] * plain["us"] / plain["requests"]
         return {**sums, "us": plain_us + factor * (sums["us"] - plain_us)}

@@ -25,9 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evict_profile.advice.drafting import ASSUMED, assumed_drafting
 from evict_profile.cost_model import padded_tokens
-from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import Fixed, Policy
 from evict_profile.runtime import CostTable
@@ -91,11 +89,11 @@ class Run:
 
 
 class StepTimes:
-    """Latencies of the steps of one trace at one batch size.
+    """Latencies of the steps of one trace at one batch size, by served steps.
 
-    By the table of a served step, with the overheads that it states. Draft times are
-    the table's; else the trace's clocks, brought to the table's by `speed` (see
-    `CostTable.speed_over`); else those that `advise` assumes, which `table` then has.
+    Where the table knows no time of drafting, the trace's clocks stand in, brought to
+    the table's machine by `speed` (see `CostTable.speed_over`). Policies decide with
+    `table`, which has the time of drafting that is charged.
     """
 
     def __init__(
@@ -103,20 +101,20 @@ class StepTimes:
     ) -> None:
         self.arrays = arrays
         self.batch = batch
-        trace = arrays.trace
-        self.overheads = table.served_overheads
-        table = table.as_served(trace.about.topk)
-        clocked = table.drafting or Drafting.at_speed(
-            trace.clocks, "the trace's own clocks", trace.about.engine, speed
-        )
+        trace, about = arrays.trace, arrays.trace.about
         context = float(np.clip(arrays.context.mean(), *table.fit.domain["context"]))
-        self._drafting = clocked or assumed_drafting(table, (batch,), context)
-        self.table = table if clocked else replace(table, drafting=self._drafting)
+        served = table.served(topk=about.topk, context=context)
+        if served.assumes_drafting:
+            clocked = Drafting.at_speed(
+                trace.clocks, "the trace's own clocks", about.engine, speed
+            )
+            served = served.with_drafting(clocked or served.drafting)
+        self.served, self.table = served, served.table
 
     @property
     def drafting_is_assumed(self) -> bool:
         """Whether nobody clocked drafting."""
-        return self._drafting.workload == ASSUMED
+        return self.served.assumes_drafting
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -127,11 +125,11 @@ class StepTimes:
                 f"drafting takes {self.draft_us(1):.0f} us a level, as one of the "
                 "target's layers and its head, and the host nothing; neither is clocked"
             )
-        if self.overheads:
+        if overheads := self.served.overheads:
             found.append(
-                f"what a step takes beside its experts is from {self.overheads.source};"
+                f"what a step takes beside its experts is from {overheads.source};"
                 " what it takes beyond plain decoding errs, as one standard deviation, "
-                f"by a factor of {np.exp(self.overheads.growth_at(self.batch)):.1f}"
+                f"by a factor of {np.exp(overheads.growth_at(self.batch)):.1f}"
             )
         elif self.table.activation.is_guess and not self.arrays.has_routes:
             found.append("routing is uniform, and text activates fewer experts")
@@ -140,8 +138,8 @@ class StepTimes:
     @cached_property
     def caveats(self) -> tuple[str, ...]:
         """What these costs had to assume."""
-        found = [*self.table.caveats, *self.assumptions]
-        found.extend(self._drafting.caveats(self.batch))
+        found = [*self.served.caveats, *self.assumptions]
+        found.extend(self.served.drafting.caveats(self.batch))
         found.append(
             "decisions take no time here; benchmarks/decision_time.py times them"
         )
@@ -216,7 +214,7 @@ class StepTimes:
 
     @cached_property
     def _clock(self) -> DraftClock:
-        return self._drafting.at(self.batch)
+        return self.served.drafting.at(self.batch)
 
     def _outside(self) -> Iterator[str]:
         """What of the trace lies outside the table."""

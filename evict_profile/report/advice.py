@@ -51,7 +51,7 @@ class Advice:
 
     def json(self, **more: object) -> str:
         """All numbers, and what else is given; an end that no interval has is null."""
-        table, plan = self.advisors[0].table, self.plan
+        table, plan = self.advisors[0].served.table, self.plan
         content = {
             "table": {"path": str(table.path), **to_mapping(table.key)},
             "facts": [*self._facts()],
@@ -68,17 +68,18 @@ class Advice:
     def _facts(self) -> Iterator[str]:
         """What the advice rests on, a line each."""
         first = self.advisors[0]
-        table, key = first.table, first.table.key
+        served, table = first.served, first.served.table
+        key = table.key
         yield (
             f"{key.model} on {key.where}, {key.dtype}, {key.engine} "
             f"{key.engine_version}, tp {key.tp}, context {first.context:g}, version "
             f"{table.version}"
         )
         yield f"acceptance: {first.lengths.source}"
-        yield f"drafting: {first.drafting.workload}"
-        if known := table.served_overheads:
-            yield f"added to the forward: {known}"
-        yield from (f"caveat: {caveat}" for caveat in table.caveats)
+        yield f"drafting: {served.drafting.workload}"
+        if served.overheads:
+            yield f"added to the forward: {served.overheads}"
+        yield from (f"caveat: {caveat}" for caveat in served.caveats)
 
     def verdict(self) -> Iterator[str]:
         """One draft length or a schedule, and where nobody can say."""

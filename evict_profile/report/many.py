@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from evict_profile.advice.drafting import over_plain
 from evict_profile.report.console import Rows
 from evict_profile.report.render import render
 from evict_profile.table import CostTable
@@ -64,7 +63,10 @@ def ratios(table: CostTable, widths: Sequence[int]) -> list[float | None]:
     """C(n)/C(1) at the smallest batch and context; None where n is not covered."""
     batch, context = min(table.axes.batch), min(table.axes.context)
     cost_us = table.step_cost_us(batch, context)
-    return [over_plain(cost_us, batch, width) for width in widths]
+    tokens = (batch * width for width in widths)
+    return [
+        float(cost_us[t] / cost_us[batch]) if t < len(cost_us) else None for t in tokens
+    ]
 
 
 def by_device(tables: Sequence[CostTable]) -> Rows:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from evict_profile.advice.drafting import over_plain
 from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.report.console import Rows, error_rows, print_rows
@@ -62,7 +61,7 @@ def show_table(console: Console, table: CostTable) -> None:
         f"{key.engine_version}, tp {key.tp}, {key.graph_mode}, version {table.version}",
     )
     facts = _origin_facts(table) | _workload_facts(table)
-    if known := table.served_overheads:
+    if known := table.served().overheads:
         facts["added to the forward"] = str(known)
     if table.fit.validation:
         facts["error between the levels of the grid"] = str(table.fit.validation)
@@ -74,7 +73,7 @@ def show_table(console: Console, table: CostTable) -> None:
     if table.fit.marginal:
         title = "what one more costs a forward"
         print_rows(console, marginal_rows(table.fit.marginal), title)
-    title = "cost of the forward alone" if table.served_overheads else "step cost"
+    title = "cost of the forward alone" if known else "step cost"
     print_rows(console, _step_rows(table), title)
     if (rows := break_even_rows(table)).cells:
         title = "accepted length at which a step of K drafts equals plain decoding"
@@ -84,14 +83,19 @@ def show_table(console: Console, table: CostTable) -> None:
 def break_even_rows(table: CostTable) -> Rows:
     """Step over plain decoding by batch and draft length, drafting included; empty if
     drafting is unknown."""
-    served, context = table.as_served(), table.fit.domain["context"][0]
-    if served.drafting is None:
+    served, context = table.served(), table.fit.domain["context"][0]
+    if served.assumes_drafting:
         return Rows((), ())
-    cells = []
-    for batch in table.axes.batch:
-        us, clock = served.step_cost_us(batch, context), served.drafting.at(batch)
-        ratios = [over_plain(us, batch, k + 1, clock, k) for k in SHOWN_DRAFTS]
-        cells.append((batch, *("-" if r is None else f"{r:.2f}" for r in ratios)))
+
+    def ratio(batch: int, drafts: int) -> str:
+        if not served.covers(batch, drafts + 1, context):
+            return "-"
+        return f"{served.ratio(batch, drafts + 1, drafts, context).value:.2f}"
+
+    cells = [
+        (batch, *(ratio(batch, drafts) for drafts in SHOWN_DRAFTS))
+        for batch in table.axes.batch
+    ]
     return Rows(("batch", *(f"K={drafts}" for drafts in SHOWN_DRAFTS)), cells)
 
 
@@ -205,7 +209,7 @@ def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
 
 def _compared(table: CostTable) -> dict[str, object]:
     key = {f"key {name}": value for name, value in to_mapping(table.key).items()}
-    known = {"added to the forward": str(table.served_overheads or "not known")}
+    known = {"added to the forward": str(table.served().overheads or "not known")}
     error = {"held-out median error": _error(table)}
     return {**key, **error, **known, **_workload_facts(table)}
 

@@ -36,6 +36,7 @@ from evict_profile.table.search import (
     tables_below,
     tables_in,
 )
+from evict_profile.table.served import ServedStep
 from evict_profile.table.workload import (
     Acceptance,
     ActivationCurve,
@@ -76,6 +77,7 @@ __all__ = [
     "Outside",
     "Provenance",
     "Reuse",
+    "ServedStep",
     "ServedSteps",
     "Sessions",
     "Slope",

@@ -10,7 +10,6 @@ Fit, report and runtime read this one class, so that all refuse the same documen
 """
 
 import math
-import shlex
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -28,14 +27,7 @@ from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats, Ints
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
 from evict_profile.table.key import COMPOSED, SERVED, Caveats, Key, Reuse, mismatches
-from evict_profile.table.overheads import (
-    DATASHEET_GROWTH,
-    RECORD,
-    RECORD_ELSEWHERE,
-    RECORD_PLACE,
-    Overheads,
-    scaled,
-)
+from evict_profile.table.overheads import Overheads
 from evict_profile.table.parts import Axes, Fit, Gate, Staircase, StepCosts, TermCost
 from evict_profile.table.provenance import (
     DATASHEET,
@@ -43,6 +35,7 @@ from evict_profile.table.provenance import (
     Provenance,
     ServedSteps,
 )
+from evict_profile.table.served import ServedStep
 from evict_profile.table.workload import Acceptance, ActivationCurve, Drafting
 
 Outside = Literal["refuse", "clamp"]
@@ -249,61 +242,22 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
         return replace(self, staircases=tuple(map(stairs, self.staircases)))
 
-    @property
-    def served_overheads(self) -> Overheads | None:
-        """Its own; else the public record's where its costs are estimated.
-
-        The record's error is known where the record was served, and larger elsewhere.
-        """
-        if self.overheads or self.origin not in (COMPOSED, DATASHEET):
-            return self.overheads
-        if self.origin == DATASHEET:
-            return replace(RECORD_ELSEWHERE, growth=DATASHEET_GROWTH)
-        at_record = (self.key.engine, self.key.gpu) == RECORD_PLACE
-        return RECORD if at_record else RECORD_ELSEWHERE
-
-    @property
-    def overhead_caveats(self) -> Caveats:
-        """What overheads of another server leave unknown, and what measures it."""
-        known = self.served_overheads
-        if self.overheads or not known:
-            return ()
-        where = f" at batches outside {known.near}" if known.batches else ""
-        path = shlex.quote(str(self.path)) if self.path.name else "TABLE"
-        return (
-            f"intervals are wide{where}: drafting and host times are of "
-            f"{RECORD.source}, and no runs there show a smaller error; measure one run "
-            "of your server with 'evict-profile probe URL --out runs.jsonl' and "
-            f"'evict-profile calibrate --served runs.jsonl --table {path}'",
-        )
-
-    def as_served(self, topk: int = 1) -> "CostTable":
-        """The table of a served step: verification with what a server adds to it.
-
-        What was measured of a workload stays as it is.
+    def served(
+        self,
+        drafting: Drafting | None = None,
+        topk: int = 1,
+        context: float | None = None,
+    ) -> ServedStep:
+        """The steps of a server: forwards with what it adds to them, and drafting.
 
         Args:
+            drafting: in place of what is known of it.
             topk: branches a drafted level may have; 1 drafts chains.
+            context: where drafting is assumed, of its forwards; by default the
+                smallest.
         """
-        known = self.served_overheads
-        if known is None:
-            return self
-        fixed_us = getattr(self.provenance, "fixed_us", 0.0)
-        added = known.terms(self.model.num_layers, fixed_us)
-        activation = self.activation
-        if activation.is_guess:
-            share = known.amounts.union_share
-            activation = scaled(activation, self.model.moe.top_k, share)
-        batches, engine = self.axes.batch, self.key.engine
-        unknown = "" if fixed_us else getattr(self.provenance, "fixed_caveat", "")
-        return replace(
-            self,
-            fit=replace(self.fit, non_moe=(*self.fit.non_moe, *added)),
-            activation=activation,
-            drafting=self.drafting or known.drafting(batches, engine, topk),
-            caveats=tuple(each for each in self.caveats if each != unknown)
-            + self.overhead_caveats,
-        ).read_anew()
+        at = min(self.axes.context) if context is None else context
+        return ServedStep.of(self, drafting, topk, at)
 
     def max_tokens(self, batch: int) -> int:
         """The most tokens that are covered for a batch at any context: T."""

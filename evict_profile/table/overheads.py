@@ -21,8 +21,10 @@ import math
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import ArrayLike
 
 from evict_profile.records import NotNegative, Positive
+from evict_profile.stats import Floats
 from evict_profile.table.parts import TermCost
 from evict_profile.table.workload import ActivationCurve, DraftClock, Drafting
 
@@ -58,6 +60,25 @@ class Amounts(Struct, frozen=True):
     round_us: NotNegative
     level_us: NotNegative
     branch_us: NotNegative
+
+    def union(self, uniform: Floats, top_k: int) -> Floats:
+        """The union of text where routing at random activates `uniform`."""
+        union = top_k + self.union_share * (uniform - top_k)
+        return np.where(uniform > top_k, union, uniform)
+
+    def scaled(self, curve: ActivationCurve, top_k: int) -> ActivationCurve:
+        """The curve of text from that of uniform routing."""
+        union = tuple(self.union(np.array(curve.union), top_k).tolist())
+        workload = f"{curve.workload}, times {self.union_share:.2f}"
+        return ActivationCurve(workload, curve.is_guess, union)
+
+    def layers_us(self, layers: int, fixed_us: float) -> float:
+        """Time of all layers; `fixed_us` of it is in a table's costs already."""
+        return max(layers * self.layer_us - fixed_us, 0.0)
+
+    def levels_us(self, levels: ArrayLike, topk: int) -> Floats:
+        """Time to draft so many levels of so many branches."""
+        return np.multiply(levels, self.level_us + (topk > 1) * self.branch_us)
 
 
 class Overheads(Struct, frozen=True):
@@ -129,28 +150,18 @@ class Overheads(Struct, frozen=True):
 
     def drafting(self, batches: tuple[int, ...], engine: str, topk: int) -> Drafting:
         """The time of drafting so many branches, for each of these batches."""
-        known = self.amounts
-        level_us = known.level_us + (topk > 1) * known.branch_us
-        levels = tuple((level_us * np.arange(LEVELS + 1)).tolist())
-        clocks = (DraftClock(batch, levels, known.round_us, 0.0) for batch in batches)
+        levels = tuple(self.amounts.levels_us(np.arange(LEVELS + 1), topk).tolist())
+        round_us = self.amounts.round_us
+        clocks = (DraftClock(batch, levels, round_us, 0.0) for batch in batches)
         return Drafting(self.source, engine, tuple(clocks))
 
     def terms(self, layers: int, fixed_us: float) -> tuple[TermCost, ...]:
         """What they add to a forward; `fixed_us` of it is in the costs already."""
-        every_us = max(layers * self.amounts.layer_us - fixed_us, 0.0)
+        every_us = self.amounts.layers_us(layers, fixed_us)
         return (
             TermCost("one", 0.0, None, every_us),
             TermCost("tokens", 0.0, None, self.amounts.token_us),
         )
-
-
-def scaled(curve: ActivationCurve, top_k: int, share: float) -> ActivationCurve:
-    """The curve of a text that activates this share of what it exceeds one token by."""
-    union = np.array(curve.union)
-    union = np.where(union > top_k, top_k + share * (union - top_k), union)
-    return ActivationCurve(
-        f"{curve.workload}, times {share:.2f}", curve.is_guess, tuple(union.tolist())
-    )
 
 
 RECORD_PLACE = ("sglang", "NVIDIA H200")

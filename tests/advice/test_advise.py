@@ -19,7 +19,6 @@ from evict_profile.advice.advise import (
     schedule,
     traffic_of,
 )
-from evict_profile.advice.drafting import drafting_of
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root
 from evict_profile.records import replace
@@ -91,7 +90,7 @@ class TestBest:
         """None at plain decoding, whose ratio is 1; more where no run was compared."""
         ways = Advisor.of(shipped_table(H200), GOOD).at(batch).ways
         assert ways[0].speed.low == ways[0].speed.high == 1.0
-        table = shipped_table(H200).as_served()
+        table = shipped_table(H200).served().table
         plain_us = table.step_cost_us(batch, min(table.axes.context))[batch]
         for way in ways[1:]:
             step = (batch, way.width, way.levels, plain_us)
@@ -108,16 +107,15 @@ class TestBest:
 
     def test_costs_are_of_the_served_step(self):
         table, batch = shipped_table(H200), 16
-        served, way = table.as_served(), Advisor.of(table, GOOD).at(batch).ways[3]
-        us = served.step_cost_us(batch, min(table.axes.context))
-        clock = drafting_of(served).at(batch)
-        ratio = (us[batch * 4] + clock.overhead_us(3)) / us[batch]
+        served, way = table.served(), Advisor.of(table, GOOD).at(batch).ways[3]
+        us = served.table.step_cost_us(batch, min(table.axes.context))
+        ratio = (us[batch * 4] + served.beside_us(batch, 3)) / us[batch]
         assert way.ratio == pytest.approx(ratio)
 
     def test_branches_of_trees_take_their_time(self):
         table, levels = shipped_table(H200), np.arange(4)
         chains, trees = (
-            Advisor.of(table, replace(GOOD, kind=kind)).drafting.at(1)
+            Advisor.of(table, replace(GOOD, kind=kind)).served.drafting.at(1)
             for kind in ("chain", "tree")
         )
         apart = np.subtract(trees.draft_us, chains.draft_us)[:4]

@@ -155,7 +155,7 @@ def test_those_that_need_costs_of_tokens_refuse_it(table, tmp_path):
     with pytest.raises(
         TableError, match="evict-profile advise' with --accept and --for one of"
     ):
-        write_format(table, "sglang-sps", tmp_path / "out.json")
+        write_format(table, "sglang-sps", tmp_path / "out.json", 3)
 
 
 def wave(number, batch, rate, others=0, accepted=2.5, drafted=None):

@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.fit.export import make_table
-from evict_profile.integrations.exporters import FORMATS, write_format
-from evict_profile.integrations.exporters.planners import TokenCurve, staircases_at
+from evict_profile.integrations.exporters import write_format
+from evict_profile.integrations.exporters.planners import (
+    TokenCurve,
+    sglang_sps,
+    staircases_at,
+)
 from evict_profile.records import replace
-from evict_profile.table import CostTable, Staircase
+from evict_profile.table import CostTable, DraftClock, Drafting, Staircase
 from tests.exported import sglang_reads_us, vllm_reads_us
+from tests.factories import DRAFTING
 
 CONTEXT = 64
 Staircases = Sequence[Staircase]
@@ -22,8 +27,11 @@ Staircases = Sequence[Staircase]
 
 @pytest.fixture(scope="session")
 def table(fitted):
-    """The table of the known run: batches 1 and 2, contexts 64 and 256."""
-    return make_table(fitted, samples_sha256="")
+    """The table of the known run: batches 1 and 2, contexts 64 and 256; 40 us of a
+    drafting step are fixed, and one level takes 100 us."""
+    made = make_table(fitted, samples_sha256="")
+    clock = DraftClock(1, (0.0, 100.0), 40.0, 0.0)
+    return replace(made, drafting=Drafting("a test", "scripted", (clock,)))
 
 
 def staircase(batch, *costs_us):
@@ -44,19 +52,18 @@ def any_staircases(draw):
     return [staircase(batch, *draw(costs)) for batch in sorted(batches)]
 
 
-def exported(table, name, staircases=(), **options):
-    """Fields and notes of a table in a format, with other staircases if given."""
+def exported(table, staircases=(), drafts=2, **options):
+    """Fields and notes of a table for SGLang, with other staircases if given."""
     if staircases:
         table = replace(table, staircases=tuple(staircases))
-    made = FORMATS[name](table, **options)
+    made = sglang_sps(table.served(), drafts, **options)
     return made.fields, " ".join(made.notes)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path, name):
+def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path):
     out = tmp_path / "new" / "costs.json"
-    table = CostTable.load(saved_table)
-    notes = write_format(table, name, out, 256, draft_ms=1.0).notes
+    table = replace(CostTable.load(saved_table), drafting=DRAFTING)
+    notes = write_format(table, "sglang-sps", out, 3, 256).notes
     text = out.read_text(encoding="utf-8")
     origin = json.loads(text)["evict_profile"]
     signed = json.loads(saved_table.read_text(encoding="utf-8"))
@@ -72,14 +79,14 @@ def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path, 
 
 def test_an_unknown_format_is_refused(table, tmp_path):
     with pytest.raises(ConfigError, match="choose one of sglang-sps"):
-        write_format(table, "csv", tmp_path / "x")
+        write_format(table, "csv", tmp_path / "x", 3)
 
 
-@pytest.mark.parametrize("draft_ms", [0.0, float("nan"), 6e4 + 1.0])
-@pytest.mark.parametrize("name", FORMATS)
-def test_an_impossible_draft_time_is_refused(table, name, draft_ms):
-    with pytest.raises(ConfigError, match="above 0 and at most 60000"):
-        exported(table, name, draft_ms=draft_ms)
+def test_without_a_time_of_drafting_nothing_is_written(table, tmp_path):
+    bare = replace(table, drafting=None)
+    with pytest.raises(TableError, match="no time of drafting"):
+        write_format(bare, "sglang-sps", tmp_path / "x", 3)
+    assert not list(tmp_path.iterdir())
 
 
 def test_contexts_and_steps_that_cannot_be_exported_are_refused(table):
@@ -103,7 +110,6 @@ def test_the_smallest_batch_that_makes_a_count_costs_it():
     assert TokenCurve.of(APART).gaps == ((3, 7),)
 
 
-@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(
     ("staircases", "reason"),
     [
@@ -113,27 +119,26 @@ def test_the_smallest_batch_that_makes_a_count_costs_it():
         ([staircase(1, 10.0, 10.0), staircase(4, 20.0, 20.0)], "inert"),
     ],
 )
-def test_flat_and_inert_curves_are_refused(table, name, staircases, reason):
+def test_flat_and_inert_curves_are_refused(table, staircases, reason):
     with pytest.raises(TableError, match=reason):
-        exported(table, name, staircases, draft_ms=1.0)
+        exported(table, staircases)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_domain_smaller_than_what_is_asked_is_refused(table, name):
+def test_a_domain_smaller_than_what_is_asked_is_refused(table):
     """The known run verifies up to 32 tokens."""
-    exported(table, name, max_tokens=32, draft_ms=1.0)
+    exported(table, max_tokens=32)
     with pytest.raises(TableError, match="ends at 32 tokens"):
-        exported(table, name, max_tokens=33, draft_ms=1.0)
+        exported(table, max_tokens=33)
 
 
 @given(
     staircases=any_staircases(),
-    draft_ms=st.sampled_from([None, 0.004]),
+    drafts=st.integers(1, 5),
     captured=st.integers(0, 22),
 )
-def test_every_measured_count_keeps_its_cost(table, staircases, draft_ms, captured):
+def test_every_measured_count_keeps_its_cost(table, staircases, drafts, captured):
     try:
-        sglang, _ = exported(table, "sglang-sps", staircases, draft_ms=draft_ms)
+        sglang, _ = exported(table, staircases, drafts)
     except TableError as error:
         assume("flat" not in str(error) and "inert" not in str(error))
         raise
@@ -143,7 +148,7 @@ def test_every_measured_count_keeps_its_cost(table, staircases, draft_ms, captur
     for tokens, cost_us, risen_us in zip(
         curve.tokens, curve.step_cost_us, rising_us, strict=True
     ):
-        step_us = cost_us + 1e3 * (draft_ms or 0.0)
+        step_us = cost_us + 40.0 + 100.0 * drafts
         assert sglang_reads_us(sglang, tokens) == pytest.approx(step_us)
         assert vllm_reads_us(vllm_ms, tokens, captured) == pytest.approx(risen_us)
     samples = sglang["sample_batch_tokens"]
@@ -154,7 +159,7 @@ def test_every_measured_count_keeps_its_cost(table, staircases, draft_ms, captur
 
 def test_a_flat_tier_is_one_sample_or_both_its_ends(table):
     """At widths 4 and 8 there are two costs; SGLang's end is kept as a third."""
-    samples, _ = exported(table, "sglang-sps", CAPTURE_SIZES)
+    samples, _ = exported(table, CAPTURE_SIZES)
     assert samples["sample_batch_tokens"] == [1, 5, 8]
     verify_ms = TokenCurve.of(CAPTURE_SIZES).verify_ms()
     assert verify_ms == [(1, 1.0), (4, 1.0), (5, 1.6), (8, 1.6)]
@@ -164,9 +169,9 @@ def test_a_flat_tier_is_one_sample_or_both_its_ends(table):
     ("staircases", "note"),
     [
         ((), "The batch is lost"),
-        ((), "verification alone"),
+        ((), "Every step drafts 2 levels (a test)"),
         (APART, "No batch has a cost at 3 to 7 tokens"),
     ],
 )
 def test_the_note_names_what_is_lost(table, staircases, note):
-    assert note in exported(table, "sglang-sps", staircases)[1]
+    assert note in exported(table, staircases)[1]

@@ -72,9 +72,8 @@ def test_the_page_states_the_accepted_length_at_which_drafts_pay(composed_path):
     rows = break_even_rows(table)
     assert rows.head[:3] == ("batch", "K=1", "K=2")
     assert all(str(cell) in page for cell in rows.cells[0])
-    us, clock = table.as_served().step_cost_us(1, 512), table.as_served().drafting.at(1)
-    expected = (us[4] + clock.overhead_us(3)) / us[1]
-    assert float(rows.cells[0][3]) == pytest.approx(expected, abs=0.01)
+    ratio = table.served().ratio(1, 4, 3, 512).value
+    assert float(rows.cells[0][3]) == pytest.approx(ratio, abs=0.01)
 
 
 def test_a_table_without_drafting_states_no_accepted_length(saved_table):

@@ -15,7 +15,6 @@ from evict_profile.table.overheads import (
     RECORD_ELSEWHERE,
     UNSEEN_GROWTH,
     Amounts,
-    scaled,
 )
 from tests.exported import shipped_table
 
@@ -35,38 +34,37 @@ def chain(batch, drafts, topk=1):
 @pytest.mark.parametrize("batch", [1, 4, 16])
 @pytest.mark.parametrize("topk", [1, 2, 4])
 def test_costs_and_the_fitted_model_are_one(batch, topk):
-    served = TABLE.as_served(topk)
+    served = TABLE.served(topk=topk)
     runs = (plain(batch), chain(batch, 3, topk), chain(batch, 7, topk))
     expected = Deployment(TABLE, runs).step_us(RECORD.amounts)
-    cost = served.costs(batch, 1024).step_cost_us
-    clock = served.drafting.at(batch)
     for run, step_us in zip(runs, expected, strict=True):
-        found = cost[batch * run.width] + clock.overhead_us(run.levels)
-        assert found == pytest.approx(step_us, rel=1e-4)
+        found = served.us(batch, run.width, run.levels, 1024)
+        assert found.value == pytest.approx(step_us, rel=1e-4)
 
 
 def test_a_measured_table_has_no_overheads_of_others(saved_table):
     table = CostTable.load(saved_table)
-    assert table.as_served() is table
+    assert table.served().table is table
+    assert table.served().overheads is None
 
 
 def test_a_known_fixed_time_takes_the_place_of_the_layers():
     told = replace(TABLE.provenance, fixed_us=1e6)
-    served = replace(TABLE, provenance=told).as_served()
+    served = replace(TABLE, provenance=told).served().table
     beyond = served.fit.non_moe[-2]
     assert (beyond.feature, beyond.us_per_unit) == ("one", 0.0)
 
 
 def test_overheads_take_the_place_of_a_fixed_time_that_nobody_stated():
     assert any("fixed time" in each for each in TABLE.caveats)
-    assert not any("fixed time" in each for each in TABLE.as_served().caveats)
+    assert not any("fixed time" in each for each in TABLE.served().caveats)
 
 
 def test_measured_drafting_and_activation_stay(workload_table):
     table = replace(CostTable.load(workload_table), overheads=RECORD)
-    served = table.as_served()
+    served = table.served()
     assert served.drafting == table.drafting
-    assert served.activation == table.activation
+    assert served.table.activation == table.activation
 
 
 def test_overheads_survive_saving(tmp_path):
@@ -80,7 +78,8 @@ def test_overheads_survive_saving(tmp_path):
 def test_a_share_scales_what_exceeds_one_token(share):
     top_k = TABLE.model.moe.top_k
     before = np.array(TABLE.activation.union)
-    after = np.array(scaled(TABLE.activation, top_k, share).union)
+    amounts = replace(RECORD.amounts, union_share=share)
+    after = np.array(amounts.scaled(TABLE.activation, top_k).union)
     above = before > top_k
     assert np.allclose(after[above] - top_k, share * (before[above] - top_k))
     assert np.array_equal(after[~above], before[~above])
@@ -124,16 +123,15 @@ def test_an_error_is_known_near_the_batches_that_were_compared(batch, growth):
 def test_the_record_s_error_holds_for_its_engine_and_gpu_alone():
     """Elsewhere, and at other batches, the error is larger, and a caveat names what
     measures it."""
-    assert TABLE.served_overheads == RECORD
-    assert "outside 4..16" in TABLE.overhead_caveats[0]
-    other = shipped_table(OTHER_ENGINE)
-    assert other.served_overheads == RECORD_ELSEWHERE
-    (caveat,) = other.as_served().overhead_caveats
-    assert caveat in other.as_served().caveats
+    here, other = TABLE.served(), shipped_table(OTHER_ENGINE)
+    assert here.overheads == RECORD
+    assert "outside 4..16" in here.caveats[-1]
+    assert other.served().overheads == RECORD_ELSEWHERE
+    caveat = other.served().caveats[-1]
     assert "SGLang on H200" in caveat and "evict-profile probe" in caveat
     assert "outside" not in caveat
     own = replace(other, overheads=replace(RECORD, source="mine"))
-    assert not own.overhead_caveats
+    assert not any("intervals are wide" in each for each in own.served().caveats)
 
 
 def test_a_data_sheet_is_an_origin_of_its_own(saved_table):
@@ -141,8 +139,8 @@ def test_a_data_sheet_is_an_origin_of_its_own(saved_table):
     made = CostTable.load(saved_table)
     sheet = replace(made, provenance=replace(made.provenance, clock=DATASHEET))
     assert (made.origin, sheet.origin) == ("measured", DATASHEET)
-    assert sheet.as_served().drafting
-    assert sheet.served_overheads.growth_at(8) > UNSEEN_GROWTH
+    assert not sheet.served().assumes_drafting
+    assert sheet.served().overheads.growth_at(8) > UNSEEN_GROWTH
     assert "data sheet, not measured" in sheet.own_caveats[0]
 
 

@@ -79,7 +79,7 @@ def test_any_doubt_leaves_vllms_curves(table_path, caplog, facts, why):
 def test_a_server_does_not_fall_over_curves_that_vllm_refuses(
     table_path, caplog, monkeypatch
 ):
-    monkeypatch.setattr(checks, "_draft_curve", lambda *asked: [])
+    monkeypatch.setattr(checks, "curves_for", lambda *asked: ([], [(1, 5.0)]))
     manager = make_manager()
     before = manager.cost_tables
     runner = make_runner(manager, CostTable.load(table_path).model)

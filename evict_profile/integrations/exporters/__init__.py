@@ -22,7 +22,7 @@ from evict_profile.integrations.exporters.planners import (
 from evict_profile.integrations.exporters.schedules import ENGINES
 from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
-from evict_profile.table import SERVED, CostTable
+from evict_profile.table import SERVED, CostTable, ServedStep
 
 FORMATS: Mapping[str, Callable[..., Export]] = {"sglang-sps": sglang_sps}
 """What `evict-profile export TABLE --format` calls."""
@@ -32,15 +32,15 @@ def write_format(
     table: CostTable,
     name: str,
     out: Path,
+    drafts: int,
     context: int | None = None,
-    draft_ms: float | None = None,
     max_tokens: int | None = None,
 ) -> Export:
-    """Write a table in the format of a system's planner.
+    """Write the steps of a table as served in the format of a system's planner.
 
     Args:
+        drafts: levels that each step drafts.
         context: a context of the table; None takes its smallest.
-        draft_ms: time of one drafting step, which the table does not hold.
         max_tokens: that the engine verifies at once; the table must cover them.
     """
     if name not in FORMATS:
@@ -51,9 +51,16 @@ def write_format(
             f"tokens; use 'evict-profile advise' with --accept and --for one of "
             f"{', '.join(ENGINES)}"
         )
-    export = FORMATS[name](table, context, draft_ms, max_tokens)
-    at = staircases_at(table, context)[0].context
-    return _written(export, table, name, at, out)
+    served = table.served()
+    if served.assumes_drafting:
+        raise TableError(
+            f"{table.path}: has no time of drafting, which is in every step of {name}; "
+            "measure it with 'evict-profile calibrate', or choose a draft length with "
+            "'evict-profile advise --draft-level-ms'"
+        )
+    export = FORMATS[name](served, drafts, context, max_tokens)
+    at = staircases_at(served.table, context)[0].context
+    return _written(export, served, name, at, out)
 
 
 def write_advice(advisor: Advisor, plan: Plan, name: str, out: Path) -> Export:
@@ -67,18 +74,19 @@ def write_advice(advisor: Advisor, plan: Plan, name: str, out: Path) -> Export:
     acceptance = (
         f"One acceptance for all requests ({advisor.lengths.source}): prompts, "
         "temperatures and lengths that accept otherwise want another draft length.",
-        f"Drafting: {advisor.drafting.workload}.",
+        f"Drafting: {advisor.served.drafting.workload}.",
     )
     export = replace(export, notes=(*acceptance, *export.notes))
-    return _written(export, advisor.table, name, advisor.context, out)
+    return _written(export, advisor.served, name, advisor.context, out)
 
 
 def _written(
-    export: Export, table: CostTable, name: str, context: float, out: Path
+    export: Export, served: ServedStep, name: str, context: float, out: Path
 ) -> Export:
     """The export as written; what was lost also stands in the file, under
     `evict_profile`, beside the table's key."""
-    notes = (*_lost_by_all(table, name, context), *export.notes)
+    table = served.table
+    notes = (*_lost_by_all(served, name, context), *export.notes)
     origin = {
         "key": to_mapping(table.key),
         "table_version": table.version,
@@ -91,15 +99,15 @@ def _written(
     return replace(export, notes=notes, command=command)
 
 
-def _lost_by_all(table: CostTable, name: str, context: float) -> Iterator[str]:
+def _lost_by_all(served: ServedStep, name: str, context: float) -> Iterator[str]:
     """What holds of a table in any format, whoever reads it."""
-    key, system = table.key, name.partition("-")[0]
+    key, system = served.table.key, name.partition("-")[0]
     if system not in key.engine:
         yield (
             f"Costs of {key.engine} {key.engine_version}, not of {system}, whose "
             "costs differ: use this file to try the format, and measure to serve."
         )
-    yield from (f"Note: {caveat}." for caveat in table.caveats)
+    yield from (f"Note: {caveat}." for caveat in served.caveats)
     yield (
         f"Costs are at context {context:g} alone; nothing checks that what serves is "
         f"{key.model} ({key.dtype}) on {key.where}, {key.engine} "

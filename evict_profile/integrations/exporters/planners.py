@@ -3,7 +3,9 @@
 Both look a step up by the tokens it verifies in all, roots included. A staircase is of
 one batch, and counts from `batch` tokens on. Where several have a count, a curve by
 tokens takes the smallest batch: so it keeps the cost of the next token, which is what a
-scheduler weighs. docs/decide/export.md compares it with the largest batch.
+scheduler weighs.
+
+A planner decides after drafting, so every step of a curve drafts equally many levels.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from evict_profile.errors import ConfigError, TableError
+from evict_profile.errors import TableError
 from evict_profile.stats import Bools, Floats, Ints
-from evict_profile.table import CostTable, Staircase
-
-MAX_DRAFT_MS = 60_000.0
-"""No drafting step takes a minute: a longer one was given in another unit."""
+from evict_profile.table import CostTable, ServedStep, Staircase
 
 SGLANG_END = (
     "Covered up to {} tokens. SGLang repeats the last cost from there on, so that "
@@ -150,9 +149,9 @@ def _rises(cost_us: Sequence[float] | Floats) -> bool:
 
 
 def sglang_sps(
-    table: CostTable,
+    served: ServedStep,
+    drafts: int,
     context: int | None = None,
-    draft_ms: float | None = None,
     max_tokens: int | None = None,
 ) -> Export:
     """SGLang's `SpsCostTable`: steps per second by tokens verified in all.
@@ -162,35 +161,29 @@ def sglang_sps(
     first. The last count measured is kept as well: it says where the measuring ended,
     and SGLang takes a table of a single sample for one that was never filled in.
     """
-    _check_draft_ms(draft_ms)
-    staircases = staircases_at(table, context)
+    forwards = staircases_at(served.table, context)
+    staircases = tuple(served.whole(stairs, drafts) for stairs in forwards)
     curve = curve_of(staircases, max_tokens)
     kept = curve.begins_tier | (curve.tokens == curve.last)
-    step_us = curve.step_cost_us[kept] + 1e3 * (draft_ms or 0.0)
     fields = {
         "sample_batch_tokens": curve.tokens[kept].tolist(),
-        "sample_steps_per_sec": (1e6 / step_us).tolist(),
+        "sample_steps_per_sec": (1e6 / curve.step_cost_us[kept]).tolist(),
         "max_batch_tokens": curve.last,
     }
-    notes = _lost(table, staircases, curve, draft_ms)
-    return Export(fields, (*notes, SGLANG_END.format(curve.last)))
-
-
-def _check_draft_ms(draft_ms: float | None) -> None:
-    if draft_ms is not None and not 0.0 < draft_ms <= MAX_DRAFT_MS:
-        raise ConfigError(
-            f"--draft-ms {draft_ms:g} is no time of a drafting step; give "
-            f"milliseconds above 0 and at most {MAX_DRAFT_MS:g}"
-        )
+    batch, plain = forwards[0].batch, served.whole(forwards[0], 0)
+    notes = (
+        f"Every step drafts {drafts} levels ({served.drafting.workload}); a plain step "
+        f"at batch {batch} takes {plain.step_cost_us[batch] / 1e3:.3f} ms.",
+        *_lost(served.table, staircases, curve),
+        SGLANG_END.format(curve.last),
+    )
+    return Export(fields, notes)
 
 
 def _lost(
-    table: CostTable,
-    staircases: Sequence[Staircase],
-    curve: TokenCurve,
-    draft_ms: float | None,
+    table: CostTable, staircases: Sequence[Staircase], curve: TokenCurve
 ) -> Iterator[str]:
-    """What a cost by tokens or requests loses of the table."""
+    """What a cost by tokens loses of the table."""
     activation = table.activation
     workload = "a guess" if activation.is_guess else activation.workload
     low, cost, high = (
@@ -200,17 +193,8 @@ def _lost(
     widest = (np.maximum(high - cost, cost - low) / cost).max()
     yield (
         f"Each token count has one union (activation curve: {workload}); the "
-        f"95 % interval, up to ±{widest:.1%} of a cost, is not "
-        "in the numbers."
+        f"95 % interval, up to ±{widest:.1%} of a cost, is not in the numbers."
     )
-    if draft_ms:
-        yield f"{draft_ms:g} ms of drafting are in every step, as given."
-    else:
-        yield (
-            "Steps hold verification alone. The scheduler divides by the whole step, "
-            "so without the draft's fixed cost it cuts too early: give it with "
-            "--draft-ms."
-        )
     if curve.apart:
         yield (
             "The batch is lost: each token count has the cost of the smallest batch "

@@ -246,7 +246,7 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
     key = observed_key(runner)
     table = matching.load_matching_table(path, key, shape, allow, fix)
     _warn_of_other_drafts(table, worker)
-    return table.as_served(worker.topk)
+    return table.served(topk=worker.topk).extending().table
 
 
 def _warn_of_other_drafts(table: CostTable, worker: Any) -> None:

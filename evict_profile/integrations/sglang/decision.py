@@ -55,12 +55,13 @@ class StepOutcome:
 class Chooser:
     """Decides widths from a table, and learns from how the steps went.
 
+    The table is of the served step, which extends the drafter's cache in every step.
     For greedy decoding and target-only sampling, as SGLang's trees have; on both, any
     rule of cutting is lossless.
     """
 
     def __init__(self, table: CostTable, capture_sizes: Sequence[int]) -> None:
-        self._table, self._capture_sizes = _always_extending(table), capture_sizes
+        self._table, self._capture_sizes = table, capture_sizes
         self._truncator = Truncator(
             self._table,
             drafts="topk",
@@ -169,16 +170,6 @@ class Chooser:
         """The nearest context that was measured."""
         least, most = self._table.fit.domain["context"]
         return min(max(context, least), most)
-
-
-def _always_extending(table: CostTable) -> CostTable:
-    """The table of an engine whose every step extends the drafter's cache, also a step
-    that drafts nothing, so that the next one can draft again."""
-    if table.drafting is None:
-        return table
-    clocks = table.drafting.batches
-    served = (replace(clock, plain_fixed_us=clock.fixed_us) for clock in clocks)
-    return replace(table, drafting=replace(table.drafting, batches=tuple(served)))
 
 
 def _now_us() -> float:

@@ -13,7 +13,7 @@ from typing import Any
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations import matching
 from evict_profile.integrations.exporters.planners import curve_of, staircases_at
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, DraftClock, Drafting, ServedStep
 
 SUPPORTED = ("0.32.0",)
 """Versions whose sources and classes the tests were run on."""
@@ -27,11 +27,7 @@ def installed() -> str:
 
 
 def curves_for(model_runner: Any, path: Path) -> tuple[Curve, Curve]:
-    """The draft and the verify curve, (size, milliseconds) each.
-
-    Where the table has no clock of drafting, the draft curve is the one that vLLM
-    measured itself: it has the drafter.
-    """
+    """The draft and the verify curve, (size, milliseconds) each."""
     # The V1 model runner has no such attribute.
     manager = getattr(model_runner, "adaptive_verification", None)
     if manager is None:
@@ -42,11 +38,31 @@ def curves_for(model_runner: Any, path: Path) -> tuple[Curve, Curve]:
     table = _matching_table(path, model_runner)
     _check_graphs(table, model_runner.cudagraph_manager.captured_token_counts())
     states = manager.req_states
-    asked = states.max_num_reqs * (states.num_speculative_steps + 1)
-    served = table.as_served()
-    verify = curve_of(staircases_at(served, None), asked).verify_ms()
-    # What vLLM clocked of its own drafter is nearer than the public record.
-    return _draft_curve(served if table.overheads else table, manager), verify
+    served = served_by(table, manager)
+    return curves_of(served, states.num_speculative_steps, states.max_num_reqs)
+
+
+def curves_of(served: ServedStep, drafts: int, requests: int) -> tuple[Curve, Curve]:
+    """The curves of steps that draft so many levels, for up to so many requests."""
+    asked = requests * (drafts + 1)
+    verify = curve_of(staircases_at(served.table, None), asked).verify_ms()
+    batches = sorted(clock.batch for clock in served.drafting.batches)
+    return [(b, served.beside_us(b, drafts) / 1e3) for b in batches], verify
+
+
+def served_by(table: CostTable, manager: Any) -> ServedStep:
+    """The table's steps, with drafting as vLLM clocked it where the table did not.
+
+    vLLM's own drafter is nearer than that of the public record.
+    """
+    if table.drafting or table.overheads:
+        return table.served()
+    own_ms, _ = manager.cost_tables
+    clocks = tuple(
+        DraftClock(batch, (0.0,), 1e3 * float(own_ms[batch]), 0.0)
+        for batch in range(1, len(own_ms))
+    )
+    return table.served(Drafting("vLLM's own clock", table.key.engine, clocks))
 
 
 def _matching_table(path: Path, model_runner: Any) -> CostTable:
@@ -84,12 +100,3 @@ def _check_graphs(table: CostTable, captured: Sequence[int]) -> None:
             f"the server captured none of {missing}; add them to "
             "cudagraph_capture_sizes"
         )
-
-
-def _draft_curve(table: CostTable, manager: Any) -> Curve:
-    if table.drafting:
-        drafts = manager.req_states.num_speculative_steps
-        clocks = sorted(table.drafting.batches, key=lambda clock: clock.batch)
-        return [(each.batch, each.overhead_us(drafts) / 1e3) for each in clocks]
-    own_ms, _ = manager.cost_tables
-    return [(batch, float(own_ms[batch])) for batch in range(1, len(own_ms))]

@@ -159,12 +159,8 @@ def test_what_is_learnt_is_what_the_runtime_learns(chooser, plain_table, clock):
 def test_a_pause_is_the_runtimes(full_table):
     """After steps whose drafts gained nothing, none are drafted; later again. The
     drafter's cache is extended in either step, and that is all that is left of it."""
-    assert full_table.drafting
-    clocks = full_table.drafting.batches
-    extending = (replace(clock, plain_fixed_us=clock.fixed_us) for clock in clocks)
-    drafting = replace(full_table.drafting, batches=tuple(extending))
-    table = replace(full_table, drafting=drafting)
-    chooser, alone = Chooser(full_table, CAPTURE_SIZES), truncator(table)
+    table = full_table.served().extending().table
+    chooser, alone = Chooser(table, CAPTURE_SIZES), truncator(table)
     paused = []
     for seed in range(200):
         made = chooser.pause(1, 100)

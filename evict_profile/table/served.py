@@ -1,0 +1,237 @@
+"""How long a served step takes that verifies n tokens a request and drafts L levels.
+
+A table knows the forward that verifies. `ServedStep` adds what a server runs beside it
+(`evict_profile.table.overheads`) and drafting: as the table has it, as it is given, or
+as assumed. Everything that needs the time of a step asks this class.
+
+An assumed level of drafting takes as long as one of the target's own MoE layers and its
+head, on one token a request. A multi-token-prediction head runs that; the head of
+EAGLE-3 runs a dense layer and a smaller vocabulary, and should take less.
+"""
+
+import math
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from evict_profile.cost_model import features_at
+from evict_profile.errors import TableError
+from evict_profile.records import replace
+from evict_profile.stats import Estimate
+from evict_profile.table.key import COMPOSED, Caveats
+from evict_profile.table.overheads import (
+    DATASHEET_GROWTH,
+    LEVELS,
+    RECORD,
+    RECORD_ELSEWHERE,
+    RECORD_PLACE,
+    Overheads,
+)
+from evict_profile.table.parts import Staircase, StepCosts
+from evict_profile.table.provenance import DATASHEET
+from evict_profile.table.workload import DraftClock, Drafting
+
+if TYPE_CHECKING:
+    from evict_profile.table.cost_table import CostTable
+
+ASSUMED = (
+    "ASSUMED: a level costs as one of the target's layers and its head, as a "
+    "multi-token-prediction head would; give yours with --draft-level-ms"
+)
+"""The workload of drafting that nobody measured."""
+
+WHOLE = ("verify", "draft", "fixed")
+"""Parts of a whole step."""
+
+KEPT = 2048
+"""Costs of so many batches and contexts are kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServedStep:
+    """The time of a step where a table's engine serves; `CostTable.served` makes it.
+
+    Attributes:
+        table: its costs are of forwards with what a server adds to them. Its own
+            `drafting` is None where drafting is assumed.
+        overheads: None where nothing was added.
+    """
+
+    table: "CostTable"
+    drafting: Drafting
+    overheads: Overheads | None
+
+    @classmethod
+    def of(
+        cls, table: "CostTable", drafting: Drafting | None, topk: int, context: float
+    ) -> "ServedStep":
+        """See `CostTable.served`."""
+        overheads = _overheads_of(table)
+        if overheads:
+            table = _with_overheads(table, overheads, topk)
+        if drafting:
+            table = replace(table, drafting=drafting)
+        known = table.drafting or _assumed_drafting(table, context)
+        return cls(table, known, overheads)
+
+    @property
+    def assumes_drafting(self) -> bool:
+        """Whether nobody measured or gave the time of drafting."""
+        return self.drafting.workload == ASSUMED
+
+    @property
+    def caveats(self) -> Caveats:
+        """What its costs overlook."""
+        return self.table.caveats
+
+    def with_drafting(self, drafting: Drafting) -> "ServedStep":
+        """The same with another time of drafting, which its table then has."""
+        table = replace(self.table, drafting=drafting)
+        return ServedStep(table, drafting, self.overheads)
+
+    def extending(self) -> "ServedStep":
+        """The same where a plain step takes the rest of one that drafts.
+
+        SGLang extends the drafter's cache in every step, so that the next can draft.
+        """
+        if self.assumes_drafting:
+            return self
+        clocks = (replace(c, plain_fixed_us=c.fixed_us) for c in self.drafting.batches)
+        return self.with_drafting(replace(self.drafting, batches=tuple(clocks)))
+
+    def covers(self, batch: int, width: int, context: float) -> bool:
+        """Whether there is a cost of so many tokens a request."""
+        return batch * width < len(self._costs(batch, context).step_cost_us)
+
+    def us(self, batch: int, width: int, levels: int, context: float) -> Estimate:
+        """A step's time in microseconds, with the 95 % interval of its forward.
+
+        Args:
+            batch: requests that decode together.
+            width: tokens that each verifies, its root included.
+            levels: drafted one after another; 0 decodes plainly.
+            context: tokens in a request's KV cache, mean over the batch.
+
+        Raises:
+            TableError: a batch, a context or a width that is not covered.
+        """
+        if not self.covers(batch, width, context):
+            raise TableError(
+                f"{self.table.path}: has no cost of {width} tokens a request at batch "
+                f"{batch}; verify fewer, or sweep wider"
+            )
+        cost, beside_us = self._costs(batch, context), self.beside_us(batch, levels)
+        low, us, high = (
+            float(each[batch * width] + beside_us)
+            for each in (cost.low_us, cost.step_cost_us, cost.high_us)
+        )
+        return Estimate(us, low, high)
+
+    def beside_us(self, batch: int, levels: int) -> float:
+        """What a step takes beside its forward."""
+        return self.drafting.at(batch).overhead_us(levels)
+
+    def ratio(self, batch: int, width: int, levels: int, context: float) -> Estimate:
+        """A step's time over plain decoding's, with its 95 % interval; see `us`.
+
+        Where overheads are known, the interval is theirs. Else it has the errors of
+        both forwards, as if independent, and all of a time of drafting that is assumed.
+        Drafting that was measured or given has no error.
+        """
+        ratio = (
+            self.us(batch, width, levels, context).value
+            / self.us(batch, 1, 0, context).value
+        )
+        if width == 1:
+            return Estimate(ratio, ratio, ratio)
+        cost, at = self._costs(batch, context), (batch, batch * width)
+        low, us, high = cost.low_us, cost.step_cost_us, cost.high_us
+        if self.overheads:
+            plain_us = float(us[batch])
+            ends = self.overheads.ratio_interval(ratio, batch, width, levels, plain_us)
+            return Estimate(ratio, *ends)
+        half = math.hypot(*((high[t] - low[t]) / 2.0 / us[t] for t in at))
+        if self.assumes_drafting:
+            undrafted = float(us[batch * width] / us[batch])
+            half = math.hypot(half, math.log(max(ratio / undrafted, 1.0)))
+        return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half))
+
+    def whole(self, stairs: Staircase, levels: int) -> Staircase:
+        """The staircase of whole steps that draft so many levels."""
+        beside_us = self.beside_us(stairs.batch, levels)
+        us, low, high = (
+            tuple(each + beside_us for each in costs)
+            for costs in (stairs.step_cost_us, stairs.low_us, stairs.high_us)
+        )
+        return Staircase(stairs.batch, stairs.context, us, low, high, WHOLE)
+
+    @cached_property
+    def _costs(self) -> Callable[[int, float], StepCosts]:
+        return lru_cache(KEPT)(self.table.costs)
+
+
+def _overheads_of(table: "CostTable") -> Overheads | None:
+    """A table's own; else the public record's where its costs are estimated.
+
+    The record's error is known where the record was served, and larger elsewhere.
+    """
+    if table.overheads or table.origin not in (COMPOSED, DATASHEET):
+        return table.overheads
+    if table.origin == DATASHEET:
+        return replace(RECORD_ELSEWHERE, growth=DATASHEET_GROWTH)
+    at_record = (table.key.engine, table.key.gpu) == RECORD_PLACE
+    return RECORD if at_record else RECORD_ELSEWHERE
+
+
+def _with_overheads(table: "CostTable", known: Overheads, topk: int) -> "CostTable":
+    """The table of forwards as served; what was measured of a workload stays."""
+    fixed_us = getattr(table.provenance, "fixed_us", 0.0)
+    added = known.terms(table.model.num_layers, fixed_us)
+    activation = table.activation
+    if activation.is_guess:
+        activation = known.amounts.scaled(activation, table.model.moe.top_k)
+    unknown = "" if fixed_us else getattr(table.provenance, "fixed_caveat", "")
+    caveats = tuple(each for each in table.caveats if each != unknown)
+    return replace(
+        table,
+        fit=replace(table.fit, non_moe=(*table.fit.non_moe, *added)),
+        activation=activation,
+        drafting=table.drafting
+        or known.drafting(table.axes.batch, table.key.engine, topk),
+        caveats=caveats + _of_others(table, known),
+    ).read_anew()
+
+
+def _of_others(table: "CostTable", known: Overheads) -> Caveats:
+    """What overheads of another server leave unknown, and what measures it."""
+    if table.overheads:
+        return ()
+    where = f" at batches outside {known.near}" if known.batches else ""
+    path = shlex.quote(str(table.path)) if table.path.name else "TABLE"
+    return (
+        f"intervals are wide{where}: drafting and host times are of "
+        f"{RECORD.source}, and no runs there show a smaller error; measure one run "
+        "of your server with 'evict-profile probe URL --out runs.jsonl' and "
+        f"'evict-profile calibrate --served runs.jsonl --table {path}'",
+    )
+
+
+def _assumed_drafting(table: "CostTable", context: float) -> Drafting:
+    """The assumed times of drafting; nothing else beside the forward."""
+    levels, clocks = np.arange(LEVELS + 1.0), []
+    for batch in table.axes.batch:
+        draft_us = (levels * _own_layer_us(table, batch, context)).tolist()
+        clocks.append(DraftClock(batch, tuple(draft_us), 0.0, 0.0))
+    return Drafting(ASSUMED, table.key.engine, tuple(clocks))
+
+
+def _own_layer_us(table: "CostTable", batch: int, context: float) -> float:
+    cost, one = table.cost, np.array([float(batch)])
+    union = table.activation.at(one, batch)
+    features = features_at(cost.shape, one, union, np.array([context]), one)
+    layers = cost.layers.latency_us(features)[0] / table.fit.measured_layers
+    return float(layers + cost.non_moe.latency_us(features)[0])

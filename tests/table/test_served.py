@@ -1,0 +1,101 @@
+"""One table gives one answer to how long a served step takes, whoever asks."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from evict_profile.advice.acceptance import of_lengths
+from evict_profile.advice.advise import Advisor
+from evict_profile.errors import TableError
+from evict_profile.integrations.exporters.planners import sglang_sps
+from evict_profile.integrations.sglang.decision import Chooser
+from evict_profile.integrations.vllm.checks import curves_of, served_by
+from evict_profile.records import replace
+from evict_profile.report.tables import SHOWN_DRAFTS, break_even_rows
+from evict_profile.table import CostTable
+from evict_profile.table.overheads import RECORD
+from tests.exported import sglang_reads_us, shipped_table
+from tests.factories import DRAFTING
+
+TABLES = (
+    "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp4-ep1",
+    "nvidia-h200/kimi-k2/sglang-0.5.14-fp8-block-tp8-ep1",
+    "nvidia-h100-80gb-hbm3/qwen3-30b-a3b/vllm-0.24.0-bfloat16-tp1-ep1",
+    "nvidia-b300-sxm6-ac/gpt-oss-120b/trtllm-1.3.0rc20-w4a8-mxfp4-mxfp8-tp1-ep1",
+)
+
+
+@pytest.fixture(params=TABLES)
+def table(request):
+    return shipped_table(request.param)
+
+
+@pytest.fixture
+def bare(saved_table):
+    return CostTable.load(saved_table)
+
+
+@pytest.mark.parametrize("drafts", [1, 3, 7])
+def test_all_state_one_ratio(table, drafts):
+    """The advice, the page, SGLang's file, vLLM's curves and SGLang's plug-in, of one
+    request. Files and plug-ins hold times, and the plain step divides them."""
+    context, width = min(table.axes.context), drafts + 1
+    served = table.served()
+    ratio = served.ratio(1, width, drafts, context).value
+    plain_us = served.us(1, 1, 0, context).value
+    advised = Advisor.of(table, of_lengths({drafts: 1.5}, "")).at(1).ways[-1]
+    assert advised.ratio == ratio
+    shown = break_even_rows(table).cells[0][1 + SHOWN_DRAFTS.index(drafts)]
+    assert shown == f"{ratio:.2f}"
+    sps = sglang_sps(served, drafts).fields
+    assert sglang_reads_us(sps, width) / plain_us == pytest.approx(ratio)
+    draft, verify = (dict(curve) for curve in curves_of(served, drafts, 1))
+    assert (draft[1] + verify[width]) * 1e3 / plain_us == pytest.approx(ratio, 1e-5)
+    chooser = Chooser(served.extending().table, (1, width))
+    chain = np.arange(drafts)[None]
+    made = chooser.choose(np.ones((1, drafts)), chain, chain[:, :0], 1, context)
+    assert made.width == width
+    assert made.plan.step_cost_us / plain_us == pytest.approx(ratio)
+
+
+def test_a_plain_step_of_sglang_takes_the_rest_of_one_that_drafts(bare):
+    served = replace(bare, drafting=DRAFTING).served()
+    assert [served.beside_us(1, levels) for levels in (0, 1)] == [10.0, 140.0]
+    extending = served.extending()
+    assert [extending.beside_us(1, levels) for levels in (0, 1)] == [40.0, 140.0]
+    assert extending.table.drafting == extending.drafting
+    assert bare.served().extending().table.drafting is None
+
+
+def test_given_drafting_is_before_what_is_known(table):
+    assert table.served(DRAFTING).beside_us(1, 1) == 140.0
+    assert table.served(DRAFTING).table.drafting == DRAFTING
+    assert table.served().beside_us(1, 1) == 936.0 + 295.0
+
+
+def test_vllm_s_own_clock_is_before_the_record_s(table):
+    """A clock of the table is before either."""
+    manager = SimpleNamespace(cost_tables=(np.array([0.0, 0.5, 0.7]), None))
+    assert served_by(table, manager).beside_us(2, 3) == 700.0
+    known = replace(table, drafting=DRAFTING)
+    assert served_by(known, manager).drafting == DRAFTING
+    own = replace(table, overheads=RECORD)
+    assert served_by(own, manager).drafting.workload == RECORD.source
+
+
+def test_a_step_has_the_interval_of_its_forward(bare):
+    served = bare.served(DRAFTING)
+    cost, us = bare.costs(1, 64), served.us(1, 4, 3, 64)
+    known = (cost.low_us, cost.step_cost_us, cost.high_us)
+    low, middle, high = (490.0 + each[4] for each in known)
+    assert (us.low, us.value, us.high) == (low, middle, high)
+
+
+def test_what_is_not_covered_is_refused(bare):
+    served = bare.served()
+    assert served.covers(1, 16, 64) and not served.covers(1, 17, 64)
+    with pytest.raises(TableError, match="no cost of 17 tokens a request at batch 1"):
+        served.us(1, 17, 0, 64)
+    with pytest.raises(TableError, match="context 4096 is outside"):
+        served.us(1, 1, 0, 4096)
