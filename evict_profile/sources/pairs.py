@@ -78,6 +78,10 @@ class KernelKey(NamedTuple):
         return matrices * hidden * width / self.tp * BYTES_PER_VALUE[self.dtype]
 
     @property
+    def sharding(self) -> str:
+        return f"{self.tp} x {self.ep}"
+
+    @property
     def router(self) -> RoutingRule:
         return router_of(self.engine, self.version, self.kernel, self.shape)
 
