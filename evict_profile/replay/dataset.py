@@ -151,10 +151,10 @@ class TraceArrays:
         trees = GrowingTrees(len(self.trace), Calibration.by(conditional))
         for level in self.levels[:depth]:
             trees.grow(level.prob, level.parent)
-        order = np.argsort(-trees.worth, axis=1, kind="stable")
+        order = np.argsort(-trees.scores, axis=1, kind="stable")
         ranks = np.empty_like(order)
         np.put_along_axis(ranks, order, np.arange(order.shape[1]), axis=1)
-        ranked: Ints = np.where(trees.worth > 0.0, ranks, order.shape[1])
+        ranked: Ints = np.where(trees.scores > 0.0, ranks, order.shape[1])
         return ranked
 
     @cached_property

@@ -96,7 +96,7 @@ class TruncatedStep:
     def keep(self) -> Bools:
         """The plan's nodes, less padding that fills a tier."""
         kept: Bools = self._step.plan().keep.numpy()
-        return kept & (self._step.worth > 0.0)
+        return kept & (self._step.scores > 0.0)
 
     def observe(self, committed: int, step_us: float) -> None:
         """Passed to the truncator."""
@@ -199,7 +199,7 @@ class ThresholdStep:
 
     def keep(self) -> Bools:
         """Closed, because no child scores above its parent."""
-        return self._trees.worth >= self._least
+        return self._trees.scores >= self._least
 
 
 class Guided:

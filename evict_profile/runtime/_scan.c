@@ -117,24 +117,24 @@ static PyObject *expect_level(PyObject *Py_UNUSED(self), PyObject *args)
     return done(Py_NewRef(Py_None), v, 3);
 }
 
-/* Nodes that each pool keeps in the best case, with the case and what they claim. */
+/* Nodes that each pool keeps in the best case, the case, and the sum of their scores. */
 static Size find_size(const double *best, Size cases, Size pools, Size nodes,
-                      const double *cost, Size sizes, double start, const double *us,
-                      double rate, Size *one, double *claim)
+                      const double *cost, Size sizes, double base, const double *us,
+                      double rate, Size *one, double *expected)
 {
     double highest = -INFINITY;
     Size kept = 0;
     for (Size i = 0; i < cases; i++, best += pools * nodes) {
-        double claimed = start;
+        double tokens = base;
         for (Size k = 0; k < sizes && k <= nodes; k++) {
             double gain = 0.0;
             for (Size pool = 1; k && pool <= pools; pool++)
                 gain += best[pool * nodes - k];
-            claimed += gain;
+            tokens += gain;
             double value =
-                isnan(rate) ? claimed / (cost[k] + us[i]) : claimed - rate * cost[k];
+                isnan(rate) ? tokens / (cost[k] + us[i]) : tokens - rate * cost[k];
             if (value > highest)
-                highest = value, *one = i, kept = k, *claim = claimed - start;
+                highest = value, *one = i, kept = k, *expected = tokens - base;
         }
     }
     return kept;
@@ -143,23 +143,23 @@ static Size find_size(const double *best, Size cases, Size pools, Size nodes,
 static PyObject *best_case(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer v[3] = {{0}};
-    double start, claim;
+    double base, expected;
     Size cases, pools, nodes, one = 0;
-    if (!PyArg_ParseTuple(args, "y*y*dy*nnn", v, v + 1, &start, v + 2, &cases, &pools,
+    if (!PyArg_ParseTuple(args, "y*y*dy*nnn", v, v + 1, &base, v + 2, &cases, &pools,
                           &nodes) ||
         !HOLDS(v, cases * pools * nodes) || !v[1].len || !HOLDS(v + 2, cases))
         return done(NULL, v, 3);
-    find_size(v[0].buf, cases, pools, nodes, v[1].buf, v[1].len / 8, start, v[2].buf,
-              NAN, &one, &claim);
+    find_size(v[0].buf, cases, pools, nodes, v[1].buf, v[1].len / 8, base, v[2].buf,
+              NAN, &one, &expected);
     return done(PyLong_FromSsize_t(one), v, 3);
 }
 
 static PyObject *select_nodes(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer v[6] = {{0}};
-    double start, us, rate, claim = 0.0;
+    double base, us, rate, expected = 0.0;
     Size batch, pools, one, count;
-    if (!PyArg_ParseTuple(args, "y*y*z*y*dddw*w*nn", v, v + 1, v + 2, v + 3, &start,
+    if (!PyArg_ParseTuple(args, "y*y*z*y*dddw*w*nn", v, v + 1, v + 2, v + 3, &base,
                           &us, &rate, v + 4, v + 5, &batch, &pools) ||
         batch < 1 || pools < 1 || (count = v[4].len) % batch || count % pools ||
         !HOLDS(v, count) || !HOLDS(v + 1, count) || !v[3].len || !HOLDS(v + 5, batch) ||
@@ -173,8 +173,8 @@ static PyObject *select_nodes(PyObject *Py_UNUSED(self), PyObject *args)
     Ranked *tied = malloc((nodes + 1) * sizeof *tied);
     if (!tied)
         return done(PyErr_NoMemory(), v, 6);
-    Size kept = find_size(best, 1, pools, nodes, v[3].buf, v[3].len / 8, start, &us,
-                          rate, &one, &claim);
+    Size kept = find_size(best, 1, pools, nodes, v[3].buf, v[3].len / 8, base, &us,
+                          rate, &one, &expected);
     char *keep = v[4].buf;
     for (Size low = 0; low < count; low += nodes) {
         double least = kept ? best[low + nodes - kept] : INFINITY;
@@ -196,7 +196,7 @@ static PyObject *select_nodes(PyObject *Py_UNUSED(self), PyObject *args)
         for (Size node = 0; node < count / batch; node++)
             *width += *keep++;
     }
-    return done(Py_BuildValue("nd", kept, claim), v, 6);
+    return done(Py_BuildValue("nd", kept, expected), v, 6);
 }
 
 static PyObject *score_by_parent(PyObject *Py_UNUSED(self), PyObject *args)

@@ -1,16 +1,17 @@
-"""What a caller gives, as the runtime needs it, or one sentence that says what to fix.
-
-A NaN that enters a running mean never leaves it, so it is refused where it enters.
-"""
+"""Arguments as the runtime needs them, or one sentence that says what to fix."""
 
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
+from evict_profile.runtime.scan_numpy import LARGEST_PROBABILITY
+from evict_profile.stats import Floats
 
 
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -69,3 +70,52 @@ def host_ints(name: str, values: Tensor | None, shape: tuple[int, ...]) -> Any:
             "its depth is 1, and its parent -1"
         )
     return found
+
+
+def host_floats(path_prob: Tensor) -> Floats:
+    """float64 [B, N]; a tensor on a device is copied to the host."""
+    try:
+        found: NDArray[Any] = path_prob.numpy()
+    except AttributeError as error:
+        raise PlanError(
+            f"path_prob is a {type(path_prob).__name__}; give a tensor"
+        ) from error
+    except (RuntimeError, TypeError):  # gradients, bfloat16, or a device
+        found = path_prob.detach().cpu().double().numpy()
+    if found.ndim != 2 or not len(found):
+        raise PlanError(
+            f"path_prob has shape {list(found.shape)}; give [requests, nodes] with "
+            "at least one request"
+        )
+    if found.dtype.kind != "f":
+        raise PlanError(f"path_prob is {found.dtype}; give floating point numbers")
+    return np.ascontiguousarray(found, np.float64)
+
+
+def host_costs(cost_us: Floats | Tensor) -> Floats:
+    """float64 [T + 1] on the host."""
+    try:
+        found: Floats = np.asarray(cost_us, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PlanError(f"cost_us holds no numbers on the host: {error}") from error
+    if found.ndim != 1:
+        raise PlanError(f"cost_us has {found.ndim} dimensions; give one, [tokens + 1]")
+    return found
+
+
+def require_probabilities(path_prob: NDArray[Any]) -> None:
+    """Refuse NaN and values outside [0, 1]."""
+    if path_prob.size:
+        # The index of the largest, which NaN is, costs a third of the largest.
+        largest = path_prob.item(path_prob.argmax())
+        smallest = path_prob.item(path_prob.argmin())
+        if not (largest <= LARGEST_PROBABILITY and smallest >= 0.0):
+            raise no_probability("path_prob")
+
+
+def no_probability(name: str) -> PlanError:
+    """The refusal of numbers that are no probabilities."""
+    return PlanError(
+        f"{name} holds a value that is NaN or outside [0, 1]; give probabilities, and "
+        "0 where a request has fewer nodes"
+    )

@@ -6,12 +6,11 @@ batch and, slowly, with the context. So each is evaluated once.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from evict_profile.errors import PlanError, TableError
-from evict_profile.runtime.decision import Allocation, pools_of, reachable_costs
 from evict_profile.stats import Floats
 from evict_profile.table import SERVED, CostTable, Outside
 
@@ -19,15 +18,17 @@ CONTEXT_STEP = 128
 """Contexts between the measured ones are evaluated at the nearest multiple: 64 cached
 tokens cost far less than the width of any table's interval."""
 
-KEPT = 2048
+CACHE_SIZE = 2048
 
+Allocation = Literal["batch", "uniform"]
+ALLOCATIONS = get_args(Allocation)
 
 Costs = tuple[Floats, tuple[str, ...]]
 """Step cost when each pool keeps k nodes, float64 [most + 1], and its caveats."""
 
 
 class Overhead(NamedTuple):
-    """Time of a step beside its verification, with its caveats and parts."""
+    """Time of a step without its verification, with its caveats and parts."""
 
     us: float = 0.0
     caveats: tuple[str, ...] = ()
@@ -66,9 +67,9 @@ class CostCache:
         self._capture_sizes, self._outside = capture_sizes, outside
         self._least, self._most = table.fit.domain["context"]
         self._measured = {(each.batch, each.context) for each in table.staircases}
-        self._kept = lru_cache(KEPT)(self._cost)
-        self.overhead = lru_cache(KEPT)(self._overhead)
-        self.clock_us = lru_cache(KEPT)(self._clock_us)
+        self._cached_cost = lru_cache(CACHE_SIZE)(self._cost)
+        self.overhead = lru_cache(CACHE_SIZE)(self._overhead)
+        self.clock_us = lru_cache(CACHE_SIZE)(self._clock_us)
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
         """Costs for B requests of N draft nodes each; None: as many as are covered."""
@@ -77,10 +78,10 @@ class CostCache:
             near = round(context / CONTEXT_STEP) * CONTEXT_STEP
         near = min(max(near, self._least), self._most)
         if self._least <= context <= self._most:
-            return self._kept(batch, nodes, near)
+            return self._cached_cost(batch, nodes, near)
         if self._outside == "refuse":
             self._table.costs(batch, context, self._outside)
-        us, caveats = self._kept(batch, nodes, near)
+        us, caveats = self._cached_cost(batch, nodes, near)
         return us, (*caveats, f"context {context:g} read as {near:g}")
 
     def _cost(self, batch: int, nodes: int | None, context: float) -> Costs:
@@ -110,7 +111,7 @@ class CostCache:
     def _clock_us(self, batch: int) -> Floats:
         """Time beside verification by levels drafted, float64 [levels + 1]."""
         if self._table.drafting is None:
-            raise not_measured("no time of drafting", self._table)
+            raise self.not_measured("no time of drafting")
         clock = self._table.drafting.at(batch)
         return np.array([clock.overhead_us(k) for k in range(clock.max_depth + 1)])
 
@@ -130,13 +131,21 @@ class CostCache:
             caveats += (f"drafting {levels} levels, of which {last} were clocked",)
         return Overhead(clock.overhead_us(levels), caveats, ("draft", "fixed"))
 
+    def not_measured(self, lacks: str) -> PlanError:
+        """The refusal of a question on depth that the table cannot answer."""
+        return PlanError(
+            f"{self._table.path}: {lacks} is known, so that the worth of a further "
+            "level is not; measure it with: evict-profile calibrate"
+        )
+
 
 class FixedCosts:
     """Costs that fall with every node up to a width, so that so many are verified."""
 
     includes: tuple[str, ...] = ()
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, depth: int) -> None:
+        self.depth = depth
         self._us = np.arange(width, 0.0, -1.0)
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
@@ -148,9 +157,48 @@ class FixedCosts:
         return Overhead()
 
 
-def not_measured(lacks: str, table: CostTable | None) -> PlanError:
-    """The refusal of a question on depth that a table cannot answer."""
-    return PlanError(
-        f"{table.path if table else 'no table'}: {lacks} is known, so that the worth "
-        "of a further level is not; measure it with: evict-profile calibrate"
+def pools_of(allocation: Allocation, batch: int) -> int:
+    """Pools in which nodes compete: one of all requests, or one of each.
+
+    Pools keep equally many, so that k nodes a pool verify batch + k * pools tokens.
+    """
+    return 1 if allocation == "batch" else batch
+
+
+def reachable_costs(
+    cost_us: Floats,
+    batch: int,
+    nodes: int,
+    pools: int,
+    capture_sizes: Sequence[int] | None,
+) -> Floats:
+    """Step cost when each pool keeps k nodes, k = 0..most, float64 [most + 1].
+
+    `cost_us[t]` is the step cost of t tokens in all; with captured sizes it is read at
+    the next of them, and there is nothing beyond the last.
+    """
+    used = cost_us[batch:]
+    if len(used) and not (used.min() > 0.0 and np.isfinite(used.max())):
+        raise PlanError("cost_us holds a cost that is not finite or not above zero")
+    padded = (
+        cost_us if capture_sizes is None else _padded(cost_us, pools, capture_sizes)
     )
+    # A copy, because kernels read it by its first address, and owners keep theirs.
+    costs = np.array(padded[batch::pools][: batch * nodes // pools + 1], np.float64)
+    if not len(costs):
+        raise PlanError(
+            f"a batch of {batch} verifies {batch} tokens at the least, and the costs"
+            f"{' on these capture sizes' if capture_sizes else ''} reach "
+            f"{max(len(padded) - 1, 0)}; "
+            "give costs, and capture sizes, that reach further"
+        )
+    return costs
+
+
+def _padded(cost_us: Floats, pools: int, capture_sizes: Sequence[int]) -> Floats:
+    captured = np.array(capture_sizes, dtype=np.int64) * pools
+    captured = captured[captured < len(cost_us)]
+    if not len(captured):
+        return cost_us[:0]
+    tokens = np.arange(captured[-1] + 1)
+    return cost_us[captured[np.searchsorted(captured, tokens)]]

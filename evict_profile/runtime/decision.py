@@ -1,24 +1,36 @@
-"""What is decided: how many nodes of the pooled draft trees are verified, and which.
+"""One decision: how many nodes are verified and which, and what past steps teach it.
 
-Sort all nodes that compete by score. A child never scores above its parent, so the best
-k nodes are closed under ancestors, and no other closed set of k nodes has a larger sum.
-One scan over k therefore finds the optimum over all closed sets: of benefit / cost
+All nodes that compete are sorted by score. A child never scores above its parent, so
+the best k nodes are closed under ancestors, and no other closed set of k nodes has a
+larger sum. One scan over k finds the optimum over all closed sets: of benefit / cost
 (EVICT, arXiv 2605.00342), or of benefit - rate * cost, the renewal-reward optimum.
+
+EVICT's ratio looks at one step alone: it cuts easy steps too early and hard ones too
+late. The optimum at the long-run rate lags, since text is hard in stretches. `History`
+therefore adds the last steps: (past tokens + benefit) / (past time + cost). Half of the
+past fades in two steps (docs/research/truncation.md).
 """
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Literal, get_args
+from statistics import median
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from msgspec import Struct
-from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime.checks import number, one_of, sizes
+from evict_profile.runtime import checks
+from evict_profile.runtime.costs import (
+    ALLOCATIONS,
+    Allocation,
+    pools_of,
+    reachable_costs,
+)
 from evict_profile.stats import Bools, Floats, Ints
 
 try:
@@ -29,8 +41,20 @@ except ImportError:
 COMPILED = kernels.__name__.endswith("._scan")
 
 Objective = Literal["ratio", "rate"]
-Allocation = Literal["batch", "uniform"]
-OBJECTIVES, ALLOCATIONS = get_args(Objective), get_args(Allocation)
+OBJECTIVES = get_args(Objective)
+
+MEMORY = 0.5 ** (1.0 / 2.0)
+"""What a step leaves of tokens and time before it."""
+ACCEPTANCE_MEMORY = 0.5 ** (1.0 / 64.0)
+PRIOR_TOKENS = 4.0
+"""Weight of "scores are right". It never fades: after a bad spell that cut all trees to
+their roots there would be nothing to learn from."""
+
+TIMED_STEPS = 15
+"""Overhead is their median, so that one slow step counts once."""
+
+BACKOFF_MEMORY = 0.5 ** (1.0 / 8.0)
+MAX_BACKOFF_STEPS = 32
 
 
 class Plan(Struct, frozen=True):
@@ -38,25 +62,26 @@ class Plan(Struct, frozen=True):
 
     Attributes:
         widths: int64 [B], tokens of each request, its root included.
-        keep: bool [B, N], closed under ancestors. Where captured sizes are filled or
-            all requests get one width it can mark padding: a place that runs anyway.
+        keep: bool [B, N], closed under ancestors; it can mark padding where captured
+            sizes are filled or all requests get one width.
         tokens: tokens verified in all, before padding to a captured size.
-        claimed: expected number of accepted draft tokens, by the scores.
+        expected_accepted: draft tokens among them that are accepted if scores are
+            right.
         step_cost_us: cost of the parts of the step in `includes`, by the table; NaN
             where there are none.
-        trust: factor applied to expected acceptance, learned from recent steps.
+        acceptance_ratio: factor applied to expected acceptance, learned from recent
+            steps.
         caveats: reasons why the cost is not exactly the table's.
-        includes: parts of the step in the cost: "verify", and "draft" and "fixed"
-            where the table knows them and the plan was given depths; none where the
-            width is fixed.
+        includes: "verify"; with "draft" and "fixed" where the table knows them and the
+            plan was given depths; none where the width is fixed.
     """
 
     widths: Tensor
     keep: Tensor
     tokens: int
-    claimed: float
+    expected_accepted: float
     step_cost_us: float
-    trust: float
+    acceptance_ratio: float
     caveats: tuple[str, ...]
     includes: tuple[str, ...] = ("verify",)
 
@@ -68,71 +93,25 @@ class Plan(Struct, frozen=True):
     @property
     def expected_tokens(self) -> float:
         """Tokens expected to be committed over the batch; never more than verified."""
-        expected = len(self.widths) + self.trust * self.claimed
+        expected = len(self.widths) + self.acceptance_ratio * self.expected_accepted
         return min(expected, float(self.tokens))
 
 
 class Terms(Struct, frozen=True, gc=False):
     """The numbers in what is maximised: (tokens + benefit) / (us + cost).
 
-    With a rate it is benefit - rate * cost. Drafts count `trust` times their score.
+    With a rate it is benefit - rate * cost. Drafts count `acceptance_ratio` times their
+    score.
     """
 
-    trust: float = 1.0
+    acceptance_ratio: float = 1.0
     tokens: float = 0.0
     us: float = 0.0
     rate: float = math.nan
 
-    def start(self, batch: int) -> float:
-        """What is had without a draft token; all is divided by the trust."""
-        return (batch + self.tokens) / self.trust
-
-
-def pools_of(allocation: Allocation, batch: int) -> int:
-    """Pools in which nodes compete: one of all requests, or one of each.
-
-    Pools keep equally many, so that k nodes a pool verify batch + k * pools tokens.
-    """
-    return 1 if allocation == "batch" else batch
-
-
-def reachable_costs(
-    cost_us: Floats,
-    batch: int,
-    nodes: int,
-    pools: int,
-    capture_sizes: Sequence[int] | None,
-) -> Floats:
-    """Step cost when each pool keeps k nodes, k = 0..most, float64 [most + 1].
-
-    `cost_us[t]` is the step cost of t tokens in all; with captured sizes it is read at
-    the next of them, and there is nothing beyond the last.
-    """
-    used = cost_us[batch:]
-    if len(used) and not (used.min() > 0.0 and np.isfinite(used.max())):
-        raise PlanError("cost_us holds a cost that is not finite or not above zero")
-    padded = (
-        cost_us if capture_sizes is None else _padded(cost_us, pools, capture_sizes)
-    )
-    # A copy, because kernels read it by its first address, and owners keep theirs.
-    costs = np.array(padded[batch::pools][: batch * nodes // pools + 1], np.float64)
-    if not len(costs):
-        raise PlanError(
-            f"a batch of {batch} verifies {batch} tokens at the least, and the costs"
-            f"{' on these capture sizes' if capture_sizes else ''} reach "
-            f"{max(len(padded) - 1, 0)}; "
-            "give costs, and capture sizes, that reach further"
-        )
-    return costs
-
-
-def _padded(cost_us: Floats, pools: int, capture_sizes: Sequence[int]) -> Floats:
-    captured = np.array(capture_sizes, dtype=np.int64) * pools
-    captured = captured[captured < len(cost_us)]
-    if not len(captured):
-        return cost_us[:0]
-    tokens = np.arange(captured[-1] + 1)
-    return cost_us[captured[np.searchsorted(captured, tokens)]]
+    def base_tokens(self, batch: int) -> float:
+        """Tokens without a draft; all is divided by the acceptance ratio."""
+        return (batch + self.tokens) / self.acceptance_ratio
 
 
 def decide(
@@ -142,19 +121,19 @@ def decide(
     of a pool, and the sum of their scores.
 
     `scores` [B, N] are contiguous, parents before children where the two tie; `ties`
-    ranks nodes of equal scores. Values alone are sorted, since a sort of indices takes
-    ten times as long: nodes above the k-th score are kept, and of its equals the first.
+    ranks nodes of equal scores. A sort of values takes a tenth of a sort of indices, so
+    nodes above the k-th score are kept, and of its equals the first.
     """
     batch = len(scores)
     best = scores.copy() if pools == batch else scores.reshape(pools, -1).copy()
     best.sort()
     keep, widths = np.empty(scores.shape, bool), np.empty(batch, int)
-    start, rate = terms.start(batch), terms.rate / terms.trust
+    base, rate = terms.base_tokens(batch), terms.rate / terms.acceptance_ratio
     found = kernels.select_nodes(
-        scores, best, ties, costs, start, terms.us, rate, keep, widths, batch, pools
+        scores, best, ties, costs, base, terms.us, rate, keep, widths, batch, pools
     )
     if found is None:
-        raise no_probability("path_prob")
+        raise checks.no_probability("path_prob")
     return keep, widths, *found
 
 
@@ -184,54 +163,116 @@ def select_widths(
     Raises:
         PlanError: probabilities, costs, capture_sizes or rate that cannot be used.
     """
-    one_of("objective", objective, OBJECTIVES)
-    one_of("allocation", allocation, ALLOCATIONS)
+    checks.one_of("objective", objective, OBJECTIVES)
+    checks.one_of("allocation", allocation, ALLOCATIONS)
     if objective == "rate" and rate is None:
         raise PlanError(
             "objective 'rate' needs the long-run tokens a microsecond; give rate=, or "
             "use a Truncator, which learns from its past"
         )
-    terms = Terms(rate=number("rate", rate)) if objective == "rate" else Terms()
-    scores = host_floats(path_prob)
-    pools = pools_of(allocation, len(scores))
-    (batch, nodes), captured = scores.shape, sizes("capture_sizes", capture_sizes)
-    costs = reachable_costs(_host_costs(cost_us), batch, nodes, pools, captured)
+    is_rate = objective == "rate"
+    terms = Terms(rate=checks.number("rate", rate)) if is_rate else Terms()
+    scores = checks.host_floats(path_prob)
+    batch, nodes = scores.shape
+    pools = pools_of(allocation, batch)
+    captured = checks.sizes("capture_sizes", capture_sizes)
+    us = checks.host_costs(cost_us)
+    costs = reachable_costs(us, batch, nodes, pools, captured)
     return torch.from_numpy(decide(scores, costs, pools, terms)[1])
 
 
-def host_floats(path_prob: Tensor) -> Floats:
-    """float64 [B, N]; a tensor on a device is copied to the host."""
-    try:
-        found: NDArray[Any] = path_prob.numpy()
-    except AttributeError as error:
-        raise PlanError(
-            f"path_prob is a {type(path_prob).__name__}; give a tensor"
-        ) from error
-    except (RuntimeError, TypeError):  # gradients, bfloat16, or a device
-        found = path_prob.detach().cpu().double().numpy()
-    if found.ndim != 2 or not len(found):
-        raise PlanError(
-            f"path_prob has shape {list(found.shape)}; give [requests, nodes] with "
-            "at least one request"
-        )
-    if found.dtype.kind != "f":
-        raise PlanError(f"path_prob is {found.dtype}; give floating point numbers")
-    return np.ascontiguousarray(found, np.float64)
+class DraftBackoff:
+    """Whether to draft at all in the coming step.
+
+    The tokens that drafted steps lately promised for their time are compared with a
+    plain step. While they are fewer, steps are skipped; a skipped step teaches nothing,
+    so one step drafts after 1, 2, 4 and at last every 32 skipped steps. The past fades
+    in skipped steps too, so that one good step decides then.
+    """
+
+    def __init__(self) -> None:
+        self._tokens_each = self._us = 0.0
+        self._skipped = 0
+        self.backoff_steps = 1
+
+    def observe(self, tokens_each: float, us: float, drafted: bool) -> None:
+        """Add a step; one that drafted nothing only lets the others fade."""
+        self._tokens_each *= BACKOFF_MEMORY
+        self._us *= BACKOFF_MEMORY
+        if drafted:
+            self._tokens_each += tokens_each
+            self._us += us
+
+    def should_skip(self, plain_us: float) -> bool:
+        """Whether the coming step drafts nothing; call it once a step."""
+        if self._tokens_each * plain_us >= self._us:
+            self._skipped, self.backoff_steps = 0, 1
+            return False
+        if self._skipped >= self.backoff_steps:
+            self._skipped = 0
+            self.backoff_steps = min(2 * self.backoff_steps, MAX_BACKOFF_STEPS)
+            return False
+        self._skipped += 1
+        return True
 
 
-def _host_costs(cost_us: Floats | Tensor) -> Floats:
-    try:
-        found: Floats = np.asarray(cost_us, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise PlanError(f"cost_us holds no numbers on the host: {error}") from error
-    if found.ndim != 1:
-        raise PlanError(f"cost_us has {found.ndim} dimensions; give one, [tokens + 1]")
-    return found
+class History:
+    """Fading sums over the steps of one truncator, tokens of each request.
 
+    Scores are scaled by accepted over expected draft tokens (`acceptance_ratio`): a
+    drafter that promises too much would otherwise buy too much.
+    """
 
-def no_probability(name: str) -> PlanError:
-    """The refusal of numbers that are no probabilities."""
-    return PlanError(
-        f"{name} holds a value that is NaN or outside [0, 1]; give probabilities, and "
-        "0 where a request has fewer nodes"
-    )
+    def __init__(self, learns: bool, overhead_us: float = 0.0) -> None:
+        self._learns, self.overhead_us = learns, overhead_us
+        self._tokens_each = self._us = self._accepted = self._expected = 0.0
+        self._timed: deque[float] = deque(maxlen=TIMED_STEPS)
+        self.acceptance_ratio, self.backoff = 1.0, DraftBackoff()
+
+    def terms(self, batch: int) -> Terms:
+        """What the next step of so many requests is decided with."""
+        us = self._us + self.overhead_us
+        return Terms(self.acceptance_ratio, self._tokens_each * batch, us)
+
+    def observe(self, plan: Plan, committed: float, step_us: float | None) -> None:
+        """Add a step; see `Truncator.observe`."""
+        batch = len(plan.widths)
+        committed = checks.number("committed_tokens", committed)
+        if not batch <= committed <= plan.tokens:
+            raise PlanError(
+                f"committed_tokens {committed:g} is not within {batch}..{plan.tokens}: "
+                "each request gains its own token, and no more than were verified"
+            )
+        if step_us is not None:
+            step_us = checks.number("step_us", step_us)
+        if not plan.includes:
+            return
+        drafted = plan.keep.shape[1] > 0
+        cost_us = plan.step_cost_us
+        self.backoff.observe(plan.expected_tokens / batch, cost_us, drafted)
+        if self._learns:
+            # A machine that is slower by a factor is slower for every choice. Only
+            # where a cost lacks parts of the step do times show what is missing.
+            timed_us = None if plan.whole_step else step_us
+            accepted = committed - batch
+            self.add(batch, accepted, plan.expected_accepted, cost_us, timed_us)
+
+    def add(
+        self, batch: int, accepted: float, expected: float, cost_us: float,
+        timed_us: float | None,
+    ) -> None:  # fmt: skip
+        """Add a step, and let older ones fade.
+
+        Expected tokens are remembered, not accepted ones, which are noisier; the
+        acceptance ratio keeps the two together.
+        """
+        if timed_us is not None:
+            self._timed.append(max(timed_us - cost_us, 0.0))
+            self.overhead_us = median(self._timed)
+        tokens_each = 1.0 + self.acceptance_ratio * expected / batch
+        self._tokens_each = MEMORY * (self._tokens_each + tokens_each)
+        self._us = MEMORY * (self._us + cost_us + self.overhead_us)
+        self._accepted = ACCEPTANCE_MEMORY * self._accepted + accepted
+        self._expected = ACCEPTANCE_MEMORY * self._expected + expected
+        total = PRIOR_TOKENS + self._expected
+        self.acceptance_ratio = (PRIOR_TOKENS + self._accepted) / total

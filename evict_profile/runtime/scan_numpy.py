@@ -1,8 +1,8 @@
 """The loops of a decision in numpy: scores of nodes, how many are kept, and which.
 
-`_scan.c` has the same functions, and the same numbers to the last digit, since it takes
-sums in the same order. Arrays are C-contiguous float64 where nothing else is said; the
-integers behind them are their shapes, which only the compiled functions read.
+`_scan.c` has the same functions and, with sums in the same order, the same numbers to
+the last digit. Arrays are C-contiguous float64 where nothing else is said; the integers
+behind them are their shapes, which only the compiled functions read.
 """
 
 from typing import Any
@@ -71,53 +71,53 @@ def expect_level(
 
 
 def best_case(
-    best: Floats, costs: Floats, start: float, us: Floats, *_shapes: int
+    best: Floats, costs: Floats, base: float, us: Floats, *_shapes: int
 ) -> int:
-    """Which case reaches the highest claimed / (costs + us); the first of equals.
+    """Which case reaches the highest tokens / (costs + us); the first of equals.
 
     `best` [cases, pools, nodes] is in rising order, `costs` [sizes] are those when each
-    pool keeps k nodes, and `start` is what is claimed without a node.
+    pool keeps k nodes, and `base` is the tokens without a node.
     """
-    return _find_size(best, costs, start, us, np.nan)[0]
+    return _find_size(best, costs, base, us, np.nan)[0]
 
 
 def select_nodes(
-    scores: Floats, best: Floats, ties: Floats | None, costs: Floats, start: float,
+    scores: Floats, best: Floats, ties: Floats | None, costs: Floats, base: float,
     us: float, rate: float, keep: Bools, widths: Ints, *_shapes: int,
 ) -> tuple[int, float] | None:  # fmt: skip
     """Write which nodes are kept, bool [B, N], and the tokens of each request.
 
     `best` [pools, nodes] are the scores of each pool in rising order; of equal nodes
     those of the highest `ties` are kept, and then the first. See `best_case`; with a
-    rate claimed - rate * costs is maximised. Returns how many nodes each pool keeps,
-    and what they claim; None where a score is no probability.
+    rate tokens - rate * costs is maximised. Returns how many nodes each pool keeps, and
+    the sum of their scores; None where a score is no probability.
     """
     # NaN sorts last, and compares as false.
     within = best.size == 0 or best[:, 0].min() >= 0.0
     if not (within and best[:, -1:].max(initial=0.0) <= LARGEST_PROBABILITY):
         return None
-    _, k, claimed = _find_size(best[None], costs, start, np.array([us]), rate)
+    _, k, expected = _find_size(best[None], costs, base, np.array([us]), rate)
     tied = None if ties is None else ties.reshape(best.shape)
     _keep_best(best, k, scores.reshape(best.shape), tied, keep.reshape(best.shape))
     widths[...] = 1 + keep.sum(axis=1)
-    return k, claimed
+    return k, expected
 
 
 def _find_size(
-    best: Floats, costs: Floats, start: float, us: Floats, rate: float
+    best: Floats, costs: Floats, base: float, us: Floats, rate: float
 ) -> tuple[int, int, float]:
-    """The best case, how many nodes each pool keeps there, and what they claim."""
+    """The best case, how many nodes each pool keeps, and the sum of their scores."""
     sizes = min(len(costs), best.shape[2] + 1)
-    claimed = np.empty((len(best), sizes))
-    claimed[:, 0] = start
-    claimed[:, 1:] = np.add.accumulate(best[:, :, :-sizes:-1], axis=1)[:, -1]
-    np.add.accumulate(claimed, axis=1, out=claimed)
+    tokens = np.empty((len(best), sizes))
+    tokens[:, 0] = base
+    tokens[:, 1:] = np.add.accumulate(best[:, :, :-sizes:-1], axis=1)[:, -1]
+    np.add.accumulate(tokens, axis=1, out=tokens)
     if np.isnan(rate):
-        value = claimed / (costs[:sizes] + us[:, None])
+        value = tokens / (costs[:sizes] + us[:, None])
     else:
-        value = claimed - rate * costs[:sizes]
+        value = tokens - rate * costs[:sizes]
     case, k = divmod(int(value.argmax()), sizes)
-    return case, k, float(claimed[case, k]) - start
+    return case, k, float(tokens[case, k]) - base
 
 
 def _keep_best(

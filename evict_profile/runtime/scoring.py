@@ -1,12 +1,11 @@
 """Scores of nodes: how likely each is accepted, by path probability or by its parent.
 
-A drafter's path probabilities rank nodes well and are poor probabilities. A curve that
-never falls keeps the ranking and mends the benefit. Conditional acceptance ranks
-better: a drafter's best guess is right in another share than its third, at the same
-probability given the parent. So each rank has a curve, and a node's score is the
-product of their values along its path. A factor is 1 at most, and in floating point
-such a product never rises either. So the best nodes are closed under ancestors,
-whatever the curves.
+A drafter's path probabilities rank nodes well and are poor probabilities: a curve that
+never falls keeps the ranking and corrects the benefit. Conditional acceptance ranks
+better: at the same probability given the parent, a drafter's best child is accepted
+more often than its third. So each rank has a curve, and a node's score is the product
+of their values along its path. No factor is above 1, so that no score rises from parent
+to child, and the best nodes are closed under ancestors.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime import decision
+from evict_profile.runtime import checks, decision
 from evict_profile.runtime.scan_numpy import LARGEST_PROBABILITY, TINY
 from evict_profile.stats import Floats, Ints
 from evict_profile.table import Acceptance, ConditionalAcceptance
@@ -35,8 +34,8 @@ class ConditionalScorer:
     """Scores nodes by curves of conditional acceptance.
 
     Attributes:
-        curves: float64 [1 + 2 ranks, scores]: the scores, then acceptance there by
-            rank, the last of which serves all beyond it, then the slopes to the next.
+        curves: float64 [1 + 2 ranks, scores]: the scores, acceptance there by rank,
+            the last of which serves all beyond it, and the slopes to the next.
     """
 
     def __init__(self, measured: ConditionalAcceptance) -> None:
@@ -47,7 +46,7 @@ class ConditionalScorer:
     def on_cpu(self, path_prob: NDArray[Any], parent: NDArray[Any]) -> Floats:
         """Acceptance of each node, float64 [B, N]; see `Truncator.plan`."""
         shown = np.ascontiguousarray(path_prob, np.float64)
-        require_probabilities(shown)
+        checks.require_probabilities(shown)
         scores, above = np.empty(shown.shape), np.ascontiguousarray(parent, np.int64)
         shape = (*shown.shape, len(self.curves) // 2)
         score_by_parent = decision.kernels.score_by_parent
@@ -61,10 +60,10 @@ class ConditionalScorer:
     def on_device(
         self, device: torch.device, levels: int
     ) -> Callable[[Tensor, Tensor], Tensor]:
-        """The same in tensor operations of fixed shapes, for trees of so many levels.
+        """`on_cpu` in tensor operations of fixed shapes, for trees of so many levels.
 
-        Deeper nodes score 0, and a parent outside its row is taken for its last node:
-        neither can be refused without a sync.
+        Without a sync nothing can be refused: deeper nodes score 0, and a parent
+        outside its row is taken for its last node.
         """
         curves = torch.from_numpy(self.curves).to(device)
         knots, ranks = curves[0], len(curves) // 2
@@ -104,7 +103,7 @@ def _with_root(values: Tensor) -> Tensor:
 
 
 IDENTITY = ConditionalScorer(ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0),))).curves
-"""A drafter whose probabilities are taken as they are."""
+"""Curves that take a drafter's probabilities as they are."""
 
 
 class Calibration(Struct, frozen=True, dict=True):
@@ -112,12 +111,11 @@ class Calibration(Struct, frozen=True, dict=True):
 
     Attributes:
         scores: path probabilities, increasing from 0 to 1.
-        acceptances: share accepted at each, non-decreasing, 0 at score 0, so that
-            padding earns nothing.
-        per_rank: mean probability that a node's child of rank r is accepted where
-            the node is; what `DecodingStep.deeper` expects of a level not yet drafted.
-        conditional: acceptance given the parent, which takes the place of the curve
-            wherever the parents of nodes are known; None where not measured.
+        acceptances: share accepted at each, non-decreasing, 0 at score 0.
+        per_rank: probability that a child of rank r is accepted where its parent is;
+            `DecodingStep.deeper` needs it.
+        conditional: acceptance given the parent, used instead of the curve wherever
+            parents are known; None where not measured.
 
     Raises:
         PlanError: scores, acceptances or probabilities that are not so.
@@ -140,7 +138,7 @@ class Calibration(Struct, frozen=True, dict=True):
 
     @classmethod
     def by(cls, conditional: ConditionalAcceptance | None) -> "Calibration | None":
-        """Conditional acceptance alone; None of it is no calibration."""
+        """Conditional acceptance alone."""
         if conditional is None:
             return None
         return cls((0.0, 1.0), (0.0, 1.0), conditional=conditional)
@@ -159,7 +157,7 @@ class Calibration(Struct, frozen=True, dict=True):
 
     @cached_property
     def by_parent(self) -> ConditionalScorer | None:
-        """What scores nodes by their parents; None where that was not measured."""
+        """None where conditional acceptance was not measured."""
         return ConditionalScorer(self.conditional) if self.conditional else None
 
     @cached_property
@@ -173,7 +171,7 @@ class Calibration(Struct, frozen=True, dict=True):
         """Acceptance of each node, float64, shaped as given; by parents if known."""
         if self.by_parent and parent is not None:
             return self.by_parent.on_cpu(path_prob, parent)
-        require_probabilities(path_prob)
+        checks.require_probabilities(path_prob)
         return self.along_path(path_prob)
 
     def along_path(self, path_prob: NDArray[Any]) -> Floats:
@@ -187,14 +185,13 @@ class Calibration(Struct, frozen=True, dict=True):
 
 
 class GrowingTrees:
-    """The trees of a batch, roots left out, scored level by level as they are drafted.
+    """The trees of a batch, roots excluded, scored level by level as they are drafted.
 
-    `nodes` of each request, padding among them, stand level by level, families in the
-    order in which they came, siblings by rank.
+    `nodes` of each request, padding included, are in the order of
+    `DecodingStep.scores`.
     """
 
     def __init__(self, batch: int, calibration: Calibration | None = None) -> None:
-        """Trees that are roots alone; None keeps the drafter's probabilities."""
         self.levels = self.nodes = self._last_level = 0
         self._batch, self._along_path = batch, None
         self._curves = IDENTITY
@@ -202,7 +199,7 @@ class GrowingTrees:
             self._curves = calibration.by_parent.curves
         elif calibration:
             self._along_path = calibration.along_path
-        # The product of chances along each node's path, and last its score.
+        # The product along each node's path, and last its score.
         count = 2 if self._along_path else 1
         self._trees = [np.empty((batch, INITIAL_NODES)) for _ in range(count)]
 
@@ -224,25 +221,25 @@ class GrowingTrees:
         if wrong == "parent":
             raise self._no_parents(np.asarray(parent), families)
         if wrong:
-            raise decision.no_probability("prob")
+            raise checks.no_probability("prob")
         if self._along_path:
             self._trees[1][:, begin:end] = self._along_path(trees[:, begin:end])
         self._last_level, self.nodes = begin, end
         self.levels += 1
 
     @property
-    def worth(self) -> Floats:
+    def scores(self) -> Floats:
         """Acceptance of each node, float64 [B, nodes]."""
         return self._trees[-1][:, : self.nodes]
 
     @property
     def last_level(self) -> Floats:
-        """`worth` of the last level alone."""
+        """`scores` of the last level alone."""
         return self._trees[-1][:, self._last_level : self.nodes]
 
     def with_expected_level(self, per_rank: Floats) -> Floats:
-        """`worth` without and with the level that may follow, [2, B, places]: EAGLE-2
-        and -3 draft children of as many nodes as there are ranks."""
+        """`scores` without and with the next level, [2, B, places]: EAGLE-2 and -3
+        draft children of as many nodes as there are ranks."""
         trees, ranks = self._trees[-1], len(per_rank)
         begin, end = self._last_level, self.nodes
         parents = min(end - begin, ranks)
@@ -280,22 +277,12 @@ class GrowingTrees:
         )
 
 
-def require_probabilities(path_prob: NDArray[Any]) -> None:
-    """Refuse NaN and values outside [0, 1]."""
-    if path_prob.size:
-        # The index of the largest, which NaN is, costs a third of the largest.
-        largest = path_prob.item(path_prob.argmax())
-        smallest = path_prob.item(path_prob.argmin())
-        if not (largest <= LARGEST_PROBABILITY and smallest >= 0.0):
-            raise decision.no_probability("path_prob")
-
-
 def bound_by_parent(path_prob: Floats, parent: NDArray[Any]) -> Floats:
-    """Path probabilities, of which none is above its parent's; see `Truncator.plan`."""
+    """Path probabilities [B, N] of which none is above its parent's."""
     parent = np.ascontiguousarray(parent, np.int64)
     if not decision.kernels.rises(path_prob, parent, *path_prob.shape):
         return path_prob
-    require_probabilities(path_prob)
+    checks.require_probabilities(path_prob)
     batch, nodes = path_prob.shape
     above = np.where(path_prob > 0.0, parent, -1)
     if ((above < -1) | (above >= np.arange(nodes))).any():

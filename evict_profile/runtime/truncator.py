@@ -1,29 +1,34 @@
-"""The truncator: a table, a rule, and what past steps taught, turned into plans.
+"""Plans of verification from a table, a rule and past steps.
 
-A step drafts levels while that pays, and is then cut. Before a level is drafted its
-scores are unknown, but the shares of children accepted by rank were measured. The best
-value with the expected level is compared with the value without it. One level is looked
-at: looking six ahead gains 0.3 % at the most (docs/research/truncation.md).
+Before a level is drafted its scores are unknown, but the share of children accepted is
+known by rank. A level is drafted where the best value with the expected level is above
+the best value without it. Looking six levels ahead gains 0.3 % at the most
+(docs/research/truncation.md).
 """
 
 import math
 import sys
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, from_numpy
 
 from evict_profile.errors import PlanError
 from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classify
-from evict_profile.records import replace
-from evict_profile.runtime import decision
-from evict_profile.runtime.checks import host_ints, number, one_of, sizes, whole
-from evict_profile.runtime.costs import CostCache, FixedCosts, Overhead, not_measured
-from evict_profile.runtime.decision import ALLOCATIONS, Allocation, Plan, host_floats
-from evict_profile.runtime.history import History
+from evict_profile.runtime import checks, decision
+from evict_profile.runtime.costs import (
+    ALLOCATIONS,
+    Allocation,
+    CostCache,
+    FixedCosts,
+    Overhead,
+    pools_of,
+)
+from evict_profile.runtime.decision import History, Plan, Terms
 from evict_profile.runtime.scoring import Calibration, GrowingTrees, bound_by_parent
 from evict_profile.stats import Floats
 from evict_profile.table import OUTSIDES, CostTable, Outside
@@ -31,34 +36,41 @@ from evict_profile.table import OUTSIDES, CostTable, Outside
 AnyObjective = Literal["ratio", "rate", "fixed"]
 
 
+class Rules(NamedTuple):
+    """What every step of a truncator is decided with."""
+
+    costs: CostCache | FixedCosts
+    history: History
+    calibration: Calibration | None = None
+    allocation: Allocation = "batch"
+
+
 class Truncator:
     """Plans verification from a cost table, or at a fixed width, for one engine.
 
     Args:
         table: costs of this engine; "fixed" needs none.
-        drafts: how drafted tokens are made: "topk", or "sampled" from the drafter.
-        acceptance: "target-only", "match" or "rejection" (p/q); at temperature
-            zero rejection is match.
-        objective: "rate", throughput over the last steps and this one, which
-            learns by `observe`; "ratio", the paper's rule for each step alone; or
-            "fixed", the `width` - 1 nodes of each request that score highest, of
-            `depth` levels.
+        drafts: "topk", or "sampled" from the drafter.
+        acceptance: "target-only", "match" or "rejection" (p/q); at temperature zero
+            rejection is match.
+        objective: "rate" maximises throughput over past steps and this one, "ratio"
+            (EVICT) that of this step; "fixed" keeps the best `width` - 1 nodes.
         width: tokens of a request, its root included; for "fixed" alone.
         depth: levels drafted; for "fixed" alone.
-        allocation: "batch": nodes of all requests compete; "uniform": all
-            requests verify equally many, as "fixed" does.
-        capture_sizes: totals (widths, when uniform) that the engine has captured, where
-            the table was measured without captured graphs.
-        calibration: from path probability to acceptance; "table" is the table's
-            own, if it has one; None uses the drafter's probabilities unchanged.
-        draft_us: time of a step that its cost does not include. "rate" learns it
-            from times, if `observe` is given them.
+        allocation: "batch": nodes of all requests compete; "uniform": all requests
+            verify equally many, as "fixed" does.
+        capture_sizes: captured totals (widths, when uniform) of an engine whose table
+            was measured without captured graphs.
+        calibration: "table" is the table's own, if it has one; None takes path
+            probabilities as they are.
+        draft_us: time of a step that its cost does not include; "rate" learns it from
+            the times given to `observe`.
         outside: "refuse" what was not measured, or "clamp" to it and mark plans.
 
     Raises:
         PlanError: the rule would change the distribution of the output, or an
             argument cannot be used.
-        ConfigError: `drafts` or `acceptance` is none of those.
+        ConfigError: another word for `drafts` or `acceptance`.
     """
 
     def __init__(
@@ -76,29 +88,28 @@ class Truncator:
         draft_us: float = 0.0,
         outside: Outside = "refuse",
     ) -> None:
-        one_of("objective", objective, get_args(AnyObjective))
-        one_of("allocation", allocation, ALLOCATIONS)
-        one_of("outside", outside, OUTSIDES)
+        checks.one_of("objective", objective, get_args(AnyObjective))
+        checks.one_of("allocation", allocation, ALLOCATIONS)
+        checks.one_of("outside", outside, OUTSIDES)
         _require_lossless(drafts, acceptance)
         if not isinstance(table, CostTable | None):
             raise PlanError(f"table {table!r} is none; give CostTable.load(path)")
-        self._table, self._depth = table, depth
-        self._costs: CostCache | FixedCosts
+        costs: CostCache | FixedCosts
         if objective == "fixed":
-            self._allocation: Allocation = "uniform"
-            self._costs = FixedCosts(whole("width", width, least=1))
-            self._depth = whole("depth", depth, least=0)
+            allocation = "uniform"
+            width = checks.whole("width", width, least=1)
+            costs = FixedCosts(width, checks.whole("depth", depth, least=0))
         elif table is None or (width, depth) != (None, None):
             raise PlanError(
                 f"objective {objective!r} needs a table and decides width and depth; "
                 "give CostTable.load(path) alone, or objective='fixed' with both"
             )
         else:
-            self._allocation = allocation
-            captured = sizes("capture_sizes", capture_sizes)
-            self._costs = CostCache(table, allocation, captured, outside)
-        self._history = History(objective == "rate", number("draft_us", draft_us))
-        self._calibration = _calibration(calibration, table)
+            captured = checks.sizes("capture_sizes", capture_sizes)
+            costs = CostCache(table, allocation, captured, outside)
+        history = History(objective == "rate", checks.number("draft_us", draft_us))
+        own = _calibration(calibration, table)
+        self._rules = Rules(costs, history, own, allocation)
 
     def plan(
         self,
@@ -113,20 +124,19 @@ class Truncator:
             path_prob: floats [B, N], root excluded; nodes in any order in which a
                 parent stands before a child of the same probability; padding is 0.
             context: tokens in a request's KV cache, mean over the batch.
-            depth: int [B, N], of each node, 1 under the root, 0 for padding. Where the
-                table knows the time of drafting, the cost then holds the whole step:
-                drafting to the deepest of these, and what is fixed.
-            parent: int [B, N], index of each node's parent in its row, which is less
-                than its own; -1 under the root, anything for padding. With conditional
-                acceptance nodes are scored by it.
+            depth: int [B, N], 1 under the root, 0 for padding. Where the table knows
+                the time of drafting, the cost then holds the whole step.
+            parent: int [B, N], index of each node's parent in its row, less than its
+                own; -1 under the root, anything for padding. Conditional acceptance
+                needs it.
 
         Raises:
             PlanError: probabilities, depths or parents that cannot be used.
             TableError: batch, context, tree or depth outside the table's domain.
         """
-        shown: Floats = np.ascontiguousarray(host_floats(path_prob), np.float64)
-        depths = host_ints("depth", depth, shown.shape)
-        parents = host_ints("parent", parent, shown.shape)
+        shown = checks.host_floats(path_prob)
+        depths = checks.host_ints("depth", depth, shown.shape)
+        parents = checks.host_ints("parent", parent, shown.shape)
         if parents is not None:
             shown = bound_by_parent(shown, parents)
         batch, nodes = shown.shape
@@ -135,19 +145,19 @@ class Truncator:
     def begin(
         self, batch: int, context: float, nodes: int | None = None
     ) -> "DecodingStep":
-        """A step whose levels are scored as they are drafted; see `DecodingStep`.
+        """A step whose levels are scored as they are drafted.
 
         Args:
             batch: requests that decode together.
             context: tokens in a request's KV cache, mean over the batch.
-            nodes: the most that a request can verify, its root excluded; of more that
-                are drafted the best compete. None is all that are covered.
+            nodes: most nodes that a request can verify, of which the best compete;
+                None is all that are covered.
 
         Raises:
             PlanError: no size that is covered holds the batch.
             TableError: batch, context or tree outside the table's domain.
         """
-        return DecodingStep(self, batch, context, nodes)
+        return DecodingStep(self._rules, batch, context, nodes)
 
     def observe(
         self, plan: Plan, committed_tokens: int, step_us: float | None = None
@@ -155,82 +165,71 @@ class Truncator:
         """Learn how a planned step went.
 
         Args:
-            plan: what was done.
-            committed_tokens: tokens that the batch gained, each request's own
-                included, at least one a request.
-            step_us: time of the whole step, drafting included; None takes the cost. A
-                plan whose cost holds the whole step needs none.
+            plan: the plan of the step.
+            committed_tokens: tokens that the batch gained, at least one a request.
+            step_us: time of the whole step, drafting included; None takes the cost.
 
         Raises:
             PlanError: more tokens than were verified, fewer than requests, or a time
                 that is none.
         """
-        self._history.observe(plan, committed_tokens, step_us)
+        self._rules.history.observe(plan, committed_tokens, step_us)
 
 
 class DecodingStep:
-    """A step of a batch, from its first level to its plan and what became of it.
+    """A step of a batch, from its first level to its outcome; on the host."""
 
-    Made by `Truncator.begin`. On the host: a server that replays a fixed graph has a
-    fixed depth. Lossless wherever a truncator can be made, since it reads less.
-    """
-
-    _clock_us: Floats | None = None
     _plan: Plan | None = None
 
     def __init__(
-        self, truncator: Truncator, batch: int, context: float, nodes: int | None
+        self, rules: Rules, batch: int, context: float, nodes: int | None
     ) -> None:
         if batch < 1:
             raise PlanError(f"a batch of {batch} has no request; give at least 1")
-        self._of, self._batch = truncator, batch
-        self._pools = decision.pools_of(truncator._allocation, batch)
+        self._rules, self._batch = rules, batch
+        self._pools = pools_of(rules.allocation, batch)
         # Where requests have pools of their own, no costs are known beyond it.
         limited = nodes is not None and self._pools != batch
         self._limit = nodes if limited and nodes is not None else sys.maxsize
-        costs, context = truncator._costs, number("context", context)
-        self._costs, self._caveats = costs.at(batch, nodes, context)
-        self._terms = truncator._history.terms(batch)
+        context = checks.number("context", context)
+        self._costs, self._caveats = rules.costs.at(batch, nodes, context)
+        self._terms = rules.history.terms(batch)
 
     @cached_property
     def _trees(self) -> GrowingTrees:
-        return GrowingTrees(self._batch, self._of._calibration)
+        return GrowingTrees(self._batch, self._rules.calibration)
 
     def deeper(self) -> bool:
         """Whether drafting another level is worth its time; a tie stops.
 
-        False also where the table knows no deeper level. Before the first level past
-        steps alone decide: call it once a step then, and plan and observe the step
-        even if it drafts nothing.
+        Before the first level past steps alone decide: ask once a step, and plan and
+        observe the step even if it drafts nothing.
 
         Raises:
             PlanError: the table has no time of drafting, or the calibration no
                 per-rank acceptance.
         """
-        level, own = self._trees.levels, self._of
-        if own._depth is not None:
-            return level < own._depth
-        if not (own._calibration and own._calibration.per_rank):
-            raise not_measured("no acceptance per rank", own._table)
-        if self._clock_us is None:
-            assert not isinstance(own._costs, FixedCosts)
-            self._clock_us = own._costs.clock_us(self._batch)
-        clock_us = self._clock_us
+        level, (costs, history, calibration, _) = self._trees.levels, self._rules
+        if isinstance(costs, FixedCosts):
+            return level < costs.depth
+        if not (calibration and calibration.per_rank):
+            raise costs.not_measured("no acceptance per rank")
+        clock_us = costs.clock_us(self._batch)
         if not level:
             plain_us = self._costs.item(0) + clock_us.item(0)
-            return not own._history.backoff.should_skip(plain_us)
+            return not history.backoff.should_skip(plain_us)
         if level >= len(clock_us) - 1:
             return False
-        best = self._trees.with_expected_level(own._calibration.rank_chances)
+        best = self._trees.with_expected_level(calibration.rank_chances)
         if best.shape[2] > self._limit:
             best.sort()
             best = best[:, :, -self._limit :].copy()
         best = best.reshape(2, self._pools, -1)
         best.sort()
         us = self._terms.us + clock_us[level : level + 2]
-        start = self._terms.start(self._batch)
+        base = self._terms.base_tokens(self._batch)
         return bool(
-            decision.kernels.best_case(best, self._costs, start, us, *best.shape)
+            decision.kernels.best_case(best, self._costs, base, us, *best.shape)
         )
 
     def extend(self, prob: ArrayLike, parent: ArrayLike | None = None) -> None:
@@ -239,29 +238,27 @@ class DecodingStep:
         Args:
             prob: floats [B, P, K], on the host: of the K children of P nodes, each
                 given its parent, the most probable first; 0 where there is none.
-            parent: int [B, P], the place of each family's parent in the level before,
-                whose nodes count family after family. None at the first level, whose
-                P is 1: all are the root's.
+            parent: int [B, P], place of each family's parent in the level before; None
+                at the first level, whose P is 1.
 
         Raises:
-            PlanError: another shape or kind of numbers, what is no probability, or a
-                parent out of range.
+            PlanError: other shapes, no probabilities, or parents out of range.
         """
         self._trees.grow(prob, parent)
 
     @property
-    def worth(self) -> Floats:
-        """Acceptance of each node so far, float64 [B, nodes]: level by level, family
-        after family, siblings by rank; 0 for padding."""
-        return self._trees.worth
+    def scores(self) -> Floats:
+        """Acceptance of each node, float64 [B, nodes]: level by level, family after
+        family, siblings by rank; 0 for padding."""
+        return self._trees.scores
 
     def plan(self) -> Plan:
-        """Choose the nodes to verify, in the order of `worth`.
+        """Choose the nodes to verify, in the order of `scores`.
 
         Raises:
             TableError: more levels than were clocked, and that is refused.
         """
-        scores, levels = self._trees.worth, self._trees.levels
+        scores, levels = self._trees.scores, self._trees.levels
         if scores.shape[1] <= self._limit:
             return self._choose(np.ascontiguousarray(scores), levels)
         order = np.argsort(-scores, axis=1, kind="stable")
@@ -280,12 +277,11 @@ class DecodingStep:
     ) -> Plan:
         """Choose among nodes that come all at once; see `Truncator.plan`.
 
-        An engine's own trees are not checked: a node that is its own parent has one
-        that is not among the nodes, and is never accepted.
+        Parents are not checked: a node that is its own parent is never accepted.
         """
         shown: Floats = np.ascontiguousarray(path_prob, np.float64)
         levels = None if depth is None else int(depth.max(initial=0))
-        calibration = self._of._calibration
+        calibration = self._rules.calibration
         if calibration is None:
             return self._choose(shown, levels)
         return self._choose(calibration.on_cpu(shown, parent), levels, shown)
@@ -293,28 +289,29 @@ class DecodingStep:
     def observe(self, committed_tokens: int, step_us: float | None = None) -> None:
         """Learn how the planned step went; see `Truncator.observe`."""
         assert self._plan is not None, "plan a step before it is observed"
-        self._of._history.observe(self._plan, committed_tokens, step_us)
+        self._rules.history.observe(self._plan, committed_tokens, step_us)
 
     def _choose(
         self, scores: Floats, levels: int | None, ties: Floats | None = None
     ) -> Plan:
         """The plan among nodes of these scores [B, N], drafted so many levels deep."""
-        costs, terms, beside = self._of._costs, self._terms, Overhead()
+        costs, terms, overhead = self._rules.costs, self._terms, Overhead()
         if levels is not None:
-            beside = costs.overhead(self._batch, levels)
-            terms = decision.Terms(terms.trust, terms.tokens, terms.us + beside.us)
-        keep, widths, k, claimed = decision.decide(
+            overhead = costs.overhead(self._batch, levels)
+            us = terms.us + overhead.us
+            terms = Terms(terms.acceptance_ratio, terms.tokens, us)
+        keep, widths, k, expected = decision.decide(
             scores, self._costs, self._pools, terms, ties
         )
-        includes = costs.includes + beside.includes
+        includes = costs.includes + overhead.includes
         self._plan = Plan(
             from_numpy(widths),
             from_numpy(keep),
             self._batch + k * self._pools,
-            claimed,
-            self._costs.item(k) + beside.us if includes else math.nan,
-            terms.trust,
-            self._caveats + beside.caveats,
+            expected,
+            self._costs.item(k) + overhead.us if includes else math.nan,
+            terms.acceptance_ratio,
+            self._caveats + overhead.caveats,
             includes,
         )
         return self._plan

@@ -140,7 +140,7 @@ def test_a_guided_policy_does_what_its_truncator_plans(arrays, table, name, obje
         for level in levels:
             step.extend(*level)
         kept = shown(policy, *levels).keep()
-        assert kept.tolist() == (step.plan().keep.numpy() & (step.worth > 0)).tolist()
+        assert kept.tolist() == (step.plan().keep.numpy() & (step.scores > 0)).tolist()
         committed = 1 + int((kept & arrays.drafted(4).accepted[rows]).sum())
         policy.observe(committed, 6000.0)
         step.observe(committed, 6000.0)

@@ -16,14 +16,8 @@ from hypothesis import strategies as st
 
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, ConditionalAcceptance
-from evict_profile.runtime.decision import (
-    ALLOCATIONS,
-    OBJECTIVES,
-    Terms,
-    decide,
-    pools_of,
-    reachable_costs,
-)
+from evict_profile.runtime.costs import ALLOCATIONS, pools_of, reachable_costs
+from evict_profile.runtime.decision import OBJECTIVES, Terms, decide
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -39,15 +33,15 @@ class Rule(NamedTuple):
         cost = np.array(cost_us, float)
         return reachable_costs(cost, batch, nodes, pools, capture_sizes)
 
-    def decide(self, path_prob, costs, terms, worth=None):
-        """Nodes are ranked by their worth, and equals by path probability."""
+    def decide(self, path_prob, costs, terms, scores=None):
+        """Nodes are ranked by scores, and equals by path probability."""
         if self.objective == "ratio":
             terms = replace(terms, rate=math.nan)
         shown = np.ascontiguousarray(path_prob, np.float64)
         pools = pools_of(self.allocation, len(shown))
-        if worth is None:
+        if scores is None:
             return decide(shown, costs, pools, terms)
-        return decide(worth, costs, pools, terms, shown)
+        return decide(scores, costs, pools, terms, shown)
 
     def pools(self, batch):
         return pools_of(self.allocation, batch)
@@ -56,7 +50,7 @@ class Rule(NamedTuple):
 RULES = st.builds(Rule, st.sampled_from(OBJECTIVES), st.sampled_from(ALLOCATIONS))
 TERMS = st.builds(
     Terms,
-    trust=st.sampled_from([0.5, 1.0, 2.0]),
+    acceptance_ratio=st.sampled_from([0.5, 1.0, 2.0]),
     tokens=st.sampled_from([0.0, 1.0, 6.5]),
     us=st.sampled_from([0.0, 3.0, 8.0]),
     rate=st.sampled_from([0.0, 0.0625, 0.125, 0.25, 0.5, 1.0]),
@@ -96,8 +90,8 @@ class Tree:
         return best
 
 
-def worth_by_hand(links, tree):
-    worth: list[float] = []
+def scores_by_hand(links, tree):
+    scores: list[float] = []
     for node, parent in enumerate(tree.parents):
         above = tree.path_prob[parent] if parent >= 0 else 1.0
         share = tree.path_prob[node] / above if above else 0.0
@@ -109,8 +103,8 @@ def worth_by_hand(links, tree):
         )
         row = links.acceptances[min(rank, len(links.acceptances) - 1)]
         factor = float(np.interp(share, links.scores, row))
-        worth.append(factor * (worth[parent] if parent >= 0 else 1.0))
-    return tuple(worth)
+        scores.append(factor * (scores[parent] if parent >= 0 else 1.0))
+    return tuple(scores)
 
 
 @st.composite
@@ -140,10 +134,10 @@ def forests(most_trees=3):
     return st.lists(trees(), min_size=1, max_size=most_trees)
 
 
-def padded(forest, dtype=torch.float32):
+def padded(forest):
     nodes = max(len(tree.parents) for tree in forest)
     rows = [[*t.path_prob, *[0.0] * (nodes - len(t.path_prob))] for t in forest]
-    return torch.tensor(rows, dtype=dtype).reshape(len(forest), nodes)
+    return torch.tensor(rows).reshape(len(forest), nodes)
 
 
 def costs(forest):
@@ -158,7 +152,7 @@ def with_padding(tree, nodes):
 
 
 def best_total(forest, cost_us, rule, terms, capture_sizes=None):
-    """The smallest total among the optima over all closed sets, and what it claims."""
+    """The smallest total among the optima over all closed sets, and its best sum."""
     nodes = padded(forest).shape[1]
     sums = [with_padding(tree, nodes).best_sums() for tree in forest]
     found: dict[int, Fraction] = {}
@@ -166,20 +160,20 @@ def best_total(forest, cost_us, rule, terms, capture_sizes=None):
         if rule.allocation == "uniform" and len(set(sizes)) > 1:
             continue
         total = len(forest) + sum(sizes)
-        claimed = sum((s[k] for s, k in zip(sums, sizes, strict=True)), Fraction())
-        found[total] = max(found.get(total, Fraction(-1)), claimed)
-    scores = {}
-    for total, claimed in found.items():
+        expected = sum((s[k] for s, k in zip(sums, sizes, strict=True)), Fraction())
+        found[total] = max(found.get(total, Fraction(-1)), expected)
+    values = {}
+    for total, expected in found.items():
         size = padded_size(total, len(forest), rule.allocation, capture_sizes)
         if size is not None and size < len(cost_us):
-            benefit = len(forest) + Fraction(terms.trust) * claimed
-            scores[total] = score(benefit, cost_us[size], rule, terms)
-    best = max(scores.values())
-    total = min(t for t, score in scores.items() if score == best)
+            benefit = len(forest) + Fraction(terms.acceptance_ratio) * expected
+            values[total] = value_of(benefit, cost_us[size], rule, terms)
+    best = max(values.values())
+    total = min(total for total, value in values.items() if value == best)
     return total, found[total]
 
 
-def score(benefit, cost, rule, terms):
+def value_of(benefit, cost, rule, terms):
     if rule.objective == "rate":
         return benefit - Fraction(terms.rate) * cost
     return (Fraction(terms.tokens) + benefit) / (Fraction(terms.us) + cost)
@@ -192,9 +186,3 @@ def padded_size(total, batch, allocation, capture_sizes):
     unit = batch if allocation == "uniform" else 1
     fitting = [size * unit for size in capture_sizes if size * unit >= total]
     return min(fitting) if fitting else None
-
-
-def claimed_by(forest, keep):
-    """Draft tokens that the scores of a keep mask claim."""
-    own = padded(forest, torch.float64).numpy()[keep].tolist()
-    return sum(map(Fraction, own), Fraction())

@@ -23,9 +23,9 @@ from tests.runtime.forests import (
     costs,
     forests,
     padded,
+    scores_by_hand,
     shuffles,
     with_padding,
-    worth_by_hand,
 )
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -50,8 +50,8 @@ def test_equal_to_brute_force_in_any_order_of_nodes(forest, links, rule, terms, 
     cost_us = data.draw(costs(forest))
     path_prob = padded(forest).numpy()
     batch, nodes = path_prob.shape
-    worth = [Tree(tree.parents, worth_by_hand(links, tree)) for tree in forest]
-    total, claimed_best = best_total(worth, cost_us, rule, terms)
+    scored = [Tree(tree.parents, scores_by_hand(links, tree)) for tree in forest]
+    total, best = best_total(scored, cost_us, rule, terms)
     orders = [data.draw(shuffles(row.tolist())) for row in path_prob]
     padding = data.draw(st.integers(-3, 9))
     parent = np.array(
@@ -65,9 +65,9 @@ def test_equal_to_brute_force_in_any_order_of_nodes(forest, links, rule, terms, 
     shown = np.take_along_axis(path_prob, placed, axis=1)
     scores = ConditionalScorer(links).on_cpu(shown, parent)
     sizes = rule.costs(cost_us, batch, nodes)
-    keep, _, k, claimed = rule.decide(shown, sizes, terms, scores)
+    keep, widths, k, expected = rule.decide(shown, sizes, terms, scores)
     assert batch + k * rule.pools(batch) == total
-    assert Fraction(claimed) == claimed_best
+    assert Fraction(expected) == best and widths.sum() == total
     back = np.zeros_like(keep)
     np.put_along_axis(back, placed, keep, axis=1)
     for tree, row in zip(forest, back, strict=True):
@@ -98,15 +98,15 @@ def rough_trees(draw):
 def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn):
     tree, links = drawn
     path_prob, parent = np.array([tree.path_prob]), np.array([tree.parents])
-    worth = ConditionalScorer(links).on_cpu(path_prob, parent)
-    own = np.append(worth[0], 1.0)
+    scores = ConditionalScorer(links).on_cpu(path_prob, parent)
+    own = np.append(scores[0], 1.0)
     assert np.all(own[:-1] <= own[parent[0]])
     there = ConditionalScorer(links).on_device(HERE, levels=20)
     in_tensors = there(torch.from_numpy(path_prob), torch.from_numpy(parent))
-    np.testing.assert_array_equal(in_tensors.numpy(), worth)
+    np.testing.assert_array_equal(in_tensors.numpy(), scores)
     for k in range(len(tree.parents) + 1):
         only_k = np.append(np.full(k, 1e9), 1e-3)
-        keep, _, kept, _ = Rule().decide(path_prob, only_k, Terms(), worth)
+        keep, _, kept, _ = Rule().decide(path_prob, only_k, Terms(), scores)
         assert kept == k
         assert tree.is_closed(keep[0].tolist())
 
@@ -115,11 +115,11 @@ def test_a_link_by_hand():
     """0.5 of a sure rank 0, then a quarter of its second child; padding is nothing."""
     path_prob = np.array([[0.5, 0.1, 0.25, 0.25, 0.0]])
     parent = np.array([[-1, -1, 0, 0, 7]])
-    worth = ConditionalScorer(TWO).on_cpu(path_prob, parent)
-    np.testing.assert_allclose(worth, [[0.5, 0.05, 0.25, 0.125, 0.0]])
+    scores = ConditionalScorer(TWO).on_cpu(path_prob, parent)
+    np.testing.assert_allclose(scores, [[0.5, 0.05, 0.25, 0.125, 0.0]])
 
 
-def test_what_the_root_does_not_reach_is_worth_nothing():
+def test_what_the_root_does_not_reach_scores_nothing():
     circle = ConditionalScorer(TWO).on_cpu(np.full((1, 2), 0.5), np.array([[1, 0]]))
     assert circle.tolist() == [[0.0, 0.0]]
     chain = torch.full((1, 3), 1.0), torch.tensor([[-1, 0, 1]])
@@ -128,7 +128,7 @@ def test_what_the_root_does_not_reach_is_worth_nothing():
     ]
 
 
-def test_no_nodes_are_worth_nothing():
+def test_no_nodes_have_no_scores():
     none = np.zeros((2, 0))
     assert ConditionalScorer(TWO).on_cpu(none, none.astype(int)).shape == (2, 0)
     there = ConditionalScorer(TWO).on_device(HERE, levels=3)
@@ -165,10 +165,9 @@ DEPTH = torch.tensor([[1, 2, 1, 2]])
 
 def test_with_parents_a_plan_is_scored_by_links(table):
     plan = Truncator(table, **EAGLE).plan(TREE, 64, parent=PARENT)
-    worth = ConditionalScorer(table.acceptance.conditional).on_cpu(
-        TREE.numpy(), PARENT.numpy()
-    )
-    assert plan.claimed == pytest.approx(worth[plan.keep.numpy()].sum())
+    scorer = ConditionalScorer(table.acceptance.conditional)
+    scores = scorer.on_cpu(TREE.numpy(), PARENT.numpy())
+    assert plan.expected_accepted == pytest.approx(scores[plan.keep.numpy()].sum())
     assert plan.caveats == ()
 
 
@@ -179,23 +178,26 @@ def test_without_links_or_parents_all_is_as_it_was(table):
         Truncator(own, **EAGLE).plan(TREE, 64, depth=DEPTH, parent=parent)
         for own, parent in ways
     ]
-    assert len({plan.claimed for plan in plans}) == 1
+    assert len({plan.expected_accepted for plan in plans}) == 1
     believed = Truncator(table, calibration=None, **EAGLE).plan(TREE, 64, parent=PARENT)
-    assert believed.claimed == pytest.approx(float(TREE[believed.keep].sum()))
+    assert believed.expected_accepted == pytest.approx(float(TREE[believed.keep].sum()))
 
 
 @pytest.mark.parametrize(
-    ("parent", "says"),
+    ("known", "says"),
     [
-        ([[-1, 0, -1, 0]], "parent is a list; give a tensor"),
-        (PARENT[:, :3], "one parent a node"),
-        (PARENT.float(), "whole numbers"),
-        (PARENT + 9, r"outside 0\.\.3"),
+        ({"parent": [[-1, 0, -1, 0]]}, "parent is a list; give a tensor"),
+        ({"parent": PARENT[:, :3]}, "one parent a node"),
+        ({"parent": PARENT.float()}, "whole numbers"),
+        ({"parent": PARENT + 9}, r"outside 0\.\.3"),
+        ({"depth": [[1] * 4]}, "give a tensor"),
+        ({"depth": DEPTH[:, :3]}, "one depth a node"),
+        ({"depth": DEPTH.float()}, "whole numbers"),
     ],
 )
-def test_what_are_no_parents_is_refused(table, parent, says):
+def test_what_are_no_parents_or_depths_is_refused(table, known, says):
     with pytest.raises(PlanError, match=says):
-        Truncator(table, **EAGLE).plan(TREE, 64, parent=parent)
+        Truncator(table, **EAGLE).plan(TREE, 64, **known)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1])

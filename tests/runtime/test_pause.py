@@ -13,7 +13,7 @@ from evict_profile.runtime import (
     Drafting,
     Truncator,
 )
-from evict_profile.runtime.history import MAX_BACKOFF_STEPS, DraftBackoff
+from evict_profile.runtime.decision import MAX_BACKOFF_STEPS, DraftBackoff
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 PLAIN_US = 100.0

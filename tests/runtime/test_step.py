@@ -1,7 +1,6 @@
 """A step scores each node once, and decides as if it had scored all of them anew."""
 
 from fractions import Fraction
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,14 +12,10 @@ from hypothesis import strategies as st
 from evict_profile.errors import PlanError, TableError
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, Combination, classify
 from evict_profile.records import replace
-from evict_profile.runtime import (
-    Calibration,
-    CostTable,
-    Truncator,
-)
-from evict_profile.runtime.costs import Overhead
-from evict_profile.runtime.decision import ALLOCATIONS, Terms
-from evict_profile.runtime.truncator import DecodingStep
+from evict_profile.runtime import Calibration, CostTable, DecodingStep, Truncator
+from evict_profile.runtime.costs import ALLOCATIONS, Overhead
+from evict_profile.runtime.decision import Terms
+from evict_profile.runtime.truncator import Rules
 from tests.factories import ACCEPTANCE
 from tests.runtime.forests import (
     CALIBRATIONS,
@@ -31,14 +26,13 @@ from tests.runtime.forests import (
     Tree,
     best_total,
     costs,
-    score,
-    worth_by_hand,
+    scores_by_hand,
+    value_of,
 )
 
 pytestmark = pytest.mark.usefixtures("loops")
 
 EAGLE: dict[str, Any] = {"drafts": "topk", "acceptance": "target-only"}
-CHAIN = (0.5,)
 Level = tuple[np.ndarray, np.ndarray | None]
 
 
@@ -49,6 +43,8 @@ class Given(NamedTuple):
     terms_given: Terms
     clock: tuple[float, ...] = (0.0,)
 
+    includes: tuple[str, ...] = ("verify",)
+
     def at(self, batch, nodes, context):
         return self.us, ()
 
@@ -58,24 +54,13 @@ class Given(NamedTuple):
     def overhead(self, batch, levels):
         return Overhead()
 
-    @property
-    def includes(self):
-        return ("verify",)
-
     def terms(self, batch):
         return self.terms_given
 
 
 def begin(given, batch=1, allocation="batch", calibration=None, nodes=None):
-    truncator = SimpleNamespace(
-        _allocation=allocation,
-        _costs=given,
-        _history=given,
-        _calibration=calibration,
-        _depth=None,
-        _table=None,
-    )
-    return DecodingStep(truncator, batch, 64.0, nodes)
+    rules = Rules(given, given, calibration, allocation)
+    return DecodingStep(rules, batch, 64.0, nodes)
 
 
 @st.composite
@@ -114,13 +99,23 @@ def forest_of(drafted, batch):
     return forest
 
 
-def worth_of(tree, calibration):
-    if calibration is None:
-        return tree.path_prob
-    if calibration.conditional is not None:
-        return worth_by_hand(calibration.conditional, tree)
-    worth = calibration.on_cpu(np.array(tree.path_prob))
-    return tuple(worth.tolist())
+def scored(forest, calibration):
+    """The same trees with scores in place of path probabilities."""
+    scores = []
+    for tree in forest:
+        own = tree.path_prob
+        if calibration and calibration.conditional:
+            own = scores_by_hand(calibration.conditional, tree)
+        elif calibration:
+            own = tuple(calibration.on_cpu(np.array(own)).tolist())
+        scores.append(Tree(tree.parents, own))
+    return scores
+
+
+def planned(drafted, step):
+    for level in drafted:
+        step.extend(*level)
+    return step.plan()
 
 
 ACCEPTED = st.one_of(st.none(), CALIBRATIONS, LINKS.map(Calibration.by))
@@ -134,18 +129,14 @@ def test_a_plan_is_the_best_of_all_closed_sets(
     batch = len(drafted[0][0]) if drafted else 1
     forest = forest_of(drafted, batch)
     cost_us = data.draw(costs(forest))
-    worth = [Tree(tree.parents, worth_of(tree, calibration)) for tree in forest]
-    rule = Rule("ratio", allocation)
-    total, claimed = best_total(worth, cost_us, rule, terms)
-    nodes = len(forest[0].parents)
-    sizes = rule.costs(cost_us, batch, nodes)
+    scores, rule = scored(forest, calibration), Rule("ratio", allocation)
+    best = best_total(scores, cost_us, rule, terms)
+    sizes = rule.costs(cost_us, batch, len(forest[0].parents))
     ratio = replace(terms, rate=np.nan)
     step = begin(Given(sizes, ratio), batch, allocation, calibration)
-    for level in drafted:
-        step.extend(*level)
-    plan = step.plan()
-    assert (plan.tokens, Fraction(plan.claimed)) == (total, claimed)
-    assert step.worth.tolist() == [list(tree.path_prob) for tree in worth]
+    plan = planned(drafted, step)
+    assert (plan.tokens, Fraction(plan.expected_accepted)) == best
+    assert step.scores.tolist() == [list(tree.path_prob) for tree in scores]
     for tree, row in zip(forest, plan.keep.tolist(), strict=True):
         assert tree.is_closed(row)
     assert plan.widths.tolist() == [1 + sum(row) for row in plan.keep.tolist()]
@@ -158,38 +149,34 @@ def test_of_more_nodes_than_a_request_can_verify_its_best_compete(
 ):
     batch = len(drafted[0][0]) if drafted else 1
     forest = forest_of(drafted, batch)
-    worth = [Tree(tree.parents, worth_of(tree, calibration)) for tree in forest]
     most = min(most, len(forest[0].parents))
     cost_us = data.draw(
         st.lists(st.integers(1, 12), min_size=batch * (most + 1) + 1, max_size=99)
     )
-    scores: dict[int, Fraction] = {}
     sums: dict[int, Fraction] = {0: Fraction()}
-    for tree in worth:
+    for tree in scored(forest, calibration):
         own = dict(enumerate(tree.best_sums()[: most + 1]))
         sums = {
             total: max(sums[k] + own[total - k] for k in sums if total - k in own)
             for total in range(len(sums) + len(own) - 1)
         }
-    for total, claimed in sums.items():
-        benefit = batch + Fraction(terms.trust) * claimed
-        scores[total] = score(benefit, cost_us[batch + total], Rule(), terms)
+    values = {}
+    for total, expected in sums.items():
+        benefit = batch + Fraction(terms.acceptance_ratio) * expected
+        values[total] = value_of(benefit, cost_us[batch + total], Rule(), terms)
     ratio = replace(terms, rate=np.nan)
     given = Given(Rule().costs(cost_us, batch, most), ratio)
-    step = begin(given, batch, calibration=calibration, nodes=most)
-    for level in drafted:
-        step.extend(*level)
-    plan = step.plan()
-    best = min(total for total in scores if scores[total] == max(scores.values()))
-    assert (plan.tokens, Fraction(plan.claimed)) == (batch + best, sums[best])
+    plan = planned(drafted, begin(given, batch, calibration=calibration, nodes=most))
+    best = min(total for total in values if values[total] == max(values.values()))
+    assert (plan.tokens, Fraction(plan.expected_accepted)) == (batch + best, sums[best])
     for tree, row in zip(forest, plan.keep.tolist(), strict=True):
         assert tree.is_closed(row) and sum(row) <= most
 
 
-def best_value(worth, us, terms):
-    gains = np.cumsum([0.0, *sorted(worth, reverse=True)])[: len(us)]
-    claimed = terms.tokens + 1.0 + terms.trust * gains
-    return float((claimed / (terms.us + us[: len(gains)])).max())
+def best_value(scores, us, terms):
+    gains = np.cumsum([0.0, *sorted(scores, reverse=True)])[: len(us)]
+    tokens = terms.tokens + 1.0 + terms.acceptance_ratio * gains
+    return float((tokens / (terms.us + us[: len(gains)])).max())
 
 
 @settings(max_examples=50, deadline=None)
@@ -210,46 +197,37 @@ def test_a_level_is_drafted_if_the_best_of_both_trees_has_it(
     step = begin(Given(us, terms, tuple(clock.tolist())), calibration=own)
     for level in drafted:
         step.extend(*level)
-    worth = step.worth[0].tolist()
+    scores = step.scores[0].tolist()
     last = drafted[-1][0][0].size
-    topk = sorted(worth[-last:], reverse=True)[: len(per_rank)]
-    more = [*worth, *(share * parent for share in per_rank for parent in topk)]
-    here, further = clock[len(drafted)], clock[len(drafted) + 1]
-    gained = best_value(more, us + further, terms) - best_value(worth, us + here, terms)
+    topk = sorted(scores[-last:], reverse=True)[: len(per_rank)]
+    more = [*scores, *(share * parent for share in per_rank for parent in topk)]
+    here, further = us + clock[len(drafted)], us + clock[len(drafted) + 1]
+    gained = best_value(more, further, terms) - best_value(scores, here, terms)
     if abs(gained) > 1e-9:
         assert step.deeper() == (gained > 0.0)
 
 
-def one_level(clock, worth=1.0, **terms):
-    """A node more costs 1 us, and the root 9; nothing is learnt."""
-    own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
-    step = begin(Given(9.0 + np.arange(20.0), Terms(**terms), clock), calibration=own)
-    step.extend(np.array([[[worth]]]))
-    return step
-
-
-def test_one_level_by_hand():
+@pytest.mark.parametrize(
+    ("clock", "sizes", "pays"),
+    [
+        ((0.0, 10.0, 13.9), 20, True),
+        ((0.0, 10.0, 14.1), 20, False),
+        # A tie stops.
+        ((0.0, 10.0, 14.0), 20, False),
+        # The nodes of the next level cannot be verified.
+        ((0.0, 10.0, 10.1), 3, True),
+        ((0.0, 10.0, 10.1), 2, False),
+        # No further level was clocked.
+        ((0.0, 1.0, 1.0), 20, True),
+        ((0.0, 1.0), 20, False),
+    ],
+)
+def test_one_level_by_hand(clock, sizes, pays):
     """A sure node now: 2 tokens in 20 us; with a half of one more 2.5 in 21 + x."""
-    for level_us, pays in ((3.9, True), (4.1, False)):
-        assert one_level((0.0, 10.0, 10.0 + level_us)).deeper() is pays
-
-
-@pytest.mark.parametrize("sizes", [2, 3])
-def test_a_level_pays_only_where_its_nodes_can_be_verified(sizes):
-    own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
-    costs = Given(9.0 + np.arange(float(sizes)), Terms(), (0.0, 10.0, 10.1))
-    step = begin(costs, calibration=own)
+    own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=(0.5,))
+    step = begin(Given(9.0 + np.arange(float(sizes)), Terms(), clock), calibration=own)
     step.extend(np.array([[[1.0]]]))
-    assert step.deeper() is (sizes == 3)
-
-
-def test_a_tie_stops():
-    assert not one_level((0.0, 10.0, 14.0)).deeper()
-
-
-def test_no_level_is_drafted_after_the_last():
-    assert one_level((0.0, 1.0, 1.0)).deeper()
-    assert not one_level((0.0, 1.0)).deeper()
+    assert step.deeper() is pays
 
 
 def test_large_trees_are_given_room(table):
@@ -261,7 +239,7 @@ def test_large_trees_are_given_room(table):
         above = prob[:, -50:][:, :1] if level else 1.0
         step.extend(fresh, parent)
         prob = np.concatenate([prob, above * fresh[:, 0]], axis=1)
-    np.testing.assert_allclose(step.worth, prob)
+    np.testing.assert_allclose(step.scores, prob)
 
 
 @pytest.fixture
@@ -288,7 +266,7 @@ def test_it_decides_as_a_plan_of_the_whole_tree(table, allocation, batch):
             parent=torch.tensor([[-1, 0, 1]]).repeat(batch, 1),
         )
         assert ours.keep.tolist() == theirs.keep.tolist()
-        assert ours.claimed == pytest.approx(theirs.claimed)
+        assert ours.expected_accepted == pytest.approx(theirs.expected_accepted)
         assert (ours.step_cost_us, ours.caveats) == (
             theirs.step_cost_us,
             theirs.caveats,
@@ -296,7 +274,10 @@ def test_it_decides_as_a_plan_of_the_whole_tree(table, allocation, batch):
         assert ours.includes == theirs.includes == ("verify", "draft", "fixed")
         step.observe(batch)
         other.observe(theirs, batch)
-    assert ours.trust == pytest.approx(theirs.trust) and ours.trust != 1.0
+    assert (
+        ours.acceptance_ratio == pytest.approx(theirs.acceptance_ratio)
+        and ours.acceptance_ratio != 1.0
+    )
 
 
 def test_sure_steps_are_drafted_deeper(table):
@@ -339,21 +320,13 @@ def test_more_levels_than_were_clocked_are_refused(table):
 FIRST = np.array([[[0.9, 0.1]]])
 
 
-@pytest.mark.parametrize("bad", [float("nan"), -0.1, -1.5, 1.1, float("inf")])
-@pytest.mark.parametrize("place", [0, 1])
-def test_what_is_no_probability_is_refused(table, bad, place):
-    prob = FIRST.copy()
-    prob[0, 0, place] = bad
-    step = Truncator(table, **EAGLE).begin(1, 64)
-    step.extend(FIRST)
-    with pytest.raises(PlanError, match=r"prob holds .* NaN or outside \[0, 1\]"):
-        step.extend(prob, np.array([[0]]))
-    assert step.worth.shape == (1, 2)
-
-
 @pytest.mark.parametrize(
     ("prob", "parent", "says"),
     [
+        *(
+            (np.array([[[0.9, bad]]]), np.array([[0]]), r"NaN or outside \[0, 1\]")
+            for bad in (float("nan"), -0.1, 1.1, float("inf"))
+        ),
         (FIRST[0], None, r"give floats \[1, parents, children\]"),
         (FIRST.astype(int), np.array([[0]]), "int64"),
         (np.ones((2, 1, 2)), np.array([[0]]), r"give floats \[1, "),
@@ -370,7 +343,7 @@ def test_what_is_no_level_is_refused(table, prob, parent, says):
     step.extend(FIRST)
     with pytest.raises(PlanError, match=says):
         step.extend(prob, parent)
-    assert step.worth.shape == (1, 2)
+    assert step.scores.shape == (1, 2)
 
 
 def test_the_first_level_is_the_roots():

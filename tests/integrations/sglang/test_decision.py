@@ -70,7 +70,7 @@ def test_the_most_probable_of_the_rest_fill_a_captured_width(chooser):
     path_prob[:, [0, 5]], path_prob[:, 9] = 1.0, 1e-20
     flat = np.tile(np.arange(15), (2, 1))
     made = chooser.choose(path_prob, flat, flat[:, :0], 15, 100)
-    assert (made.width, made.plan.tokens, made.plan.claimed) == (4, 8, 4.0)
+    assert (made.width, made.plan.tokens, made.plan.expected_accepted) == (4, 8, 4.0)
     assert made.plan.widths.tolist() == [4, 4]
     assert made.plan.keep.nonzero()[:, 1].tolist() == 2 * [0, 5, 9]
 
@@ -149,11 +149,14 @@ def test_what_is_learnt_is_what_the_runtime_learns(chooser, plain_table, clock):
         drafted = trees(1, seed)
         plan = alone.plan(drafted.path_prob, 100)
         made = chooser.choose(*on_host(drafted), 100)
-        assert (made.plan.trust, made.plan.claimed) == (plan.trust, plan.claimed)
+        assert (made.plan.acceptance_ratio, made.plan.expected_accepted) == (
+            plan.acceptance_ratio,
+            plan.expected_accepted,
+        )
         committed = 1 + seed % int(plan.tokens)
         outcome = chooser.learn(np.array([committed]))
         alone.observe(plan, committed, outcome and outcome.step_us)
-    assert made.plan.trust != 1.0
+    assert made.plan.acceptance_ratio != 1.0
 
 
 def test_a_pause_is_the_runtimes(full_table):
@@ -194,7 +197,7 @@ def test_a_tree_without_some_parent_is_decided_all_the_same(full_table):
     sure = replace(tree, path_prob=torch.ones(1, 4))
     assert sure.parent[0].tolist()[2:] == [2, 3]
     plan = Chooser(full_table, CAPTURE_SIZES).choose(*on_host(sure), 100).plan
-    assert plan.tokens >= 1 and plan.claimed <= 2.0
+    assert plan.tokens >= 1 and plan.expected_accepted <= 2.0
 
 
 def test_a_choice_knows_the_cost_of_its_verification(full_table, monkeypatch):

@@ -100,8 +100,8 @@ class Erratic:
         return bool(self.rng.random() < 0.7)
 
     def keep(self):
-        kept = np.zeros(self.trees.worth.shape, dtype=np.bool_)
-        for row, own in zip(kept, self.trees.worth, strict=True):
+        kept = np.zeros(self.trees.scores.shape, dtype=np.bool_)
+        for row, own in zip(kept, self.trees.scores, strict=True):
             best = np.argsort(-own, kind="stable")
             most = min(int((own > 0.0).sum()), self.nodes)
             row[best[: self.rng.integers(0, most + 1)]] = True
