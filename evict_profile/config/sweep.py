@@ -9,7 +9,7 @@ from evict_profile.config.model import ModelSpec
 from evict_profile.io import named_file
 from evict_profile.records import Amount, Count, parse, read_mapping
 
-Levels = Annotated[tuple[Count, ...], Meta(min_length=1)]
+AxisValues = Annotated[tuple[Count, ...], Meta(min_length=1)]
 FEWEST_SAMPLES = 6
 """Fewer give no 95 % interval of a median."""
 
@@ -29,10 +29,10 @@ class GridSpec(Struct, frozen=True):
         validation: cells between the levels to validate; as many more are fitted.
     """
 
-    width: Levels
-    union: Levels | Annotated[int, Meta(ge=2)]
-    context: Levels
-    batch: Levels = (1,)
+    width: AxisValues
+    union: AxisValues | Annotated[int, Meta(ge=2)]
+    context: AxisValues
+    batch: AxisValues = (1,)
     max_tokens: int = 1024
     split: tuple[Literal["balanced", "skewed"], ...] = ("balanced",)
     cells: Amount = 0

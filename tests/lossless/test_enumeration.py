@@ -9,13 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.lossless.rules import SCORES
-from tests.lossless.cases import one_hot
-from tests.lossless.proof import enumeration
 from tests.lossless.proof.cuts import (
     Cut,
     by_score,
-    drafted,
-    fixed_width,
     score_threshold,
 )
 from tests.lossless.proof.enumeration import (
@@ -25,7 +21,6 @@ from tests.lossless.proof.enumeration import (
     draftings,
     marginal,
     residual,
-    target_law,
     total_variation,
 )
 from tests.lossless.proof.world import (
@@ -33,7 +28,6 @@ from tests.lossless.proof.world import (
     FORK,
     TREES,
     Tokens,
-    ToyWorld,
     Tree,
     coin_world,
     seeded_world,
@@ -112,15 +106,6 @@ def test_a_top_k_token_outside_both_supports_changes_nothing(p):
     assert accept_chance(Fraction(0), Fraction(0)) == 0
 
 
-@pytest.mark.parametrize("tree", TREES, ids=lambda tree: str(tree.parents))
-@pytest.mark.parametrize("drafts", ["topk", "sampled"])
-def test_drafts_have_probability_one_in_all(tree, drafts):
-    world = seeded_world(Random(3), 3)
-    found = draftings(world, tree, drafts, "own", ())
-    assert sum(draft.weight for draft in found) == 1
-    assert drafts == "sampled" or len(found) == 1
-
-
 def test_top_k_siblings_hold_different_tokens_best_first():
     (draft,) = draftings(coin_world(), FORK, "topk", "own", ())
     assert draft.tokens == (0, 1, 0)
@@ -152,46 +137,6 @@ def test_no_child_scores_above_its_parent(tree, score):
 
 def decoding(world, cut, tree=CHAIN):
     return Decoding((world,), tree, "sampled", "rejection", "own", cut, 3)
-
-
-def bias(one):
-    return total_variation(one.law(), target_law(one.worlds, one.horizon))
-
-
-def test_a_wrong_residual_is_found_biased(monkeypatch):
-    """Emitting from p after a rejection, a known bug, shows in the law."""
-    honest = decoding(seeded_world(Random(0), 3), Cut(fixed_width, drafted, width=3))
-    assert bias(honest) == 0
-    monkeypatch.setattr(enumeration, "residual", lambda p, q: p)
-    assert bias(honest) > 0
-
-
-def test_a_wrong_accept_test_is_found_biased(monkeypatch):
-    """Accepting with p instead of p/q, too timid, shows in the law."""
-    monkeypatch.setattr(enumeration, "accept_chance", lambda p, q: p)
-    assert (
-        bias(decoding(seeded_world(Random(0), 3), Cut(fixed_width, drafted, width=3)))
-        > 0
-    )
-
-
-@pytest.mark.parametrize("drafts", ["topk", "sampled"])
-def test_rejection_with_a_one_hot_q_is_target_only(drafts):
-    """A certain draft is accepted with p; what is left is p without it."""
-    world = seeded_world(Random(5), 3)
-    certain = ToyWorld(
-        world.target, {c: one_hot(row) for c, row in world.drafter.items()}
-    )
-    one = replace(decoding(certain, Cut(fixed_width, drafted, width=3)), drafts=drafts)
-    assert bias(one) == 0
-
-
-def test_laws_are_probabilities_even_where_biased():
-    biased = decoding(
-        seeded_world(Random(1), 3), Cut(score_threshold, by_score, bound=HALF)
-    )
-    assert bias(biased) > 0
-    assert sum(biased.law().values()) == 1
 
 
 def test_one_request_of_a_batch_has_its_own_marginal():
