@@ -16,9 +16,7 @@ from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = tracked("README.md", "docs/*.md")
-UPGRADE = ROOT / "evict_profile/table/upgrade.py"  # It names what it replaces.
 MODULES = sorted({*ROOT.glob("evict_profile/**/*.py"), *ROOT.glob("runners/**/*.py")})
-MODULES.remove(UPGRADE)
 CODE = re.compile(r"```sh\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 CALL = re.compile(r"^evict-profile ([a-z-]+)([^#\n]*)", re.MULTILINE)
 
@@ -69,16 +67,17 @@ FIGURATIVE = re.compile(
 """Figures of speech for computation; docs/reference/glossary.md has the terms."""
 BARE = re.compile(r"help=\"(Print it|That |Else |It |And )")
 """Help without a verb, or without the noun of its pronoun."""
-PLAIN = ("calibrate", "config", "lossless", "report", "sources", "traces")
-"""Rooms in plain words. Still to do: advice, budgets, cli, fit, fleet, integrations,
-probe, replay, runtime, sweep, table, and io, cells, physics, records, runner, stats."""
-OTHERS = ("budgets_page.py", "record.py", "runs.py", "served.py")
+STILL_TO_DO = (
+    *("advice/", "fit/", "fleet/", "integrations/", "probe/", "replay/", "runtime/"),
+    *("sweep/", "table/", "calibrate/runs", "calibrate/served.py"),
+    *("cells.py", "physics.py", "records.py", "runner.py", "stats.py"),
+)
+"""Rooms and files of the package that still have such words."""
+PACKAGE = ROOT / "evict_profile"
 IN_PLAIN_WORDS = [
     file
-    for room in PLAIN
-    for kind in ("py", "j2")
-    for file in sorted((ROOT / "evict_profile" / room).rglob(f"*.{kind}"))
-    if not str(file).endswith(OTHERS)
+    for file in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.j2")])
+    if not str(file.relative_to(PACKAGE)).startswith(STILL_TO_DO)
 ]
 
 
