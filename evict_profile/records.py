@@ -1,8 +1,8 @@
-"""Mappings into frozen records and back, and what tells two mappings apart.
+"""Converts mappings into frozen records and back, and compares mappings.
 
-The one place where files become objects and mistakes become sentences. msgspec converts
-by the annotations, strictly: no text is read as a number. It is light enough for a
-serving process, which reads cost tables with it.
+Every file is parsed here, and a mistake becomes one sentence. msgspec converts by the
+annotations, strictly: no text is read as a number. It is light enough for a serving
+process, which reads cost tables with it.
 """
 
 import dataclasses
@@ -13,19 +13,11 @@ import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, inspect
 
 from evict_profile.errors import ConfigError, EvictProfileError
 
@@ -80,16 +72,17 @@ def parse(
     """
     try:
         made = msgspec.convert(content, kind)
-    except msgspec.ValidationError as found:
-        sentence = _sentence(found, kind, content, extra_keys)
-        raise error(f"{source}: {sentence}") from found
+    except msgspec.ValidationError as invalid:
+        sentence = _sentence(invalid, kind, content, extra_keys)
+        raise error(f"{source}: {sentence}") from invalid
     if extra_keys:
         return made
-    if unknown := _unknown_key(content, to_mapping(made), kind):
-        raise error(
-            f"{source}: unknown key '{unknown}'; remove it, or write "
-            f"{_known(kind, unknown)}"
-        )
+    if found := _unknown_key(content, made):
+        field, record = found
+        names = _keys(record)
+        near = get_close_matches(field.rpartition(".")[2], names, 1)
+        known = f"'{near[0]}'" if near else f"one of {', '.join(names)}"
+        raise error(f"{source}: unknown key '{field}'; remove it, or write {known}")
     return made
 
 
@@ -134,21 +127,30 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else str(value)
 
 
-def _unknown_key(content: Any, known: Any, kind: Any, where: str = "") -> str | None:
-    """The first key of a mapping, at any depth, that no field of its kind took."""
-    if isinstance(content, dict) and isinstance(known, dict):
+def _unknown_key(content: Any, made: Any, where: str = "") -> tuple[str, Any] | None:
+    """The first key that its record did not take, at any depth, and that record."""
+    if isinstance(content, dict):
+        is_free, taken = isinstance(made, dict), _keys(made)
         for key, value in content.items():
             field = f"{where}.{key}" if where else str(key)
-            if key not in known:  # a record may leave its defaults out
-                if key not in _names(_kind_at(kind, where)):
-                    return field
-            elif found := _unknown_key(value, known[key], kind, field):
+            if taken and key not in taken:
+                return field, made
+            inner = made.get(key) if is_free else getattr(made, key, None)
+            if found := _unknown_key(value, inner, field):
                 return found
     elif isinstance(content, list | tuple) and {*map(type, content)} - {int, float}:
-        for index, (value, taken) in enumerate(zip(content, known, strict=True)):
-            if found := _unknown_key(value, taken, kind, f"{where}[{index}]"):
+        for index, (value, inner) in enumerate(zip(content, made, strict=True)):
+            if found := _unknown_key(value, inner, f"{where}[{index}]"):
                 return found
     return None
+
+
+def _keys(record: Any) -> tuple[str, ...]:
+    """The keys that a record, or a class of records, takes; none if it is no record."""
+    if dataclasses.is_dataclass(record):
+        return tuple(field.name for field in dataclasses.fields(record))
+    tag = getattr(getattr(record, "__struct_config__", None), "tag_field", None)
+    return (*([tag] if tag else []), *getattr(record, "__struct_fields__", ()))
 
 
 def _sentence(
@@ -160,19 +162,23 @@ def _sentence(
         return _missing(field, missing[1], kind, content, extra_keys)
     value = _value_at(content, field)
     if reason.startswith("Invalid enum value"):
-        reason = f"must be one of {', '.join(_choices(kind, field))}"
+        words = [
+            repr(w) for t in _types_at(kind, field) for w in getattr(t, "values", ())
+        ]
+        reason = f"must be one of {', '.join(words)}"
     given = "" if isinstance(value, dict | list | tuple) else f" (got {value!r})"
     return f"{field}: {reason}{given}" if field else reason
 
 
 def _missing(owner: str, name: str, kind: Any, content: Any, extra_keys: bool) -> str:
-    """A key that a record lacks, and the unknown one that may be meant for it."""
+    """A key that a record lacks, and the unknown key that may be meant for it."""
     prefix, given = f"{owner}." if owner else "", _value_at(content, owner)
     sentence = f"key '{prefix}{name}' is missing"
-    # Of several records the error does not name the one.
+    # The error does not name which of several records it is.
     if extra_keys or "[...]" in owner or not isinstance(given, dict):
         return f"{sentence}; add it"
-    known = _names(_kind_at(kind, owner))
+    types = _types_at(kind, owner)
+    known = [key for t in types for key in _keys(getattr(t, "cls", None))]
     unknown = [str(key) for key in given if key not in known]
     if nearest := get_close_matches(name, unknown, 1, cutoff=0.0):
         return (
@@ -182,9 +188,14 @@ def _missing(owner: str, name: str, kind: Any, content: Any, extra_keys: bool) -
     return f"{sentence}; add it"
 
 
+def _parts(field: str) -> list[str]:
+    """Split "fit.layers[0].low" or "runners[...].python"."""
+    return re.findall(r"\.\.\.|[^.\[\]]+", field)
+
+
 def _value_at(content: Any, field: str) -> Any:
-    """What a mapping holds at "fit.layers[0].low"; {} where the path does not say."""
-    for part in re.findall(r"[^.\[\]]+", field):
+    """The value of a mapping at a field; {} where the path does not say."""
+    for part in _parts(field):
         try:
             content = content[int(part) if part.isdigit() else part]
         except (KeyError, IndexError, TypeError):
@@ -192,39 +203,22 @@ def _value_at(content: Any, field: str) -> Any:
     return content
 
 
-def _known(kind: Any, field: str) -> str:
-    """What may stand in place of a key that nothing takes: the nearest, or any."""
-    owner, _, key = field.rpartition(".")
-    names = _names(_kind_at(kind, owner))
-    near = get_close_matches(key, names, 1)
-    return f"'{near[0]}'" if near else f"one of {', '.join(names)}"
+def _types_at(kind: Any, field: str) -> list[inspect.Type]:
+    """The types that may stand at a field, the members of a union one by one."""
+    types = _members(inspect.type_info(kind))
+    for part in _parts(field):
+        types = [m for each in types for t in _inner(each, part) for m in _members(t)]
+    return types
 
 
-def _names(kind: Any) -> list[str]:
-    """The keys that a record, or any of several, takes."""
-    records = [each for each in (kind, *get_args(kind)) if isinstance(each, type)]
-    structs = [each for each in records if issubclass(each, msgspec.Struct)]
-    tags = [tag for each in structs if (tag := each.__struct_config__.tag_field)]
-    return tags + [name for each in records for name in get_type_hints(each)]
+def _inner(of: inspect.Type, part: str) -> list[inspect.Type]:
+    """The type of a field, an item or a value of a type; [] if it has none."""
+    if isinstance(of, inspect.StructType | inspect.DataclassType):
+        return [field.type for field in of.fields if field.encode_name == part]
+    if isinstance(of, inspect.ListType | inspect.VarTupleType):
+        return [of.item_type]
+    return [of.value_type] if isinstance(of, inspect.DictType) else []
 
 
-def _kind_at(kind: Any, field: str) -> Any:
-    """The annotation of the field at "parts[0].kind"."""
-    for part in re.findall(r"[^.\[\]]+", field):
-        inner = [each for each in get_args(kind) if each not in (None, ...)]
-        if part.isdigit():
-            kind = inner[-1]
-            continue
-        records = [each for each in (kind, *inner) if isinstance(each, type)]
-        hints = [get_type_hints(record) for record in records]
-        # A name that no record has is a key of free choice, before its record.
-        kind = next((each[part] for each in hints if part in each), kind)
-    return kind
-
-
-def _choices(kind: Any, field: str) -> list[str]:
-    """The words that the field at "parts[0].kind" may hold."""
-    kind = _kind_at(kind, field)
-    kinds = [kind, *get_args(kind), *(k for a in get_args(kind) for k in get_args(a))]
-    literals = (get_args(each) for each in kinds if get_origin(each) is Literal)
-    return [repr(word) for words in literals for word in words]
+def _members(of: inspect.Type) -> list[inspect.Type]:
+    return list(of.types) if isinstance(of, inspect.UnionType) else [of]
