@@ -125,7 +125,7 @@ class ScenarioReplay:
             strongest,
             adaptive,
             self.costs.assumptions,
-            self.costs.drafting_is_assumed,
+            self.costs.served.assumes_drafting,
             (*self._of_prompts(), *self.costs.caveats, interval),
         )
 

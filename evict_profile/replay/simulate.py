@@ -112,15 +112,10 @@ class StepTimes:
         self.served, self.table = served, served.table
 
     @property
-    def drafting_is_assumed(self) -> bool:
-        """Whether nobody clocked drafting."""
-        return self.served.assumes_drafting
-
-    @property
     def assumptions(self) -> tuple[str, ...]:
         """What the choice of a policy rests on without a measurement."""
         found = []
-        if self.drafting_is_assumed:
+        if self.served.assumes_drafting:
             found.append(
                 f"drafting takes {self.draft_us(1):.0f} us a level, as one of the "
                 "target's layers and its head, and the host nothing; neither is clocked"

@@ -253,6 +253,11 @@ def test_the_table_of_the_servers_model_is_loaded_and_no_other(
         load_matching_table(saved_table, "", served)
 
 
+def test_the_table_is_of_steps_that_extend_the_drafters_cache(served, workload_table):
+    clock = load_matching_table(workload_table, "", served).drafting.at(1)
+    assert clock.plain_fixed_us == clock.fixed_us == 40.0
+
+
 @pytest.mark.parametrize(("topk", "warns"), [(4, False), (2, True)])
 def test_drafting_of_another_shape_is_warned_of(
     served, full_table, caplog, topk, warns
