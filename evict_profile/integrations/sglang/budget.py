@@ -34,7 +34,7 @@ logger = logging.getLogger("evict_profile.sglang")
 
 
 class BudgetHook:
-    """The hook around `select_experts`; it does nothing until it follows a model.
+    """The hook around `select_experts`; it does nothing until `attach`.
 
     `node_weights` are those of the tokens of the verification within the budget that
     runs or is being captured; None while there is none.
@@ -43,14 +43,14 @@ class BudgetHook:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.node_weights: Tensor | None = None
-        self._keeps = self._warned = False
+        self._enabled = self._warned = False
         self._weights = torch.ones(0)
 
     def allocate(self, tokens: int, device: torch.device | str) -> None:
         """Make the buffer of weights; before any graph is captured."""
         self._weights = torch.ones(tokens, device=device)
 
-    def weigh(self, path_prob: Tensor) -> None:
+    def set_token_weights(self, path_prob: Tensor) -> None:
         """Set the weights of the next verification's tokens: each request's root and
         its nodes, whose path probabilities are [B, M]."""
         requests, nodes = path_prob.shape
@@ -58,11 +58,11 @@ class BudgetHook:
         rows[:, 0] = 1.0
         rows[:, 1:] = path_prob.sqrt()
 
-    def kept(self) -> AbstractContextManager[None]:
-        """Verifications of the followed target keep to the budget in this context."""
-        return assigned(self, _keeps=True)
+    def enabled(self) -> AbstractContextManager[None]:
+        """Verifications of the attached target keep to the budget in this context."""
+        return assigned(self, _enabled=True)
 
-    def follow(self, model_runner: Any) -> None:
+    def attach(self, model_runner: Any) -> None:
         """Act in the verifications of a target, and warn that this is lossy.
 
         Padding rows of a graph, which write to SGLang's dummy slot, have no weight.
@@ -72,16 +72,16 @@ class BudgetHook:
         forward = model.forward
 
         @functools.wraps(forward)
-        def followed(*args: Any, **kwargs: Any) -> Any:
+        def attached(*args: Any, **kwargs: Any) -> Any:
             batch = kwargs["forward_batch"] if "forward_batch" in kwargs else args[2]
-            if not self._keeps or not batch.forward_mode.is_target_verify():
+            if not self._enabled or not batch.forward_mode.is_target_verify():
                 return forward(*args, **kwargs)
             slots = batch.out_cache_loc
             weights = self._weights[: len(slots)] * (slots != PADDING_SLOT)
             with assigned(self, node_weights=weights):
                 return forward(*args, **kwargs)
 
-        model.forward = followed
+        model.forward = attached
         logger.warning(
             "evict-profile: expert budget of %d in every verification: LOSSY, what is "
             "decoded is no longer the target's own output",

@@ -130,7 +130,7 @@ class Chooser:
         """Learn nothing from this step, whose width was not decided here."""
         self._last = self._since_us = None
 
-    def interrupt(self) -> None:
+    def exclude_prefill(self) -> None:
         """Count the time up to now for no step: a prefill ran."""
         self._since_us = None
 

@@ -108,7 +108,7 @@ class ByTable(Mode):
 
     def begin(self, prefill: bool) -> None:
         if prefill:
-            self._chooser.interrupt()
+            self._chooser.exclude_prefill()
 
     def pauses(self, batch: Any) -> bool:
         if not self._chooser.can_pause or not self._decides(batch):

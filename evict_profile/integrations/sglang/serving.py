@@ -29,9 +29,9 @@ class Serving:
     """The plug-in's state in a process, and of the one worker that is made there.
 
     At the start the worker calls `begin`, `allocate`, `prepare` and `ready`; in each
-    forward `step` around all, then `pauses`, `choose`, `weigh`, `verified`, with
-    `graphs` around what prepares and runs a verification. Once `follows` is false, it
-    stays so. Each request verifies `width` tokens, `full_width` without the plug-in.
+    forward `step` around all, then `pauses`, `choose`, `set_token_weights`, `verified`,
+    with `graphs` around what prepares and runs a verification. Once `active` is false,
+    it stays so. Each request verifies `width` tokens, `full_width` without the plug-in.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -39,7 +39,7 @@ class Serving:
         self.scores, self.router = Scores(), RouteBuffers()
         budget = settings.expert_budget
         self.budget = BudgetHook(budget) if budget else None
-        self.follows = False
+        self.active = False
         self.worker: Any = None
         self.width = self.full_width = 0
         self._mode = Mode()
@@ -47,7 +47,7 @@ class Serving:
 
     def begin(self, worker: Any) -> None:
         """Follow a worker whose target is loaded."""
-        self.worker, self.follows = worker, True
+        self.worker, self.active = worker, True
         self.width = self.full_width = int(worker.speculative_num_draft_tokens)
 
     @property
@@ -57,7 +57,7 @@ class Serving:
 
     def allocate(self) -> None:
         """Make the buffers that captured graphs write; before any is captured."""
-        with self._closed_on_doubt():
+        with self._fail_closed():
             device, requests = self.runner.device, self.runner.req_to_token_pool.size
             tokens = requests * self.full_width
             self.scores.allocate(requests, self.full_width, device)
@@ -72,8 +72,8 @@ class Serving:
 
     def prepare(self) -> None:
         """Check the server; before the draft graphs are captured."""
-        with self._closed_on_doubt():
-            if self.follows:
+        with self._fail_closed():
+            if self.active:
                 compat.check_server(self.worker)
                 self._mode = self._asked_mode()
 
@@ -97,11 +97,11 @@ class Serving:
 
     def ready(self) -> None:
         """Build each width's graphs; after the server's own were captured."""
-        with self._closed_on_doubt():
-            if not self.follows:
+        with self._fail_closed():
+            if not self.active:
                 return
             if self.budget:
-                self.budget.follow(self.runner)
+                self.budget.attach(self.runner)
             with self._within_budget():
                 capture_sizes = self._mode.capture_sizes
                 self._states = {width: self._state_of(width) for width in capture_sizes}
@@ -112,31 +112,31 @@ class Serving:
         """Around one forward of the worker: a prefill, or a step of decoding."""
         self.width = self.full_width
         prefill = batch.forward_mode.is_extend() or batch.is_extend_in_batch
-        with self._closed_on_doubt():
+        with self._fail_closed():
             self._mode.begin(prefill)
         yield
-        with self._closed_on_doubt():
+        with self._fail_closed():
             self._mode.end()
 
     def pauses(self, batch: Any) -> bool:
         """Whether this step drafts nothing and verifies the root alone."""
-        with self._closed_on_doubt():
+        with self._fail_closed():
             if self._mode.pauses(batch):
                 self.width = 1
         return self.width == 1
 
     def choose(self, batch: Any, drafted: Drafted) -> Drafted:
         """The trees of this step at its width; whole ones where none is decided."""
-        with self._closed_on_doubt():
+        with self._fail_closed():
             kept = self._mode.choose(batch, drafted)
             self.width = kept.width
             return kept
         return drafted
 
-    def weigh(self, path_prob: Tensor) -> None:
+    def set_token_weights(self, path_prob: Tensor) -> None:
         """Spend an expert budget on what will be accepted of these nodes [B, M]."""
-        if self.budget and self.follows:
-            self.budget.weigh(path_prob)
+        if self.budget and self.active:
+            self.budget.set_token_weights(path_prob)
 
     @contextmanager
     def graphs(self) -> Iterator[None]:
@@ -150,11 +150,11 @@ class Serving:
 
     def verified(self, batch: Any, result: Any) -> None:
         """Keep what the step committed."""
-        with self._closed_on_doubt():
+        with self._fail_closed():
             self._mode.verified(batch, result)
 
     def _within_budget(self) -> AbstractContextManager[None]:
-        return self.budget.kept() if self.budget else nullcontext()
+        return self.budget.enabled() if self.budget else nullcontext()
 
     def _state_of(self, width: int) -> GraphState:
         """Graphs of its own, but for the whole tree, which the server has graphs for;
@@ -165,12 +165,12 @@ class Serving:
         return graphs.build_state(self.runner, width, steps)
 
     @contextmanager
-    def _closed_on_doubt(self) -> Iterator[None]:
+    def _fail_closed(self) -> Iterator[None]:
         """Verify whole trees from now on, and say why, if the block raises anything."""
         try:
             yield
         except Exception as error:
-            self.follows, self.width = False, self.full_width
+            self.active, self.width = False, self.full_width
             self._mode, self._states = Mode(), {}
             self.router.recording = False
             detail = None if isinstance(error, EvictProfileError) else error

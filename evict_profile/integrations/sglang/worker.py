@@ -61,7 +61,7 @@ class TruncatingWorker(_SglangWorker):  # type: ignore[misc]
 
     def _build_trivial_verify_input(self, batch: Any) -> Any:
         serving, rows = self.evict_profile, len(batch.seq_lens)
-        serving.weigh(batch.seq_lens.new_zeros(rows, 0).float())
+        serving.set_token_weights(batch.seq_lens.new_zeros(rows, 0).float())
         with serving.graphs():
             made = super()._build_trivial_verify_input(batch)
         # Roots alone are int32 where scheduling does not overlap, and the kernel
@@ -105,7 +105,7 @@ def build_verify_input(
     The tree kernel is still told the steps that were drafted, because they are the
     stride of `parent_list`; only what is accepted is no longer than the smaller tree.
     """
-    if batch.forward_mode.is_idle() or not serving.follows:
+    if batch.forward_mode.is_idle() or not serving.active:
         rest = (parent_list, index, tokens, draft_probs)
         return original(batch, draft_input, *rest, **kwargs)
     scores = serving.scores.last(len(index))
@@ -114,7 +114,7 @@ def build_verify_input(
     if kept.width == 1:
         return serving.worker._build_trivial_verify_input(batch)
     with serving.graphs():
-        serving.weigh(kept.path_prob)
+        serving.set_token_weights(kept.path_prob)
         kwargs["num_draft_tokens"] = kept.width
         rest = (kept.parent_list, kept.index, kept.tokens, draft_probs)
         made = original(batch, draft_input, *rest, **kwargs)

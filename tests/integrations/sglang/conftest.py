@@ -5,16 +5,24 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from evict_profile.fit.export import export_workload, make_table, with_workload
 from evict_profile.integrations.sglang import compat, observer
+from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.table import CostTable
 from evict_profile.table.document import file_sha256
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING
-from tests.integrations.sglang.server import Context, HookRegistry, Worker, modules
+from tests.integrations.sglang.server import (
+    Context,
+    HookRegistry,
+    Worker,
+    modules,
+    start,
+)
 
 
 class Idle:
@@ -22,6 +30,7 @@ class Idle:
 
     def __init__(self, monkeypatch):
         self.targets: list[Callable[[], None]] = []
+        self._later_s = 0.0
         self.time = SimpleNamespace(**{**vars(time), "sleep": self._sleep})
         self._awake = False
         monkeypatch.setattr(observer, "time", self.time)
@@ -29,7 +38,8 @@ class Idle:
         monkeypatch.setattr(observer, "threading", threads)
 
     def now(self, later_s=0.0):
-        at = time.monotonic() + later_s
+        self._later_s += later_s
+        at = time.monotonic() + self._later_s
         self.time.monotonic = lambda: at
         for target in self.targets:
             self._awake = False
@@ -93,6 +103,11 @@ def full_table(table_files):
 
 
 @pytest.fixture
-def covered(monkeypatch, plain_table):
-    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: plain_table)
-    return plain_table
+def serves(sglang, monkeypatch):
+    """Starts a worker whose server reads a given table; see `server.start`."""
+
+    def started(table, *runner, **settings):
+        monkeypatch.setattr(compat, "load_matching_table", lambda *asked: table)
+        return start(Settings("on", table=Path("t.json"), **settings), *runner)
+
+    return started

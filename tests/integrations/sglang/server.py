@@ -15,6 +15,7 @@ import torch
 from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, SCORES_TARGET
 from evict_profile.integrations.sglang.plugin import hooks
 from evict_profile.integrations.sglang.serving import Serving
+from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.integrations.sglang.worker import BUILD, CREATE
 from tests.integrations.sglang.drafter import drafting, organized
 
@@ -75,7 +76,7 @@ class ModelRunner:
         self.server_args = SimpleNamespace()
         self.attn_backend: Any = IntelAMXAttnBackend()
         self.decode_cuda_graph_runner: Any = None
-        self.init_new_workspace = False
+        self.init_new_workspace, self.built = False, list[int]()
         self.req_to_token_pool = SimpleNamespace(size=REQUESTS)
         self.model_config = SimpleNamespace(
             model_path="/models/tiny",
@@ -88,7 +89,8 @@ class ModelRunner:
     def _get_attention_backend(self, init_new_workspace):
         self.init_new_workspace = init_new_workspace
         context = sys.modules["sglang.srt.runtime_context"].get_context()
-        return IntelAMXAttnBackend(context.options["speculative_num_draft_tokens"])
+        self.built.append(context.options["speculative_num_draft_tokens"])
+        return IntelAMXAttnBackend(self.built[-1])
 
     def tick(self, stage):
         """A stage of a step has ended."""
@@ -159,6 +161,7 @@ class Worker:
         self.topk, self.speculative_num_steps = TOPK, STEPS
         self.speculative_num_draft_tokens = WIDTH
         self.log: list[Any] = []
+        self.drafted: list[Drafted] = []
         self.keep: Any = lambda original, *args: original(*args)
         self.build: Any = lambda original, *args, **kwargs: original(*args, **kwargs)
         self.route = self.build
@@ -168,6 +171,11 @@ class Worker:
     @property
     def runner(self):
         return self.target_worker.model_runner
+
+    @property
+    def verified(self):
+        """Width of each verification, and of the backend that ran it."""
+        return [(each[1], each[3]) for each in self.log if each[0] == "verify"]
 
     def alloc_memory_pool(self):
         self.log.append("pool")
@@ -197,6 +205,7 @@ class Worker:
         if batch.forward_mode.is_idle():
             return "idle"
         assert verify_input.width == width
+        assert verify_input.spec_steps == self.speculative_num_steps
         assert verify_input.backend is backend
         size = len(batch.reqs)
         said = torch.zeros(size, width, dtype=torch.int64)
@@ -219,6 +228,7 @@ class Worker:
         self.log.append("draft")
         self.runner.tick("draft")
         made = drafting(len(self.log), max(1, size), TOPK, STEPS)
+        self.drafted.append(made.drafted(WIDTH))
         parents, index, tokens = self.keep(organized, *made.lists(), WIDTH)
         kwargs = {
             "topk": TOPK,
@@ -231,7 +241,9 @@ class Worker:
     def _built(self, batch, _, parents, index, tokens, *rest, **kwargs):
         self.log.append(("build", *(kwargs[name] for name in REST)))
         assert kwargs["num_draft_tokens"] == index.shape[1] + 1
-        return VerifyInput(self.runner.attn_backend, tokens, index, parents)
+        made = VerifyInput(self.runner.attn_backend, tokens, index, parents)
+        made.spec_steps = kwargs["num_steps"]
+        return made
 
     def _build_trivial_verify_input(self, batch):
         self.log.append("trivial")
@@ -349,6 +361,17 @@ def start(settings, runner=None):
     worker.init_cuda_graphs()
     worker.log.clear()
     return worker
+
+
+def decode(worker, batch, steps=1):
+    """Some steps of a batch: lengths before each, and tokens that each committed."""
+    before, committed = [], []
+    for _ in range(steps):
+        before.append(batch.seq_lens.tolist())
+        result = worker.forward_batch_generation(batch)
+        committed.append(result.accept_lens.tolist())
+        batch.after(result)
+    return before, committed
 
 
 def eagle3(is_eagle3=True):

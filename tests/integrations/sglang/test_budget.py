@@ -165,7 +165,7 @@ def followed(monkeypatch):
 
     model = SimpleNamespace(forward=forward)
     made.allocate(8, "cpu")
-    made.follow(SimpleNamespace(model=model))
+    made.attach(SimpleNamespace(model=model))
     return made, model, seen
 
 
@@ -173,7 +173,7 @@ def test_only_verifications_in_the_plug_ins_graphs_are_budgeted(followed):
     """Decoding and prefill are not; and padding rows, which write to SGLang's dummy
     slot, have no weight."""
     made, model, seen = followed
-    with made.kept():
+    with made.enabled():
         model.forward(0, 0, batch(verifies=True))
         model.forward(0, 0, forward_batch=batch(verifies=False))
         with pytest.raises(ValueError):
@@ -187,10 +187,10 @@ def test_nodes_count_as_the_square_root_of_their_path_probability(followed):
     made, model, seen = followed
     four = batch(verifies=True)
     four.out_cache_loc = torch.tensor([3, 4, 5, 6])
-    with made.kept():
-        made.weigh(torch.tensor([[0.25], [0.01]]))
+    with made.enabled():
+        made.set_token_weights(torch.tensor([[0.25], [0.01]]))
         model.forward(0, 0, four)
-        made.weigh(torch.empty(3, 0))
+        made.set_token_weights(torch.empty(3, 0))
         model.forward(0, 0, batch(verifies=True))
     torch.testing.assert_close(seen[0], torch.tensor([1.0, 0.5, 1.0, 0.1]))
     assert seen[1].tolist() == [1.0, 1.0, 0.0]
@@ -199,6 +199,6 @@ def test_nodes_count_as_the_square_root_of_their_path_probability(followed):
 def test_following_says_that_it_is_lossy(followed, caplog):
     made, model, _ = followed
     with caplog.at_level(logging.WARNING):
-        made.follow(SimpleNamespace(model=model))
+        made.attach(SimpleNamespace(model=model))
     assert "expert budget of 6 in every verification: LOSSY" in caplog.text
     assert "forward_batch" in inspect.signature(model.forward).parameters

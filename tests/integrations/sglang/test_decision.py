@@ -119,7 +119,7 @@ def test_an_interrupted_step_has_no_time(chooser, clock):
     for step in range(4):
         chooser.choose(*on_host(trees()), 100)
         if step == 2:
-            chooser.interrupt()
+            chooser.exclude_prefill()
         outcomes.append(chooser.learn(np.array([1, 1])))
     assert [each and each.step_us for each in outcomes] == [None, 3.0, None, 3.0]
     assert [each and each.committed for each in outcomes] == [2, 2, 2, 2]

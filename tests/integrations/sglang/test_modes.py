@@ -1,23 +1,19 @@
 """Trees are cut to the nodes that their width was decided or fixed for."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang import compat, modes
+from evict_profile.integrations.sglang import modes
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.modes import Mode
-from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import cut
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, Truncator
 from evict_profile.runtime.scoring import ConditionalScorer
 from tests.integrations.sglang.drafter import drafting
-from tests.integrations.sglang.server import STEPS, WIDTH, Batch, start
+from tests.integrations.sglang.server import STEPS, WIDTH, Batch
 
-ON = Settings("on", table=Path("t.json"))
 CAPTURE_SIZES = tuple(range(1, WIDTH + 1))
 
 
@@ -48,17 +44,14 @@ def keeps(drafted, kept, plan):
     )
 
 
-@pytest.mark.usefixtures("sglang")
 @pytest.mark.parametrize("conditional", [True, False])
 def test_decided_cuts_keep_what_the_plan_keeps(
-    full_table, cuts, monkeypatch, conditional
+    serves, full_table, cuts, monkeypatch, conditional
 ):
     """By conditional acceptance where the table has it, by probability otherwise; and
     as a device would rank them."""
     table = full_table if conditional else replace(full_table, acceptance=None)
-    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: table)
-    plans = []
-    choose = Chooser.choose
+    plans, choose = [], Chooser.choose
 
     def chosen(self, *given):
         choice = choose(self, *given)
@@ -67,30 +60,28 @@ def test_decided_cuts_keep_what_the_plan_keeps(
 
     monkeypatch.setattr(Chooser, "choose", chosen)
     curves = full_table.acceptance.conditional
-    worth_of = ConditionalScorer(curves).on_device(torch.device("cpu"), STEPS)
-    server = start(replace(ON, capture_sizes=CAPTURE_SIZES))
+    scores_of = ConditionalScorer(curves).on_device(torch.device("cpu"), STEPS)
+    server = serves(table, capture_sizes=CAPTURE_SIZES)
     for _ in range(12):
         server.forward_batch_generation(Batch(2))
-    assert server.evict_profile.follows
     cut_plans = [plan for plan in plans if int(plan.widths[0]) < WIDTH]
     assert len(cut_plans) == len(cuts) > 0
     for plan, (drafted, kept) in zip(cut_plans, cuts, strict=True):
         assert keeps(drafted, kept, plan)
-        worth = worth_of(drafted.path_prob, drafted.parent) if conditional else None
-        assert torch.equal(kept.index, cut(drafted, kept.width, worth).index)
+        scores = scores_of(drafted.path_prob, drafted.parent) if conditional else None
+        assert torch.equal(kept.index, cut(drafted, kept.width, scores).index)
 
 
-@pytest.mark.usefixtures("sglang")
 @pytest.mark.parametrize("width", [1, 2, 4, WIDTH])
-def test_fixed_cuts_keep_what_the_runtime_keeps(full_table, cuts, monkeypatch, width):
-    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
-    server = start(replace(ON, width=width))
+def test_fixed_cuts_keep_what_the_runtime_keeps(
+    serves, full_table, cuts, monkeypatch, width
+):
+    server = serves(full_table, width=width)
     monkeypatch.setattr(modes, "fetch", None)
     for requests in (1, 2, 3):
         server.forward_batch_generation(Batch(requests))
-    assert server.evict_profile.follows
-    assert list(server.evict_profile._states) == [width]
-    assert [step[1] for step in server.log if step[0] == "verify"] == 3 * [width]
+    assert server.runner.built == ([width] if width < WIDTH else [])
+    assert server.verified == 3 * [(width, width)]
     assert len(cuts) == (3 if width < WIDTH else 0)
     truncator = Truncator(
         drafts="topk",
@@ -105,10 +96,10 @@ def test_fixed_cuts_keep_what_the_runtime_keeps(full_table, cuts, monkeypatch, w
         assert keeps(drafted, kept, plan)
 
 
-def test_worth_comes_before_probability():
+def test_scores_come_before_probability():
     drafted = drafting(0, 1, 2, 2).drafted(5)
-    worth = torch.tensor([[0.5, 0.9, 0.5, 0.5]], dtype=torch.float64)
-    kept = cut(drafted, 3, worth).index[0].tolist()
+    scores = torch.tensor([[0.5, 0.9, 0.5, 0.5]], dtype=torch.float64)
+    kept = cut(drafted, 3, scores).index[0].tolist()
     best = drafted.path_prob[0].argsort(descending=True, stable=True).tolist()
     second = next(node for node in best if node != 1)
     assert kept == sorted(drafted.index[0][[1, second]].tolist())

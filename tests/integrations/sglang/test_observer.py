@@ -3,6 +3,7 @@
 import os
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.integrations.sglang import observer
-from evict_profile.integrations.sglang.buffers import Scores
 from evict_profile.integrations.sglang.metrics import VerifyTimer
 from evict_profile.integrations.sglang.observer import (
     Observer,
@@ -34,6 +34,7 @@ from tests.integrations.sglang.server import (
     WIDTH,
     Batch,
     ModelRunner,
+    decode,
     routes,
     start,
 )
@@ -51,24 +52,15 @@ def serve(folder, **changes):
     return start(Settings("observe", traces=folder), **changes)
 
 
-def flush(worker):
-    worker.evict_profile._mode.writer.flush()
+@pytest.fixture
+def recorded(seen, idle):
+    """Reads what was written, once the server has been idle."""
 
+    def read():
+        idle.now(later_s=2 * observer.IDLE_S)
+        return load_traces(seen)
 
-def recorded(worker, folder):
-    flush(worker)
-    return load_traces(folder)
-
-
-def decode(worker, batch, steps):
-    """Some steps of a batch: lengths before each, and tokens that each committed."""
-    before, committed = [], []
-    for _ in range(steps):
-        before.append(batch.seq_lens.tolist())
-        result = worker.forward_batch_generation(batch)
-        committed.append(result.accept_lens.tolist())
-        batch.after(result)
-    return before, committed
+    return read
 
 
 def paths(parent):
@@ -101,24 +93,15 @@ class Session:
     trace: Trace
 
     def rows(self):
-        for row in (0, 1):
-            yield row, replies_of(self.trace)[row]
+        return enumerate(replies_of(self.trace))
 
 
 @pytest.fixture
-def session(seen, monkeypatch):
-    trees: list[Any] = []
-    keep, last = Observer.choose, Scores.last
-    monkeypatch.setattr(
-        Observer,
-        "choose",
-        lambda self, batch, tree: trees.append(tree) or keep(self, batch, tree),
-    )
-    monkeypatch.setattr(Scores, "last", lambda self, size: last(self, size).clone())
+def session(seen, recorded):
     worker, batch = serve(seen), Batch(2)
     batch.reqs[1].sampling_params = SimpleNamespace(top_k=-1, temperature=0.7)
-    before, committed = decode(worker, batch, 8)
-    return Session(trees, before, committed, recorded(worker, seen))
+    done = decode(worker, batch, 8)
+    return Session(worker.drafted, *done, recorded())
 
 
 def test_steps_are_as_the_server_counts_them(session):
@@ -156,7 +139,7 @@ def test_the_trace_says_what_it_was_recorded_on(session):
     assert session.trace.temperatures == (0.0, 0.7)
 
 
-def test_requests_are_told_apart(seen):
+def test_requests_are_told_apart(seen, recorded):
     worker, one, two = serve(seen), Batch(1), Batch(2)
     decode(worker, one, 2)
     two.seq_lens[:1] = one.seq_lens
@@ -165,32 +148,32 @@ def test_requests_are_told_apart(seen):
     two.reqs.reverse()
     two.seq_lens = two.seq_lens.flip(0)
     decode(worker, two, 1)
-    trace = recorded(worker, seen)
+    trace = recorded()
     assert np.bincount(trace.reply).tolist() == [5, 3, 2]
 
 
-def test_a_second_prefill_commits_a_token(seen):
+def test_a_second_prefill_commits_a_token(seen, recorded):
     """After a retraction, positions are still the server's."""
     worker, batch = serve(seen), Batch(1)
     before, _ = decode(worker, batch, 2)
     worker.forward_batch_generation(Batch(1, "extend"))
     batch.seq_lens = batch.seq_lens + 1
     before += decode(worker, batch, 1)[0]
-    steps = replies_of(recorded(worker, seen))[0]
+    steps = replies_of(recorded())[0]
     assert [[step.context] for step in steps] == before
     assert [step.position for step in steps] == [step.context - 79 for step in steps]
 
 
-def test_a_name_that_is_used_again_is_another_reply(seen):
+def test_a_name_that_is_used_again_is_another_reply(seen, recorded):
     worker = serve(seen)
     for steps in (2, 1):
         decode(worker, Batch(1), steps)
-    trace = recorded(worker, seen)
+    trace = recorded()
     assert np.bincount(trace.reply).tolist() == [2, 1]
     assert trace.position[-1] == 1
 
 
-def test_prefills_are_not_recorded_and_wait_for_nothing(seen, monkeypatch):
+def test_prefills_are_not_recorded_and_wait_for_nothing(seen, recorded, monkeypatch):
     worker, prefill = serve(seen), Batch(2, "extend")
     decode(worker, Batch(2), 1)
     read = []
@@ -198,7 +181,7 @@ def test_prefills_are_not_recorded_and_wait_for_nothing(seen, monkeypatch):
     worker.forward_batch_generation(prefill)
     worker.runner.forward(prefill, 4, worker.route)
     assert not read
-    assert len(recorded(worker, seen)) == 2
+    assert len(recorded()) == 2
 
 
 @pytest.fixture
@@ -215,7 +198,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_a_steps_time_is_split_by_stages(seen, clock, monkeypatch):
+def test_a_steps_time_is_split_by_stages(seen, recorded, clock, monkeypatch):
     """The levels are one graph, whose time stands in the first; the observer's own work
     counts for no stage."""
     tree = Observer._tree
@@ -227,14 +210,14 @@ def test_a_steps_time_is_split_by_stages(seen, clock, monkeypatch):
     monkeypatch.setattr(Observer, "_tree", slow)
     worker = serve(seen)
     decode(worker, Batch(2), 3)
-    flush(worker)
+    recorded()
     for part in parts(seen):
         for row in pq.read_table(part).to_pylist():
             assert row["draft_us"] == [DRAFT_US, *[0.0] * (STEPS - 1)]
             assert (row["verify_us"], row["fixed_us"]) == (FORWARD_US, REST_US)
 
 
-def test_clocks_are_medians_by_batch(seen, clock):
+def test_clocks_are_medians_by_batch(seen, recorded, clock):
     worker = serve(seen)
     for slower in (2.0, 1.0, 9.0):
         clock.slower = slower
@@ -243,7 +226,7 @@ def test_clocks_are_medians_by_batch(seen, clock):
     decode(worker, Batch(3), 1)
     found = [
         (clock.batch, clock.draft_us, clock.fixed_us, clock.plain_fixed_us)
-        for clock in recorded(worker, seen).clocks
+        for clock in recorded().clocks
     ]
     assert found == [
         (batch, (0.0, *[slower * DRAFT_US] * STEPS), slower * REST_US, slower * REST_US)
@@ -255,19 +238,19 @@ def parts(folder):
     return sorted(folder.iterdir())
 
 
-def test_parts_are_written_when_enough_is_there(seen, monkeypatch):
+def test_parts_are_written_when_enough_is_there(seen, recorded, monkeypatch):
     monkeypatch.setattr(observer, "STEPS_PER_PART", 3)
     worker = serve(seen)
     _, committed = decode(worker, Batch(2), 7)
     assert [len(pq.read_table(part)) for part in parts(seen)] == [6, 6]
-    trace = recorded(worker, seen)
+    trace = recorded()
     assert np.bincount(trace.reply).tolist() == [7, 7]
     assert trace.tokens[0] == 1 + sum(tokens[0] for tokens in committed)
 
 
 def test_parts_are_written_once_when_the_server_is_idle(seen, idle):
     worker = serve(seen)
-    flush(worker)
+    idle.now(later_s=2 * observer.IDLE_S)
     decode(worker, Batch(2), 2)
     idle.now()
     assert not parts(seen)
@@ -287,23 +270,21 @@ def test_writing_that_fails_is_told_by_the_next_step(seen, idle, monkeypatch, ca
     monkeypatch.setattr(TraceWriter, "flush", full)
     idle.now(later_s=2 * observer.IDLE_S)
     decode(worker, Batch(2), 2)
-    assert not worker.evict_profile.follows
+    assert not worker.evict_profile.active
     assert caplog.text.count("whole trees are verified: the disk is full") == 1
 
 
-def test_servers_write_beside_each_other(seen, monkeypatch):
+def test_servers_write_beside_each_other(seen, recorded, monkeypatch):
     for started_s in (1e9, 2e9):
         monkeypatch.setattr(observer.time, "time", lambda at=started_s: at)
-        worker = serve(seen)
-        decode(worker, Batch(2), 2)
-        flush(worker)
+        decode(serve(seen), Batch(2), 2)
+        trace = recorded()
     assert len(parts(seen)) == 2
     assert all(str(os.getpid()) in part.name for part in parts(seen))
-    trace = load_traces(seen)
     assert np.bincount(trace.reply).tolist() == [2] * 4
 
 
-def test_a_tree_that_is_not_whole_is_left_out(seen, monkeypatch):
+def test_a_tree_that_is_not_whole_is_left_out(seen, recorded, monkeypatch):
     """SGLang ignores a node whose parent it did not choose, so that nothing is known
     of it; its reply goes on."""
     keep = Observer.choose
@@ -323,18 +304,30 @@ def test_a_tree_that_is_not_whole_is_left_out(seen, monkeypatch):
     worker = serve(seen)
     monkeypatch.setattr(Observer, "choose", torn)
     _, committed = decode(worker, Batch(2), 3)
-    torn_reply, whole = replies_of(recorded(worker, seen))
+    torn_reply, whole = replies_of(recorded())
     positions = [1, 1 + sum(tokens[0] for tokens in committed[:2])]
     assert [step.position for step in torn_reply] == positions
     assert len(whole) == 3
 
 
-def test_a_step_that_ends_waits_for_a_part_that_is_being_written(seen):
-    worker = serve(seen)
-    lock = worker.evict_profile._mode.writer._lock
+def test_a_step_that_ends_waits_for_a_part_that_is_being_written(
+    seen, recorded, monkeypatch
+):
+    worker, writing, written = serve(seen), Event(), Event()
+    decode(worker, Batch(2), 1)
+    write = pq.write_table
+
+    def slow(*given):
+        writing.set()
+        assert written.wait(60)
+        write(*given)
+
+    monkeypatch.setattr(pq, "write_table", slow)
     with ThreadPoolExecutor() as pool:
-        with lock:
-            ended = pool.submit(decode, worker, Batch(2), 1)
-            wait([ended], timeout=0.2)
-            assert not ended.done()
+        read = pool.submit(recorded)
+        assert writing.wait(60)
+        ended = pool.submit(decode, worker, Batch(2), 1)
+        assert wait([ended], timeout=0.2).not_done
+        written.set()
         assert ended.result(60)
+    assert len(read.result()) == 2

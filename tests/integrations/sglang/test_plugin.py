@@ -117,7 +117,7 @@ def test_eagle3_gets_a_truncating_worker(sglang):
     assert issubclass(found, EAGLEWorkerV2) and found is not EAGLEWorkerV2
     made = found()
     assert made.evict_profile is serving
-    assert serving.worker is made and serving.follows
+    assert serving.worker is made and serving.active
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_other_workers_are_left_alone(sglang, caplog, base, is_eagle3, unhooked,
     assert create_worker(serving, lambda *args: base, algorithm, "args") is base
     (said,) = warnings(caplog)
     assert said.startswith(OFF) and why in said
-    assert not serving.follows
+    assert not serving.active
 
 
 def test_the_entry_point_is_declared():
