@@ -6,6 +6,7 @@ along the first even tokens. Each stage asserts what the next one relies on.
 
 import sys
 from dataclasses import dataclass, field
+from functools import partialmethod
 from itertools import accumulate
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -54,19 +55,19 @@ class FusedMoE(torch.nn.Module):
         self.quant_method = SimpleNamespace()
 
 
+@dataclass(eq=False)
 class IntelAMXAttnBackend:
     """An attention backend, told apart by the width that it was made for."""
 
-    def __init__(self, width=WIDTH):
-        self.width = width
+    width: int = WIDTH
 
 
+@dataclass(eq=False)
 class Graphs:
-    def __init__(
-        self, runner, attn_backend, speculative_num_steps, speculative_num_draft_tokens
-    ):
-        self.backend, self.steps = attn_backend, speculative_num_steps
-        self.width = speculative_num_draft_tokens
+    runner: Any
+    attn_backend: Any
+    speculative_num_steps: int
+    speculative_num_draft_tokens: int
 
 
 class ModelRunner:
@@ -112,14 +113,9 @@ def routes(layer, tokens):
 class Mode(str):
     """A batch's forward mode: idle, extend (a prefill) or decode."""
 
-    def is_idle(self):
-        return self == "idle"
-
-    def is_extend(self):
-        return self == "extend"
-
-    def is_decode(self):
-        return self == "decode"
+    is_idle = partialmethod(str.__eq__, "idle")
+    is_extend = partialmethod(str.__eq__, "extend")
+    is_decode = partialmethod(str.__eq__, "decode")
 
 
 @dataclass
@@ -230,20 +226,16 @@ class Worker:
         made = drafting(len(self.log), max(1, size), TOPK, STEPS)
         self.drafted.append(made.drafted(WIDTH))
         parents, index, tokens = self.keep(organized, *made.lists(), WIDTH)
-        kwargs = {
-            "topk": TOPK,
-            "num_steps": self.speculative_num_steps,
-            "num_draft_tokens": self.speculative_num_draft_tokens,
-        }
+        sizes = TOPK, self.speculative_num_steps, self.speculative_num_draft_tokens
+        kwargs = dict(zip(REST, sizes, strict=True))
         tree = parents, index, tokens
         return self.build(self._built, batch, None, *tree, None, **kwargs)
 
     def _built(self, batch, _, parents, index, tokens, *rest, **kwargs):
         self.log.append(("build", *(kwargs[name] for name in REST)))
         assert kwargs["num_draft_tokens"] == index.shape[1] + 1
-        made = VerifyInput(self.runner.attn_backend, tokens, index, parents)
-        made.spec_steps = kwargs["num_steps"]
-        return made
+        backend, steps = self.runner.attn_backend, kwargs["num_steps"]
+        return VerifyInput(backend, tokens, index, parents, steps)
 
     def _build_trivial_verify_input(self, batch):
         self.log.append("trivial")
@@ -259,10 +251,10 @@ class VerifyInput:
     tokens: torch.Tensor
     index: torch.Tensor
     parents: torch.Tensor
-    draft_token: torch.Tensor = field(
-        default_factory=lambda: torch.zeros(0, dtype=torch.int32)
-    )
     spec_steps: int = 0
+
+    def __post_init__(self):
+        self.draft_token = torch.zeros(0, dtype=torch.int32)
 
     @property
     def width(self):
@@ -305,18 +297,10 @@ class EAGLEWorkerV2(Worker):
     """The class that SGLang picks for EAGLE-3."""
 
 
-def cache_slots(
-    *,
-    req_pool_indices,
-    req_to_token,
-    start_offset,
-    end_offset,
-    batch_size,
-    draft_token_num,
-    device,
-):
-    assert bool((end_offset - start_offset == draft_token_num).all())
-    assert batch_size == len(req_pool_indices)
+def cache_slots(*, req_pool_indices, req_to_token, start_offset, end_offset, **sizes):
+    widths, batch = end_offset - start_offset, len(req_pool_indices)
+    assert bool((widths == sizes["draft_token_num"]).all())
+    assert (sizes["batch_size"], sizes["device"]) == (batch, "cpu")
     rows = zip(req_pool_indices, start_offset, end_offset, strict=True)
     return torch.cat([req_to_token[i, low:high] for i, low, high in rows])
 

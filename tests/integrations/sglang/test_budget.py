@@ -92,34 +92,26 @@ def test_where_nothing_gives_way_sglang_routes_itself(tokens, budget):
         assert given(more, config, logits()[: tokens + 1]) is not config
 
 
-REFUSED = {
-    "groups": {"use_grouped_topk": True},
-    "biased": {"correction_bias": torch.zeros(EXPERTS)},
-    "own": {"custom_routing_function": print},
-    "shared": {"num_fused_shared_experts": 1},
-    "sqrtsoftplus": {"scoring_func": "sqrtsoftplus"},
-    "plain sigmoid": {"scoring_func": "sigmoid", "renormalize": False},
-    "scales": {"apply_routed_scaling_factor_on_output": True},
-    "format": {"output_format": SimpleNamespace(name="BYPASSED")},
-}
-
-
-@pytest.mark.parametrize("word", REFUSED)
-def test_what_is_not_understood_is_refused(word):
-    assert word in refusal(Config(**REFUSED[word]))
-
-
 @pytest.mark.parametrize(
-    "config",
+    ("config", "says"),
     [
-        Config(),
-        Config(renormalize=False),
-        Config(scoring_func="sigmoid"),
-        Config(output_format=SimpleNamespace(name="STANDARD")),
+        ({}, ""),
+        ({"renormalize": False}, ""),
+        ({"scoring_func": "sigmoid"}, ""),
+        ({"output_format": SimpleNamespace(name="STANDARD")}, ""),
+        ({"use_grouped_topk": True}, "groups"),
+        ({"correction_bias": torch.zeros(EXPERTS)}, "biased"),
+        ({"custom_routing_function": print}, "own"),
+        ({"num_fused_shared_experts": 1}, "shared"),
+        ({"scoring_func": "sqrtsoftplus"}, "sqrtsoftplus"),
+        ({"scoring_func": "sigmoid", "renormalize": False}, "plain sigmoid"),
+        ({"apply_routed_scaling_factor_on_output": True}, "scales"),
+        ({"output_format": SimpleNamespace(name="BYPASSED")}, "format"),
     ],
 )
-def test_what_is_understood_is_not(config):
-    assert refusal(config) is None
+def test_what_is_not_understood_is_refused(config, says):
+    found = refusal(Config(**config))
+    assert says in found if says else found is None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.graphs import (
-    GraphState,
     build_state,
     capture_sizes_of,
     own_state,
@@ -37,8 +36,9 @@ def test_graphs_are_captured_for_the_width_on_a_backend_of_their_own(runner):
     graphs = state.graph_runner
     assert (state.width, state.attn_backend.width) == (3, 3)
     assert state.attn_backend is not runner.attn_backend
-    assert isinstance(graphs, Graphs) and graphs.backend is state.attn_backend
-    assert (graphs.width, graphs.steps) == (3, 2)
+    assert isinstance(graphs, Graphs) and graphs.attn_backend is state.attn_backend
+    assert graphs.speculative_num_draft_tokens == 3
+    assert graphs.speculative_num_steps == 2
 
 
 def test_no_graph_is_captured_in_eager_mode(runner):
@@ -63,17 +63,11 @@ def test_a_failed_capture_leaves_the_server_as_it_was(runner, monkeypatch):
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_graphs_are_swapped_in_while_the_block_lasts(runner):
+def test_graphs_are_swapped_in_until_the_block_ends_or_raises(runner):
     state = build_state(runner, 4, STEPS)
-    with swapped(runner, state):
+    with pytest.raises(KeyboardInterrupt), swapped(runner, state):
         assert runner.attn_backend is state.attn_backend
         assert runner.decode_cuda_graph_runner is state.graph_runner
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_graphs_are_swapped_out_when_the_block_raises(runner):
-    state = GraphState(4, "other", None)
-    with pytest.raises(KeyboardInterrupt), swapped(runner, state):
         raise KeyboardInterrupt
 
 

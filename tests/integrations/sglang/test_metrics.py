@@ -62,7 +62,9 @@ def test_means_are_over_steps_and_requests_and_times_over_steps_that_have_one(
     ]
 
 
-def test_the_first_line_comes_after_the_first_steps(made, log):
+def test_the_first_line_comes_after_the_first_steps(made, clock, log):
+    """Time without steps, of loading and idling, does not count."""
+    clock.s += LATER_S
     for _ in range(FIRST_STEPS - 1):
         made.add(outcome())
     assert not log.messages
@@ -92,13 +94,6 @@ def test_a_slow_server_logs_by_time_once_a_step_has_one(
         clock.s += LATER_S
         made.add(outcome(step_us=step_us))
     assert len(log.messages) == lines
-
-
-def test_time_without_steps_does_not_count(made, clock, log):
-    """Loading and idling: else the first line would be of one step."""
-    clock.s += LATER_S
-    made.add(outcome())
-    assert not log.messages
 
 
 def test_gauges_show_what_the_log_says(clock, monkeypatch):

@@ -152,6 +152,14 @@ def test_requests_are_told_apart(seen, recorded):
     assert np.bincount(trace.reply).tolist() == [5, 3, 2]
 
 
+def test_a_name_that_is_used_again_is_another_reply(seen, recorded):
+    worker = serve(seen)
+    for steps in (2, 1):
+        decode(worker, Batch(1), steps)
+    trace = recorded()
+    assert trace.reply.tolist() == [0, 0, 1] and trace.position[-1] == 1
+
+
 def test_a_second_prefill_commits_a_token(seen, recorded):
     """After a retraction, positions are still the server's."""
     worker, batch = serve(seen), Batch(1)
@@ -162,15 +170,6 @@ def test_a_second_prefill_commits_a_token(seen, recorded):
     steps = replies_of(recorded())[0]
     assert [[step.context] for step in steps] == before
     assert [step.position for step in steps] == [step.context - 79 for step in steps]
-
-
-def test_a_name_that_is_used_again_is_another_reply(seen, recorded):
-    worker = serve(seen)
-    for steps in (2, 1):
-        decode(worker, Batch(1), steps)
-    trace = recorded()
-    assert np.bincount(trace.reply).tolist() == [2, 1]
-    assert trace.position[-1] == 1
 
 
 def test_prefills_are_not_recorded_and_wait_for_nothing(seen, recorded, monkeypatch):

@@ -77,32 +77,27 @@ def test_only_what_is_needed_is_hooked(sglang, environment, variables, hooked):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "version", "says"),
     [
-        ("MODE", "sometimes"),
-        ("MODE", "on"),
-        ("CAPTURE_SIZES", "2,x"),
-        ("EXPERT_BUDGET", "0"),
+        ("MODE", "sometimes", "0.5.20", "EVICT_PROFILE_MODE"),
+        # Trees were never cut on 0.5.16, which is there for the sweep.
+        *(
+            (
+                *("TABLE", "table.json", version),
+                f"SGLang {version} is not supported; install one of 0.5.20, 0.5",
+            )
+            for version in ("0.6.0", "0.5.16")
+        ),
     ],
 )
-def test_a_bad_environment_registers_nothing(sglang, environment, caplog, name, value):
-    environment.setenv(f"EVICT_PROFILE_{name}", value)
-    register()
-    (said,) = warnings(caplog)
-    assert said.startswith(f"{OFF}EVICT_PROFILE_{name}")
-    assert not HookRegistry.registered
-
-
-@pytest.mark.parametrize("version", ["0.6.0", "0.5.16"])
-def test_a_version_that_was_not_tried_registers_nothing(
-    sglang, environment, caplog, version
+def test_what_cannot_be_registers_nothing(
+    sglang, environment, caplog, name, value, version, says
 ):
-    """Trees were never cut on 0.5.16, which is there for the sweep."""
-    environment.setenv("EVICT_PROFILE_TABLE", "table.json")
+    environment.setenv(f"EVICT_PROFILE_{name}", value)
     environment.setattr(metadata, "version", lambda name: version)
     register()
     (said,) = warnings(caplog)
-    assert f"SGLang {version} is not supported; install one of 0.5.20, 0.5" in said
+    assert said.startswith(OFF + says)
     assert not HookRegistry.registered
 
 
