@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -93,41 +94,38 @@ def held(rows: pd.DataFrame, low: str = "low", high: str = "high") -> float:
 
 def by(rows: pd.DataFrame, axis: str) -> pd.DataFrame:
     """Errors of groups of rows, in per cent."""
-
-    def line(group: pd.DataFrame) -> pd.Series:
+    groups = {**dict(iter(rows.groupby(axis))), "all": rows}
+    lines = {}
+    for name, group in groups.items():
         off = errors(group)
-        rivals = {
-            f"{name} %": 100 * np.median(np.abs(errors(group, name))) for name in RIVALS
+        lines[name] = {
+            "rows": len(group),
+            "median error %": _median(group, "predicted"),
+            "p90 %": 100 * np.quantile(np.abs(off), 0.9),
+            "bias %": 100 * np.median(off),
+            "as advised %": _median(group, "advised"),
+            **{f"{rival} %": _median(group, rival) for rival in RIVALS},
+            "inside 95 %": 100 * held(group),
         }
-        return pd.Series(
-            {
-                "rows": len(group),
-                "median error %": 100 * np.median(np.abs(off)),
-                "p90 %": 100 * np.quantile(np.abs(off), 0.9),
-                "bias %": 100 * np.median(off),
-                "as advised %": 100 * np.median(np.abs(errors(group, "advised"))),
-                **rivals,
-                "inside 95 %": 100 * held(group),
-            }
-        )
-
-    found = [line(group).rename(name) for name, group in rows.groupby(axis)]
-    return pd.DataFrame([*found, line(rows).rename("all")]).round(1)
+    return pd.DataFrame(lines).T.round(1)
 
 
 def away_rows(away: pd.DataFrame) -> pd.DataFrame:
     """Errors and coverage of each server that nothing was fitted to."""
-    return pd.DataFrame(
-        {
-            name: {
-                "rows": len(own),
-                "median error %": 100 * np.median(np.abs(errors(own, "advised"))),
-                "growth error": growth_rms(own),
-                "inside 95 %": 100 * held(own, "advised_low", "advised_high"),
-            }
-            for name, own in away.groupby("server")
+    lines = {
+        name: {
+            "rows": len(own),
+            "median error %": _median(own, "advised"),
+            "growth error": growth_rms(own),
+            "inside 95 %": 100 * held(own, "advised_low", "advised_high"),
         }
-    ).T.round(2)
+        for name, own in away.groupby("server")
+    }
+    return pd.DataFrame(lines).T.round(2)
+
+
+def _median(rows: pd.DataFrame, column: str) -> float:
+    return float(100 * np.median(np.abs(errors(rows, column))))
 
 
 def growth_rms(rows: pd.DataFrame) -> float:
@@ -139,10 +137,8 @@ def growth_rms(rows: pd.DataFrame) -> float:
 def regrets(rows: pd.DataFrame) -> pd.DataFrame:
     """Loss of each way to choose, in per cent."""
     lost = {name: judge.regret(rows, how) for name, how in judge.CHOICES.items()}
-    found = {
-        n: {"mean %": 100 * x.mean(), "worst %": 100 * x.max()} for n, x in lost.items()
-    }
-    return pd.DataFrame(found).T.round(1)
+    found = pd.DataFrame(lost).agg(["mean", "max"]).T
+    return (100 * found.set_axis(["mean %", "worst %"], axis=1)).round(1)
 
 
 def show_overheads(overheads: dict[str, judge.Overheads]) -> None:
@@ -154,10 +150,7 @@ def show_overheads(overheads: dict[str, judge.Overheads]) -> None:
     table["spread"] = asdict(everywhere.spread)
     print(pd.DataFrame(table).T.round(2))
     shares = pd.read_csv(DATA / "unions.csv")
-    known_shares = shares["union"].astype(str).str.fullmatch(r"[\d.]+")
-    ratio = (
-        shares[known_shares]["union"].astype(float) / shares[known_shares]["uniform"]
-    )
+    ratio = pd.to_numeric(shares["union"], errors="coerce") / shares["uniform"]
     print(f"measured unions over uniform ones: {ratio.min():.2f} to {ratio.max():.2f}")
     for model, count in not_judged().items():
         why = BROKEN.get(model, "no public kernel rows compose a table of it")
@@ -176,35 +169,20 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
-    for name, group in rows.groupby("deployment"):
-        reach = [group["predicted"] - group["low"], group["high"] - group["predicted"]]
+    dots: dict[str, Any] = {"fmt": "o", "ms": 3.5, "lw": 0.5, "alpha": 0.75}
+    crosses: dict[str, Any] = {"marker": "x", "s": 12, "c": "0.6", "lw": 0.8}
+    for name, own in rows.groupby("deployment"):
+        bars = np.array([own["predicted"] - own["low"], own["high"] - own["predicted"]])
         axes.errorbar(
-            group["speedup"],
-            group["predicted"],
-            yerr=np.array(reach),
-            fmt="o",
-            ms=3.5,
-            lw=0.5,
-            alpha=0.75,
-            label=str(name),
+            own["speedup"], own["predicted"], yerr=bars, label=str(name), **dots
         )
-    axes.scatter(
-        rows["speedup"],
-        rows["identical tokens"],
-        marker="x",
-        s=12,
-        c="0.6",
-        lw=0.8,
-        label="start-up profile, identical tokens",
-    )
+    profile = "start-up profile, identical tokens"
+    axes.scatter(rows["speedup"], rows["identical tokens"], label=profile, **crosses)
     ends = (0.9, 3.4)
     axes.plot(ends, ends, c="0.3", lw=0.8)
-    axes.set(
-        xlim=(0.9, 2.7),
-        ylim=ends,
-        xlabel="served speed-up over plain decoding",
-        ylabel="predicted speed-up",
-    )
+    axes.set(xlim=(0.9, 2.7), ylim=ends)
+    axes.set_xlabel("served speed-up over plain decoding")
+    axes.set_ylabel("predicted speed-up")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     figure.savefig(path, metadata={"Date": None})
 
