@@ -4,17 +4,16 @@
         --table TABLE.json --python SGLANG_PYTHON --out runs/serving
 
 Decodes a planted world (`sglang_planted.world`): dummy weights, real kernels, real
-choice of trees, and an acceptance that is known. Each mode is one start of one
-`sglang.Engine`, which decodes every batch size several times over; plain decoding is
-started first and last, which shows how far the machine drifted meanwhile. The sweep and
-the table are those of the runner `sglang_verify`; trees have the sweep's shape and its
-largest width. A mode whose result is in the folder is not run again.
+choice of trees, known acceptance. Each mode is one start of one `sglang.Engine`, which
+decodes every batch size several times. Plain decoding runs first and last, which shows
+the drift of the machine. The sweep and the table are those of the runner
+`sglang_verify`. A mode whose result is in the folder is not run again.
 
 Writes serving.json (so-far.json while a mode is missing): tokens/s, medians over
-repeats with their range, ratios to plain decoding and to whole trees repeat by repeat,
-and what the plug-in logged. Exits with 1 where a mode failed or decoded another text,
-or where the chosen widths are slower than `SLOWEST` times plain decoding or whole
-trees. Times mean what the device means: on a CPU the kernels are stubs.
+repeats with their range, and ratios to plain decoding and to whole trees repeat by
+repeat. Exit code 1 where a mode failed or decoded another text, or where the chosen
+widths are slower than `SLOWEST` times plain decoding or whole trees. On a CPU the
+kernels are stubs and times mean nothing.
 """
 
 import argparse
@@ -119,7 +118,6 @@ def main(arguments: Sequence[str]) -> int:
         "start": to_mapping(whole),
         "failed": failed,
         **summary(results, texts(whole, world)),
-        "plug_in": {m.name: logged(m.log(out)) for m in wanted if was_on(m.log(out))},
     }
     write_json(found, out / ("so-far.json" if failed else "serving.json"))
     print(json.dumps({key: found[key] for key in ("device", "ratios", "said_text")}))
@@ -215,19 +213,6 @@ def was_on(log: str) -> bool:
     return "evict-profile: on" in log and reason_off(log) is None
 
 
-def logged(log: str) -> dict[str, Any]:
-    """What the plug-in logged: memory of each width, and its last means."""
-    built = re.search(r"that each took: ([^;]*); built in ([\d.]+) s", log)
-    lines = re.findall(r"evict-profile: (\d+ steps, mean width .*)", log)
-    widths = re.findall(r"(\d+): (\d+) MiB", built[1]) if built else []
-    return {
-        "width_mib": {int(width): int(size) for width, size in widths},
-        "widths_built_s": float(built[2]) if built else None,
-        "decision_us": [int(us) for us in re.findall(r"decision (\d+) us", log)],
-        "said": lines[-1] if lines else None,
-    }
-
-
 def texts(start: Start, world: PlantedWorld) -> dict[tuple[int, int], str]:
     """What must be said at each repeat and batch, as a digest."""
     return {
@@ -254,10 +239,9 @@ def summary(
     seconds = runs.pivot(index=["batch", "repeat"], columns="mode", values="seconds")
     pairs = [(name, PLAIN) for name in results if name != PLAIN]
     pairs += [(name, WHOLE) for name in results if name not in (PLAIN, PLAIN_AGAIN)]
+    devices = {f"{r['device']}, SGLang {r['sglang']}" for r in results.values()}
     found: dict[str, Any] = {
-        "device": "; ".join(
-            sorted({f"{r['device']}, SGLang {r['sglang']}" for r in results.values()})
-        ),
+        "device": "; ".join(sorted(devices)),
         "said_text": all(
             text == expected[repeat, batch] for text, repeat, batch in said
         ),
@@ -268,24 +252,25 @@ def summary(
             if base in results and name != base
         },
     }
-    for (name, batch), own in runs.groupby(["mode", "batch"]):
-        tokens, steps = own["tokens"].sum(), own["steps"].sum()
-        found["modes"][name][f"batch {batch}"] = {
-            "tokens_per_s": spread(own["tokens"] / own["seconds"]),
-            "tokens_per_step": round(float(tokens / steps), 3) if steps else 1.0,
-        }
+    for name, own in runs.assign(speed=runs["tokens"] / runs["seconds"]).groupby(
+        "mode"
+    ):
+        total = own.groupby("batch")[["tokens", "steps"]].sum()
+        for batch, spread in spreads(own.set_index("batch")["speed"]).items():
+            tokens, steps = total.loc[int(batch.removeprefix("batch "))]
+            per_step = round(float(tokens / steps), 3) if steps else 1.0
+            found["modes"][name][batch] = {
+                "tokens_per_s": spread,
+                "tokens_per_step": per_step,
+            }
     return found
 
 
 def spreads(values: pd.Series) -> dict[str, dict[str, float]]:
-    """Of values by batch and repeat, the spread at each batch."""
-    return {f"batch {batch}": spread(own) for batch, own in values.groupby("batch")}
-
-
-def spread(values: pd.Series) -> dict[str, float]:
-    """Median and range."""
-    found = {"median": values.median(), "low": values.min(), "high": values.max()}
-    return {name: round(float(value), 3) for name, value in found.items()}
+    """Median and range of values at each batch, the index's first level."""
+    found = values.groupby(level="batch").agg(["median", "min", "max"]).round(3)
+    found.columns = ["median", "low", "high"]
+    return {f"batch {batch}": dict(own) for batch, own in found.iterrows()}
 
 
 if __name__ == "__main__":

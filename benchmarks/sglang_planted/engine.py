@@ -21,10 +21,7 @@ from typing import Any
 from runners.protocol import die_with_parent
 
 WARM_UP_TOKENS = 64
-"""Enough to compile every kernel, and for the plug-in to log its first means."""
-
-LOGS_EVERY_S = 31.0
-"""The plug-in logs its means again after so long, at its next step."""
+"""Enough to compile every kernel."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +60,11 @@ def main(arguments: Sequence[str]) -> None:
     up_s = time.monotonic() - begun
     try:
         warm_up(engine, start, asked)
-        begun = time.monotonic()
         runs = [
             decode(engine, start, asked, repeat, batch)
             for repeat in range(start.repeats)
             for batch in start.batches
         ]
-        if start.speculative:
-            time.sleep(max(0.0, LOGS_EVERY_S - (time.monotonic() - begun)))
-            warm_up(engine, start, asked)
     finally:
         engine.shutdown()
     facts = {"device": device_name(), "sglang": metadata.version("sglang")}

@@ -1,9 +1,7 @@
 """The modes that are compared, their settings, and what is made of their results."""
 
 import json
-import logging
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,23 +9,16 @@ from benchmarks import sglang_serving
 from benchmarks.sglang_serving import (
     OURS,
     PLAIN,
-    PLAIN_AGAIN,
     WHOLE,
     is_slow,
-    logged,
     main,
     modes,
     reason_off,
     summary,
     was_on,
 )
-from evict_profile.integrations.sglang.decision import StepOutcome, WidthChoice
-from evict_profile.integrations.sglang.metrics import Metrics
 
-ANNOUNCED = (
-    "[time] evict-profile: on, table t.json; widths, and the memory that each took: "
-    "2: 130 MiB, 8: 0 MiB; built in 4.5 s\n"
-)
+ANNOUNCED = "[time] evict-profile: on, table t.json\n"
 TEXTS = {(0, 1): "a", (1, 1): "a"}
 
 
@@ -39,11 +30,6 @@ def result(seconds, said="a", steps=0):
         for repeat in range(2)
     ]
     return {"device": "GPU", "sglang": "0", "up_s": 1.0, "runs": runs}
-
-
-def test_plain_decoding_is_first_and_last():
-    names = [mode.name for mode in modes([8, 24])]
-    assert names == [PLAIN, WHOLE, OURS, "width 8", "width 24", PLAIN_AGAIN]
 
 
 @pytest.mark.parametrize(
@@ -88,18 +74,6 @@ def test_a_plug_in_that_went_off_is_noticed():
     assert reason_off(off) == "off, whole trees are verified: too many requests"
 
 
-def test_what_the_plug_in_says_is_read(caplog):
-    metrics = Metrics()
-    plan = SimpleNamespace(step_cost_us=200.0, includes=("verify",), keep=[0], tokens=4)
-    choice = WidthChoice(plan, decision_us=90.0)
-    with caplog.at_level(logging.INFO):
-        metrics.add(StepOutcome(choice, committed=2, step_us=300.0))
-        metrics.log(plan.includes)
-    found = logged(ANNOUNCED + caplog.messages[-1])
-    assert found["width_mib"] == {2: 130, 8: 0} and found["widths_built_s"] == 4.5
-    assert found["decision_us"] == [90] and "mean width 4.00" in found["said"]
-
-
 def test_results_in_the_folder_are_not_made_again(
     informed_table, monkeypatch, tmp_path
 ):
@@ -122,4 +96,5 @@ def test_results_in_the_folder_are_not_made_again(
     assert main(words) == 0
     assert ran == ["plain", "whole-tree", "ours", "width-4", "plain-again"]
     found = json.loads((tmp_path / "serving.json").read_text())
-    assert found["plug_in"]["ours"]["width_mib"] == {"2": 130, "8": 0}
+    assert found["modes"]["width 4"]["batch 1"]["tokens_per_step"] == 2.0
+    assert found["modes"]["plain"]["batch 1"]["tokens_per_s"]["high"] == 100.0
