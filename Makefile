@@ -24,8 +24,8 @@ TEST_SGLANG := OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/s
 PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
-.PHONY: verdict demo demo-world docs test test-fleet test-llama test-sglang \
-	test-sglang-quick test-vllm nightly lint wheel-test clean
+.PHONY: verdict demo demo-world docs test test-world test-fleet test-llama \
+	test-sglang test-sglang-quick test-vllm nightly lint wheel-test clean
 
 # What nobody here has measured: an H200, composed of public rows. The prediction stands
 # beside what others served; no sweep, no download.
@@ -59,7 +59,11 @@ demo-world: $(VENV)/ready
 # each with one thread. A process holds about 1 GB.
 test: $(VENV)/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical \
-		--maxprocesses 4 --dist worksteal
+		--maxprocesses 4 --dist worksteal -m "not world"
+
+# The slow part of the tests of examples/small_world: training, the runner, a kill.
+test-world: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/examples -m world
 
 # The fleet on Ray, with a worker and a driver that are killed. It puts Ray into .venv.
 test-fleet: $(VENV)/ready
@@ -130,7 +134,7 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 # What takes too long for CI: all of SGLang's tests, the fleet on Ray, and the promises of
 # benchmarks that need no device and no download. Each exits 1 where its promise is
 # missed; the last one still misses two of its aims.
-nightly: test-sglang test-fleet
+nightly: test-sglang test-fleet test-world
 	mkdir -p build
 	$(BIN)/python -m benchmarks.known_truths intervals --sweeps 8 --out build/truths.json
 	$(BIN)/python -m benchmarks.known_truths gates --sweeps 20 --out build/gates.json

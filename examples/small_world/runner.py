@@ -9,8 +9,8 @@ try:
     from examples.small_world.engine.measuring import Session
 except ModuleNotFoundError as error:
     sys.exit(
-        f"{sys.executable} has no module '{error.name}'; install it there, in a "
-        "checkout: pip install '.[world]', or give --python an interpreter that has it"
+        f"{sys.executable} has no module '{error.name}'; install it there, or give "
+        "--python an interpreter that has it"
     )
 
 

@@ -1,16 +1,20 @@
 """The command, from text to weights."""
 
 import json
+import re
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.main import get_command
 
 from examples.small_world import train as module
+from examples.small_world.__main__ import app
 from examples.small_world.engine.checkpoint import ABOUT, WEIGHTS, load_checkpoint
 from examples.small_world.engine.verifier import Verifier
 from examples.small_world.recipe import RECIPES
 from tests.examples.small_world.command import run
+from tests.shipped import tracked
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,7 @@ def made(tmp_path_factory, module_library):
         yield out, "\n".join(printed)
 
 
-@pytest.mark.slow
+@pytest.mark.world
 def test_the_command_makes_a_checkpoint_that_loads(made):
     """Through the code that a GPU recipe runs, bfloat16 products included."""
     out, printed = made
@@ -64,6 +68,17 @@ def test_an_option_that_nothing_reads_is_refused(tmp_path, words, option):
     done = run("trace", tmp_path, "--out", "t", *words, option, "7")
     assert done.exit_code == 2
     assert f"{option} has no effect " in done.stderr
+
+
+def test_the_commands_that_pages_name_exist():
+    commands = get_command(app).commands
+    pages = tracked("README.md", "docs/*.md", "examples/*.md", "Makefile")
+    text = "".join(page.read_text() for page in pages).replace("\\\n", " ")
+    calls = re.findall(r"-m examples\.small_world ([a-z]+)([^`\n]*)", text)
+    assert {name for name, _ in calls} == set(commands)
+    for name, rest in calls:
+        options = {option for p in commands[name].params for option in p.opts}
+        assert set(re.findall(r"--[a-z-]+", rest)) <= options, (name, rest)
 
 
 def test_the_recipe_keeps_to_what_the_kernels_need():

@@ -164,7 +164,7 @@ def test_budgets_are_recorded_under_every_rule(tmp_path):
     assert rules == {NONE, MASS, SQRT_TOP_K}
 
 
-@pytest.mark.slow
+@pytest.mark.world
 def test_a_kill_leaves_whole_parts(out):
     """Of the shipped world, by the command."""
     command = [

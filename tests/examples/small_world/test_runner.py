@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples/small_world"
 
 
-@pytest.mark.slow
+@pytest.mark.world
 def test_the_sweep_measures_the_shipped_world(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     model = load_model(str(EXAMPLE / "stdlib/model.yaml"))

@@ -21,6 +21,7 @@ def test_a_phase_ends_when_its_time_is_up(recipe, tokens):
     assert len(lines) == 2
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("phase", ["target", "drafter"])
 def test_each_phase_trains_its_own_model(recipe, tokens, phase):
     """The other model's weights stay, and the loss falls on a stream that repeats."""
