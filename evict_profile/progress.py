@@ -1,9 +1,8 @@
 """How far long work is: a bar on a terminal, a line now and then in a log."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -11,7 +10,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from evict_profile.io import say
 
 LINE_EVERY_S = 15.0
-T = TypeVar("T")
 
 
 class ProgressBar:
@@ -30,23 +28,6 @@ class ProgressBar:
         if self._progress.disable and time.monotonic() - self._line_at >= LINE_EVERY_S:
             self._line_at = time.monotonic()
             self.say(text)
-
-    def track(self, kind: str, left: Sequence[T], total: int) -> Iterator[T]:
-        """The pieces of work that are left, of a total; each is shown when it is done.
-
-        Args:
-            kind: what the pieces are called.
-        """
-        start = time.monotonic()
-        for done, piece in enumerate(left, start=1):
-            yield piece
-            open_pieces = len(left) - done
-            minutes = (time.monotonic() - start) / done * open_pieces / 60.0
-            finished = total - open_pieces
-            text = (
-                f"{finished} of {total} {kind} ({piece}), about {minutes:.1f} min left"
-            )
-            self.show(text, finished, open_pieces)
 
     def say(self, line: str) -> None:
         """Print a line that stays."""

@@ -80,10 +80,12 @@ def _record(
     found = Metadata(about, tuple(clocks), facts, len(parts))
     # Lines and no bar, whose thread takes CPU time, which is what is measured.
     shown = ProgressBar(Progress(console=console, disable=True))
-    for reply in shown.track("replies", todo, len(parts)):
+    for left, reply in zip(range(len(todo))[::-1], todo, strict=True):
         rows = [{**asdict(reply), **step} for step in plan.steps(session, reply)]
         table = pa.Table.from_pylist(rows, schema=plan.columns)
         write_table(mark(table, found, plan.schema), parts[reply])
+        done = len(parts) - left
+        shown.show(f"{done} of {len(parts)} replies ({reply})", done, left)
         if deadline.reached():
             raise Interrupted(
                 f"interrupted; {out} is kept, the same command continues it"

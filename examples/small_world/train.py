@@ -27,7 +27,7 @@ def train(out: Path, recipe: Recipe, minutes: float, seed: int) -> None:
     """Train both models, and write their weights into a folder."""
     make_folder(out)
     say("reading the standard library")
-    corpus = read_corpus(standard_library(), False)
+    corpus = read_corpus(standard_library())
     tokenizer = prepare_tokenizer(out / TOKENIZER, corpus, recipe.shape.vocab)
     tokens = encode_corpus(corpus, tokenizer)
     say(f"{len(tokens.train):,} tokens to train on")

@@ -32,12 +32,12 @@ SKIPPED_FOLDERS = {
     "encodings",
     "lib2to3",
     "pydoc_data",
+    "test",
+    "tests",
+    "idle_test",
 }
-"""Tables rather than text, and packages that are not the library's."""
-
-TEST_FOLDERS = {"test", "tests", "idle_test"}
-"""Many distributions leave them out; so they are read only on request, and never held
-out: a held-out workload is the same with and without them."""
+"""Packages that are not the library's, tables rather than text, and tests, which many
+distributions leave out."""
 
 MIN_CHARACTERS = 200
 """Characters below which a document is left out."""
@@ -59,24 +59,20 @@ class Document:
 def is_held_out(name: str) -> bool:
     """Whether training must not see the documents of a file."""
     digest = hashlib.sha256(name.encode()).digest()
-    drawn = int.from_bytes(digest[:4], "big") % HELD_OUT_ONE_IN == 0
-    return drawn and TEST_FOLDERS.isdisjoint(Path(name).parts)
+    return int.from_bytes(digest[:4], "big") % HELD_OUT_ONE_IN == 0
 
 
 def standard_library() -> Path:
     return Path(sysconfig.get_paths()["stdlib"])
 
 
-def read_corpus(
-    root: Path, tests: bool = False, held_out: bool = False
-) -> list[Document]:
-    """Documents of the library at `root`, with its tests, or only what is held out."""
-    skipped = SKIPPED_FOLDERS if tests else SKIPPED_FOLDERS | TEST_FOLDERS
+def read_corpus(root: Path, held_out: bool = False) -> list[Document]:
+    """Documents of the library at `root`, or only what is held out."""
     names = [path.relative_to(root) for path in sorted(root.rglob("*.py"))]
     wanted = [
         name
         for name in names
-        if skipped.isdisjoint(name.parts)
+        if SKIPPED_FOLDERS.isdisjoint(name.parts)
         and (not held_out or is_held_out(name.as_posix()))
     ]
     found = [*_source_documents(root, wanted), *_topic_documents(root)]
