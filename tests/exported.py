@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from evict_profile.advice.acceptance import of_rate
-from evict_profile.advice.advise import Advisor, Plan, Range
+from evict_profile.advice.advise import Advisor, DraftPlan, Range
 from evict_profile.integrations.exporters import Export, write_advice
 from evict_profile.io import data_root
 from evict_profile.table import CostTable
@@ -47,7 +47,7 @@ def write_schedule(table, engine, path, *drafts):
     ends = [4 * number for number in range(1, 1 + len(drafts))]
     ranges = tuple(Range(end - 3, end, k) for end, k in zip(ends, drafts, strict=True))
     traffic, gain = {1: 1.0}, 2.0 if len(drafts) > 1 else 1.0
-    plan = Plan(traffic, drafts[0], 1.0, ranges, gain)
+    plan = DraftPlan(traffic, drafts[0], 1.0, ranges, gain)
     advisor = Advisor.of(table, of_rate(0.8))
     made = write_advice(advisor, plan, engine, path)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))

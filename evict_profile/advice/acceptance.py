@@ -48,7 +48,7 @@ class AcceptedLengths:
     """Tokens that a step commits, for each way to draft; the first drafts nothing.
 
     By way the tokens a request verifies, root included, the levels drafted, and the
-    mean tokens of a step, the target's own included. `reach` is half of the 95 %
+    mean tokens of a step, the target's own included. `half_width` is half of the 95 %
     interval over the mean: 0 where nothing says how sure it is, infinite of too few
     prompts. `served` has speeds over plain decoding as served, by draft length.
     """
@@ -58,7 +58,7 @@ class AcceptedLengths:
     width: Ints
     levels: Ints
     committed: Floats
-    reach: Floats
+    half_width: Floats
     served: Mapping[int, float] = field(default_factory=dict)
 
     def name(self, way: int) -> str:
@@ -340,12 +340,12 @@ def _of_sums(
     known = steps[:, 0] > 0.0
     ratios = tokens[known] / np.maximum(steps[known], 1e-9)
     found = [bootstrap.estimate(row) for row in ratios]
-    reach = [(e.high - e.low) / 2.0 / e.value for e in found]
+    half_width = [(e.high - e.low) / 2.0 / e.value for e in found]
     return AcceptedLengths(
         kind,
         source,
         1 + np.array([0, *np.array(drafts)[known]]),
         np.array([0, *np.array(levels)[known]]),
         np.array([1.0, *(e.value for e in found)]),
-        np.array([0.0, *reach]),
+        np.array([0.0, *half_width]),
     )

@@ -27,7 +27,7 @@ vLLM fell to piecewise graphs, from 59.6 to 50.0 tokens a second (vLLM #49548)."
 
 
 @dataclass(frozen=True)
-class Way:
+class DraftOption:
     """One way to draft at one batch.
 
     A chain's draft length K is its levels. `ratio` is that of its step to plain
@@ -49,10 +49,10 @@ class BatchAdvice:
     """All ways to draft at one batch, plain decoding first."""
 
     batch: int
-    ways: tuple[Way, ...]
+    ways: tuple[DraftOption, ...]
 
     @cached_property
-    def best(self) -> Way:
+    def best(self) -> DraftOption:
         """The fastest way if it gains more than one per cent, else plain decoding."""
         fastest = max(self.ways, key=lambda way: way.speed.value)
         return fastest if fastest.speed.value > WORTHWHILE else self.ways[0]
@@ -114,20 +114,22 @@ class Advisor:
             for way, width in enumerate(self.lengths.width.tolist())
             if self.served.covers(batch, width, self.context)
         )
-        return BatchAdvice(batch, tuple(self._way(batch, way) for way in covered))
+        return BatchAdvice(batch, tuple(self._option(batch, way) for way in covered))
 
-    def _way(self, batch: int, way: int) -> Way:
+    def _option(self, batch: int, way: int) -> DraftOption:
         lengths = self.lengths
         width, levels = int(lengths.width[way]), int(lengths.levels[way])
         ratio = self.served.ratio(batch, width, levels, self.context)
-        committed, of_lengths = float(lengths.committed[way]), lengths.reach[way]
+        committed, of_lengths = float(lengths.committed[way]), lengths.half_width[way]
         speed = committed / ratio.value
         down = math.hypot(of_lengths, math.log(ratio.high / ratio.value))
         up = math.hypot(of_lengths, math.log(ratio.value / ratio.low))
         interval = Estimate(speed, speed * math.exp(-down), speed * math.exp(up))
         measured = lengths.served.get(levels)
         name = lengths.name(way)
-        return Way(name, levels, width, committed, ratio.value, interval, measured)
+        return DraftOption(
+            name, levels, width, committed, ratio.value, interval, measured
+        )
 
 
 class Range(NamedTuple):
@@ -143,7 +145,7 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class DraftPlan:
     """One draft length for all batches, and one by batch, over a traffic.
 
     The traffic is the share of plain decoding's time that is spent at each batch, and
@@ -172,7 +174,9 @@ class Plan:
         return next((advice.speeds.get(each.drafts, 1.0) for each in own), 1.0)
 
 
-def plan(advisor: Advisor, traffic: Mapping[int, float], falling: bool = False) -> Plan:
+def plan(
+    advisor: Advisor, traffic: Mapping[int, float], falling: bool = False
+) -> DraftPlan:
     """The best single draft length, and the best schedule.
 
     Work that takes plain decoding a share of its time at a batch takes that share over
@@ -197,7 +201,7 @@ def plan(advisor: Advisor, traffic: Mapping[int, float], falling: bool = False) 
         ranges = schedule(advisor, longest=ranges[0].drafts)
     own = {batch: each.drafts for each in ranges for batch in at if each.has(batch)}
     by_batch = _gain(traffic, {batch: at[batch][k] for batch, k in own.items()})
-    return Plan(traffic, drafts, gains[drafts], ranges, by_batch)
+    return DraftPlan(traffic, drafts, gains[drafts], ranges, by_batch)
 
 
 def _gain(traffic: Mapping[int, float], speeds: Mapping[int, float]) -> float:

@@ -46,8 +46,9 @@ class ProbedSetting:
         if len(logs) < 2:
             return Estimate(float(np.exp(logs[0])), 0.0, np.inf)
         error = float(logs.std(ddof=1)) / len(logs) ** 0.5
-        reach = student(len(logs) - 1) * error
-        return Estimate(*np.exp(logs.mean() + np.array([0.0, -reach, reach])).tolist())
+        half_width = student(len(logs) - 1) * error
+        ends = np.array([0.0, -half_width, half_width])
+        return Estimate(*np.exp(logs.mean() + ends).tolist())
 
 
 def settings(path: Path) -> list[ProbedSetting]:

@@ -92,7 +92,7 @@ def read_runs(path: Path, drafts: int | None, warn: Warn) -> list[ServedRun]:
     return [row.run(name) for row, name in rows]
 
 
-def doubts(runs: Sequence[ServedRun]) -> Iterator[str]:
+def warnings_of(runs: Sequence[ServedRun]) -> Iterator[str]:
     """A sentence on each thing that runs, taken together, cannot show."""
     settings = Counter((r.batch, r.width, r.levels, r.topk) for r in runs)
     if 1 in settings.values():

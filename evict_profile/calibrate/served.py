@@ -18,7 +18,7 @@ from evict_profile.stats import Floats
 from evict_profile.table import CostTable
 from evict_profile.table.overheads import OWN_GROWTH, RECORD, Amounts, Overheads
 
-LEVEL, RATIO = 0.1, 0.06
+LEVEL_SD, RATIO_SD = 0.1, 0.06
 """Errors of a plain step and of a step over it that no amount explains, sd of logs."""
 
 OWN_LAYERS_US = 100.0
@@ -26,9 +26,9 @@ OWN_LAYERS_US = 100.0
 
 FIXED, WIDER = ("layer_us", "round_us", "level_us"), 10.0
 """Times that do not grow with tokens, and how much farther than others' they may lie
-where a run is off by more than `RATIO` otherwise: the host may bind such a server."""
+if a run is off by more than `RATIO_SD` otherwise: the host may bind such a server."""
 
-FAST, SLOW = 0.8, 1.25
+FASTER, SLOWER = 0.8, 1.25
 """A drafting step over what the record explains, outside of which a cause is named."""
 
 UNEXPLAINED = 1.3
@@ -136,8 +136,8 @@ def fit_overheads(
         parts = [(found - start) / spread]
         for each in deployments:
             level, ratio = each.errors(amounts)
-            parts.append(level / LEVEL / np.sqrt(len(level)))
-            parts.append(ratio / RATIO / np.sqrt(max(len(ratio) / 10.0, 1.0)))
+            parts.append(level / LEVEL_SD / np.sqrt(len(level)))
+            parts.append(ratio / RATIO_SD / np.sqrt(max(len(ratio) / 10.0, 1.0)))
         return np.concatenate(parts)
 
     bounds = (np.zeros(len(start)), np.array(astuple(LARGEST)))
@@ -174,16 +174,15 @@ class ServedStudy:
             )
         explained_us = served.step_us(RECORD.amounts)
         times = np.median((served.served_us / explained_us)[drafts])
-        if times > SLOW:
+        if times > SLOWER:
             return (
                 f"Your drafting step takes {times:.1f} times what experts and the "
                 "public record explain: look at CUDA graphs, overlap scheduling and "
                 "the drafter before you look at K."
             )
         step = f"Your drafting step takes {times:.2f} times what the record explains"
-        return (
-            f"{step}: check K and the accepted length." if times < FAST else f"{step}."
-        )
+        hint = ": check K and the accepted length" if times < FASTER else ""
+        return f"{step}{hint}."
 
 
 def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStudy:
@@ -207,7 +206,7 @@ def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStu
     prior = replace(before, spread=spread, growth=growth, batches=batches)
     found = fit_overheads([deployment], prior, source)
     off = np.log(deployment.step_us(found.amounts) / deployment.served_us)
-    if np.abs(off).max() > RATIO:
+    if np.abs(off).max() > RATIO_SD:
         far = {name: WIDER * getattr(spread, name) for name in FIXED}
         prior = replace(prior, spread=replace(spread, **far))
         found = fit_overheads([deployment], prior, source)

@@ -38,7 +38,7 @@ from evict_profile.table import (
 )
 from evict_profile.table.served import WHOLE
 
-BETWEEN = 0.04
+INTERPOLATION_SD = 0.04
 """How far a step between probed ones may lie from the straight line, in logs."""
 
 MOST_NOISE = 0.1
@@ -71,7 +71,7 @@ class Steps:
             slope, start = np.polyfit(width[1:], us[1:], 1)
             self.drafting_us = float(max(slope + start - us[0], 0.0))
         self.us = np.maximum.accumulate(us - self.drafting_us * (width > 1))
-        self.reach = np.log([s.step_us.high / s.step_us.value for s in own])
+        self.half_width = np.log([s.step_us.high / s.step_us.value for s in own])
 
     @property
     def tokens(self) -> int:
@@ -82,9 +82,10 @@ class Steps:
         """Costs of all tokens up to the widest setting's."""
         width = np.maximum(np.arange(self.tokens + 1) / self.batch, 1.0)
         us = np.interp(width, self.width, self.us)
-        reach = np.interp(width, self.width, self.reach)
-        reach = np.hypot(reach, np.where(np.isin(width, self.width), 0.0, BETWEEN))
-        shift = np.outer((0.0, -1.0, 1.0), reach)
+        probed = np.interp(width, self.width, self.half_width)
+        between = np.where(np.isin(width, self.width), 0.0, INTERPOLATION_SD)
+        half_width = np.hypot(probed, between)
+        shift = np.outer((0.0, -1.0, 1.0), half_width)
         cost, low, high = (us * np.exp(shift)).tolist()
         return Staircase(
             self.batch, context, tuple(cost), tuple(low), tuple(high), WHOLE

@@ -95,7 +95,7 @@ def _calibrate_by_trace(
 def _calibrate_by_runs(path: Path, served: list[str], tables: Path | None) -> None:
     """Learn what a server's steps take beside a table's costs."""
     from evict_profile.calibrate.probed import check_servers, settings
-    from evict_profile.calibrate.runs import doubts, read_runs
+    from evict_profile.calibrate.runs import read_runs, warnings_of
     from evict_profile.calibrate.served import study
     from evict_profile.fit.export import export_workload
     from evict_profile.records import replace
@@ -107,7 +107,7 @@ def _calibrate_by_runs(path: Path, served: list[str], tables: Path | None) -> No
     own = [f for f, drafts in files.items() if f.suffix == ".jsonl" and drafts is None]
     check_servers([each for file in own for each in settings(file)], table.model.name)
     runs = [run for each in files for run in read_runs(each, files[each], warn)]
-    for sentence in doubts(runs):
+    for sentence in warnings_of(runs):
         warn(sentence)
     found = study(table, runs, ", ".join(file.name for file in files))
     show_served(console, found)

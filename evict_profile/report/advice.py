@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from evict_profile.advice.advise import CHANGE, Advisor, BatchAdvice, Plan
+from evict_profile.advice.advise import CHANGE, Advisor, BatchAdvice, DraftPlan
 from evict_profile.io import finite
 from evict_profile.records import to_mapping
 from evict_profile.report.console import Rows, as_text
@@ -23,7 +23,7 @@ class Advice:
 
     advisors: Sequence[Advisor]
     batches: Sequence[int]
-    plan: Plan
+    plan: DraftPlan
     every: bool
 
     @cached_property

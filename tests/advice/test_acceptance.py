@@ -63,7 +63,7 @@ class TestForms:
         assert found.levels.tolist() == levels
         assert (found.width == found.levels + 1).all()
         assert found.committed.tolist() == pytest.approx(committed)
-        assert not found.reach.any()
+        assert not found.half_width.any()
 
     @pytest.mark.parametrize(
         ("name", "text", "committed"),
@@ -165,18 +165,18 @@ class TestMetrics:
             of_metrics(path)
 
     def test_more_requests_make_it_surer(self, tmp_path):
-        reach = []
+        half_width = []
         for requests in (6, 60):
             path = tmp_path / f"{requests}.json"
             rng = np.random.default_rng(0)
             drawn = rng.binomial(4, 0.5, (requests, 20)).tolist()
             made = [request([4] * 20, each, 4) for each in drawn]
             path.write_text(json.dumps(made), encoding="utf-8")
-            reach.append(of_metrics(path).reach)
-        assert 0.0 < 2.0 * reach[1][-1] < reach[0][-1]
+            half_width.append(of_metrics(path).half_width)
+        assert 0.0 < 2.0 * half_width[1][-1] < half_width[0][-1]
         means = 1.0 + np.mean(drawn, axis=1)
         expected = 1.96 * means.std(ddof=1) / len(means) ** 0.5 / means.mean()
-        assert reach[1][-1] == pytest.approx(expected, rel=0.15)
+        assert half_width[1][-1] == pytest.approx(expected, rel=0.15)
 
     @pytest.mark.parametrize(
         "text", ["{}", "[]\n{", '{"metrics": null}', "[" * 10**5, ""]
@@ -256,18 +256,18 @@ class TestTrace:
             )
             for seed in range(8)
         ]
-        reach = []
+        half_width = []
         for number, table in enumerate((once, pa.concat_tables(again))):
             pq.write_table(table, tmp_path / f"{number}.parquet")
-            reach.append(of_trace(tmp_path / f"{number}.parquet")[0].reach)
-        assert reach[0][1] > 0.0
-        assert reach[1].tolist() == pytest.approx(reach[0].tolist())
+            half_width.append(of_trace(tmp_path / f"{number}.parquet")[0].half_width)
+        assert half_width[0][1] > 0.0
+        assert half_width[1].tolist() == pytest.approx(half_width[0].tolist())
 
     def test_too_few_prompts_bound_nothing(self, tmp_path):
         plan = Plan(prompts=2, workloads=("code",), temperatures=(1.0,), seeds=8)
         found = of_trace(write_trace(tmp_path / "t.parquet", plan))[0]
-        assert found.reach[0] == 0.0
-        assert np.isinf(found.reach[1:]).all()
+        assert found.half_width[0] == 0.0
+        assert np.isinf(found.half_width[1:]).all()
 
     def test_trees_draft_all_levels_and_verify_few(self, tmp_path):
         _, tree = of_trace(write_trace(tmp_path / "t.parquet"))

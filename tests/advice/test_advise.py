@@ -13,7 +13,7 @@ from evict_profile.advice.advise import (
     CHANGE,
     Advisor,
     BatchAdvice,
-    Plan,
+    DraftPlan,
     Range,
     plan,
     schedule,
@@ -75,7 +75,7 @@ class TestBest:
         assert advisor(table, lengths=lengths).at(1).best.levels == drafts
 
     def test_interval_adds_acceptance_and_both_costs(self, table):
-        known = replace(GOOD, reach=GOOD.reach + 0.1)
+        known = replace(GOOD, half_width=GOOD.half_width + 0.1)
         cost, way = table.costs(1, 64), advisor(table, lengths=known).at(1).ways[2]
         halves = [
             (cost.high_us[t] - cost.low_us[t]) / 2 / cost.step_cost_us[t]
@@ -174,7 +174,7 @@ class TestPlan:
     @pytest.mark.parametrize(("gain", "advised"), [(1.62, 2), (1.5, 1)])
     def test_a_schedule_has_to_gain_its_cost(self, gain, advised):
         ranges = (Range(1, 4, 5), Range(5, 8, 2))
-        made = Plan({1: 0.5, 6: 0.5}, 3, 1.5, ranges, gain)
+        made = DraftPlan({1: 0.5, 6: 0.5}, 3, 1.5, ranges, gain)
         assert len(made.advised) == advised
         if advised == 1:
             assert made.advised == (Range(1, 6, 3),)
@@ -248,7 +248,9 @@ class TestCommand:
         assert "trees, cut to their best nodes" in said
 
     def test_says_where_what_is_advised_loses(self, saved_table, tmp_path, monkeypatch):
-        monkeypatch.setattr(Plan, "speed", lambda plan, at: 0.9 if at.batch == 2 else 2)
+        monkeypatch.setattr(
+            DraftPlan, "speed", lambda plan, at: 0.9 if at.batch == 2 else 2
+        )
         said = self.asked(tmp_path, saved_table, "--accept", "0.9").stdout
         assert "Drafting is slower than plain decoding at batch 2." in said
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from evict_profile.calibrate.runs import doubts, read_runs
+from evict_profile.calibrate.runs import read_runs, warnings_of
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.errors import ConfigError
 
@@ -113,8 +113,8 @@ def test_single_runs_and_other_batches_are_told():
     plain = ServedRun(8, 1, 0, 1, 1.0, 1000.0, 1024.0)
     chain = ServedRun(8, 4, 3, 1, 2.0, 1500.0, 1024.0)
     other = ServedRun(64, 4, 3, 1, 2.0, 5000.0, 1024.0)
-    assert not list(doubts([plain, chain] * 3))
-    once, alone = doubts([plain, chain, other])
+    assert not list(warnings_of([plain, chain] * 3))
+    once, alone = warnings_of([plain, chain, other])
     assert "ran once" in once
     assert "no plain run at batch 64" in alone
 

@@ -5,7 +5,11 @@ import pytest
 
 from evict_profile.calibrate.probed import ProbedSetting, settings
 from evict_profile.calibrate.served import ServedRun
-from evict_profile.calibrate.served_table import BETWEEN, export_served, served_table
+from evict_profile.calibrate.served_table import (
+    INTERPOLATION_SD,
+    export_served,
+    served_table,
+)
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, GateError, PlanError, TableError
 from evict_profile.integrations.exporters import write_format
@@ -77,7 +81,7 @@ def test_a_step_between_is_less_certain_than_a_probed_one(table):
     cost = table.costs(1, 512)
     width = np.log(cost.high_us / cost.step_cost_us)
     assert width[[1, 2, 8]] == pytest.approx(0.0, abs=1e-9)
-    assert width[4] == pytest.approx(BETWEEN)
+    assert width[4] == pytest.approx(INTERPOLATION_SD)
 
 
 def test_noise_of_waves_is_in_the_interval():

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from evict_profile.advice.acceptance import acceptance_of
-from evict_profile.advice.advise import Advisor, Plan, Range
+from evict_profile.advice.advise import Advisor, DraftPlan, Range
 from evict_profile.errors import TableError
 from evict_profile.integrations.exporters import ENGINES, write_advice
 from evict_profile.integrations.exporters.schedules import llama_cpp
@@ -59,7 +59,7 @@ def test_trtllm_begins_with_its_longest_draft(table, tmp_path):
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_no_file_is_written_where_drafting_does_not_pay(table, tmp_path, name):
-    none = Plan({1: 1.0}, 0, 1.0, (Range(1, 4, 1),), 0.9)
+    none = DraftPlan({1: 1.0}, 0, 1.0, (Range(1, 4, 1),), 0.9)
     [lengths] = acceptance_of("0.1")
     with pytest.raises(TableError, match="run the engine without speculation"):
         write_advice(Advisor.of(table, lengths), none, name, tmp_path / "x")

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from evict_profile.advice.advise import Advisor, Plan
+from evict_profile.advice.advise import Advisor, DraftPlan
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations.exporters.planners import (
     Export,
@@ -63,7 +63,7 @@ def write_format(
     return _written(export, served, name, at, out)
 
 
-def write_advice(advisor: Advisor, plan: Plan, name: str, out: Path) -> Export:
+def write_advice(advisor: Advisor, plan: DraftPlan, name: str, out: Path) -> Export:
     """Write the draft lengths that are advised as an engine reads them."""
     if not plan.advised:
         raise TableError(
