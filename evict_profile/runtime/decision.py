@@ -245,8 +245,6 @@ class History:
             )
         if step_us is not None:
             step_us = checks.number("step_us", step_us)
-        if not plan.includes:
-            return
         drafted = plan.keep.shape[1] > 0
         cost_us = plan.step_cost_us
         self.backoff.observe(plan.expected_tokens / batch, cost_us, drafted)

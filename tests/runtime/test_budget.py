@@ -156,25 +156,19 @@ def test_neighbours_among_floats_keep_their_order(scale, seed):
     assert ids[0].tolist() == ranked(row[0].tolist(), range(8))
 
 
-def test_padding_rows_have_no_say():
-    """A row of weight 0 ranks nothing, whatever it holds."""
-    real = torch.tensor([[0.7, 0.2, 0.1, 0.0]])
-    for noise in ([0.0, 0.0, 0.0, 1.0], [float("nan")] * 4):
-        rows = torch.cat([real, torch.tensor([noise])])
-        weights = torch.tensor([1.0, 0.0])
-        for ranking in RANKINGS:
-            routes = route(
-                rows, 2, 2, renormalise=True, node_weights=weights, ranking=ranking
-            )
-            assert routes.topk_ids[0].tolist() == [0, 1]
-            assert set(routes.topk_ids[1].tolist()) == {0, 1}
+NAN = float("nan")
 
 
 @rankings
-def test_a_broken_row_does_not_rank_for_the_others(ranking):
-    rows = torch.tensor([[0.25, 0.75], [float("nan"), float("nan")]])
-    routes = route(rows, 1, 1, renormalise=False, ranking=ranking)
-    assert routes.topk_ids.tolist() == [[1], [1]]
+@pytest.mark.parametrize(
+    ("row", "weights"),
+    [([0.0, 0.0, 0.0, 1.0], [1.0, 0.0]), (4 * [NAN], [1.0, 0.0]), (4 * [NAN], None)],
+)
+def test_padding_and_broken_rows_rank_nothing(ranking, row, weights):
+    """A row of weight 0, whatever it holds; and a row of NaN."""
+    rows = [[0.7, 0.2, 0.1, 0.0], row]
+    ids = routed((rows, 2, 2, weights), ranking).topk_ids
+    assert ids[0].tolist() == [0, 1] and set(ids[1].tolist()) == {0, 1}
 
 
 @rankings
@@ -212,12 +206,13 @@ def test_sigmoid_scores_keep_their_order_and_ratios():
     torch.testing.assert_close(routes.topk_weights[0], natural)
 
 
-@pytest.mark.parametrize("budget", [3, 17, -1])
-def test_a_budget_out_of_range_is_refused(budget):
-    with pytest.raises(ConfigError, match="choose one from 4 to 16"):
-        check(4, budget, 16)
-
-
-def test_an_unknown_ranking_is_refused():
-    with pytest.raises(ConfigError, match="'mass', 'top-k'"):
-        check(4, 8, 16, ranking="oracle")
+@pytest.mark.parametrize(
+    ("budget", "ranking", "says"),
+    [
+        *((wrong, "mass", "choose one from 4 to 16") for wrong in (3, 17, -1)),
+        (8, "oracle", "'mass', 'top-k'"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(budget, ranking, says):
+    with pytest.raises(ConfigError, match=says):
+        check(4, budget, 16, ranking=ranking)

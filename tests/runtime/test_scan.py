@@ -116,29 +116,20 @@ def test_both_give_the_same_numbers(name, seed):
         np.testing.assert_array_equal(written, expected)
 
 
-@pytest.mark.parametrize("bad", [np.nan, -0.1, -1.5, 1.1, np.inf])
-def test_both_find_what_is_no_probability(bad):
-    for place in range(4):
-        prob = np.full((2, 1, 2), 0.5)
-        prob.flat[place] = bad
-        for own in (scan_numpy, decision.kernels):
-            shape = (2, 4, 1, 2, 1)
-            found = own.score_level(
-                np.empty((2, 4)), 0, 0, prob, None, IDENTITY, *shape
-            )
-            assert found == "prob"
+REFUSED = [
+    *(("prob", (0, 0, 1), bad) for bad in (np.nan, -0.1, -1.5, 1.1, np.inf)),
+    *(("parent", (0, 1), wrong) for wrong in (-1, 3, 2**62, -(2**62))),
+]
 
 
-@pytest.mark.parametrize("wrong", [-1, 3, 2**62, -(2**62)])
-def test_both_refuse_parents_outside_their_level(wrong):
-    trees, prob, parent = (
-        np.ones((1, 9)),
-        np.full((1, 2, 2), 0.5),
-        np.array([[0, wrong]]),
-    )
+@pytest.mark.parametrize(("what", "place", "wrong"), REFUSED)
+def test_both_refuse_what_is_no_probability_or_parent(what, place, wrong):
+    trees = np.ones((1, 9))
+    given = {"prob": np.full((1, 2, 2), 0.5), "parent": np.array([[0, 1]])}
+    given[what][place] = wrong
     for own in (scan_numpy, decision.kernels):
-        shape = (1, 9, 2, 2, 1)
-        assert own.score_level(trees, 1, 4, prob, parent, IDENTITY, *shape) == "parent"
+        found = own.score_level(trees, 1, 4, *given.values(), IDENTITY, 1, 9, 2, 2, 1)
+        assert found == what
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evict_profile.errors import PlanError, TableError
+from evict_profile.errors import PlanError
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, Combination, classify
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, CostTable, DecodingStep, Truncator
@@ -307,14 +307,6 @@ def test_what_was_not_measured_is_named(table, lacks, says):
         step.deeper()
     step.extend(np.array([[[0.5]]]))
     assert step.plan().tokens >= 1
-
-
-def test_more_levels_than_were_clocked_are_refused(table):
-    step = Truncator(table, **EAGLE).begin(1, 64)
-    for level in range(4):
-        step.extend(np.ones((1, 1, 1)), np.zeros((1, 1), int) if level else None)
-    with pytest.raises(TableError, match="4 levels are drafted, and 3 were clocked"):
-        step.plan()
 
 
 FIRST = np.array([[[0.9, 0.1]]])
