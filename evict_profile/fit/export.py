@@ -162,8 +162,7 @@ def with_workload(
         acceptance=acceptance,
         drafting=drafting or table.drafting,
     )
-    staircases = tuple(_read_anew(table, stairs) for stairs in table.staircases)
-    return replace(table, staircases=staircases)
+    return table.read_anew()
 
 
 def export_workload(
@@ -280,20 +279,6 @@ def _staircase(
     covered = fitted.costs_at(tokens, union, context, batch)
     cost_us, low_us, high_us = map(_rounded, covered)
     return Staircase(batch, context, cost_us, low_us, high_us)
-
-
-def _read_anew(table: CostTable, stairs: Staircase) -> Staircase:
-    """A staircase at the table's activation, with its relative interval."""
-    asked = np.arange(len(stairs.step_cost_us))
-    cost_us = table.fitted_us(asked, stairs.batch, stairs.context)
-    before = stairs.costs
-    change = cost_us / before.step_cost_us
-    return replace(
-        stairs,
-        step_cost_us=_rounded(cost_us),
-        low_us=_rounded(change * before.low_us),
-        high_us=_rounded(change * before.high_us),
-    )
 
 
 def _drafting(fitted: Fitted) -> Drafting | None:

@@ -244,9 +244,9 @@ def fit_run(store: Store) -> Fitted:
     routed = (frame["part"] == "layers") & (frame["split"] == "natural")
     possible = frame["observed_union"].between(1.0, header.model.moe.num_experts)
     frame = frame[~routed | possible | (frame["status"] != OK)]
-    _check_cells(store.folder, header, history(frame))
-    capture_sizes = tuple(sorted({*header.opened["capture_sizes"]}))
     grid = make_grid(header.sweep, header.model)
+    _check_cells(store.folder, header, grid.anchor, history(frame))
+    capture_sizes = tuple(sorted({*header.opened["capture_sizes"]}))
     samples = Samples(frame)
     points, _ = split_points(history(samples.calm, frame), grid, capture_sizes)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
@@ -271,7 +271,10 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
 
 
 def _check_cells(
-    folder: Path, header: Header, latencies: Mapping[Cell, Sequence[float]]
+    folder: Path,
+    header: Header,
+    anchor: Cell,
+    latencies: Mapping[Cell, Sequence[float]],
 ) -> None:
     measured = [cell for cell, values in latencies.items() if values]
     forced = sum(cell.split == FIT_SPLIT for cell in measured)
@@ -283,7 +286,6 @@ def _check_cells(
             f"needs {MIN_LAYER_CELLS} and {min_non_moe}; run the same sweep "
             "again if it was not finished, else add widths or unions to its grid"
         )
-    anchor = make_grid(header.sweep, header.model).anchor
     if anchor not in measured:
         raise StoreError(
             f"{folder}: its anchor ({anchor}) was never measured, so drift is "

@@ -12,8 +12,8 @@ second. Where whole forwards were measured, the first holds everything and the s
 costs nothing.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import cycle, islice, pairwise, repeat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from scipy.optimize import nnls
@@ -29,7 +29,7 @@ from evict_profile.cost_model import (
     Term,
     design,
 )
-from evict_profile.fit.points import Observations, Points, features_of
+from evict_profile.fit.points import Points, features_of
 from evict_profile.records import replace
 from evict_profile.stats import Floats, folds
 
@@ -75,22 +75,37 @@ MIN_SHARE = 0.05
 """A bootstrap latency stays above this share of its prediction: never negative."""
 
 
+class Observations:
+    """What a fit is made of: features, latency and its relative error, each [cells]."""
+
+    def __init__(self, features: Features, latency_us: Floats, error: Floats) -> None:
+        self.features, self.latency_us, self.error = features, latency_us, error
+        self._columns: dict[Term, Floats] = {}
+
+    def design(self, terms: Sequence[Term]) -> Floats:
+        """As `cost_model.design`; each term is computed once."""
+        for term in {*terms} - {*self._columns}:
+            self._columns[term] = term.values(self.features)
+        return np.stack([self._columns[term] for term in terms], axis=1)
+
+
 def fit_hinges(terms: Sequence[Term], seen: Observations) -> HingeCost:
     """Non-negative least squares on relative residuals over their errors.
 
     More work never costs less, so non-negative least squares (Lawson & Hanson, 1974)
     is the right estimator of a sum of hinges, and needs no other regularisation.
     """
-    return HingeCost(tuple(terms), _solve(terms, seen)[0])
+    us, _ = _solve(seen.design(terms), seen.latency_us, seen.error)
+    return HingeCost(tuple(terms), us)
 
 
-def _solve(terms: Sequence[Term], seen: Observations) -> tuple[Floats, float]:
-    """Coefficients, and the norm of the residuals that are left."""
-    scale = 1.0 / (seen.latency_us * seen.error)
-    matrix = design(terms, seen.features) * scale[:, None]
+def _solve(values: Floats, latency_us: Floats, error: Floats) -> tuple[Floats, float]:
+    """Coefficients of term values [cells, terms], and the norm of the residuals."""
+    scale = 1.0 / (latency_us * error)
+    matrix = values * scale[:, None]
     # Columns differ by orders of magnitude; NNLS stops early unless they are levelled.
     size = column_sizes(matrix)
-    solution, left = nnls(matrix / size, seen.latency_us * scale)
+    solution, left = nnls(matrix / size, latency_us * scale)
     return solution / size, float(left)
 
 
@@ -114,7 +129,7 @@ def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]
     errors = cross_validated(terms, seen)
     for _ in range(MAX_KNOTS):
         scored = [
-            (cross_validated(option, seen), option) for option in promising(terms, seen)
+            (cross_validated(option, seen), option) for option in shortlist(terms, seen)
         ]
         if not scored:
             break
@@ -128,11 +143,13 @@ def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]
     return terms
 
 
-def promising(terms: tuple[Term, ...], seen: Observations) -> list[tuple[Term, ...]]:
+def shortlist(terms: tuple[Term, ...], seen: Observations) -> list[tuple[Term, ...]]:
     """The bends and the jumps that lower the residuals most, some of each."""
-    options = sorted(
-        refinements(terms, seen.features), key=lambda option: _solve(option, seen)[1]
-    )
+
+    def residual(option: tuple[Term, ...]) -> float:
+        return _solve(seen.design(option), seen.latency_us, seen.error)[1]
+
+    options = sorted(refinements(terms, seen.features), key=residual)
     bends = [option for option in options if len(option) == len(terms) + 1]
     jumps = [option for option in options if len(option) > len(terms) + 1]
     return bends[:SHORTLIST] + jumps[:SHORTLIST]
@@ -167,13 +184,14 @@ def candidate_knots(feature: str, features: Features) -> list[tuple[float, ...]]
 
 def cross_validated(terms: tuple[Term, ...], seen: Observations) -> Floats:
     """Absolute relative error of each cell when its fold is held out, [cells]."""
-    fold = folds(len(seen.latency_us), FOLDS)
-    predicted = np.empty(len(seen.latency_us))
+    values, latency_us = seen.design(terms), seen.latency_us
+    fold = folds(len(latency_us), FOLDS)
+    predicted = np.empty(len(latency_us))
     for number in np.unique(fold):
-        cost = fit_hinges(terms, seen.take(fold != number))
-        test = fold == number
-        predicted[test] = cost.latency_us(seen.take(test).features)
-    errors: Floats = np.abs(predicted / seen.latency_us - 1.0)
+        test, kept = fold == number, fold != number
+        us, _ = _solve(values[kept], latency_us[kept], seen.error[kept])
+        predicted[test] = values[test] @ us
+    errors: Floats = np.abs(predicted / latency_us - 1.0)
     return errors
 
 
@@ -186,8 +204,8 @@ def fit_points(
     terms = choose_terms(base, seen) if bends else base
     first = fit_hinges(terms, seen)
     # Relative to predictions: over its own median, a cell measured low weighs more.
-    error = seen.error * first.latency_us(features) / seen.latency_us
-    return fit_hinges(terms, seen._replace(error=error))
+    seen.error = seen.error * first.latency_us(features) / seen.latency_us
+    return fit_hinges(terms, seen)
 
 
 def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> ForwardCost:
@@ -225,27 +243,39 @@ def bootstrap(fitted: ForwardCost, points: Points, seed: int) -> list[ForwardCos
     jumps that were nearly chosen (Buckland, Burnham & Augustin, 1997).
     """
     rng = np.random.default_rng(seed)
-
-    def refit(cost: HingeCost, points: Points) -> Iterator[HingeCost]:
-        if not len(points):
-            yield from repeat(cost)
-        features = features_of(fitted.shape, points.cells)
-        predicted = cost.latency_us(features)
-        residual = points.latency_us - predicted
-        residual /= 1.0 - leverage(cost, features, points.relative_error)
-        seen = Observations(features, points.latency_us, points.relative_error)
-        for terms in cycle(promising(cost.terms, seen) or [cost.terms]):
-            moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
-            moved = np.maximum(moved, MIN_SHARE * predicted)
-            error = points.relative_error * predicted / moved
-            yield fit_hinges(terms, Observations(features, moved, error))
-
-    layers, rest = parts_of(points)
-    pairs = zip(refit(fitted.layers, layers), refit(fitted.non_moe, rest), strict=False)
+    layers, rest = (
+        _refitting(cost, fitted.shape, points, rng)
+        for cost, points in zip(
+            (fitted.layers, fitted.non_moe), parts_of(points), strict=True
+        )
+    )
     return [
-        replace(fitted, layers=layers, non_moe=rest)
-        for layers, rest in islice(pairs, BOOTSTRAPS)
+        replace(fitted, layers=layers(number), non_moe=rest(number))
+        for number in range(BOOTSTRAPS)
     ]
+
+
+def _refitting(
+    cost: HingeCost, shape: Shape, points: Points, rng: np.random.Generator
+) -> Callable[[int], HingeCost]:
+    """Makes replicate after replicate of a part's cost."""
+    if not len(points):
+        return lambda _: cost
+    features, error = features_of(shape, points.cells), points.relative_error
+    predicted = cost.latency_us(features)
+    residual = points.latency_us - predicted
+    residual /= 1.0 - leverage(cost, features, error)
+    seen = Observations(features, points.latency_us, error)
+    options = shortlist(cost.terms, seen) or [cost.terms]
+
+    def refit(number: int) -> HingeCost:
+        terms = options[number % len(options)]
+        moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
+        moved = np.maximum(moved, MIN_SHARE * predicted)
+        us, _ = _solve(seen.design(terms), moved, error * predicted / moved)
+        return HingeCost(terms, us)
+
+    return refit
 
 
 def leverage(cost: HingeCost, features: Features, error: Floats) -> Floats:

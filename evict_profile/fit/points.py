@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -75,19 +74,6 @@ class Unseen:
         off = self.points.latency_us / self.predicted_us - 1.0
         excess: Floats = off**2 - self.points.relative_error**2
         return excess
-
-
-class Observations(NamedTuple):
-    """What a fit is made of: features, latency and its relative error, each [cells]."""
-
-    features: Features
-    latency_us: Floats
-    error: Floats
-
-    def take(self, mask: Bools) -> "Observations":
-        """Those where a mask is true."""
-        features = {name: values[mask] for name, values in self.features.items()}
-        return Observations(features, self.latency_us[mask], self.error[mask])
 
 
 def points_of(latencies: Mapping[Cell, Sequence[float]]) -> Points:

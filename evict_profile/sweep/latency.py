@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from msgspec import Struct
+from scipy import sparse
 
 from evict_profile.cells import CELL_FIELDS, with_latency
 from evict_profile.stats import Bools, Floats, Ints, student
@@ -62,20 +63,12 @@ class TwoWay(NamedTuple):
 def two_way(samples: pd.DataFrame, block: Ints) -> TwoWay:
     """Fit samples, with their `latency_us`, by cell, in order, and block [samples]."""
     log_us = np.log(samples["latency_us"].to_numpy())
-    cell = samples.groupby(list(CELL_FIELDS)).ngroup().to_numpy(dtype=np.int64)
-    shape = (cell.max() + 1, block.max() + 1)
-    place, fitted = np.ravel_multi_index((cell, block), shape), sum(shape) - 1
-
-    def totals(values: Floats) -> Floats:
-        return np.bincount(place, values, np.prod(shape)).reshape(shape)
-
-    weights, effect = np.ones(len(cell)), np.zeros(shape[1])
+    cell = np.asarray(samples.groupby(list(CELL_FIELDS)).ngroup(), dtype=np.int64)
+    fitted = cell.max() + block.max() + 1
+    weights, effect = np.ones(len(cell)), np.zeros(block.max() + 1)
     for _ in range(STEPS):
-        before, count, total = effect, totals(weights), totals(weights * log_us)
-        of_cell = count.sum(axis=1)
-        pull = total.sum(axis=0) - count.T @ (total.sum(axis=1) / of_cell)
-        effect = np.append(0.0, np.linalg.solve(_normal(count), pull[1:]))
-        level = (total.sum(axis=1) - count @ effect) / of_cell
+        before, normal = effect, _Normal(cell, block, weights)
+        level, effect = normal.solve(log_us)
         rest = log_us - level[cell] - effect[block]
         reach = HUBER * _spread(rest, fitted)
         if np.abs(effect - before).max() < SETTLED:
@@ -84,16 +77,39 @@ def two_way(samples: pd.DataFrame, block: Ints) -> TwoWay:
     inside = np.clip(rest, -reach, reach)
     steep = max(float((inside == rest).mean()), LEAST_INSIDE)
     variance = float(inside @ inside) / max(len(cell) - fitted, 1) / steep**2
-    covariance = np.zeros((shape[1], shape[1]))
-    covariance[1:, 1:] = variance * np.linalg.inv(_normal(totals(np.ones(len(cell)))))
+    covariance = variance * _Normal(cell, block, np.ones(len(cell))).inverse()
     return TwoWay(level, effect, covariance)
 
 
-def _normal(count: Floats) -> Floats:
-    """Normal equations of all blocks but the first, of samples by cell and block."""
-    of_cell = count.sum(axis=1, keepdims=True)
-    normal = np.diag(count.sum(axis=0) + RIDGE) - count.T @ (count / of_cell)
-    return np.asarray(normal[1:, 1:], np.float64)
+class _Normal:
+    """Normal equations of weighted least squares, of samples by cell and block.
+
+    Blocks are eliminated (Woodbury), since a long run has more of them than cells.
+    """
+
+    def __init__(self, cell: Ints, block: Ints, weights: Floats) -> None:
+        self._cell, self._block, self._weights = cell, block, weights
+        count = self._count = sparse.csr_array((weights, (cell, block)))
+        self._of_cell: Floats = count.sum(axis=1)
+        self._of_block: Floats = count.sum(axis=0)[1:] + RIDGE
+        self._share = count[:, 1:] / self._of_block
+        through_blocks = (self._share @ count[:, 1:].T).toarray()
+        self._cells = np.asarray(np.diag(self._of_cell) - through_blocks, np.float64)
+
+    def solve(self, values: Floats) -> tuple[Floats, Floats]:
+        """Levels of the cells, and what blocks add to them: 0 of the first."""
+        total = np.bincount(self._cell, self._weights * values)
+        pull = np.bincount(self._block, self._weights * values)
+        pull = (pull - self._count.T @ (total / self._of_cell))[1:]
+        cells = np.linalg.solve(self._cells, np.asarray(self._share @ pull))
+        effect = np.append(0.0, pull / self._of_block + self._share.T @ cells)
+        return (total - self._count @ effect) / self._of_cell, effect
+
+    def inverse(self) -> Floats:
+        """What effects covary by for a noise of 1, float64 [blocks, blocks]."""
+        by_cells = np.linalg.solve(self._cells, self._share.toarray())
+        inverse = np.diag(1.0 / self._of_block) + self._share.T @ by_cells
+        return np.pad(inverse, ((1, 0), (1, 0)))
 
 
 def _spread(rest: Floats, fitted: int) -> float:

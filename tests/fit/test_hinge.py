@@ -12,13 +12,14 @@ from evict_profile.cells import Cell, arrays_of
 from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
 from evict_profile.fit import hinge
 from evict_profile.fit.hinge import (
+    Observations,
     choose_terms,
     fit_hinges,
     leverage,
     refinements,
 )
 from evict_profile.fit.intervals import interval
-from evict_profile.fit.points import Observations, features_of, points_of
+from evict_profile.fit.points import features_of, points_of
 from tests.factories import EXPERT_US, LAYERS, MODEL, known_us, part_us
 
 CELL = Cell("layers", 4, 8, 64, 2, "balanced")
