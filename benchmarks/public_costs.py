@@ -12,7 +12,7 @@ versions differ from those of the rows. Exit code 1 where `MOST` is exceeded.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ MOST = (0.13, 0.08)
 """Median errors of a step and its growth, both gates passed, real text's unions: 0.11
 and 0.06 were measured."""
 
+COSTS = ("uniform", "real text", "no experts")
 console = Console()
 
 
@@ -101,15 +102,11 @@ def _composer(
     tp: float,
     ep: float,
 ) -> Composer:
-    model = load_model(MODELS[path])
-    dtype = DTYPES.get(str(quantised), str(quantised))
-    dtype = MXFP4 if "gpt-oss" in path else dtype
-    groups = max(1, int(ep))
-    found = [
-        pair
-        for pair in pairs(source, gpu, engine, model)
-        if (pair.dtype, pair.tp, pair.ep) == (dtype, int(tp) // groups, groups)
-    ]
+    model, groups = load_model(MODELS[path]), max(1, int(ep))
+    dtype = MXFP4 if "gpt-oss" in path else DTYPES.get(str(quantised), str(quantised))
+    asked = dtype, int(tp) // groups, groups
+    known = pairs(source, gpu, engine, model)
+    found = [pair for pair in known if (pair.dtype, pair.tp, pair.ep) == asked]
     if not found:
         raise ConfigError(f"no rows of {dtype}, {shape_of(model)}, tp {tp}, ep {ep}")
     order = [version for _, version in source.engines(gpu, "moe")]
@@ -119,29 +116,18 @@ def _composer(
 
 def _compared(
     composer: Composer, served: pd.DataFrame, deployment: str
-) -> list[dict[str, Any]]:
-    gates = [
-        slope_gate(composer.experts),
-        slowdown_gate(composer.parts, composer.parts.mlp_dtype),
-    ]
-    rows = []
+) -> Iterator[dict[str, Any]]:
+    quantised = slowdown_gate(composer.parts, composer.parts.mlp_dtype)
+    gates = slope_gate(composer.experts), quantised
     for row in served.itertuples():
         batch, context = int(row.batch_size), INPUT + int(row.osl) // 2
+        place = {"deployment": deployment, "batch": batch, "osl": row.osl}
         costs = {
             name: composer.step(batch, union, context, batch).us / 1e3
             for name, union in _unions(composer, batch).items()
         }
-        rows.append(
-            {
-                "deployment": deployment,
-                "batch": batch,
-                "osl": row.osl,
-                "served": row.silicon_tpot_ms,
-                **costs,
-                **{gate.name: gate.passed for gate in gates},
-            }
-        )
-    return rows
+        passed = {gate.name: gate.passed for gate in gates}
+        yield {**place, "served": row.silicon_tpot_ms, **costs, **passed}
 
 
 def _unions(composer: Composer, batch: int) -> dict[str, float]:
@@ -160,30 +146,27 @@ def passed(rows: pd.DataFrame) -> pd.DataFrame:
 
 def show_served(rows: pd.DataFrame) -> None:
     """Errors of steps and of their growth, under each selection of rows."""
-    selections = {"all": rows, "both gates": passed(rows)}
-    costs = ("uniform", "real text", "no experts")
     cells, growths = [], []
-    for name, own in selections.items():
-        count = f"{len(own)}, {own['deployment'].nunique()}"
-        cells.append((name, count, *(_error(own[p] / own["served"]) for p in costs)))
+    for name, own in {"all": rows, "both gates": passed(rows)}.items():
         grown = _growth(own)
-        ratios = (grown[p] / grown["served"] for p in costs)
-        growths.append((name, len(grown), *map(_error, ratios)))
-    head = ("points, deployments", *costs)
+        count = f"{len(own)}, {own['deployment'].nunique()}"
+        cells.append((name, count, *(_error(own[c] / own["served"]) for c in COSTS)))
+        errors = (_error(grown[c] / grown["served"]) for c in COSTS)
+        growths.append((name, len(grown), *errors))
+    head = ("selection", "points, deployments", *COSTS)
     title = "time per token, composed over served less one: median, |median|, |p90|"
-    print_rows(console, Rows(("selection", *head), cells), title)
+    print_rows(console, Rows(head, cells), title)
     title = "growth of it from the smallest batch, likewise"
-    print_rows(console, Rows(("selection", "points", *costs), growths), title)
+    print_rows(console, Rows(("selection", "points", *COSTS), growths), title)
 
 
 def _growth(rows: pd.DataFrame) -> pd.DataFrame:
     """Times over those at batch 4 of the same deployment and output length."""
-    columns = ["served", "uniform", "real text", "no experts"]
-    by = ["deployment", "osl"]
-    medians = rows.groupby([*by, "batch"])[columns].median().reset_index("batch")
-    first = medians[medians["batch"] == BATCHES[0]][columns]
-    later = medians[medians["batch"] > BATCHES[0]]
-    return (later[columns] / first.reindex(later.index)).dropna()
+    by = ["deployment", "osl", "batch"]
+    medians = rows.groupby(by)[["served", *COSTS]].median().reset_index("batch")
+    batch = medians.pop("batch")
+    first, later = medians[batch == BATCHES[0]], medians[batch > BATCHES[0]]
+    return (later / first.reindex(later.index)).dropna()
 
 
 def _error(ratio: pd.Series) -> str:

@@ -252,9 +252,8 @@ def summary(
             if base in results and name != base
         },
     }
-    for name, own in runs.assign(speed=runs["tokens"] / runs["seconds"]).groupby(
-        "mode"
-    ):
+    runs["speed"] = runs["tokens"] / runs["seconds"]
+    for name, own in runs.groupby("mode"):
         total = own.groupby("batch")[["tokens", "steps"]].sum()
         for batch, spread in spreads(own.set_index("batch")["speed"]).items():
             tokens, steps = total.loc[int(batch.removeprefix("batch "))]
