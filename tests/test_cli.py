@@ -166,7 +166,7 @@ def test_what_an_encoding_lacks_ends_no_command(tmp_path):
         capture_output=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert b"Advised: " in done.stdout
+    assert b"Recommended: " in done.stdout
 
 
 def test_a_process_ends_with_its_exit_code(tmp_path):

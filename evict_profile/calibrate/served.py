@@ -176,13 +176,15 @@ class ServedStudy:
         times = np.median((served.served_us / explained_us)[drafts])
         if times > SLOWER:
             return (
-                f"Your drafting step takes {times:.1f} times what experts and the "
-                "public record explain: look at CUDA graphs, overlap scheduling and "
-                "the drafter before you look at K."
+                f"Measured drafting step: {times:.1f} times the default prediction. "
+                "Check CUDA graphs, overlap scheduling and the drafter before K."
             )
-        step = f"Your drafting step takes {times:.2f} times what the record explains"
-        hint = ": check K and the accepted length" if times < FASTER else ""
-        return f"{step}{hint}."
+        step = f"Measured drafting step: {times:.2f} of the default prediction"
+        return (
+            f"{step}; check K and the accepted length."
+            if times < FASTER
+            else f"{step}."
+        )
 
 
 def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStudy:

@@ -45,8 +45,9 @@ MOST_NOISE = 0.1
 """Half-width of a setting's interval, relative, above which no table is made."""
 
 NOTES = (
-    "K was set when servers started, so that a change of the machine is in K",
-    "steps between probed K are on a straight line",
+    "settings were measured one after another, so a change of machine speed would look "
+    "like an effect of K",
+    "steps between probed K lie on a straight line",
 )
 
 

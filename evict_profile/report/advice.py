@@ -78,16 +78,17 @@ class Advice:
         yield f"acceptance: {first.lengths.source}"
         yield f"drafting: {served.drafting.workload}"
         if served.overheads:
-            yield f"added to the forward: {served.overheads}"
+            yield f"overheads: {served.overheads}"
         yield from (f"caveat: {caveat}" for caveat in served.caveats)
 
     def verdict(self) -> Iterator[str]:
         """One draft length or a schedule, and where nobody can say."""
         plan, chains = self.plan, self.parts[0][1]
-        over = ", ".join(f"{b} ({share:.0%})" for b, share in plan.traffic.items())
-        over = f"at batch {over} of plain decoding's time"
+        shares = ", ".join(f"{b} ({share:.0%})" for b, share in plan.traffic.items())
+        alone = "".join(map(str, plan.traffic)) if len(plan.traffic) == 1 else ""
+        over = f"at batch {alone or f'{shares} of plain decoding time'}"
         unsure = [str(each.batch) for each in chains if not each.sure]
-        word = "Best guess" if len(unsure) == len(chains) else "Advised"
+        word = "Best guess" if len(unsure) == len(chains) else "Recommended"
         if not plan.advised:
             yield f"{word}: do not speculate; no draft gains more than 1 % {over}."
         else:
@@ -101,9 +102,9 @@ class Advice:
         plan, chains = self.plan, self.parts[0][1]
         one = len(plan.advised) == 1
         if plan.drafts:
-            times = f"{plan.gain:.2f} times plain decoding"
             advised = f"{word}: " if one else ""
-            yield f"{advised}K={plan.drafts} at every batch: {times} {over}."
+            speed = f"Predicted speed-up: {plan.gain:.2f}x {over}"
+            yield f"{advised}K={plan.drafts} at every batch. {speed}."
             gains = {k: v for each in chains for k, v in each.speeds.items() if k}
             near = [k for k, v in gains.items() if v > 0.99 * plan.gain]
             if len(chains) == 1 and (others := [k for k in near if k != plan.drafts]):
@@ -113,10 +114,11 @@ class Advice:
         if not one:
             ranges = (f"K={r.drafts} at {r.first}..{r.last}" for r in plan.schedule)
             yield (
-                f"{word}: By batch, {', '.join(ranges)}: {plan.schedule_gain:.2f} "
-                f"times. A schedule is advised where it gains {CHANGE - 1.0:.0%} more, "
-                "an assumption about what it costs an engine (with one vLLM fell to "
-                "piecewise graphs and from 59.6 to 50.0 tokens a second: vLLM #49548)."
+                f"{word}: by batch, {', '.join(ranges)}. Predicted speed-up: "
+                f"{plan.schedule_gain:.2f}x. A schedule is recommended only if it "
+                f"gains {CHANGE - 1.0:.0%} more, an assumption about its cost in an "
+                "engine (with a schedule, vLLM fell to piecewise graphs and from 59.6 "
+                "to 50.0 tokens per second: vLLM #49548)."
             )
         loses = [str(each.batch) for each in chains if plan.speed(each) < 1.0]
         if loses:

@@ -62,7 +62,7 @@ def show_table(console: Console, table: CostTable) -> None:
     )
     facts = _origin_facts(table) | _workload_facts(table)
     if known := table.served().overheads:
-        facts["added to the forward"] = str(known)
+        facts["overheads"] = str(known)
     if table.fit.validation:
         facts["error between the levels of the grid"] = str(table.fit.validation)
     for name, fact in facts.items():
@@ -209,7 +209,7 @@ def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
 
 def _compared(table: CostTable) -> dict[str, object]:
     key = {f"key {name}": value for name, value in to_mapping(table.key).items()}
-    known = {"added to the forward": str(table.served().overheads or "not known")}
+    known = {"overheads": str(table.served().overheads or "not known")}
     error = {"held-out median error": _error(table)}
     return {**key, **error, **known, **_workload_facts(table)}
 

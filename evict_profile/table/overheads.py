@@ -99,13 +99,12 @@ class Overheads(Struct, frozen=True):
     def __str__(self) -> str:
         a = self.amounts
         return (
-            f"{a.layer_us:.0f} us a layer, {a.token_us:.0f} us a token, "
-            f"{a.round_us / 1e3:.2f} ms a step that drafts and "
-            f"{a.level_us / 1e3:.2f} ms a level (branches {a.branch_us / 1e3:.2f} ms "
-            "more), and "
-            f"{a.union_share:.0%} of the experts that uniform routing adds to one "
-            f"token's; by {self.source}. What a step takes beyond plain decoding "
-            f"errs, as one standard deviation, by {self.error}"
+            f"{a.layer_us:.0f} us per layer, {a.token_us:.0f} us per token, "
+            f"{a.round_us / 1e3:.2f} ms per drafting step, {a.level_us / 1e3:.2f} ms "
+            f"per level ({a.branch_us / 1e3:.2f} ms more with branches); experts "
+            f"beyond one token's: {a.union_share:.0%} of uniform routing; fitted to "
+            f"{self.source}. Error of a step over plain decoding, as one standard "
+            f"deviation: {self.error}"
         )
 
     @property

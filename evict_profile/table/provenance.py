@@ -32,13 +32,13 @@ class Sessions(Struct, frozen=True, omit_defaults=True):
     def __str__(self) -> str:
         if self.count == 1:
             return (
-                "the runner was opened once; sessions differ as a whole, which is "
-                f"taken to leave {self.half_width:.1%} to every cost ('sessions: 6' "
-                "in a sweep measures it)"
+                "1 session; variation between sessions was not measured, and "
+                f"{self.half_width:.1%} is assumed (to measure it, set 'sessions: 6' "
+                "in the sweep)"
             )
         return (
-            f"the runner was opened {self.count} times; by what sets sessions apart, "
-            f"every cost is uncertain by {self.half_width:.1%}"
+            f"{self.count} sessions; variation between sessions leaves every cost "
+            f"uncertain by {self.half_width:.1%}"
         )
 
 

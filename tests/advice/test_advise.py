@@ -227,7 +227,7 @@ class TestCommand:
         words = (saved_table, "--accept", "1.95,2.85,3.7", "--draft-level-ms", 0)
         said = self.asked(tmp_path, *words).stdout
         assert len(said.splitlines()) < 25
-        assert "Advised: K=3 at every batch: " in said
+        assert "Recommended: K=3 at every batch. Predicted speed-up: " in said
         assert "break-even" in said
 
     def test_a_batch_has_all_its_draft_lengths_and_what_was_served(self, tmp_path):

@@ -80,9 +80,7 @@ def test_what_is_already_known_stays():
     assert astuple(found.found.amounts) == pytest.approx(astuple(RECORD.amounts))
     assert found.found.growth == RECORD.growth
     assert (found.found.runs, found.found.batches) == (2, (8,))
-    assert found.meaning == (
-        "Your drafting step takes 1.00 times what the record explains."
-    )
+    assert found.meaning == ("Measured drafting step: 1.00 of the default prediction.")
 
 
 def test_a_drafting_step_that_is_too_fast_has_another_setting():
@@ -97,8 +95,8 @@ def test_a_slow_server_is_told_where_to_look():
     found = study(TABLE, runs, "mine")
     explained_us = found.deployment.step_us(found.found.amounts)
     assert explained_us == pytest.approx(found.deployment.served_us, rel=0.06)
-    assert "times what experts and the public record explain" in found.meaning
-    assert "before you look at K" in found.meaning
+    assert "times the default prediction" in found.meaning
+    assert "the drafter before K" in found.meaning
 
 
 def test_another_sharding_s_table_is_refused():
@@ -189,7 +187,7 @@ def test_the_command_writes_the_next_version(tmp_path):
     assert done.exit_code == 0, done.output
     assert "layer_us" in done.stdout
     assert "served, ms" in done.stdout
-    assert "what the record explains." in done.stdout
+    assert "of the default prediction." in done.stdout
     assert "table: 1.0.1.json" in done.stdout
     assert "ran once" in done.stderr
     before, after = (CostTable.load(tmp_path / f"1.0.{n}.json") for n in (0, 1))

@@ -33,8 +33,8 @@ def test_a_runner_that_follows_the_union_passes(open_session):
     [
         ("0", "time does not follow the union"),
         ("0.0001", "time does not follow the union"),
-        ("0.5", r"lies outside 0\.3\.\.1\.05"),
-        ("4", r"lies outside 0\.3\.\.1\.05"),
+        ("0.5", r"Expected 0\.3 to 1\.05"),
+        ("4", r"Expected 0\.3 to 1\.05"),
     ],
 )
 def test_a_runner_that_does_not_read_the_union_s_weights_fails(
