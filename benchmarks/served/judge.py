@@ -25,6 +25,7 @@ from evict_profile.calibrate.served import (
     fit_overheads,
 )
 from evict_profile.stats import Floats, student
+from evict_profile.table import ServedStep
 from evict_profile.table.overheads import RECORD, TWO_SIDED, Amounts, Overheads
 
 GROUP = ["deployment", "model", "dataset", "draft"]
@@ -187,7 +188,7 @@ def elsewhere() -> pd.DataFrame:
     rows, parts = new_2026(), []
     for server, own in rows.groupby("server"):
         table = table_of(NEW_2026[str(server)])
-        known = table.served().overheads
+        known = ServedStep.of(table).overheads
         assert known, "the table is composed"
         for row in own.itertuples():
             batch, drafts = int(row.concurrency), int(row.draft_tokens_K)

@@ -91,7 +91,7 @@ class Advisor:
         """Of a table as it is in its file, by default at its smallest context."""
         topk = 2 if lengths.kind == "tree" else 1
         at = min(table.axes.context) if context is None else context
-        served = table.served(topk=topk, context=at)
+        served = ServedStep.of(table, topk=topk, context=at)
         given = drafting_of(served, level_ms, draft_table, at)
         return cls(replace(served, drafting=given), lengths, at)
 

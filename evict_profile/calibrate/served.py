@@ -15,7 +15,7 @@ from scipy.optimize import least_squares
 from evict_profile.cost_model import padded_tokens
 from evict_profile.errors import ConfigError
 from evict_profile.stats import Floats
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, ServedStep
 from evict_profile.table.overheads import OWN_GROWTH, RECORD, Amounts, Overheads
 
 LEVEL_SD, RATIO_SD = 0.1, 0.06
@@ -200,7 +200,7 @@ def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStu
                 "requests; leave that run out"
             )
     deployment = Deployment(table, tuple(runs))
-    before = table.served().overheads or RECORD
+    before = ServedStep.of(table).overheads or RECORD
     # A plain run shows the time a layer, however far it lies from others'.
     spread = replace(before.spread, layer_us=OWN_LAYERS_US)
     batches = tuple(sorted({run.batch for run in runs if run.width > 1}))

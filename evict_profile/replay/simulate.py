@@ -30,7 +30,7 @@ from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import Fixed, Policy
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Bools, Floats, Ints
-from evict_profile.table import DraftClock, Drafting
+from evict_profile.table import DraftClock, Drafting, ServedStep
 
 Decide = Callable[[Ints], tuple[int, Bools]]
 """From the rows of the steps that run together, [B], to the depth drafted and which of
@@ -103,7 +103,7 @@ class StepTimes:
         self.batch = batch
         trace, about = arrays.trace, arrays.trace.about
         context = float(np.clip(arrays.context.mean(), *table.fit.domain["context"]))
-        served = table.served(topk=about.topk, context=context)
+        served = ServedStep.of(table, topk=about.topk, context=context)
         if served.assumes_drafting:
             clocked = Drafting.at_speed(
                 trace.clocks, "the trace's own clocks", about.engine, speed

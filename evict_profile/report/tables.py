@@ -19,6 +19,7 @@ from evict_profile.table import (
     CostTable,
     Found,
     MarginalCost,
+    ServedStep,
     ServedSteps,
     Slope,
     Staircase,
@@ -61,7 +62,7 @@ def show_table(console: Console, table: CostTable) -> None:
         f"{key.engine_version}, tp {key.tp}, {key.graph_mode}, version {table.version}",
     )
     facts = _origin_facts(table) | _workload_facts(table)
-    if known := table.served().overheads:
+    if known := ServedStep.of(table).overheads:
         facts["overheads"] = str(known)
     if table.fit.validation:
         facts["error between the levels of the grid"] = str(table.fit.validation)
@@ -83,7 +84,7 @@ def show_table(console: Console, table: CostTable) -> None:
 def break_even_rows(table: CostTable) -> Rows:
     """Step over plain decoding by batch and draft length, drafting included; empty if
     drafting is unknown."""
-    served, context = table.served(), table.fit.domain["context"][0]
+    served, context = ServedStep.of(table), table.fit.domain["context"][0]
     if served.assumes_drafting:
         return Rows((), ())
 
@@ -209,7 +210,7 @@ def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
 
 def _compared(table: CostTable) -> dict[str, object]:
     key = {f"key {name}": value for name, value in to_mapping(table.key).items()}
-    known = {"overheads": str(table.served().overheads or "not known")}
+    known = {"overheads": str(ServedStep.of(table).overheads or "not known")}
     error = {"held-out median error": _error(table)}
     return {**key, **error, **known, **_workload_facts(table)}
 

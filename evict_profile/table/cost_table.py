@@ -35,7 +35,6 @@ from evict_profile.table.provenance import (
     Provenance,
     ServedSteps,
 )
-from evict_profile.table.served import ServedStep
 from evict_profile.table.workload import Acceptance, ActivationCurve, Drafting
 
 Outside = Literal["refuse", "clamp"]
@@ -241,23 +240,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             return replace(each, step_cost_us=cost, low_us=low, high_us=high)
 
         return replace(self, staircases=tuple(map(stairs, self.staircases)))
-
-    def served(
-        self,
-        drafting: Drafting | None = None,
-        topk: int = 1,
-        context: float | None = None,
-    ) -> ServedStep:
-        """The steps of a server: forwards with what it adds to them, and drafting.
-
-        Args:
-            drafting: in place of what is known of it.
-            topk: branches a drafted level may have; 1 drafts chains.
-            context: where drafting is assumed, of its forwards; by default the
-                smallest.
-        """
-        at = min(self.axes.context) if context is None else context
-        return ServedStep.of(self, drafting, topk, at)
 
     def max_tokens(self, batch: int) -> int:
         """The most tokens that are covered for a batch at any context: T."""

@@ -14,7 +14,6 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from evict_profile.cost_model import features_at
 from evict_profile.errors import TableError
 from evict_profile.records import replace
 from evict_profile.stats import Estimate
+from evict_profile.table.cost_table import CostTable
 from evict_profile.table.key import COMPOSED, Caveats
 from evict_profile.table.overheads import (
     DATASHEET_GROWTH,
@@ -34,9 +34,6 @@ from evict_profile.table.overheads import (
 from evict_profile.table.parts import Staircase, StepCosts
 from evict_profile.table.provenance import DATASHEET
 from evict_profile.table.workload import DraftClock, Drafting
-
-if TYPE_CHECKING:
-    from evict_profile.table.cost_table import CostTable
 
 ASSUMED = (
     "ASSUMED: a level costs as one of the target's layers and its head, as a "
@@ -53,7 +50,7 @@ KEPT = 2048
 
 @dataclass(frozen=True, eq=False)
 class ServedStep:
-    """The time of a step where a table's engine serves; `CostTable.served` makes it.
+    """The time of a step where a table's engine serves; `of` makes it.
 
     Attributes:
         table: its costs are of forwards with what a server adds to them. Its own
@@ -61,21 +58,33 @@ class ServedStep:
         overheads: None where nothing was added.
     """
 
-    table: "CostTable"
+    table: CostTable
     drafting: Drafting
     overheads: Overheads | None
 
     @classmethod
     def of(
-        cls, table: "CostTable", drafting: Drafting | None, topk: int, context: float
+        cls,
+        table: CostTable,
+        drafting: Drafting | None = None,
+        topk: int = 1,
+        context: float | None = None,
     ) -> "ServedStep":
-        """See `CostTable.served`."""
+        """The steps of a server: forwards with what it adds to them, and drafting.
+
+        Args:
+            drafting: in place of the table's.
+            topk: branches a drafted level may have; 1 drafts chains.
+            context: of the forwards from which drafting is assumed; by default the
+                smallest.
+        """
         overheads = _overheads_of(table)
         if overheads:
             table = _with_overheads(table, overheads, topk)
         if drafting:
             table = replace(table, drafting=drafting)
-        known = table.drafting or _assumed_drafting(table, context)
+        at = min(table.axes.context) if context is None else context
+        known = table.drafting or _assumed_drafting(table, at)
         return cls(table, known, overheads)
 
     @property
@@ -174,7 +183,7 @@ class ServedStep:
         return lru_cache(KEPT)(self.table.costs)
 
 
-def _overheads_of(table: "CostTable") -> Overheads | None:
+def _overheads_of(table: CostTable) -> Overheads | None:
     """A table's own; else the public record's where its costs are estimated.
 
     The record's error is known where the record was served, and larger elsewhere.
@@ -187,7 +196,7 @@ def _overheads_of(table: "CostTable") -> Overheads | None:
     return RECORD if at_record else RECORD_ELSEWHERE
 
 
-def _with_overheads(table: "CostTable", known: Overheads, topk: int) -> "CostTable":
+def _with_overheads(table: CostTable, known: Overheads, topk: int) -> CostTable:
     """The table of forwards as served; what was measured of a workload stays."""
     fixed_us = getattr(table.provenance, "fixed_us", 0.0)
     added = known.terms(table.model.num_layers, fixed_us)
@@ -206,7 +215,7 @@ def _with_overheads(table: "CostTable", known: Overheads, topk: int) -> "CostTab
     ).read_anew()
 
 
-def _of_others(table: "CostTable", known: Overheads) -> Caveats:
+def _of_others(table: CostTable, known: Overheads) -> Caveats:
     """What overheads of another server leave unknown, and what measures it."""
     if table.overheads:
         return ()
@@ -220,7 +229,7 @@ def _of_others(table: "CostTable", known: Overheads) -> Caveats:
     )
 
 
-def _assumed_drafting(table: "CostTable", context: float) -> Drafting:
+def _assumed_drafting(table: CostTable, context: float) -> Drafting:
     """The assumed times of drafting; nothing else beside the forward."""
     levels, clocks = np.arange(LEVELS + 1.0), []
     for batch in table.axes.batch:
@@ -229,7 +238,7 @@ def _assumed_drafting(table: "CostTable", context: float) -> Drafting:
     return Drafting(ASSUMED, table.key.engine, tuple(clocks))
 
 
-def _own_layer_us(table: "CostTable", batch: int, context: float) -> float:
+def _own_layer_us(table: CostTable, batch: int, context: float) -> float:
     cost, one = table.cost, np.array([float(batch)])
     union = table.activation.at(one, batch)
     features = features_at(cost.shape, one, union, np.array([context]), one)

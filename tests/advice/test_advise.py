@@ -23,7 +23,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.report.advice import Advice
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, ServedStep
 from evict_profile.table.overheads import RECORD
 from tests.command import evict, refused
 from tests.exported import shipped_table
@@ -90,7 +90,7 @@ class TestBest:
         """None at plain decoding, whose ratio is 1; more where no run was compared."""
         ways = Advisor.of(shipped_table(H200), GOOD).at(batch).ways
         assert ways[0].speed.low == ways[0].speed.high == 1.0
-        table = shipped_table(H200).served().table
+        table = ServedStep.of(shipped_table(H200)).table
         plain_us = table.step_cost_us(batch, min(table.axes.context))[batch]
         for way in ways[1:]:
             step = (batch, way.width, way.levels, plain_us)
@@ -107,7 +107,7 @@ class TestBest:
 
     def test_costs_are_of_the_served_step(self):
         table, batch = shipped_table(H200), 16
-        served, way = table.served(), Advisor.of(table, GOOD).at(batch).ways[3]
+        served, way = ServedStep.of(table), Advisor.of(table, GOOD).at(batch).ways[3]
         us = served.table.step_cost_us(batch, min(table.axes.context))
         ratio = (us[batch * 4] + served.beside_us(batch, 3)) / us[batch]
         assert way.ratio == pytest.approx(ratio)

@@ -7,7 +7,7 @@ import pytest
 from evict_profile.advice.drafting import drafting_of
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.records import replace
-from evict_profile.table import CostTable, Staircase
+from evict_profile.table import CostTable, ServedStep, Staircase
 from evict_profile.table.overheads import RECORD
 from tests.factories import DRAFTING
 
@@ -33,7 +33,7 @@ def draft(target):
 
 def test_a_step_drafts_one_by_one_and_reads_what_was_verified(target, draft):
     """Three of 15 us, four tokens in one of 45, and a graph for either shape."""
-    cost = drafting_of(target.served(), draft_table=draft, context=64)
+    cost = drafting_of(ServedStep.of(target), draft_table=draft, context=64)
     assert cost.at(1).overhead_us(3) == 3 * 15.0 + 45.0 + 2 * 7.0
     assert cost.at(1).overhead_us(0) == 0.0
     assert cost.workload == "forwards of small, by its own table"
@@ -41,14 +41,14 @@ def test_a_step_drafts_one_by_one_and_reads_what_was_verified(target, draft):
 
 def test_a_time_of_a_level_beside_a_table_is_refused(target, draft):
     with pytest.raises(ConfigError, match="or --draft-table, not both"):
-        drafting_of(target.served(), 1.0, draft)
+        drafting_of(ServedStep.of(target), 1.0, draft)
 
 
 def test_a_table_of_another_engine_is_refused(target, draft):
     other = replace(draft, key=replace(draft.key, engine="sglang"))
     for pair in ((target, other), (other, draft)):
         with pytest.raises(ConfigError, match=r"draft\.json: a table of sglang"):
-            drafting_of(pair[0].served(), draft_table=pair[1])
+            drafting_of(ServedStep.of(pair[0]), draft_table=pair[1])
 
 
 def test_a_draft_is_as_slow_as_it_was_on_average(target, draft):
@@ -60,8 +60,8 @@ def test_a_draft_is_as_slow_as_it_was_on_average(target, draft):
         )
         return replace(table, provenance=made)
 
-    usual = drafting_of(target.served(), draft_table=draft, context=64)
-    slower = (slowed(target, 1.2).served(), None, slowed(draft, 1.5), 64)
+    usual = drafting_of(ServedStep.of(target), draft_table=draft, context=64)
+    slower = (ServedStep.of(slowed(target, 1.2)), None, slowed(draft, 1.5), 64)
     us = drafting_of(*slower).at(1).overhead_us(2)
     assert us == pytest.approx(usual.at(1).overhead_us(2) * 1.5 / 1.2)
 
@@ -78,23 +78,23 @@ def test_a_table_of_another_machine_or_of_no_graphs_is_refused(
 ):
     other = replace(draft, provenance=replace(draft.provenance, **changed))
     with pytest.raises(ConfigError, match=says):
-        drafting_of(target.served(), draft_table=other)
+        drafting_of(ServedStep.of(target), draft_table=other)
 
 
 def test_a_draft_covered_for_fewer_tokens_or_contexts_is_refused(target, draft):
     domain = {**draft.fit.domain, "width": (1, 8)}
     narrow = replace(draft, fit=replace(draft.fit, domain=domain))
     with pytest.raises(ConfigError, match=r"covers up to 8 tokens.*up to 16"):
-        drafting_of(target.served(), draft_table=narrow)
+        drafting_of(ServedStep.of(target), draft_table=narrow)
     with pytest.raises(TableError, match="context"):
-        drafting_of(target.served(), draft_table=draft, context=4096)
+        drafting_of(ServedStep.of(target), draft_table=draft, context=4096)
 
 
 def test_a_given_level_keeps_the_steps_rest(saved_table):
     table = CostTable.load(saved_table)
-    assert drafting_of(replace(table, drafting=DRAFTING).served()) == DRAFTING
+    assert drafting_of(ServedStep.of(replace(table, drafting=DRAFTING))) == DRAFTING
     bare, clocked = (
-        drafting_of(replace(table, drafting=own).served(), 2.0).at(1)
+        drafting_of(ServedStep.of(replace(table, drafting=own)), 2.0).at(1)
         for own in (None, DRAFTING)
     )
     assert (bare.overhead_us(0), bare.overhead_us(3)) == (0.0, 6e3)
@@ -102,7 +102,7 @@ def test_a_given_level_keeps_the_steps_rest(saved_table):
 
 
 def test_a_composed_table_has_the_drafting_of_the_record(composed_path):
-    served = CostTable.load(composed_path).served()
+    served = ServedStep.of(CostTable.load(composed_path))
     drafting = served.drafting
     assert drafting.at(1).overhead_us(2) == pytest.approx(
         RECORD.amounts.round_us + 2 * RECORD.amounts.level_us
@@ -113,7 +113,7 @@ def test_a_composed_table_has_the_drafting_of_the_record(composed_path):
 def test_assumed_is_a_layer_and_the_head(saved_table):
     """The known run: a forward is all its layers and the rest."""
     table = CostTable.load(saved_table)
-    drafting = table.served(context=64).drafting
+    drafting = ServedStep.of(table, context=64).drafting
     assert "ASSUMED" in drafting.workload
     layers = table.fit.measured_layers * table.fit.layer_scale
     rest = 200.0 + 40.0
@@ -125,4 +125,4 @@ def test_assumed_is_a_layer_and_the_head(saved_table):
 @pytest.mark.parametrize("level_ms", [-1.0, 1001.0, float("nan")])
 def test_impossible_times_are_refused(target, level_ms):
     with pytest.raises(ConfigError, match="--draft-level-ms"):
-        drafting_of(target.served(), level_ms)
+        drafting_of(ServedStep.of(target), level_ms)

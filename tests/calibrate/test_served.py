@@ -13,7 +13,7 @@ from evict_profile.calibrate.served import Deployment, ServedRun, study
 from evict_profile.errors import ConfigError
 from evict_profile.fit.export import export_workload
 from evict_profile.io import data_root
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, ServedStep
 from evict_profile.table.overheads import (
     OWN_GROWTH,
     RECORD,
@@ -135,7 +135,7 @@ def test_a_measured_table_is_explained_as_it_is_served(own, request, tmp_path):
     found = study(table, [replace(r, context=256.0) for r in runs], "mine")
     made = changed(table, overheads=found.found)
     place = export_workload(made, path, tmp_path / "next")[1]
-    after = CostTable.load(place).served().table
+    after = ServedStep.of(CostTable.load(place)).table
     if table.drafting:
         assert (after.drafting, after.activation) == (table.drafting, table.activation)
     explained = found.deployment.step_us(found.found.amounts)
@@ -151,7 +151,7 @@ def test_a_table_with_a_fixed_time_is_explained_as_it_is_served():
     told = changed(TABLE, provenance=changed(TABLE.provenance, fixed_us=1000.0))
     alike = setting(4, 0), setting(4, 3)
     step_us = Deployment(told, alike).step_us(RECORD.amounts)
-    cost = told.served().table.costs(4, 1024).step_cost_us
+    cost = ServedStep.of(told).table.costs(4, 1024).step_cost_us
     assert cost[4] == pytest.approx(step_us[0], rel=1e-4)
 
 
@@ -194,7 +194,9 @@ def test_the_command_writes_the_next_version(tmp_path):
     assert after.overheads is not None
     assert (after.overheads.source, after.overheads.runs) == ("runs.csv", 3)
     assert after.costs(4, 1024).step_cost_us[8] == before.costs(4, 1024).step_cost_us[8]
-    steps = [t.served().table.costs(4, 1024).step_cost_us[4] for t in (before, after)]
+    steps = [
+        ServedStep.of(t).table.costs(4, 1024).step_cost_us[4] for t in (before, after)
+    ]
     assert steps[1] < steps[0]
 
 

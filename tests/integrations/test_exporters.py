@@ -17,7 +17,7 @@ from evict_profile.integrations.exporters.planners import (
     staircases_at,
 )
 from evict_profile.records import replace
-from evict_profile.table import CostTable, DraftClock, Drafting, Staircase
+from evict_profile.table import CostTable, DraftClock, Drafting, ServedStep, Staircase
 from tests.exported import sglang_reads_us, vllm_reads_us
 from tests.factories import DRAFTING
 
@@ -56,7 +56,7 @@ def exported(table, staircases=(), drafts=2, **options):
     """Fields and notes of a table for SGLang, with other staircases if given."""
     if staircases:
         table = replace(table, staircases=tuple(staircases))
-    made = sglang_sps(table.served(), drafts, **options)
+    made = sglang_sps(ServedStep.of(table), drafts, **options)
     return made.fields, " ".join(made.notes)
 
 

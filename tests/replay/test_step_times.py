@@ -6,7 +6,7 @@ import pytest
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.simulate import StepTimes
-from evict_profile.table import DraftClock, Drafting
+from evict_profile.table import DraftClock, Drafting, ServedStep
 
 
 def test_verification_is_the_fits_cost_of_what_ran(table, arrays):
@@ -52,7 +52,7 @@ def test_without_any_clocks_drafting_takes_what_advise_assumes(bare_table, trace
     """Policies decide with it as well, and it is said."""
     costs = StepTimes(bare_table, TraceArrays(replace(trace, clocks=())), 1)
     context = costs.arrays.context.mean()
-    told_us = bare_table.served(context=context).beside_us(1, 4)
+    told_us = ServedStep.of(bare_table, context=context).beside_us(1, 4)
     assert costs.draft_us(4) == pytest.approx(told_us)
     assert costs.table.drafting
     assert costs.table.drafting.at(1).overhead_us(4) == pytest.approx(told_us)

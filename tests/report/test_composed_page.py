@@ -13,7 +13,7 @@ from evict_profile.report.public import (
     ratio_rows,
 )
 from evict_profile.report.tables import break_even_rows
-from evict_profile.table import BatchActivation, CostTable
+from evict_profile.table import BatchActivation, CostTable, ServedStep
 
 
 def cells_beside(path):
@@ -72,7 +72,7 @@ def test_the_page_states_the_accepted_length_at_which_drafts_pay(composed_path):
     rows = break_even_rows(table)
     assert rows.head[:3] == ("batch", "K=1", "K=2")
     assert all(str(cell) in page for cell in rows.cells[0])
-    ratio = table.served().ratio(1, 4, 3, 512).value
+    ratio = ServedStep.of(table).ratio(1, 4, 3, 512).value
     assert float(rows.cells[0][3]) == pytest.approx(ratio, abs=0.01)
 
 

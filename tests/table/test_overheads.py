@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from evict_profile.calibrate.served import Deployment, ServedRun, fit_overheads
-from evict_profile.table import DATASHEET, CostTable
+from evict_profile.table import DATASHEET, CostTable, ServedStep
 from evict_profile.table.overheads import (
     RECORD,
     RECORD_ELSEWHERE,
@@ -34,7 +34,7 @@ def chain(batch, drafts, topk=1):
 @pytest.mark.parametrize("batch", [1, 4, 16])
 @pytest.mark.parametrize("topk", [1, 2, 4])
 def test_costs_and_the_fitted_model_are_one(batch, topk):
-    served = TABLE.served(topk=topk)
+    served = ServedStep.of(TABLE, topk=topk)
     runs = (plain(batch), chain(batch, 3, topk), chain(batch, 7, topk))
     expected = Deployment(TABLE, runs).step_us(RECORD.amounts)
     for run, step_us in zip(runs, expected, strict=True):
@@ -44,25 +44,25 @@ def test_costs_and_the_fitted_model_are_one(batch, topk):
 
 def test_a_measured_table_has_no_overheads_of_others(saved_table):
     table = CostTable.load(saved_table)
-    assert table.served().table is table
-    assert table.served().overheads is None
+    assert ServedStep.of(table).table is table
+    assert ServedStep.of(table).overheads is None
 
 
 def test_a_known_fixed_time_takes_the_place_of_the_layers():
     told = replace(TABLE.provenance, fixed_us=1e6)
-    served = replace(TABLE, provenance=told).served().table
+    served = ServedStep.of(replace(TABLE, provenance=told)).table
     beyond = served.fit.non_moe[-2]
     assert (beyond.feature, beyond.us_per_unit) == ("one", 0.0)
 
 
 def test_overheads_take_the_place_of_a_fixed_time_that_nobody_stated():
     assert any("fixed time" in each for each in TABLE.caveats)
-    assert not any("fixed time" in each for each in TABLE.served().caveats)
+    assert not any("fixed time" in each for each in ServedStep.of(TABLE).caveats)
 
 
 def test_measured_drafting_and_activation_stay(workload_table):
     table = replace(CostTable.load(workload_table), overheads=RECORD)
-    served = table.served()
+    served = ServedStep.of(table)
     assert served.drafting == table.drafting
     assert served.table.activation == table.activation
 
@@ -123,15 +123,15 @@ def test_an_error_is_known_near_the_batches_that_were_compared(batch, growth):
 def test_the_record_s_error_holds_for_its_engine_and_gpu_alone():
     """Elsewhere, and at other batches, the error is larger, and a caveat names what
     measures it."""
-    here, other = TABLE.served(), shipped_table(OTHER_ENGINE)
+    here, other = ServedStep.of(TABLE), shipped_table(OTHER_ENGINE)
     assert here.overheads == RECORD
     assert "outside 4..16" in here.caveats[-1]
-    assert other.served().overheads == RECORD_ELSEWHERE
-    caveat = other.served().caveats[-1]
+    assert ServedStep.of(other).overheads == RECORD_ELSEWHERE
+    caveat = ServedStep.of(other).caveats[-1]
     assert "SGLang on H200" in caveat and "evict-profile probe" in caveat
     assert "outside" not in caveat
     own = replace(other, overheads=replace(RECORD, source="mine"))
-    assert not any("intervals are wide" in each for each in own.served().caveats)
+    assert not any("intervals are wide" in each for each in ServedStep.of(own).caveats)
 
 
 def test_a_data_sheet_is_an_origin_of_its_own(saved_table):
@@ -139,8 +139,8 @@ def test_a_data_sheet_is_an_origin_of_its_own(saved_table):
     made = CostTable.load(saved_table)
     sheet = replace(made, provenance=replace(made.provenance, clock=DATASHEET))
     assert (made.origin, sheet.origin) == ("measured", DATASHEET)
-    assert not sheet.served().assumes_drafting
-    assert sheet.served().overheads.growth_at(8) > UNSEEN_GROWTH
+    assert not ServedStep.of(sheet).assumes_drafting
+    assert ServedStep.of(sheet).overheads.growth_at(8) > UNSEEN_GROWTH
     assert "data sheet, not measured" in sheet.own_caveats[0]
 
 

@@ -13,7 +13,7 @@ from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.vllm.checks import curves_of, served_by
 from evict_profile.records import replace
 from evict_profile.report.tables import SHOWN_DRAFTS, break_even_rows
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, ServedStep
 from evict_profile.table.overheads import RECORD
 from tests.exported import sglang_reads_us, shipped_table
 from tests.factories import DRAFTING
@@ -41,7 +41,7 @@ def test_all_state_one_ratio(table, drafts):
     """The advice, the page, SGLang's file, vLLM's curves and SGLang's plug-in, of one
     request. Files and plug-ins hold times, and the plain step divides them."""
     context, width = min(table.axes.context), drafts + 1
-    served = table.served()
+    served = ServedStep.of(table)
     ratio = served.ratio(1, width, drafts, context).value
     plain_us = served.us(1, 1, 0, context).value
     advised = Advisor.of(table, of_lengths({drafts: 1.5}, "")).at(1).ways[-1]
@@ -60,18 +60,18 @@ def test_all_state_one_ratio(table, drafts):
 
 
 def test_a_plain_step_of_sglang_takes_the_rest_of_one_that_drafts(bare):
-    served = replace(bare, drafting=DRAFTING).served()
+    served = ServedStep.of(replace(bare, drafting=DRAFTING))
     assert [served.beside_us(1, levels) for levels in (0, 1)] == [10.0, 140.0]
     extending = served.extending()
     assert [extending.beside_us(1, levels) for levels in (0, 1)] == [40.0, 140.0]
     assert extending.table.drafting == extending.drafting
-    assert bare.served().extending().table.drafting is None
+    assert ServedStep.of(bare).extending().table.drafting is None
 
 
 def test_given_drafting_is_before_what_is_known(table):
-    assert table.served(DRAFTING).beside_us(1, 1) == 140.0
-    assert table.served(DRAFTING).table.drafting == DRAFTING
-    assert table.served().beside_us(1, 1) == 936.0 + 295.0
+    assert ServedStep.of(table, DRAFTING).beside_us(1, 1) == 140.0
+    assert ServedStep.of(table, DRAFTING).table.drafting == DRAFTING
+    assert ServedStep.of(table).beside_us(1, 1) == 936.0 + 295.0
 
 
 def test_vllm_s_own_clock_is_before_the_record_s(table):
@@ -85,7 +85,7 @@ def test_vllm_s_own_clock_is_before_the_record_s(table):
 
 
 def test_a_step_has_the_interval_of_its_forward(bare):
-    served = bare.served(DRAFTING)
+    served = ServedStep.of(bare, DRAFTING)
     cost, us = bare.costs(1, 64), served.us(1, 4, 3, 64)
     known = (cost.low_us, cost.step_cost_us, cost.high_us)
     low, middle, high = (490.0 + each[4] for each in known)
@@ -93,7 +93,7 @@ def test_a_step_has_the_interval_of_its_forward(bare):
 
 
 def test_what_is_not_covered_is_refused(bare):
-    served = bare.served()
+    served = ServedStep.of(bare)
     assert served.covers(1, 16, 64) and not served.covers(1, 17, 64)
     with pytest.raises(TableError, match="no cost of 17 tokens a request at batch 1"):
         served.us(1, 17, 0, 64)

@@ -51,7 +51,7 @@ def write_format(
             f"tokens; use 'evict-profile advise' with --accept and --for one of "
             f"{', '.join(ENGINES)}"
         )
-    served = table.served()
+    served = ServedStep.of(table)
     if served.assumes_drafting:
         raise TableError(
             f"{table.path}: has no time of drafting, which is in every step of {name}; "

@@ -18,7 +18,7 @@ import torch
 from evict_profile.errors import ConfigError
 from evict_profile.integrations import matching
 from evict_profile.sweep.machine import cpu_name
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, ServedStep
 
 logger = logging.getLogger("evict_profile.sglang")
 
@@ -246,7 +246,7 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
     key = observed_key(runner)
     table = matching.load_matching_table(path, key, shape, allow, fix)
     _warn_of_other_drafts(table, worker)
-    return table.served(topk=worker.topk).extending().table
+    return ServedStep.of(table, topk=worker.topk).extending().table
 
 
 def _warn_of_other_drafts(table: CostTable, worker: Any) -> None:

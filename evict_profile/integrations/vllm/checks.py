@@ -56,13 +56,13 @@ def served_by(table: CostTable, manager: Any) -> ServedStep:
     vLLM's own drafter is nearer than that of the public record.
     """
     if table.drafting or table.overheads:
-        return table.served()
+        return ServedStep.of(table)
     own_ms, _ = manager.cost_tables
     clocks = tuple(
         DraftClock(batch, (0.0,), 1e3 * float(own_ms[batch]), 0.0)
         for batch in range(1, len(own_ms))
     )
-    return table.served(Drafting("vLLM's own clock", table.key.engine, clocks))
+    return ServedStep.of(table, Drafting("vLLM's own clock", table.key.engine, clocks))
 
 
 def _matching_table(path: Path, model_runner: Any) -> CostTable:

@@ -14,6 +14,7 @@ from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.tree import depths
 from evict_profile.records import replace
 from evict_profile.runtime import DecodingStep, Truncator
+from evict_profile.table import ServedStep
 from tests.integrations.sglang.drafter import drafting, on_host
 
 CAPTURE_SIZES = (1, 2, 4, 8, 16)
@@ -162,7 +163,7 @@ def test_what_is_learnt_is_what_the_runtime_learns(chooser, plain_table, clock):
 def test_a_pause_is_the_runtimes(full_table):
     """After steps whose drafts gained nothing, none are drafted; later again. The
     drafter's cache is extended in either step, and that is all that is left of it."""
-    table = full_table.served().extending().table
+    table = ServedStep.of(full_table).extending().table
     chooser, alone = Chooser(table, CAPTURE_SIZES), truncator(table)
     paused = []
     for seed in range(200):
