@@ -49,18 +49,6 @@ def count(text: str) -> int:
     return value
 
 
-def amount(text: str) -> float:
-    """An argparse type: a number that is not negative; it may be infinite."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    # Not `< 0`: that lets nan through.
-    if not value >= 0.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on; give one")
-    return value
-
-
 class Answer:
     """The JSON file that a script writes, in one move.
 

@@ -29,7 +29,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.common import amount, command, count
+from benchmarks.common import command, count
 from benchmarks.sglang_planted.engine import Start, digest
 from benchmarks.sglang_planted.process import environment_with, run_apart
 from benchmarks.sglang_planted.world import PlantedWorld
@@ -147,7 +147,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--context", type=count, help="of a prompt; the sweep's smallest")
     add("--tokens", type=count, default=256, help="of a reply")
     add("--repeats", type=count, default=5)
-    add("--minutes", type=amount, default=math.inf, help="then no mode is begun")
+    add("--minutes", type=float, default=math.inf, help="then no mode is begun")
     asked = parser.parse_args(arguments)
     asked.width = asked.width or [8, 24]
     return asked

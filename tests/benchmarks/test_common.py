@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.common import Answer, amount, command, count, restart_on_one_thread
+from benchmarks.common import Answer, command, count, restart_on_one_thread
 from evict_profile.errors import ConfigError, StoreError
 from evict_profile.runner import QUIET_CPU
 from runners.protocol import Refusal
@@ -79,13 +79,10 @@ def test_a_restart_runs_the_same_command(monkeypatch):
     assert ran == [asked]
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [(count, "0"), (count, "x"), (amount, "-1"), (amount, "nan")],
-)
-def test_numbers_out_of_range_are_refused(kind, text):
+@pytest.mark.parametrize("text", ["0", "x"])
+def test_a_number_out_of_range_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match=repr(text)):
-        kind(text)
+        count(text)
 
 
 def test_an_answer_takes_its_name_when_all_is_there(tmp_path):
