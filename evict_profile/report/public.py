@@ -23,7 +23,7 @@ from evict_profile.report.render import render
 from evict_profile.report.style import canvas, inline_svg
 from evict_profile.report.tables import break_even_rows
 from evict_profile.stats import Floats
-from evict_profile.table import Composition, CostTable
+from evict_profile.table import Composition, CostTable, ServedStep
 from evict_profile.table.document import samples_of
 
 UNIFORM, IDENTICAL = "uniform routing", "identical tokens"
@@ -56,6 +56,7 @@ def composed_page(table: CostTable, cells: pd.DataFrame) -> str:
         "composed.html.j2",
         title=f"What verification costs: {table.key.model} on {table.key.where}",
         table=table,
+        overheads=ServedStep.of(table).overheads,
         made=made,
         context=min(table.axes.context),
         growth=growth_curves(table),
