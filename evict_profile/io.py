@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evict_profile.errors import ConfigError, StoreError
+from evict_profile.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +67,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(
+        raise DataError(
             f"{folder}: cannot be created: {error.strerror}; choose another folder"
         ) from error
 
@@ -90,12 +90,12 @@ def sole_writer(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
         lock.acquire()
         mine = path.stat()
     except Timeout as error:
-        raise StoreError(
+        raise DataError(
             f"{folder}: another process is writing into it; wait for it, or choose "
             "another folder"
         ) from error
     except OSError as error:
-        raise StoreError(
+        raise DataError(
             f"{path}: cannot be written: {error.strerror}; choose another folder"
         ) from error
     try:
@@ -112,9 +112,9 @@ def check_writable(path: Path) -> None:
     """Find out before long work, not after it, that a file cannot be written."""
     check_folder(path.parent, named=path)
     if path.is_dir():
-        raise StoreError(f"{path}: is a folder; name a file in it")
+        raise DataError(f"{path}: is a folder; name a file in it")
     if path.exists() and not path.is_file():
-        raise StoreError(f"{path}: is a device or a pipe; name a file")
+        raise DataError(f"{path}: is a device or a pipe; name a file")
 
 
 def check_folder(folder: Path, named: Path | None = None) -> None:
@@ -133,7 +133,7 @@ def check_folder(folder: Path, named: Path | None = None) -> None:
         # Another process may have tried the same place at the same time.
         probe.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreError(
+        raise DataError(
             f"{named}: cannot be written: {error.strerror}; choose another place"
         ) from error
 
@@ -149,10 +149,10 @@ def check_outputs(
     for number, path in enumerate(named):
         place = path.resolve()
         if place in (other.resolve() for other in named[:number]):
-            raise StoreError(f"{path}: is named twice; give each a file of its own")
+            raise DataError(f"{path}: is named twice; give each a file of its own")
         for given in filter(None, inputs):
             if given.resolve() in (place, place.parent):
-                raise StoreError(
+                raise DataError(
                     f"{path}: would change {given}, which this command reads; name a "
                     "file elsewhere"
                 )
@@ -176,7 +176,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         temporary.unlink(missing_ok=True)
         full = error.errno == errno.ENOSPC
         fix = "free some space" if full else "make the folder writable"
-        raise StoreError(
+        raise DataError(
             f"{path}: cannot be written: {error.strerror or error}; {fix} and run the "
             "same command again: all that was written before is kept"
         ) from error

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evict_profile.errors import StoreError
+from evict_profile.errors import DataError
 from evict_profile.io import make_folder, sole_writer, write_atomically, write_json
 from evict_profile.records import Facts, differences
 
@@ -80,7 +80,7 @@ class RunFolder:
     def check_no_orphans(self) -> None:
         """Refuse parts that no header accounts for."""
         if not self.exists() and any(self.parts.glob("*.parquet")):
-            raise StoreError(
+            raise DataError(
                 f"{self.folder}: holds {self.noun} but no {self.header_name}, so what "
                 "they are of is unknown; put it back, or choose another --out"
             )
@@ -92,7 +92,7 @@ class RunFolder:
             more: further phrases for what differs.
         """
         if reasons := [*differences(mine, theirs), *more]:
-            raise StoreError(
+            raise DataError(
                 f"{self.folder}: holds {self.noun} that cannot be continued here "
                 f"({'; '.join(reasons)}); choose another --out"
             )
@@ -114,14 +114,14 @@ def _read_json(path: Path, kind: type, fix: str) -> Any:
         reason = f"it holds no {kind.__name__}"
     except (OSError, ValueError, RecursionError) as error:
         reason = str(error)
-    raise StoreError(f"{path}: cannot be read ({reason}); {fix}")
+    raise DataError(f"{path}: cannot be read ({reason}); {fix}")
 
 
 def _read_part(path: Path) -> pa.Table:
     try:
         return pq.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
-        raise StoreError(
+        raise DataError(
             f"{path}: is damaged ({str(error).splitlines()[0]}); delete this file and "
             "run the same command again, which makes it anew"
         ) from error

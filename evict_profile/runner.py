@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
-from evict_profile.errors import ConfigError, RunnerError
+from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.io import data_root
 from evict_profile.records import parse, to_mapping
 from evict_profile.table import DraftClock
@@ -78,7 +78,7 @@ class _Refused(Struct):
     message: str
 
 
-class RunnerCrash(RunnerError):
+class RunnerCrash(MeasurementError):
     """The runner's process ended while an answer was due; `words` name no log."""
 
     def __init__(self, words: str, log: Path | None = None) -> None:
@@ -86,7 +86,7 @@ class RunnerCrash(RunnerError):
         self.words = words
 
 
-class RunnerRefusal(RunnerError):
+class RunnerRefusal(MeasurementError):
     """The runner answered that it cannot; `kind` says why in one word."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -142,7 +142,7 @@ class Runner:
         ask = {"cell": to_mapping(cell), "seeds": list(seeds), "layers": layers}
         samples = self.read(_Measured, self.ask({"do": "measure", **ask})).samples
         if len(samples) != len(seeds):
-            raise RunnerError(
+            raise MeasurementError(
                 f"{' '.join(self.command)}: answered {len(samples)} samples for "
                 f"{len(seeds)} seeds; see runners/protocol.py"
             )
@@ -176,7 +176,7 @@ class Runner:
             accepted = answer.pop("ok")
         except (ValueError, AttributeError, LookupError, TypeError) as error:
             said = line.decode(errors="replace").strip()[:60]
-            raise RunnerError(
+            raise MeasurementError(
                 f"{' '.join(self.command)}: said {said!r} where an answer was due; a "
                 "runner must speak runners/protocol.py"
             ) from error
@@ -205,7 +205,7 @@ class Runner:
     def read(self, kind: type[T], answer: Message) -> T:
         """An answer's fields, checked; fields of later runners are ignored."""
         source = f"{' '.join(self.command)}: its answer (see runners/protocol.py)"
-        return parse(kind, answer, source, RunnerError, extra_keys=True)
+        return parse(kind, answer, source, MeasurementError, extra_keys=True)
 
     def close(self, after: type[BaseException] | None = None) -> None:
         """End the process, and leave no log where there was nothing to say.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.errors import ConfigError, StoreError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.io import (
     check_folder,
     check_outputs,
@@ -36,7 +36,7 @@ def test_an_output_is_no_input_and_named_once(
     parts.mkdir()
     (parts / "1.parquet").touch()
     check_outputs([page], [given, parts])
-    with pytest.raises(StoreError, match=says):
+    with pytest.raises(DataError, match=says):
         check_outputs([page, tmp_path / name], [given, parts])
 
 
@@ -52,7 +52,7 @@ def test_an_output_is_no_input_and_named_once(
 def test_a_place_that_takes_no_file_is_refused(tmp_path, name, says):
     (tmp_path / "taken").touch()
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(StoreError, match=says):
+    with pytest.raises(DataError, match=says):
         check_writable(tmp_path / name)
 
 
@@ -66,7 +66,7 @@ def test_finding_out_leaves_nothing_behind(tmp_path):
 @pytest.mark.parametrize("place", ["file", "file/deep"])
 def test_a_file_is_no_folder_to_put_files_into(tmp_path, place):
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot be written: Not a directory"):
+    with pytest.raises(DataError, match="cannot be written: Not a directory"):
         check_folder(tmp_path / place)
 
 
@@ -90,7 +90,7 @@ def test_a_second_writer_is_refused_while_the_first_is_in(tmp_path):
     with sole_writer(tmp_path):
         for _ in range(2):
             with (
-                pytest.raises(StoreError, match="another process is writing into it"),
+                pytest.raises(DataError, match="another process is writing into it"),
                 sole_writer(tmp_path),
             ):
                 pass
@@ -115,7 +115,7 @@ def test_an_heir_of_the_lock_keeps_others_out(tmp_path):
     with (tmp_path / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         heir = os.dup(held.fileno())
-    with pytest.raises(StoreError, match="another process"), sole_writer(tmp_path):
+    with pytest.raises(DataError, match="another process"), sole_writer(tmp_path):
         pass
     os.close(heir)
     with sole_writer(tmp_path):
@@ -125,7 +125,7 @@ def test_an_heir_of_the_lock_keeps_others_out(tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     place = tmp_path / "file"
-    with pytest.raises(StoreError, match="lock: cannot be written"), sole_writer(place):
+    with pytest.raises(DataError, match="lock: cannot be written"), sole_writer(place):
         pass
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from evict_profile.errors import ConfigError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import differences, digest, parse, read_mapping
 
 
@@ -100,8 +100,8 @@ def test_a_mistake_is_named_with_its_field(content, sentence):
 
 
 def test_the_error_is_of_the_kind_that_is_asked_for():
-    with pytest.raises(TableError):
-        parse(Whole, {}, "x", TableError)
+    with pytest.raises(DataError):
+        parse(Whole, {}, "x", DataError)
 
 
 def test_extra_keys_are_left_aside_where_that_is_asked_for():

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evict_profile.errors import StoreError
+from evict_profile.errors import DataError
 from evict_profile.run_folder import RunFolder
 
 ROWS = pa.table({"round": [1, 2, 3]})
@@ -58,7 +58,7 @@ def test_what_is_no_number_is_written_as_null(run):
 def test_a_damaged_part_is_named_with_its_mend(run, kept):
     part = run.part("b")
     part.write_bytes(part.read_bytes()[:kept])
-    with pytest.raises(StoreError, match=r"b\.parquet: is damaged .*; delete this"):
+    with pytest.raises(DataError, match=r"b\.parquet: is damaged .*; delete this"):
         run.read_parts()
     part.unlink()
     assert run.read_parts() == [ROWS]
@@ -69,9 +69,9 @@ def test_a_damaged_note_or_header_is_named(run, text):
     run.add_note("clock", {})
     for path in (run.header_path, run.folder / "clock.json"):
         path.write_text(text)
-    with pytest.raises(StoreError, match=r"header\.json: cannot be read .* copy back"):
+    with pytest.raises(DataError, match=r"header\.json: cannot be read .* copy back"):
         run.read_header()
-    with pytest.raises(StoreError, match=r"clock\.json: cannot be read .* delete it"):
+    with pytest.raises(DataError, match=r"clock\.json: cannot be read .* delete it"):
         run.note("clock")
 
 
@@ -89,7 +89,7 @@ def test_a_failed_write_is_one_sentence_and_keeps_all_parts(
     before = {path: path.read_bytes() for path in run.parts.iterdir()}
     with monkeypatch.context() as failing:
         failing.setattr(pq, "write_table", failing_write(code))
-        with pytest.raises(StoreError, match=fix):
+        with pytest.raises(DataError, match=fix):
             run.add_part("c", ROWS)
     assert {path: path.read_bytes() for path in run.parts.iterdir()} == before
     run.add_part("c", ROWS)
@@ -109,11 +109,11 @@ def test_a_file_cut_short_by_a_kill_is_no_part(run):
 def test_parts_that_no_header_accounts_for_are_refused(run):
     run.check_no_orphans()
     run.header_path.unlink()
-    with pytest.raises(StoreError, match=r"numbers but no header\.json, so what they"):
+    with pytest.raises(DataError, match=r"numbers but no header\.json, so what they"):
         run.check_no_orphans()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match=r"cannot be created: .*; choose another"):
+    with pytest.raises(DataError, match=r"cannot be created: .*; choose another"):
         Measurements(tmp_path / "file" / "run").write_header({})

@@ -15,7 +15,7 @@ import pytest
 from evict_profile import runner as runner_module
 from evict_profile.cells import Cell
 from evict_profile.config import load_model
-from evict_profile.errors import ConfigError, RunnerError
+from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.runner import (
     Reading,
     Runner,
@@ -238,7 +238,7 @@ def test_another_language_is_refused(word, tmp_path):
     code = f"import os\nos.write(1, {os.fsencode(word)!r} + b'\\n')\ninput()"
     with (
         speaking(tmp_path, code) as runner,
-        pytest.raises(RunnerError, match=said),
+        pytest.raises(MeasurementError, match=said),
     ):
         runner.ask({"do": "open"})
 
@@ -316,7 +316,7 @@ def test_an_answer_that_lacks_a_field_is_refused(tmp_path, answer, said):
     """A runner of one's own is named, and so is the field."""
     with (
         answering(tmp_path, answer) as runner,
-        pytest.raises(RunnerError, match=rf"other\.py: .*{said}"),
+        pytest.raises(MeasurementError, match=rf"other\.py: .*{said}"),
     ):
         runner.measure(CELL, [1])
 

@@ -15,7 +15,7 @@ import pandas as pd
 from benchmarks.known_truths.intervals import SWEEP, KnownRunner, demo_grid
 from benchmarks.known_truths.worlds import Disturbance, Machine, in_class
 from evict_profile.cells import Sample, to_frame
-from evict_profile.errors import StoreError
+from evict_profile.errors import DataError
 from evict_profile.fit.gates import aa_gate, drift_gate
 from evict_profile.fit.provenance import aa_floor
 from evict_profile.io import make_folder
@@ -150,7 +150,7 @@ def refusals(run: Run, seed: int) -> list[str]:
             store.add(taken[taken["round"] == 3], 3, 0)
         try:
             frame = store.frame()
-        except StoreError:
+        except DataError:
             return ["copies"]
     gates = (
         drift_gate(Samples(frame).drift),

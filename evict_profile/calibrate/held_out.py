@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evict_profile.calibrate.acceptance import CANDIDATES
-from evict_profile.errors import TraceError
+from evict_profile.errors import DataError
 from evict_profile.stats import (
     MIN_PROMPTS,
     Bools,
@@ -95,7 +95,7 @@ def hold_out(trace: Trace, seed: int = 0) -> HeldOutChances:
     """Cross-validated chances over folds of whole prompts."""
     prompts, nodes = len(trace.prompts), trace.nodes
     if prompts < MIN_PROMPTS:
-        raise TraceError(
+        raise DataError(
             f"the trace holds {prompts} prompts and calibration needs at least "
             f"{MIN_PROMPTS}, since it is tested on prompts it has not seen; trace "
             "more prompts, 30 or more for useful intervals"

@@ -17,7 +17,7 @@ from scipy.optimize import nnls
 from evict_profile import __version__
 from evict_profile.calibrate.probed import ProbedSetting, check_servers
 from evict_profile.config import ModelSpec
-from evict_profile.errors import ConfigError, GateError
+from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.fit.export import FIRST_VERSION, save_next
 from evict_profile.probe.server import ServerInfo
 from evict_profile.records import to_mapping
@@ -150,7 +150,7 @@ def _noise(settings: Sequence[ProbedSetting]) -> list[float]:
     worst = settings[int(np.argmax(noise))]
     if max(noise) > MOST_NOISE:
         error = f"{max(noise):.0%}" if len(worst.runs) > 1 else "an unknown error"
-        raise GateError(
+        raise MeasurementError(
             f"not exported: {len(worst.runs)} waves of {worst.server.speculation} at "
             f"batch {worst.batch} show its step to {error}, and {MOST_NOISE:.0%} is "
             "needed; probe longer, and nothing else beside it"

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from evict_profile.cost_model import HingeCost, padded_tokens
-from evict_profile.errors import ConfigError, GateError, TableError
+from evict_profile.errors import ConfigError, DataError, MeasurementError
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import FIT_SPLIT
@@ -117,7 +117,7 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
     table = make_table(fitted)
     failed = [f"{g.name}: {g.message}" for g in table.gates if not g.passed]
     if failed:
-        raise GateError(f"not exported, since {' | '.join(failed)}")
+        raise MeasurementError(f"not exported, since {' | '.join(failed)}")
     home = (folder / table.relative_path).parent
     content: bytes = fitted.frame.to_parquet(index=False)
     if same := _same_in(home, table, sha256(content).hexdigest()):
@@ -151,7 +151,7 @@ def with_workload(
     """
     reach = len(activation.union) - 1
     if reach < table.axes.max_tokens:
-        raise TableError(
+        raise DataError(
             f"the activation of '{activation.workload}' ends at {reach} tokens, and "
             f"the table covers {table.axes.max_tokens}; measure it further, or "
             "continue it as the table's own"
@@ -184,7 +184,7 @@ def export_reuse(path: Path, reuse: Reuse) -> tuple[CostTable, Path]:
     table = CostTable.load(path)
     known = {table.key.engine_version, *(each.engine_version for each in table.reuse)}
     if reuse.engine_version in known:
-        raise TableError(
+        raise DataError(
             f"{path}: serves {table.key.engine} {reuse.engine_version} already; state "
             "another version"
         )

@@ -22,7 +22,7 @@ from evict_profile.cells import (
 )
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import ForwardCost, features_at
-from evict_profile.errors import StoreError, TableError
+from evict_profile.errors import DataError
 from evict_profile.fit.baselines import FITTERS, fit_terms, held_out
 from evict_profile.fit.hinge import (
     FIT_SPLIT,
@@ -258,7 +258,7 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
     """Rebuild what a table was made from; the cost is the table's own, not a refit."""
     table = CostTable.load(table_path)
     if isinstance(table.provenance, ServedSteps):
-        raise TableError(
+        raise DataError(
             f"{table_path}: holds whole steps of a server, and no sweep to report; see "
             "it with: evict-profile show"
         )
@@ -281,13 +281,13 @@ def _check_cells(
     non_moe = sum(cell.part == "non_moe" for cell in measured)
     min_non_moe = 0 if header.sweep.whole else MIN_NON_MOE_CELLS
     if forced < MIN_LAYER_CELLS or non_moe < min_non_moe:
-        raise StoreError(
+        raise DataError(
             f"{folder}: holds {forced} forced and {non_moe} non-MoE cells, and a fit "
             f"needs {MIN_LAYER_CELLS} and {min_non_moe}; run the same sweep "
             "again if it was not finished, else add widths or unions to its grid"
         )
     if anchor not in measured:
-        raise StoreError(
+        raise DataError(
             f"{folder}: its anchor ({anchor}) was never measured, so drift is "
             "unknown; see its reason in the parts, fix it, and sweep anew"
         )

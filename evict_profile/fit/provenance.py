@@ -12,7 +12,7 @@ from evict_profile.cells import (
     Cell,
     usual_reference_us,
 )
-from evict_profile.errors import ConfigError, StoreError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import Count, parse
 from evict_profile.stats import Floats
 from evict_profile.sweep.checks import ScalingTest
@@ -46,7 +46,7 @@ def check_header(header: Header, source: str) -> None:
         parse(_Known, vars(header) | header.opened, source, extra_keys=True)
     except ConfigError as error:
         fix = "put a whole copy back, or sweep anew into another --out"
-        raise StoreError(f"{error}; {fix}") from error
+        raise DataError(f"{error}; {fix}") from error
 
 
 def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:

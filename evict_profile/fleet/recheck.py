@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from evict_profile.errors import StoreError
+from evict_profile.errors import DataError
 from evict_profile.fleet.child import run_command
 from evict_profile.fleet.cluster import MACHINE, ray_at, task
 from evict_profile.sweep.machine import cpu_name, gpu_names
@@ -35,7 +35,7 @@ def newest_tables(found: tuple[Found, ...]) -> dict[Path, CostTable]:
         if table.origin != COMPOSED and measured(table.provenance).clock != DATASHEET:
             newest[table.key] = (path.resolve(), table)
     if not newest:
-        raise StoreError(
+        raise DataError(
             "the tree holds no measured table; give one as 'export' writes it"
         )
     return dict(sorted(newest.values(), key=lambda each: each[0]))

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from evict_profile.errors import ConfigError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import COMPOSED, CostTable
 
@@ -58,13 +58,13 @@ def load_matching_table(
     table = CostTable.load(path)
     for what, covered in shape_of(table).items():
         if covered != shape[what]:
-            raise TableError(
+            raise DataError(
                 f"{path}: is of a model with {what} {covered}, and the server's has "
                 f"{shape[what]}; {fix}"
             )
     if table.origin == COMPOSED:
         if allow != COMPOSED:
-            raise TableError(
+            raise DataError(
                 f"{path}: was composed from public rows, and this server was never "
                 "measured; set EVICT_PROFILE_ALLOW=composed to decide by it all the "
                 f"same, or {fix}"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.runtime.scan_numpy import LARGEST_PROBABILITY
 from evict_profile.stats import Floats
 
@@ -17,7 +17,7 @@ from evict_profile.stats import Floats
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
     """Refuse a word that is none of those allowed."""
     if value not in allowed:
-        raise PlanError(f"{name} {value!r} is not one of {', '.join(allowed)}")
+        raise ConfigError(f"{name} {value!r} is not one of {', '.join(allowed)}")
 
 
 def number(name: str, value: Any, least: float = 0.0) -> float:
@@ -25,9 +25,9 @@ def number(name: str, value: Any, least: float = 0.0) -> float:
     try:
         found = float(value)
     except (TypeError, ValueError) as error:
-        raise PlanError(f"{name} {value!r} is no number") from error
+        raise ConfigError(f"{name} {value!r} is no number") from error
     if not least <= found < math.inf:
-        raise PlanError(f"{name} {found:g} must be finite and at least {least:g}")
+        raise ConfigError(f"{name} {found:g} must be finite and at least {least:g}")
     return found
 
 
@@ -35,7 +35,7 @@ def whole(name: str, value: Any, least: int) -> int:
     """A whole number of at least `least`."""
     found = number(name, value, least)
     if not found.is_integer():
-        raise PlanError(f"{name} {found:g} must be a whole number")
+        raise ConfigError(f"{name} {found:g} must be a whole number")
     return int(found)
 
 
@@ -46,9 +46,9 @@ def sizes(name: str, values: Iterable[Any] | None) -> tuple[int, ...] | None:
     try:
         found = tuple(whole(name, value, 1) for value in values)
     except TypeError as error:
-        raise PlanError(f"{name} {values!r} must hold whole numbers") from error
+        raise ConfigError(f"{name} {values!r} must hold whole numbers") from error
     if not found or any(b <= a for a, b in pairwise(found)):
-        raise PlanError(f"{name} {found} must hold increasing whole sizes above zero")
+        raise ConfigError(f"{name} {found} must hold increasing whole sizes above zero")
     return found
 
 
@@ -57,15 +57,15 @@ def host_ints(name: str, values: Tensor | None, shape: tuple[int, ...]) -> Any:
     if values is None:
         return None
     if not isinstance(values, Tensor):
-        raise PlanError(f"{name} is a {type(values).__name__}; give a tensor")
+        raise ConfigError(f"{name} is a {type(values).__name__}; give a tensor")
     found = values.cpu().numpy()
     if found.shape != shape:
-        raise PlanError(
+        raise ConfigError(
             f"{name} is {list(found.shape)}, and path_prob {list(shape)}; give one "
             f"{name} a node"
         )
     if found.dtype.kind not in "iu":
-        raise PlanError(
+        raise ConfigError(
             f"{name} is {found.dtype}; give whole numbers: of a node under the root "
             "its depth is 1, and its parent -1"
         )
@@ -77,18 +77,18 @@ def host_floats(path_prob: Tensor) -> Floats:
     try:
         found: NDArray[Any] = path_prob.numpy()
     except AttributeError as error:
-        raise PlanError(
+        raise ConfigError(
             f"path_prob is a {type(path_prob).__name__}; give a tensor"
         ) from error
     except (RuntimeError, TypeError):  # gradients, bfloat16, or a device
         found = path_prob.detach().cpu().double().numpy()
     if found.ndim != 2 or not len(found):
-        raise PlanError(
+        raise ConfigError(
             f"path_prob has shape {list(found.shape)}; give [requests, nodes] with "
             "at least one request"
         )
     if found.dtype.kind != "f":
-        raise PlanError(f"path_prob is {found.dtype}; give floating point numbers")
+        raise ConfigError(f"path_prob is {found.dtype}; give floating point numbers")
     return np.ascontiguousarray(found, np.float64)
 
 
@@ -97,9 +97,11 @@ def host_costs(cost_us: Floats | Tensor) -> Floats:
     try:
         found: Floats = np.asarray(cost_us, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise PlanError(f"cost_us holds no numbers on the host: {error}") from error
+        raise ConfigError(f"cost_us holds no numbers on the host: {error}") from error
     if found.ndim != 1:
-        raise PlanError(f"cost_us has {found.ndim} dimensions; give one, [tokens + 1]")
+        raise ConfigError(
+            f"cost_us has {found.ndim} dimensions; give one, [tokens + 1]"
+        )
     return found
 
 
@@ -113,9 +115,9 @@ def require_probabilities(path_prob: NDArray[Any]) -> None:
             raise no_probability("path_prob")
 
 
-def no_probability(name: str) -> PlanError:
+def no_probability(name: str) -> ConfigError:
     """The refusal of numbers that are no probabilities."""
-    return PlanError(
+    return ConfigError(
         f"{name} holds a value that is NaN or outside [0, 1]; give probabilities, and "
         "0 where a request has fewer nodes"
     )

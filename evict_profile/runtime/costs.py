@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from evict_profile.errors import PlanError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.stats import Floats
 from evict_profile.table import SERVED, CostTable, Outside
 
@@ -48,7 +48,7 @@ class CostCache:
         outside: Outside,
     ) -> None:
         if table.origin == SERVED:
-            raise PlanError(
+            raise ConfigError(
                 f"{table.path}: holds whole steps of a server, not costs of a tree's "
                 "tokens; profile the engine, or take the draft length that "
                 "'evict-profile advise' names"
@@ -57,7 +57,7 @@ class CostCache:
         if capture_sizes and captured and not (
             allocation == "uniform" and set(capture_sizes) <= set(captured)
         ):  # fmt: skip
-            raise PlanError(
+            raise ConfigError(
                 f"{table.path} was measured at captured widths {list(captured)}, and "
                 "costs are read at those; leave out the capture sizes "
                 f"{list(capture_sizes)}, or give some of those widths with allocation "
@@ -101,7 +101,7 @@ class CostCache:
         if wanted <= most:
             return ()
         if self._outside == "refuse":
-            raise TableError(
+            raise DataError(
                 f"{self._table.path}: {batch} trees of {nodes} nodes run as {wanted} "
                 f"tokens with their roots, and {most} are covered; draft fewer, "
                 "measure wider, or say outside='clamp'"
@@ -123,7 +123,7 @@ class CostCache:
         last = clock.max_depth
         if levels > last:
             if self._outside == "refuse":
-                raise TableError(
+                raise DataError(
                     f"{self._table.path}: {levels} levels are drafted, and {last} "
                     "were clocked; draft fewer, calibrate deeper, or say "
                     "outside='clamp'"
@@ -131,9 +131,9 @@ class CostCache:
             caveats += (f"drafting {levels} levels, of which {last} were clocked",)
         return Overhead(clock.overhead_us(levels), caveats, ("draft", "fixed"))
 
-    def not_measured(self, lacks: str) -> PlanError:
+    def not_measured(self, lacks: str) -> ConfigError:
         """The refusal of a question on depth that the table cannot answer."""
-        return PlanError(
+        return ConfigError(
             f"{self._table.path}: {lacks} is known, so that the worth of a further "
             "level is not; measure it with: evict-profile calibrate"
         )
@@ -179,14 +179,14 @@ def reachable_costs(
     """
     used = cost_us[batch:]
     if len(used) and not (used.min() > 0.0 and np.isfinite(used.max())):
-        raise PlanError("cost_us holds a cost that is not finite or not above zero")
+        raise ConfigError("cost_us holds a cost that is not finite or not above zero")
     padded = (
         cost_us if capture_sizes is None else _padded(cost_us, pools, capture_sizes)
     )
     # A copy, because kernels read it by its first address, and owners keep theirs.
     costs = np.array(padded[batch::pools][: batch * nodes // pools + 1], np.float64)
     if not len(costs):
-        raise PlanError(
+        raise ConfigError(
             f"a batch of {batch} verifies {batch} tokens at the least, and the costs"
             f"{' on these capture sizes' if capture_sizes else ''} reach "
             f"{max(len(padded) - 1, 0)}; "

@@ -23,7 +23,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.runtime import checks
 from evict_profile.runtime.costs import (
     ALLOCATIONS,
@@ -161,12 +161,12 @@ def select_widths(
         rate: long-run tokens a microsecond, which "rate" needs.
 
     Raises:
-        PlanError: probabilities, costs, capture_sizes or rate that cannot be used.
+        ConfigError: probabilities, costs, capture_sizes or rate that cannot be used.
     """
     checks.one_of("objective", objective, OBJECTIVES)
     checks.one_of("allocation", allocation, ALLOCATIONS)
     if objective == "rate" and rate is None:
-        raise PlanError(
+        raise ConfigError(
             "objective 'rate' needs the long-run tokens a microsecond; give rate=, or "
             "use a Truncator, which learns from its past"
         )
@@ -239,7 +239,7 @@ class History:
         batch = len(plan.widths)
         committed = checks.number("committed_tokens", committed)
         if not batch <= committed <= plan.tokens:
-            raise PlanError(
+            raise ConfigError(
                 f"committed_tokens {committed:g} is not within {batch}..{plan.tokens}: "
                 "each request gains its own token, and no more than were verified"
             )

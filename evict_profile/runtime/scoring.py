@@ -18,7 +18,7 @@ from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.runtime import checks, decision
 from evict_profile.runtime.scan_numpy import LARGEST_PROBABILITY, TINY
 from evict_profile.stats import Floats, Ints
@@ -51,7 +51,7 @@ class ConditionalScorer:
         shape = (*shown.shape, len(self.curves) // 2)
         score_by_parent = decision.kernels.score_by_parent
         if not score_by_parent(shown, above, self.curves, scores, *shape):
-            raise PlanError(
+            raise ConfigError(
                 f"parent holds a node outside 0..{parent.shape[1] - 1}; give the index "
                 "of each node's parent in its row, and -1 under the root"
             )
@@ -118,7 +118,7 @@ class Calibration(Struct, frozen=True, dict=True):
             parents are known; None where not measured.
 
     Raises:
-        PlanError: scores, acceptances or probabilities that are not so.
+        ConfigError: scores, acceptances or probabilities that are not so.
     """
 
     scores: Row
@@ -148,10 +148,10 @@ class Calibration(Struct, frozen=True, dict=True):
             check_curves("calibration", self.scores, self.acceptances)
             check_per_rank("per_rank", self.per_rank)
         except ValueError as error:
-            raise PlanError(str(error)) from error
+            raise ConfigError(str(error)) from error
         given = self.conditional
         if given is not None and not isinstance(given, ConditionalAcceptance):
-            raise PlanError(
+            raise ConfigError(
                 f"conditional {given!r} is none; give ConditionalAcceptance"
             )
 
@@ -253,9 +253,9 @@ class GrowingTrees:
         try:
             found = np.asarray(prob)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise PlanError(f"prob cannot be read on the host: {error}") from error
+            raise ConfigError(f"prob cannot be read on the host: {error}") from error
         if found.ndim != 3 or len(found) != self._batch or found.dtype.kind != "f":
-            raise PlanError(
+            raise ConfigError(
                 f"prob is {found.dtype} {list(found.shape)}; give floats "
                 f"[{self._batch}, parents, children], each given its parent"
             )
@@ -268,8 +268,8 @@ class GrowingTrees:
             raise self._no_parents(found, families)
         return np.ascontiguousarray(found, np.int64)
 
-    def _no_parents(self, found: NDArray[Any], families: int) -> PlanError:
-        return PlanError(
+    def _no_parents(self, found: NDArray[Any], families: int) -> ConfigError:
+        return ConfigError(
             f"parent is {found.dtype} {list(found.shape)} for "
             f"{[self._batch, families]} families; give the place of each family's "
             "parent in the level before, and None at the first level, whose one family "
@@ -286,7 +286,7 @@ def bound_by_parent(path_prob: Floats, parent: NDArray[Any]) -> Floats:
     batch, nodes = path_prob.shape
     above = np.where(path_prob > 0.0, parent, -1)
     if ((above < -1) | (above >= np.arange(nodes))).any():
-        raise PlanError(
+        raise ConfigError(
             f"parent holds a node outside 0..{nodes - 1}, or one behind its child; "
             "give the index of each node's parent in its row, and -1 under the root"
         )
@@ -296,7 +296,7 @@ def bound_by_parent(path_prob: Floats, parent: NDArray[Any]) -> Floats:
         bounded[:, node] = np.minimum(bounded[:, node], most)
     bounded = np.ascontiguousarray(bounded[:, :-1])
     if (path_prob > LARGEST_PROBABILITY * bounded).any():  # by more than rounding
-        raise PlanError(
+        raise ConfigError(
             "path_prob holds a node that is more probable than its parent; give path "
             "products, not conditional probabilities"
         )

@@ -50,7 +50,7 @@ class StepWatch:
         """Add one step: the time of the parts that the table includes, twice.
 
         Raises:
-            PlanError: a time that is not finite, or not above zero.
+            ConfigError: a time that is not finite, or not above zero.
         """
         observed = number("observed_us", observed_us, LEAST_US)
         self._ratios.append(observed / number("predicted_us", predicted_us, LEAST_US))

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, from_numpy
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classify
 from evict_profile.runtime import checks, decision
 from evict_profile.runtime.costs import (
@@ -68,7 +68,7 @@ class Truncator:
         outside: "refuse" what was not measured, or "clamp" to it and mark plans.
 
     Raises:
-        PlanError: the rule would change the distribution of the output, or an
+        ConfigError: the rule would change the distribution of the output, or an
             argument cannot be used.
         ConfigError: another word for `drafts` or `acceptance`.
     """
@@ -93,14 +93,14 @@ class Truncator:
         checks.one_of("outside", outside, OUTSIDES)
         _require_lossless(drafts, acceptance)
         if not isinstance(table, CostTable | None):
-            raise PlanError(f"table {table!r} is none; give CostTable.load(path)")
+            raise ConfigError(f"table {table!r} is none; give CostTable.load(path)")
         costs: CostCache | FixedCosts
         if objective == "fixed":
             allocation = "uniform"
             width = checks.whole("width", width, least=1)
             costs = FixedCosts(width, checks.whole("depth", depth, least=0))
         elif table is None or (width, depth) != (None, None):
-            raise PlanError(
+            raise ConfigError(
                 f"objective {objective!r} needs a table and decides width and depth; "
                 "give CostTable.load(path) alone, or objective='fixed' with both"
             )
@@ -131,8 +131,8 @@ class Truncator:
                 needs it.
 
         Raises:
-            PlanError: probabilities, depths or parents that cannot be used.
-            TableError: batch, context, tree or depth outside the table's domain.
+            ConfigError: probabilities, depths or parents that cannot be used.
+            DataError: batch, context, tree or depth outside the table's domain.
         """
         shown = checks.host_floats(path_prob)
         depths = checks.host_ints("depth", depth, shown.shape)
@@ -154,8 +154,8 @@ class Truncator:
                 None is all that are covered.
 
         Raises:
-            PlanError: no size that is covered holds the batch.
-            TableError: batch, context or tree outside the table's domain.
+            ConfigError: no size that is covered holds the batch.
+            DataError: batch, context or tree outside the table's domain.
         """
         return DecodingStep(self._rules, batch, context, nodes)
 
@@ -170,7 +170,7 @@ class Truncator:
             step_us: time of the whole step, drafting included; None takes the cost.
 
         Raises:
-            PlanError: more tokens than were verified, fewer than requests, or a time
+            ConfigError: more tokens than were verified, fewer than requests, or a time
                 that is none.
         """
         self._rules.history.observe(plan, committed_tokens, step_us)
@@ -185,7 +185,7 @@ class DecodingStep:
         self, rules: Rules, batch: int, context: float, nodes: int | None
     ) -> None:
         if batch < 1:
-            raise PlanError(f"a batch of {batch} has no request; give at least 1")
+            raise ConfigError(f"a batch of {batch} has no request; give at least 1")
         self._rules, self._batch = rules, batch
         self._pools = pools_of(rules.allocation, batch)
         # Where requests have pools of their own, no costs are known beyond it.
@@ -206,7 +206,7 @@ class DecodingStep:
         observe the step even if it drafts nothing.
 
         Raises:
-            PlanError: the table has no time of drafting, or the calibration no
+            ConfigError: the table has no time of drafting, or the calibration no
                 per-rank acceptance.
         """
         level, (costs, history, calibration, _) = self._trees.levels, self._rules
@@ -242,7 +242,7 @@ class DecodingStep:
                 at the first level, whose P is 1.
 
         Raises:
-            PlanError: other shapes, no probabilities, or parents out of range.
+            ConfigError: other shapes, no probabilities, or parents out of range.
         """
         self._trees.grow(prob, parent)
 
@@ -256,7 +256,7 @@ class DecodingStep:
         """Choose the nodes to verify, in the order of `scores`.
 
         Raises:
-            TableError: more levels than were clocked, and that is refused.
+            DataError: more levels than were clocked, and that is refused.
         """
         scores, levels = self._trees.scores, self._trees.levels
         if scores.shape[1] <= self._limit:
@@ -322,7 +322,7 @@ def _require_lossless(drafts: Drafts, acceptance: Acceptance) -> None:
     combination = Combination(drafts, acceptance, "ratio", "own")
     verdict = classify(combination)
     if not verdict.lossless:
-        raise PlanError(
+        raise ConfigError(
             f"{combination} would change what the model says. {verdict.why} Lossless "
             "is this with target-only acceptance, or a fixed width; of rules that read "
             f"scores, {verdict.instead}"
@@ -336,5 +336,5 @@ def _calibration(
         measured = table.acceptance if table else None
         return Calibration.of(measured) if measured else None
     if given is not None and not isinstance(given, Calibration):
-        raise PlanError(f"calibration {given!r} is none; give a Calibration")
+        raise ConfigError(f"calibration {given!r} is none; give a Calibration")
     return given

@@ -13,7 +13,7 @@ import pandas as pd
 
 from evict_profile import __version__
 from evict_profile.config import SweepSpec
-from evict_profile.errors import GateError
+from evict_profile.errors import MeasurementError
 from evict_profile.fit.export import make_table, save_next
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import error_gate
@@ -106,7 +106,7 @@ def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
 def _check(gates: Sequence[Gate]) -> None:
     failed = [f"{gate.name}: {gate.message}" for gate in gates if not gate.passed]
     if failed:
-        raise GateError(f"not composed, since {' | '.join(failed)}")
+        raise MeasurementError(f"not composed, since {' | '.join(failed)}")
 
 
 def _composition(

@@ -13,7 +13,7 @@ from packaging.version import Version
 from evict_profile import __version__
 from evict_profile.config import ModelSpec
 from evict_profile.config.load import known_models, load_model
-from evict_profile.errors import ConfigError, GateError
+from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.physics import common_weights, non_moe_weights
 from evict_profile.run_folder import RunFolder
 from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, Source
@@ -51,7 +51,7 @@ def compose_all(
                 table, cells = compose(composer, sweep_of())
                 path = export_composed(table, cells, tree)
                 outcomes[name] = {"table": str(path.resolve())}
-            except GateError as error:
+            except MeasurementError as error:
                 outcomes[name] = {
                     "why": str(error).removeprefix("not composed, since ")
                 }

@@ -15,7 +15,7 @@ from rich.console import Console
 from evict_profile.cells import Cell, Sample, cells_of
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.deadline import Deadline, interruptible
-from evict_profile.errors import ConfigError, Interrupted, RunnerError
+from evict_profile.errors import ConfigError, Interrupted, MeasurementError
 from evict_profile.io import parse_share
 from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import to_mapping
@@ -137,7 +137,7 @@ class Sweep:
     def _after(self, crash: RunnerCrash) -> None:
         self.crashes += 1
         if self.crashes >= MAX_CRASHES:
-            raise RunnerError(
+            raise MeasurementError(
                 f"the runner ended {self.crashes} times ({crash}); fix its cause and "
                 "run the same command again: all finished rounds are kept"
             )

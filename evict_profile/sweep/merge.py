@@ -6,7 +6,7 @@ the run is exported, by the cells that all shards measure.
 
 from dataclasses import replace
 
-from evict_profile.errors import StoreError
+from evict_profile.errors import DataError
 from evict_profile.records import differences
 from evict_profile.sweep.store import Store, other_plan
 
@@ -14,12 +14,12 @@ from evict_profile.sweep.store import Store, other_plan
 def merge(sources: list[Store], target: Store) -> None:
     """Put the shards of one plan together in a new run."""
     if target.exists():
-        raise StoreError(f"{target.folder}: holds a sweep already; choose a new folder")
+        raise DataError(f"{target.folder}: holds a sweep already; choose a new folder")
     headers = [source.header() for source in sources]
     for source, header in zip(sources[1:], headers[1:], strict=True):
         reasons = differences(header.fingerprint, headers[0].fingerprint)
         if reasons := reasons + other_plan(header, headers[0]):
-            raise StoreError(
+            raise DataError(
                 f"{source.folder}: does not belong to {sources[0].folder} "
                 f"({'; '.join(reasons)}); merge only shards of one plan"
             )
@@ -27,14 +27,14 @@ def merge(sources: list[Store], target: Store) -> None:
     count = int(shards[0].split("/")[1])
     whole = sorted(f"{index}/{count}" for index in range(1, count + 1))
     if shards != whole:
-        raise StoreError(
+        raise DataError(
             f"{target.folder}: was given shards {', '.join(shards)}, and the whole is "
             f"{', '.join(whole)}; give each shard of the plan once"
         )
     frames = [source.frame() for source in sources]
     for source, frame in zip(sources, frames, strict=True):
         if frame.empty:
-            raise StoreError(
+            raise DataError(
                 f"{source.folder}: holds no sample; run its sweep again, or copy its "
                 "parts into it"
             )

@@ -29,7 +29,7 @@ from evict_profile.cells import (
 )
 from evict_profile.config.load import name_or_file
 from evict_profile.cost_model import features_at
-from evict_profile.errors import RunnerError, TableError
+from evict_profile.errors import DataError, MeasurementError
 from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import differences, replace
 from evict_profile.runner import RunnerCrash
@@ -91,7 +91,7 @@ def recheck_cells(
         with progress_bar(console) as shown:
             now = _measure(chosen, warm_up(frame, then, chosen), opened, table, shown)
     except RunnerCrash as crash:
-        raise RunnerError(crash.words) from crash
+        raise MeasurementError(crash.words) from crash
     now = _at_reference(now, chosen, measured(table.provenance).reference_us)
     before, after = levels_of(then, chosen), levels_of(now, chosen)
     return Recheck(
@@ -111,7 +111,7 @@ def check_same_machine(table: CostTable, session: OpenRunner) -> None:
     )
     facts = differences(mine, theirs)
     if facts:
-        raise TableError(
+        raise DataError(
             f"this is not what the table was measured on ({'; '.join(facts)}); "
             f"measure this machine with: evict-profile profile --model "
             f"{name_or_file(table.model.name)}"
@@ -195,7 +195,7 @@ def _at_reference(
     timed = with_latency(frame)
     if lost := set(chosen) - set(cells_of(timed)):
         reason = frame[frame["status"] != OK]["reason"].iloc[0]
-        raise RunnerError(
+        raise MeasurementError(
             f"no sample is usable in {len(lost)} of {len(chosen)} cells ({reason}), so "
             "they cannot be compared; fix the runner"
         )

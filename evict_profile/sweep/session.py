@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from evict_profile.config import ModelSpec, SweepSpec
-from evict_profile.errors import RunnerError
+from evict_profile.errors import MeasurementError
 from evict_profile.records import (
     Count,
     Facts,
@@ -90,7 +90,7 @@ class OpenRunner:
         self.runner, opened = self._start()
         now = fingerprint(opened.pop("fingerprint"), self.model)
         if changed := differences(now, self.facts):
-            raise RunnerError(
+            raise MeasurementError(
                 f"the runner came back different ({'; '.join(changed)}); fix that and "
                 "run the same command again: all finished rounds are kept"
             )
@@ -102,7 +102,7 @@ class OpenRunner:
         )
         if not test.passed:
             why = test.sentence() + remedy(to_mapping(test), self.facts)
-            raise RunnerError(f"union test failed: {why}")
+            raise MeasurementError(f"union test failed: {why}")
         return test
 
     def scaling_test(self) -> ScalingTest | None:
@@ -145,7 +145,7 @@ class OpenRunner:
 def _check_named(device: str) -> None:
     """Tables of machines without a name would have equal keys."""
     if device.startswith(UNKNOWN_CPU):
-        raise RunnerError(
+        raise MeasurementError(
             "the system does not name its CPU, so that its tables would pass for those "
             "of any other; measure where /proc/cpuinfo has a model name or, on Arm, "
             "the numbers of the cores"
@@ -157,12 +157,12 @@ def _check_parts(opened: dict[str, Any], spec: SweepSpec, model: ModelSpec) -> N
     whole, layers = opened.get("whole", False), opened["fingerprint"]["layers"]
     if whole != spec.whole:
         times = "whole forwards" if whole else "MoE layers and the rest apart"
-        raise RunnerError(
+        raise MeasurementError(
             f"the runner '{spec.runner}' times {times}; set 'whole: "
             f"{str(whole).lower()}' in the sweep '{spec.name}'"
         )
     if whole and layers != model.moe_layers:
-        raise RunnerError(
+        raise MeasurementError(
             f"whole forwards hold all {model.moe_layers} MoE layers, and the runner "
             f"opened {layers}; leave --layers away"
         )

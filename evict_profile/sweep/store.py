@@ -24,7 +24,7 @@ from evict_profile.cells import (
     with_numbers,
 )
 from evict_profile.config import ModelSpec, SweepSpec
-from evict_profile.errors import StoreError
+from evict_profile.errors import DataError
 from evict_profile.records import Facts, differences, digest, parse, to_mapping
 from evict_profile.run_folder import RunFolder
 from evict_profile.table import DraftClock
@@ -74,12 +74,12 @@ class Store(RunFolder):
     def header(self) -> Header:
         """What the samples are samples of."""
         if self.folder.is_file():
-            raise StoreError(
+            raise DataError(
                 f"{self.folder}: is a file; give the run folder of a sweep, which "
                 "holds sweep.json"
             )
         if not self.exists():
-            raise StoreError(
+            raise DataError(
                 f"{self.folder}: holds no sweep; run 'evict-profile profile --out "
                 f"{self.folder}' first"
             )
@@ -106,7 +106,7 @@ class Store(RunFolder):
             return to_frame([])
         whole = pd.concat(parts, ignore_index=True)
         if lacking := {*to_frame([]).columns} - {*whole.columns}:
-            raise StoreError(
+            raise DataError(
                 f"{self.parts}: samples lack {', '.join(sorted(lacking))}; put whole "
                 "copies of the parts back, or sweep anew into another --out"
             )
@@ -120,7 +120,7 @@ class Store(RunFolder):
         twice = timed[timed.duplicated([*CELL_FIELDS, "session", "seed", "at_unix"])]
         if len(twice):
             first = twice.iloc[0]
-            raise StoreError(
+            raise DataError(
                 f"{self.folder}: holds {len(twice)} samples twice, first "
                 f"{cell_of(first)} in round {first['round']}; delete the part that is "
                 "a copy, or fix a runner that answers from memory and sweep anew"

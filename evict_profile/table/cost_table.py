@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
-from evict_profile.errors import PlanError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.io import finite
 from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats, Ints
@@ -88,7 +88,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             running: the key of the engine that will use it; None checks no key.
 
         Raises:
-            TableError: unreadable, another schema, a hash that does not match, a field
+            DataError: unreadable, another schema, a hash that does not match, a field
                 that is missing or wrong, or a key that differs.
         """
         place = Path(path)
@@ -97,7 +97,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         here = to_mapping(table.key) if running is None else running
         missed, bridged = mismatches(table.key, table.reuse, here)
         if missed:
-            raise TableError(
+            raise DataError(
                 f"{place}: is of another engine ({'; '.join(missed)}); measure this "
                 f"one with: evict-profile profile --model {table.key.model}"
             )
@@ -111,8 +111,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         """The table that a document of the present schema holds, unsigned."""
         for name in ("path", "caveats"):
             if name in document:
-                raise TableError(f"{source}: unknown key '{name}'; remove it")
-        return parse(cls, document, source, TableError)
+                raise DataError(f"{source}: unknown key '{name}'; remove it")
+        return parse(cls, document, source, DataError)
 
     def save(self, path: Path) -> None:
         """Write the signed document; callers write atomically."""
@@ -189,13 +189,15 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             outside: what to do outside the measured domain.
 
         Raises:
-            TableError: outside the domain, and `outside` is "refuse".
-            PlanError: a batch, a context or a word that is none.
+            DataError: outside the domain, and `outside` is "refuse".
+            ConfigError: a batch, a context or a word that is none.
         """
         if outside not in OUTSIDES:
-            raise PlanError(f"outside {outside!r} is not one of {', '.join(OUTSIDES)}")
+            raise ConfigError(
+                f"outside {outside!r} is not one of {', '.join(OUTSIDES)}"
+            )
         if not (1 <= batch < math.inf and 0 <= context < math.inf):
-            raise PlanError(
+            raise ConfigError(
                 f"batch {batch} at context {context} cannot be; give a batch of at "
                 "least 1 and a context of at least 0"
             )
@@ -286,7 +288,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         if least <= value <= most:
             return value, ()
         if outside == "refuse":
-            raise TableError(
+            raise DataError(
                 f"{self.path}: {axis} {value:.9g} is outside what was measured, "
                 f"{least}..{most}; choose one inside, measure it, or in Python say "
                 "outside='clamp'"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.records import digest
 
 SCHEMA = "evict-cost-table/4"
@@ -21,7 +21,7 @@ SCHEMA = "evict-cost-table/4"
 A_TABLE = "give a .json that 'evict-profile export' or 'calibrate' wrote"
 
 
-class ForeignDocument(TableError):
+class ForeignDocument(DataError):
     """JSON of something else than a cost table."""
 
 
@@ -30,29 +30,29 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except IsADirectoryError as error:
-        raise TableError(
+        raise DataError(
             f"{path}: is a folder, and no cost table; if it is a run, give the table "
             f"that this writes: evict-profile export {shlex.quote(str(path))}"
         ) from error
     except OSError as error:
-        raise TableError(
+        raise DataError(
             f"{path}: cannot be read: {error.strerror}; check the path, which is taken "
             f"from {Path.cwd()}"
         ) from error
     except (ValueError, RecursionError) as error:
         fix = "fetch or export it again" if path.suffix == ".json" else A_TABLE
-        raise TableError(
+        raise DataError(
             f"{path}: is not a whole JSON document ({error}); {fix}"
         ) from error
     if not isinstance(document, dict):
-        raise TableError(f"{path}: is no cost table: it holds no mapping; {A_TABLE}")
+        raise DataError(f"{path}: is no cost table: it holds no mapping; {A_TABLE}")
     schema = document.get("schema")
     if str(schema).partition("/")[0] != SCHEMA.partition("/")[0]:
         raise ForeignDocument(
             f"{path}: has schema '{schema}', so it is no cost table; {A_TABLE}"
         )
     if schema != SCHEMA:
-        raise TableError(
+        raise DataError(
             f"{path}: has schema '{schema}', and this evict-profile reads {SCHEMA}; "
             "use the evict-profile that wrote it, or export its run again"
         )
@@ -62,7 +62,7 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
     except ValueError:  # half a surrogate pair has no UTF-8, and so no digest
         sound = False
     if not sound:
-        raise TableError(
+        raise DataError(
             f"{path}: its content does not match its sha256, so it was changed or cut "
             "short; fetch or export it again"
         )
@@ -109,12 +109,12 @@ def samples_of(path: Path, sha256: str) -> Path:
     """The file of samples beside a table, which states the digest of the file."""
     samples = files_of(path)[1]
     if not samples.is_file():
-        raise TableError(
+        raise DataError(
             f"{samples}: is missing, and holds the table's samples; put the file "
             f"that came with {path.name} back beside it"
         )
     if file_sha256(samples) != sha256:
-        raise TableError(
+        raise DataError(
             f"{samples}: is not the file that {path.name} was made from (its "
             "sha256 differs); fetch the two together again"
         )
@@ -131,7 +131,7 @@ def slug(name: str) -> str:
     plain = re.sub(r"\(r\)|\(tm\)|@", " ", name.lower())
     folder = re.sub(r"(?:[^\w.]|_)+", "-", plain).strip("-")
     if not folder.strip("."):  # "..", which would lie outside the tree, or nothing
-        raise TableError(
+        raise DataError(
             f"{name!r}: no folder of tables can have this name; give the model or the "
             "device one with a letter or a digit"
         )
@@ -141,7 +141,7 @@ def slug(name: str) -> str:
 def version_of(text: str) -> tuple[int, ...]:
     """ "1.2.3" as numbers that order as versions do."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", text):
-        raise TableError(
+        raise DataError(
             f"{text}.json: is not named by a version such as 1.0.0; rename it, or move "
             "it out of the tree of tables"
         )

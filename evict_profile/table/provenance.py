@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from evict_profile.config.sweep import SweepSpec
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.records import Amount, Finite, NotNegative, Positive
 from evict_profile.table.key import COMPOSED, SERVED, Caveats
 
@@ -231,7 +231,7 @@ def measured(origin: Origin) -> Provenance:
     """The sweep behind a table; a composed one has none."""
     if isinstance(origin, Provenance):
         return origin
-    raise TableError(
+    raise DataError(
         "this table was composed from public rows or probed from outside, so there is "
         "no sweep of its to repeat; measure the device with: evict-profile profile"
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from evict_profile.config.load import model_named
-from evict_profile.errors import EvictProfileError, TableError
+from evict_profile.errors import DataError, EvictProfileError
 from evict_profile.io import data_root
 from evict_profile.table.cost_table import CostTable
 from evict_profile.table.document import ForeignDocument, version_of
@@ -39,12 +39,12 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
         running: the key of the engine that will use it.
 
     Raises:
-        TableError: no table matches. The message names the nearest tables and their
+        DataError: no table matches. The message names the nearest tables and their
             differences.
     """
     missing = [name for name in Key.names() if name not in running]
     if missing:
-        raise TableError(
+        raise DataError(
             f"the running key lacks {', '.join(missing)}; give all of "
             f"{', '.join(Key.names())}"
         )
@@ -58,7 +58,7 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
     nearest = sorted(missed, key=lambda path: len(missed[path]))[:NEAREST]
     lines = [f"{path} differs in {'; '.join(missed[path])}" for path in nearest]
     hint = f"nearest: {' | '.join(lines)}. " if lines else ""
-    raise TableError(
+    raise DataError(
         f"no table in {folder} for {running['model']} on {running['gpu']} "
         f"with {running['engine']} {running['engine_version']}; {hint}measure one "
         f"with: evict-profile profile --model {running['model']}"
@@ -105,7 +105,7 @@ def tables_in(folders: Sequence[Path]) -> tuple[Found, ...]:
     """Every table of the folders, folder by folder."""
     for folder in folders:
         if not folder.is_dir():
-            raise TableError(
+            raise DataError(
                 f"{folder}: is no folder of tables; name another, or fix "
                 f"{SEARCH_PATH}, which separates folders by '{os.pathsep}'"
             )
@@ -116,7 +116,7 @@ def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
     """Those of one device, by either name; where there are none, near ones are named.
 
     Raises:
-        TableError: there are none.
+        DataError: there are none.
     """
     wanted = device_name(device)
     own = tuple(found for found in tables if found.device == wanted)
@@ -125,7 +125,7 @@ def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
     there = sorted({found.device for found in tables if found.device})
     near = get_close_matches(wanted, there, n=3, cutoff=0.5) or there
     hint = f"; there are {', '.join(near)}: give one if it is yours" if near else ""
-    raise TableError(
+    raise DataError(
         f"no table is of {wanted}{hint}; measure one with evict-profile profile, or "
         "compose one with evict-profile compose"
     )
@@ -147,7 +147,7 @@ def by_name(
         dtype: of the experts; bf16, mxfp4 and int4 are other names of some.
 
     Raises:
-        TableError: several; they are listed.
+        DataError: several; they are listed.
     """
     found: dict[Key, CostTable] = {}
     for table in filter(None, (each.table for each in tables)):
@@ -163,7 +163,7 @@ def by_name(
             found[key] = table
     if len(found) > 1:
         paths = " | ".join(str(table.path) for table in found.values())
-        raise TableError(
+        raise DataError(
             f"{len(found)} tables are of {model} on {gpu} under {engine}; add --tp or "
             f"--dtype, or give one: {paths}"
         )

@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from evict_profile.cost_model import features_at
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.records import replace
 from evict_profile.stats import Estimate
 from evict_profile.table.cost_table import CostTable
@@ -126,10 +126,10 @@ class ServedStep:
             context: tokens in a request's KV cache, mean over the batch.
 
         Raises:
-            TableError: a batch, a context or a width that is not covered.
+            DataError: a batch, a context or a width that is not covered.
         """
         if not self.covers(batch, width, context):
-            raise TableError(
+            raise DataError(
                 f"{self.table.path}: has no cost of {width} tokens a request at batch "
                 f"{batch}; verify fewer, or sweep wider"
             )

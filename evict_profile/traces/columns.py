@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from evict_profile.errors import TraceError
+from evict_profile.errors import DataError
 from evict_profile.stats import Bools, Ints
 from evict_profile.traces.schema import COLUMNS, NEEDED, TIMES, route_type
 from evict_profile.traces.trace import Nodes, Routes, TraceInfo
@@ -80,10 +80,10 @@ class TraceColumns:
         return column
 
     def refuse(self, reason: str) -> NoReturn:
-        raise TraceError(f"{self.source}: {reason}")
+        raise DataError(f"{self.source}: {reason}")
 
     def check_rows(self, bad: Bools, reason: str) -> None:
-        """Raise a TraceError that names the first bad row."""
+        """Raise a DataError that names the first bad row."""
         if bad.any():
             row = int(np.argmax(bad))
             prompt, position = (self.values(n)[row] for n in ("prompt", "position"))

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evict_profile.errors import TraceError
+from evict_profile.errors import DataError
 from evict_profile.records import differences
 from evict_profile.table import DraftClock
 from evict_profile.traces.columns import TraceColumns
@@ -52,12 +52,12 @@ def parts_of(folder: Path, schema: str = SCHEMA) -> list[Part]:
     parts = [Part(p, t, metadata_of(t, str(p), schema)) for p, t in tables.items()]
     parts.sort(key=lambda part: (part.server, part.path.name))
     if not parts:
-        raise TraceError(
+        raise DataError(
             f"{folder}: holds no *.parquet; give a recording, or the folder that a "
             "server with EVICT_PROFILE_MODE=observe has written steps to"
         )
     if len(parts) < (replies := parts[0].metadata.replies):
-        raise TraceError(
+        raise DataError(
             f"{folder}: holds {len(parts)} of {replies} replies; run the "
             "command that records it again, which records the others"
         )
@@ -72,7 +72,7 @@ def _check_alike(first: Part, other: Part) -> None:
     if not other.table.schema.equals(first.table.schema):
         apart.append("other columns")
     if apart:
-        raise TraceError(
+        raise DataError(
             f"{other.path}: is of another recording than {first.path} "
             f"({'; '.join(dict.fromkeys(apart))}); give each a folder of its own"
         )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from evict_profile.errors import TraceError
+from evict_profile.errors import DataError
 from evict_profile.records import Facts, parse, to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces.trace import TraceInfo
@@ -77,11 +77,11 @@ def read(path: Path) -> pa.Table:
     try:
         return pq.ParquetFile(path).read()
     except FileNotFoundError as error:
-        raise TraceError(
+        raise DataError(
             f"{path}: is not there; docs/reference/traces.md says how to record one"
         ) from error
     except (pa.ArrowException, OSError) as error:
-        raise TraceError(
+        raise DataError(
             f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}); delete "
             "it, and record or fetch it again"
         ) from error
@@ -93,12 +93,12 @@ def metadata_of(table: pa.Table, source: str, schema: str = SCHEMA) -> Metadata:
         stated = stored["schema"]
     except (LookupError, ValueError, TypeError) as error:
         name = _key(schema).decode()
-        raise TraceError(
+        raise DataError(
             f"{source}: does not say that it is of schema '{schema}'; give it the "
             f"metadata '{name}', as docs/reference/traces.md shows"
         ) from error
     if stated != schema:
-        raise TraceError(
+        raise DataError(
             f"{source}: has schema '{stated}', and this evict-profile reads {schema}; "
             "upgrade evict-profile, or record it again"
         )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evict_profile.config import ModelSpec
-from evict_profile.errors import TraceError
+from evict_profile.errors import DataError
 from evict_profile.stats import Bools, Floats, Ints, rank_within
 from evict_profile.table import DraftClock
 
@@ -248,7 +248,7 @@ class Trace:
         """Every `count`-th prompt from `index`, of each workload."""
         kept = np.array([reply.prompt % count == index for reply in self.replies])
         if not kept.any():
-            raise TraceError(
+            raise DataError(
                 f"part {index + 1}/{count} of this trace holds no prompt; it has "
                 f"{len(self.prompts)} in all"
             )
@@ -267,7 +267,7 @@ class Trace:
             ]
             if not any(chosen):
                 there = {f"{r.workload} at {r.temperature:g}" for r in self.replies}
-                raise TraceError(
+                raise DataError(
                     f"the trace holds no reply of workload {workload or 'any'} at "
                     f"temperature {'any' if temperature is None else temperature}; it "
                     f"holds {', '.join(sorted(there))}"
@@ -288,7 +288,7 @@ def check_same_model(about: TraceInfo, model: ModelSpec, noun: str = "trace") ->
     recorded = (about.layers, about.experts, about.top_k)
     covered = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
     if about.experts and recorded != covered:
-        raise TraceError(
+        raise DataError(
             f"the {noun} is of {_shape(recorded)} ({about.model}), and the table "
             f"is of {_shape(covered)} ({model.name}); give the table of the model "
             "that was recorded"
@@ -299,7 +299,7 @@ def check_one_temperature(trace: Trace) -> None:
     """Refuse several temperatures: acceptance differs between them."""
     if len(trace.temperatures) > 1:
         found = ", ".join(f"{each:g}" for each in trace.temperatures)
-        raise TraceError(
+        raise DataError(
             f"the trace holds temperatures {found}, and what is right for one is wrong "
             "for another; choose one with --temperature"
         )
@@ -308,7 +308,7 @@ def check_one_temperature(trace: Trace) -> None:
 def check_trees(trace: Trace) -> None:
     """Refuse a trace without draft nodes."""
     if not len(trace.nodes):
-        raise TraceError(
+        raise DataError(
             "the trace holds no draft node, only plain steps; record while drafting"
         )
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from evict_profile.cost_model import padded_tokens
-from evict_profile.errors import ConfigError, TraceError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.io import as_json
 from evict_profile.records import Facts, to_mapping
 from evict_profile.stats import MIN_PROMPTS, Bootstrap, Estimate, Floats
@@ -128,7 +128,7 @@ def budget_front(
     there = sorted(set(steps["workload"]))
     for name in workloads:
         if name not in there:
-            raise TraceError(
+            raise DataError(
                 f"{recording}: holds no workload {name}; it holds {', '.join(there)}"
             )
     steps = steps[steps["workload"].isin(workloads or there)]

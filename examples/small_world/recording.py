@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from evict_profile.deadline import Deadline, interruptible
-from evict_profile.errors import Interrupted, StoreError, TraceError
+from evict_profile.errors import DataError, Interrupted
 from evict_profile.io import check_outputs, make_folder, say, sole_writer
 from evict_profile.progress import ProgressBar
 from evict_profile.records import Facts, differences
@@ -65,7 +65,7 @@ def _record(
     facts: Facts = json.loads(json.dumps({**asdict(about), **asdict(plan)}))
     parts = {reply: out / f"{i:05d}.parquet" for i, reply in enumerate(replies)}
     if stored and (apart := differences(facts, stored.recorded)):
-        raise StoreError(
+        raise DataError(
             f"{out}: holds replies that cannot be continued here "
             f"({'; '.join(apart)}); choose another --out"
         )
@@ -99,7 +99,7 @@ def _stored(out: Path, plan: Plan) -> Metadata | None:
         return None
     found = metadata_of(read(first), str(first), plan.schema)
     if not found.recorded:
-        raise TraceError(
+        raise DataError(
             f"{out}: is a trace that this command has not recorded; choose another "
             "--out"
         )

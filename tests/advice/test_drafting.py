@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evict_profile.advice.drafting import drafting_of
-from evict_profile.errors import ConfigError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
 from evict_profile.table import CostTable, ServedStep, Staircase
 from evict_profile.table.overheads import RECORD
@@ -86,7 +86,7 @@ def test_a_draft_covered_for_fewer_tokens_or_contexts_is_refused(target, draft):
     narrow = replace(draft, fit=replace(draft.fit, domain=domain))
     with pytest.raises(ConfigError, match=r"covers up to 8 tokens.*up to 16"):
         drafting_of(ServedStep.of(target), draft_table=narrow)
-    with pytest.raises(TableError, match="context"):
+    with pytest.raises(DataError, match="context"):
         drafting_of(ServedStep.of(target), draft_table=draft, context=4096)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common import Answer, command, count, restart_on_one_thread
-from evict_profile.errors import ConfigError, StoreError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.runner import QUIET_CPU
 from runners.protocol import Refusal
 
@@ -103,6 +103,6 @@ def test_an_answer_changes_nothing_that_is_read(tmp_path, name):
     """Neither under its own name nor under that of what is known so far."""
     read = tmp_path / name
     read.write_text("read")
-    with pytest.raises(StoreError, match="reads"):
+    with pytest.raises(DataError, match="reads"):
         Answer(tmp_path / "out.json", [read])
     assert read.read_text() == "read"

@@ -9,7 +9,7 @@ from evict_profile.calibrate.held_out import (
     calibration_error,
     hold_out,
 )
-from evict_profile.errors import TraceError
+from evict_profile.errors import DataError
 from tests.calibrate.test_acceptance import made_nodes
 from tests.traces.synthetic import Plan, make_trace
 
@@ -89,5 +89,5 @@ def test_intervals_cover_the_error_of_other_prompts():
 
 def test_too_few_prompts_are_refused_in_a_sentence():
     trace = make_trace(Plan(prompts=4, tokens=2, workloads=("code",)))
-    with pytest.raises(TraceError, match=r"4 prompts.*at least 5.*trace more"):
+    with pytest.raises(DataError, match=r"4 prompts.*at least 5.*trace more"):
         hold_out(trace)

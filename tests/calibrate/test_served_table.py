@@ -11,7 +11,7 @@ from evict_profile.calibrate.served_table import (
     served_table,
 )
 from evict_profile.config import load_model
-from evict_profile.errors import ConfigError, GateError, PlanError, TableError
+from evict_profile.errors import ConfigError, DataError, MeasurementError
 from evict_profile.integrations.exporters import write_format
 from evict_profile.probe.record import Probed, Wave, append, read_probe, resume
 from evict_profile.probe.server import ServerInfo
@@ -93,8 +93,8 @@ def test_noise_of_waves_is_in_the_interval():
 @pytest.mark.parametrize(
     ("own", "error", "says"),
     [
-        (probed(0, 3, noise=0.3), GateError, "probe longer"),
-        (probed(0, 3, waves=1), GateError, "an unknown error, .* probe longer"),
+        (probed(0, 3, noise=0.3), MeasurementError, "probe longer"),
+        (probed(0, 3, waves=1), MeasurementError, "an unknown error, .* probe longer"),
         (probed(0) + raw(0) + probed(3), ConfigError, r"plain decoding \(raw, http"),
         (probed(3, 5), ConfigError, "batch 1 needs a plain server"),
         (probed(0), ConfigError, "batch 1 needs a plain server"),
@@ -154,10 +154,10 @@ def test_it_is_saved_and_read_with_its_origin(table, tmp_path):
 
 
 def test_those_that_need_costs_of_tokens_refuse_it(table, tmp_path):
-    with pytest.raises(PlanError, match="not costs of a tree's tokens"):
+    with pytest.raises(ConfigError, match="not costs of a tree's tokens"):
         Truncator(table, drafts="topk", acceptance="target-only")
     with pytest.raises(
-        TableError, match="evict-profile advise' with --accept and --for one of"
+        DataError, match="evict-profile advise' with --accept and --for one of"
     ):
         write_format(table, "sglang-sps", tmp_path / "out.json", 3)
 

@@ -14,7 +14,7 @@ from evict_profile.calibrate.study import (
     check_costs,
 )
 from evict_profile.cost_model import ForwardCost, HingeCost, Shape, Term
-from evict_profile.errors import TraceError
+from evict_profile.errors import DataError
 from evict_profile.fit.export import make_table
 from evict_profile.records import replace
 from evict_profile.report.calibration_page import calibration_page
@@ -132,7 +132,7 @@ def test_without_routes_the_activation_curve_stays_and_that_is_said(
 
 
 def test_a_table_of_another_model_is_refused(table):
-    with pytest.raises(TraceError, match=r"3 MoE layers of 16.*4 MoE layers of 32"):
+    with pytest.raises(DataError, match=r"3 MoE layers of 16.*4 MoE layers of 32"):
         calibration_study(make_trace(), table)
 
 

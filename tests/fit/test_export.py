@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from evict_profile.errors import GateError, StoreError, TableError
+from evict_profile.errors import DataError, MeasurementError
 from evict_profile.fit import export
 from evict_profile.fit.export import (
     activation_of,
@@ -68,7 +68,7 @@ def test_two_exports_of_one_key_wait_for_each_other(
         assert begun.wait(60.0)
         second = pool.submit(export.save_next, table, tmp_path, Path.touch)
         if not wait_s:
-            with pytest.raises(StoreError, match="another process is writing into it"):
+            with pytest.raises(DataError, match="another process is writing into it"):
                 second.result()
         go_on.set()
         assert first.result()[1].stem == "1.0.0"
@@ -104,7 +104,7 @@ def test_unions_of_a_text_stand_where_a_runner_routed_one(fitted):
 def test_a_failed_gate_stops_the_export(fitted, tmp_path):
     faster = replace(fitted.provenance, bandwidth_gbps=900.0)
     worse = replace(fitted, provenance=faster)
-    with pytest.raises(GateError, match="roofline slope"):
+    with pytest.raises(MeasurementError, match="roofline slope"):
         export_table(worse, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -112,7 +112,7 @@ def test_a_failed_gate_stops_the_export(fitted, tmp_path):
 def test_too_few_cells_are_refused(tmp_path):
     store = Store(tmp_path / "empty")
     store.create(write_run(tmp_path / "whole").header())
-    with pytest.raises(StoreError, match="a fit needs"):
+    with pytest.raises(DataError, match="a fit needs"):
         fit_run(store)
 
 
@@ -176,13 +176,13 @@ def test_a_version_is_after_that_of_its_source_in_any_tree(saved_table, tmp_path
 def test_a_workload_needs_the_samples_of_its_table(saved_table):
     """A table without its samples would be the first that nobody can refit."""
     saved_table.with_suffix(".parquet").unlink()
-    with pytest.raises(TableError, match=r"parquet: is missing"):
+    with pytest.raises(DataError, match=r"parquet: is missing"):
         export_workload(CostTable.load(saved_table), saved_table)
 
 
 def test_a_curve_that_ends_too_early_is_refused(saved_table):
     short = ActivationCurve("short", False, (0.0, 4.0))
-    with pytest.raises(TableError, match="ends at 1 tokens"):
+    with pytest.raises(DataError, match="ends at 1 tokens"):
         with_workload(CostTable.load(saved_table), None, short, None)
 
 

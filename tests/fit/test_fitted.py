@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evict_profile.cells import with_latency
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run, fitted_of_table
 from evict_profile.fit.gates import drift_gate, judge
@@ -40,7 +40,7 @@ def test_page_is_that_of_the_run(saved_table, fitted):
 
 def test_missing_samples_are_refused(saved_table):
     saved_table.with_suffix(".parquet").unlink()
-    with pytest.raises(TableError, match=r"1\.0\.0\.parquet: is missing.*put the"):
+    with pytest.raises(DataError, match=r"1\.0\.0\.parquet: is missing.*put the"):
         fitted_of_table(saved_table)
 
 
@@ -48,7 +48,7 @@ def test_changed_samples_are_refused(saved_table, fitted):
     """Samples of another run are not drawn under this table's name."""
     samples = saved_table.with_suffix(".parquet")
     fitted.frame.iloc[:-1].to_parquet(samples, index=False)
-    with pytest.raises(TableError, match=r"1\.0\.0\.parquet: .*sha256.*fetch"):
+    with pytest.raises(DataError, match=r"1\.0\.0\.parquet: .*sha256.*fetch"):
         fitted_of_table(saved_table)
 
 

@@ -7,7 +7,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from evict_profile.errors import GateError, StoreError
+from evict_profile.errors import DataError, MeasurementError
 from evict_profile.fit.export import export_run
 from evict_profile.sweep.store import Store
 from tests.factories import write_run
@@ -68,7 +68,7 @@ def edit_header(run, owner, value):
 )
 def test_a_header_that_cannot_be_is_one_sentence(run, owner, value, named):
     edit_header(run, owner, value)
-    with pytest.raises(StoreError, match=rf"sweep\.json: .*{named}.*sweep anew"):
+    with pytest.raises(DataError, match=rf"sweep\.json: .*{named}.*sweep anew"):
         export_run(run.folder, run.folder / "tables")
 
 
@@ -87,7 +87,7 @@ def test_a_scaling_test_is_as_good_as_its_interval(run, scaling, passed):
     if passed:
         export_run(run.folder, run.folder / "tables")
         return
-    with pytest.raises(GateError, match="half-width"):
+    with pytest.raises(MeasurementError, match="half-width"):
         export_run(run.folder, run.folder / "tables")
 
 
@@ -106,7 +106,7 @@ def test_samples_without_a_column_are_one_sentence(run, column):
     for path in run.parts.glob("*"):
         path.unlink()
     frame.drop(columns=column).to_parquet(run.part("00001-00"), index=False)
-    with pytest.raises(StoreError, match=f"samples lack {column}; put whole"):
+    with pytest.raises(DataError, match=f"samples lack {column}; put whole"):
         export_run(run.folder, run.folder / "tables")
 
 

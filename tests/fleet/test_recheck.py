@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from evict_profile.errors import StoreError
+from evict_profile.errors import DataError
 from evict_profile.fleet import recheck
 from evict_profile.fleet.recheck import newest_tables, recheck_tree
 from evict_profile.records import replace
@@ -31,7 +31,7 @@ def test_the_newest_measured_table_of_each_key_is_rechecked(tree):
 
 
 def test_a_tree_without_measured_tables_is_refused():
-    with pytest.raises(StoreError, match="no measured table"):
+    with pytest.raises(DataError, match="no measured table"):
         newest_tables(())
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evict_profile.errors import ConfigError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.fit.export import make_table
 from evict_profile.integrations.exporters import write_format
 from evict_profile.integrations.exporters.planners import (
@@ -84,7 +84,7 @@ def test_an_unknown_format_is_refused(table, tmp_path):
 
 def test_without_a_time_of_drafting_nothing_is_written(table, tmp_path):
     bare = replace(table, drafting=None)
-    with pytest.raises(TableError, match="no time of drafting"):
+    with pytest.raises(DataError, match="no time of drafting"):
         write_format(bare, "sglang-sps", tmp_path / "x", 3)
     assert not list(tmp_path.iterdir())
 
@@ -93,10 +93,10 @@ def test_contexts_and_steps_that_cannot_be_exported_are_refused(table):
     """Drafting that is inside a step would be counted twice."""
     chosen = staircases_at(table, None)
     assert [(s.batch, s.context) for s in chosen] == [(1, 64), (2, 64)]
-    with pytest.raises(TableError, match="context 64, 256: name one"):
+    with pytest.raises(DataError, match="context 64, 256: name one"):
         staircases_at(table, 100)
     whole = replace(staircase(1, 1.0), includes=("verify", "draft"))
-    with pytest.raises(TableError, match="hold more than verification"):
+    with pytest.raises(DataError, match="hold more than verification"):
         staircases_at(replace(table, staircases=(whole,)), None)
 
 
@@ -120,14 +120,14 @@ def test_the_smallest_batch_that_makes_a_count_costs_it():
     ],
 )
 def test_flat_and_inert_curves_are_refused(table, staircases, reason):
-    with pytest.raises(TableError, match=reason):
+    with pytest.raises(DataError, match=reason):
         exported(table, staircases)
 
 
 def test_a_domain_smaller_than_what_is_asked_is_refused(table):
     """The known run verifies up to 32 tokens."""
     exported(table, max_tokens=32)
-    with pytest.raises(TableError, match="ends at 32 tokens"):
+    with pytest.raises(DataError, match="ends at 32 tokens"):
         exported(table, max_tokens=33)
 
 
@@ -139,7 +139,7 @@ def test_a_domain_smaller_than_what_is_asked_is_refused(table):
 def test_every_measured_count_keeps_its_cost(table, staircases, drafts, captured):
     try:
         sglang, _ = exported(table, staircases, drafts)
-    except TableError as error:
+    except DataError as error:
         assume("flat" not in str(error) and "inert" not in str(error))
         raise
     curve = TokenCurve.of(staircases)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.integrations.matching import load_matching_table, shape_of
 from evict_profile.records import replace
 from evict_profile.table import COMPOSED, CostTable, Key
@@ -28,19 +28,19 @@ def test_the_table_of_the_server_is_loaded(saved_table):
 
 @pytest.mark.parametrize("name", OBSERVED)
 def test_another_engines_table_is_refused(saved_table, name):
-    with pytest.raises(TableError, match=f"is of another engine .{name}: other here"):
+    with pytest.raises(DataError, match=f"is of another engine .{name}: other here"):
         load(saved_table, **{name: "other"})
 
 
 def test_another_models_table_is_refused(saved_table):
     shape = shape_of(CostTable.load(saved_table)) | {"top-k": 8}
-    with pytest.raises(TableError, match="top-k 4, and the server's has 8; fix it"):
+    with pytest.raises(DataError, match="top-k 4, and the server's has 8; fix it"):
         load(saved_table, shape=shape)
 
 
 def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path):
     unknown = dict.fromkeys(("attention_backend", "moe_backend"), "other")
-    with pytest.raises(TableError, match=r"ALLOW=composed .*fix it"):
+    with pytest.raises(DataError, match=r"ALLOW=composed .*fix it"):
         load(composed_path)
     table = load(composed_path, COMPOSED, **unknown)
     context = min(table.axes.context)
@@ -65,11 +65,11 @@ def test_weights_are_compared_by_the_name_of_their_format(
     table, path = CostTable.load(composed_path), tmp_path / "table.json"
     replace(table, key=replace(table.key, dtype=covered)).save(path)
     assert load(path, COMPOSED, dtype=served).key.dtype == covered
-    with pytest.raises(TableError, match="dtype: bfloat16 here"):
+    with pytest.raises(DataError, match="dtype: bfloat16 here"):
         load(path, COMPOSED, dtype="bfloat16")
 
 
 @pytest.mark.parametrize("name", ["gpu", "dtype", "engine", "tp", "ep"])
 def test_a_composed_table_of_another_device_is_refused(composed_path, name):
-    with pytest.raises(TableError, match=f"{name}: other here"):
+    with pytest.raises(DataError, match=f"{name}: other here"):
         load(composed_path, COMPOSED, **{name: "other"})

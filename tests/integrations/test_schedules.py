@@ -7,7 +7,7 @@ import pytest
 
 from evict_profile.advice.acceptance import acceptance_of
 from evict_profile.advice.advise import Advisor, DraftPlan, Range
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.integrations.exporters import ENGINES, write_advice
 from evict_profile.integrations.exporters.schedules import llama_cpp
 from evict_profile.table import CostTable
@@ -61,7 +61,7 @@ def test_trtllm_begins_with_its_longest_draft(table, tmp_path):
 def test_no_file_is_written_where_drafting_does_not_pay(table, tmp_path, name):
     none = DraftPlan({1: 1.0}, 0, 1.0, (Range(1, 4, 1),), 0.9)
     [lengths] = acceptance_of("0.1")
-    with pytest.raises(TableError, match="run the engine without speculation"):
+    with pytest.raises(DataError, match="run the engine without speculation"):
         write_advice(Advisor.of(table, lengths), none, name, tmp_path / "x")
     assert not list(tmp_path.iterdir())
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from evict_profile.errors import ConfigError, TraceError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
 from evict_profile.replay.policies import FULL_TREE
 from evict_profile.replay.study import SCHEMA, replay_study, replayed_trace
@@ -84,5 +84,5 @@ def test_drafting_is_charged_at_the_speed_of_the_tables_machine(saved_table, tmp
 
 def test_a_table_of_another_model_is_refused(saved_table, tmp_path):
     other = write_trace(tmp_path / "other.parquet", Plan(prompts=1, tokens=4))
-    with pytest.raises(TraceError, match="give the table of the model"):
+    with pytest.raises(DataError, match="give the table of the model"):
         studied(other, saved_table)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.runtime import Calibration
 
 BENT = Calibration((0.0, 0.25, 0.5, 1.0), (0.0, 0.125, 0.125, 0.75))
@@ -37,11 +37,11 @@ def test_padding_earns_nothing():
     ],
 )
 def test_what_is_no_calibration_is_refused(scores, acceptances, says):
-    with pytest.raises(PlanError, match=says):
+    with pytest.raises(ConfigError, match=says):
         Calibration(scores, acceptances)
 
 
 @pytest.mark.parametrize("wrong", [(0.7, 0.7), (-0.1,), ("often",)])
 def test_children_are_no_likelier_than_their_parent(wrong):
-    with pytest.raises(PlanError, match=r"per_rank|plain numbers"):
+    with pytest.raises(ConfigError, match=r"per_rank|plain numbers"):
         Calibration((0.0, 1.0), (0.0, 1.0), wrong)

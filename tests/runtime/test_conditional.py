@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.runtime import ConditionalAcceptance, CostTable, Truncator, decision
 from evict_profile.runtime.decision import Terms
@@ -141,14 +141,14 @@ def test_what_is_no_probability_is_refused_before_it_is_followed(bad):
     scorer = ConditionalScorer(TWO)
     scores, shape = np.empty((1, 2)), (1, 2, len(scorer.curves) // 2)
     decision.kernels.score_by_parent(path_prob, parent, scorer.curves, scores, *shape)
-    with pytest.raises(PlanError, match="path_prob holds a value that is NaN"):
+    with pytest.raises(ConfigError, match="path_prob holds a value that is NaN"):
         scorer.on_cpu(path_prob, parent)
 
 
 @pytest.mark.parametrize("wrong", [-2, 2])
 def test_a_parent_outside_the_row_is_refused(wrong):
     path_prob, parent = np.array([[0.5, 0.5]]), np.array([[-1, wrong]])
-    with pytest.raises(PlanError, match=r"outside 0\.\.1; give the index"):
+    with pytest.raises(ConfigError, match=r"outside 0\.\.1; give the index"):
         ConditionalScorer(TWO).on_cpu(path_prob, parent)
     assert ConditionalScorer(TWO).on_cpu(path_prob * [1.0, 0.0], parent)[0, 1] == 0.0
 
@@ -196,7 +196,7 @@ def test_without_links_or_parents_all_is_as_it_was(table):
     ],
 )
 def test_what_are_no_parents_or_depths_is_refused(table, known, says):
-    with pytest.raises(PlanError, match=says):
+    with pytest.raises(ConfigError, match=says):
         Truncator(table, **EAGLE).plan(TREE, 64, **known)
 
 
@@ -206,5 +206,5 @@ def test_what_is_no_probability_is_refused_by_links_and_depths_too(table, bad):
     tree = TREE.clone()
     tree[0, 1] = bad
     for known in ({"parent": PARENT}, {"depth": DEPTH}):
-        with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
+        with pytest.raises(ConfigError, match=r"NaN or outside \[0, 1\]"):
             Truncator(table, **EAGLE).plan(tree, 64, **known)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.runtime import (
     Calibration,
     ConditionalAcceptance,
@@ -74,7 +74,7 @@ def test_nothing_is_covered_and_nothing_is_learnt():
     assert {plan.tokens for plan in plans} == {3}
     assert {plan.acceptance_ratio for plan in plans} == {1.0}
     assert plans[0].includes == () and math.isnan(plans[0].step_cost_us)
-    with pytest.raises(PlanError, match=r"committed_tokens 4 is not within 1\.\.3"):
+    with pytest.raises(ConfigError, match=r"committed_tokens 4 is not within 1\.\.3"):
         truncator.observe(plans[0], 4)
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Truncator
 
@@ -71,12 +71,12 @@ def test_conditional_probabilities_are_refused_where_they_rise(truncators, draft
     )
     given_parent, parent = torch.tensor([shares]), torch.tensor([parent])
     for truncator in truncators if rises else []:
-        with pytest.raises(PlanError, match="give path products, not conditional"):
+        with pytest.raises(ConfigError, match="give path products, not conditional"):
             truncator.plan(given_parent, 64, parent=parent)
 
 
 @pytest.mark.parametrize("parent", [[5, 7], [-2, 0], [1, -1], [0, 0], [1, 0]])
 def test_a_parent_that_is_not_before_its_child_is_refused(truncators, parent):
     for truncator in truncators:
-        with pytest.raises(PlanError, match=r"outside 0\.\.1, or one behind its child"):
+        with pytest.raises(ConfigError, match=r"outside 0\.\.1, or one behind"):
             truncator.plan(torch.full((1, 2), 0.5), 64, parent=torch.tensor([parent]))

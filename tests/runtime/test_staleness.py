@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.runtime import CostTable, StepWatch
 
 
@@ -44,7 +44,7 @@ def test_old_steps_are_forgotten(watch):
 
 @pytest.mark.parametrize("times", [(5.0, 0.0), (float("nan"), 1.0), (-1.0, 1.0)])
 def test_times_that_are_none_are_refused(watch, times):
-    with pytest.raises(PlanError, match="_us"):
+    with pytest.raises(ConfigError, match="_us"):
         watch.observe(*times)
 
 

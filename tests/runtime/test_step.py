@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, Combination, classify
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, CostTable, DecodingStep, Truncator
@@ -303,7 +303,7 @@ UNRANKED = replace(ACCEPTANCE, per_rank=(), conditional=None)
 def test_what_was_not_measured_is_named(table, lacks, says):
     """With the command that measures it; a plan needs none of it."""
     step = Truncator(replace(table, **lacks), **EAGLE).begin(1, 64)
-    with pytest.raises(PlanError, match=f"{says}.*evict-profile calibrate"):
+    with pytest.raises(ConfigError, match=f"{says}.*evict-profile calibrate"):
         step.deeper()
     step.extend(np.array([[[0.5]]]))
     assert step.plan().tokens >= 1
@@ -333,7 +333,7 @@ FIRST = np.array([[[0.9, 0.1]]])
 def test_what_is_no_level_is_refused(table, prob, parent, says):
     step = Truncator(table, **EAGLE).begin(1, 64)
     step.extend(FIRST)
-    with pytest.raises(PlanError, match=says):
+    with pytest.raises(ConfigError, match=says):
         step.extend(prob, parent)
     assert step.scores.shape == (1, 2)
 
@@ -341,7 +341,7 @@ def test_what_is_no_level_is_refused(table, prob, parent, says):
 def test_the_first_level_is_the_roots():
     for prob, parent in ((np.ones((1, 2, 1)), None), (FIRST, np.array([[0]]))):
         step = begin(Given(np.ones(4), Terms()))
-        with pytest.raises(PlanError, match="None at the first level"):
+        with pytest.raises(ConfigError, match="None at the first level"):
             step.extend(prob, parent)
 
 

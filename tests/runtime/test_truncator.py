@@ -6,7 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evict_profile.errors import PlanError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, CostTable, Truncator, select_widths
 from evict_profile.runtime.decision import History
@@ -93,7 +93,7 @@ def test_impossible_counts_are_refused(table, committed):
     """More than was verified, or fewer than requests: a root forgotten."""
     truncator = Truncator(table, **EAGLE)
     plan = truncator.plan(TREE, context=64)
-    with pytest.raises(PlanError, match=f"committed_tokens {committed} is not within"):
+    with pytest.raises(ConfigError, match=f"committed_tokens {committed} is not"):
         truncator.observe(plan, committed)
 
 
@@ -111,7 +111,7 @@ def test_context_is_covered_to_the_nearest_step(table):
 
 
 def test_outside_is_refused_or_marked(table):
-    with pytest.raises(TableError, match="context 999 is outside"):
+    with pytest.raises(DataError, match="context 999 is outside"):
         Truncator(table, **EAGLE).plan(TREE, context=999)
     clamped = Truncator(table, outside="clamp", **EAGLE).plan(TREE, context=999)
     assert clamped.caveats == ("context 999 read as 256",)
@@ -119,7 +119,7 @@ def test_outside_is_refused_or_marked(table):
 
 def test_a_tree_larger_than_was_measured(table):
     large = torch.ones(1, 40)
-    with pytest.raises(TableError, match="41 tokens with their roots, and 16"):
+    with pytest.raises(DataError, match="41 tokens with their roots, and 16"):
         Truncator(table, **EAGLE).plan(large, context=64)
     plan = Truncator(table, outside="clamp", **EAGLE).plan(large, context=64)
     assert plan.tokens <= 16
@@ -172,13 +172,13 @@ FIXED = {"objective": "fixed", "width": 3, "depth": 2}
     ],
 )
 def test_arguments_are_checked_at_once(table, words, says):
-    with pytest.raises(PlanError, match=says):
+    with pytest.raises(ConfigError, match=says):
         Truncator(**{"table": table, **EAGLE, **words})
 
 
 @pytest.mark.parametrize("context", [float("nan"), -1, None, "long"])
 def test_a_context_that_is_none_is_refused(table, context):
-    with pytest.raises(PlanError, match="context"):
+    with pytest.raises(ConfigError, match="context"):
         Truncator(table, outside="clamp", **EAGLE).plan(TREE, context)
 
 
@@ -187,7 +187,7 @@ def test_a_time_that_is_none_teaches_nothing(table, step_us):
     """A NaN in a running mean would never leave it."""
     truncator = Truncator(table, **EAGLE)
     plan = truncator.plan(TREE, context=64)
-    with pytest.raises(PlanError, match="step_us"):
+    with pytest.raises(ConfigError, match="step_us"):
         truncator.observe(plan, 1, step_us=step_us)
     assert torch.equal(truncator.plan(TREE, 64).keep, plan.keep)
 
@@ -231,7 +231,7 @@ def test_a_batch_learns_from_smaller_ones(table):
 def test_rungs_beyond_the_costs_are_not_dropped_in_silence(table):
     """A tree that would run on a tier that was never covered."""
     sure, capture_sizes = torch.ones(1, 15), [8, 128]
-    with pytest.raises(TableError, match="run as 128 tokens"):
+    with pytest.raises(DataError, match="run as 128 tokens"):
         Truncator(table, capture_sizes=capture_sizes, **EAGLE).plan(sure, context=64)
     plan = Truncator(table, capture_sizes=capture_sizes, outside="clamp", **EAGLE).plan(
         sure, 64
@@ -243,7 +243,7 @@ def test_rungs_beyond_the_costs_are_not_dropped_in_silence(table):
 def test_a_table_of_captured_widths_keeps_them(table):
     """Costs are at its capture sizes already; another would be padded twice."""
     captured = replace(table, axes=replace(table.axes, capture_sizes=(1, 2, 4, 8)))
-    with pytest.raises(PlanError, match=r"captured widths \[1, 2, 4, 8\]"):
+    with pytest.raises(ConfigError, match=r"captured widths \[1, 2, 4, 8\]"):
         Truncator(captured, capture_sizes=[2, 6], **EAGLE)
     words = {"allocation": "uniform", "capture_sizes": [1, 4], **EAGLE}
     plan = Truncator(captured, objective="ratio", **words).plan(TREE[:, :3], 64)
@@ -315,7 +315,7 @@ def test_a_known_draft_makes_trees_wider_as_one_that_is_told(table):
 
 
 def test_levels_that_were_not_clocked_are_refused_or_marked(calibrated):
-    with pytest.raises(TableError, match="4 levels are drafted, and 3 were clocked"):
+    with pytest.raises(DataError, match="4 levels are drafted, and 3 were clocked"):
         Truncator(calibrated, **EAGLE).plan(TREE, 64, depth=DEPTH + 1)
     clamped = Truncator(calibrated, outside="clamp", **EAGLE)
     assert clamped.plan(TREE, 64, depth=DEPTH + 1).caveats == (

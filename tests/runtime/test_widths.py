@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evict_profile.errors import PlanError
+from evict_profile.errors import ConfigError
 from evict_profile.runtime import select_widths
 from evict_profile.runtime.decision import Terms
 from tests.runtime.forests import (
@@ -34,7 +34,7 @@ def test_equal_to_brute_force(forest, rule, rate, capture_sizes, data):
     try:
         total, _ = best_total(forest, cost_us, rule, Terms(rate=rate), capture_sizes)
     except ValueError:
-        with pytest.raises(PlanError, match="at the least"):
+        with pytest.raises(ConfigError, match="at the least"):
             select_widths(*words)
         return
     widths = select_widths(*words)
@@ -82,7 +82,7 @@ def test_a_batch_of_256_trees_of_1024_nodes(objective, allocation):
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1, float("inf")])
 def test_what_is_no_probability_is_refused(bad):
     path_prob = torch.tensor([[0.5, bad, 0.1], [0.2, 0.2, 0.0]])
-    with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
+    with pytest.raises(ConfigError, match=r"NaN or outside \[0, 1\]"):
         select_widths(path_prob, np.arange(1.0, 10.0))
 
 
@@ -132,5 +132,5 @@ def test_half_precision_is_read():
     ],
 )
 def test_what_cannot_be_used_is_refused(path_prob, cost_us, more, says):
-    with pytest.raises(PlanError, match=says):
+    with pytest.raises(ConfigError, match=says):
         select_widths(path_prob, cost_us, **more)

@@ -6,7 +6,7 @@ import pytest
 from markupsafe import Markup
 
 from evict_profile.config import load_model
-from evict_profile.errors import ConfigError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.records import replace
 from evict_profile.report import calibration_page, replay_page
@@ -146,12 +146,12 @@ def test_an_exact_lookup_never_finds_it(table, composed_path):
     running = {name: getattr(table.key, name) for name in table.key.names()}
     served = {**running, "graph_mode": "full"}
     tree = composed_path.parents[3]
-    with pytest.raises(TableError, match="graph_mode: full here, composed there"):
+    with pytest.raises(DataError, match="graph_mode: full here, composed there"):
         find_table(tree, served)
 
 
 def test_there_is_nothing_to_measure_again(table, composed_path):
-    with pytest.raises(TableError, match="composed from public rows"):
+    with pytest.raises(DataError, match="composed from public rows"):
         measured(table.provenance)
     said = refused("check", composed_path, "--recheck", folder=composed_path.parent)
     assert "no sweep of its to repeat" in said

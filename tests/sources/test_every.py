@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from evict_profile.errors import ConfigError, GateError
+from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.sources import composer, every
 from evict_profile.sources.aiconfigurator import Source, open_source
 from evict_profile.sources.every import compose_all, newest_pairs
@@ -77,7 +77,7 @@ def test_what_is_noted_is_not_composed_again(mixed, tmp_path, monkeypatch):
         if asked == ["fused_moe", "slow", "odd"]:
             raise KeyboardInterrupt
         if kernel == "slow":
-            raise GateError("not composed, since slope: 9")
+            raise MeasurementError("not composed, since slope: 9")
         if kernel == "odd":
             raise ConfigError("none")
         table.touch()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evict_profile.config import GridSpec, SweepSpec, load_model
-from evict_profile.errors import ConfigError, RunnerError
+from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.sweep.checks import UnionTest, run_union_test, union_test_width
 from evict_profile.sweep.grid import make_grid
 
@@ -42,7 +42,7 @@ def test_a_runner_that_does_not_read_the_union_s_weights_fails(
 ):
     """No time by the union at all, or faster or much slower than the memory."""
     monkeypatch.setenv("SCRIPTED_SLOPE", slope)
-    with open_session() as session, pytest.raises(RunnerError, match=reason):
+    with open_session() as session, pytest.raises(MeasurementError, match=reason):
         session.union_test()
 
 
@@ -74,7 +74,7 @@ def test_times_without_any_slope_are_a_failure_and_no_division(
     with open_session() as session:
         equal = [{"clock_us": 100.0}]
         monkeypatch.setattr(session.runner, "measure", lambda *_: equal)
-        with pytest.raises(RunnerError, match="time does not follow the union"):
+        with pytest.raises(MeasurementError, match="time does not follow the union"):
             session.union_test()
 
 
@@ -149,7 +149,7 @@ def test_a_refusal_names_the_load_and_the_flag_to_try(
     with open_session(dtype=dtype) as session:
         session.facts["device_kind"] = kind
         with pytest.raises(
-            RunnerError, match=r"9\.3 processes ran on \d+ core"
+            MeasurementError, match=r"9\.3 processes ran on \d+ core"
         ) as said:
             session.union_test()
     assert str(said.value).endswith("; try --dtype float32") is tried

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from evict_profile.cells import CELL_FIELDS, OK, Cell, Sample, cell_of, cells_of
 from evict_profile.deadline import Deadline, interruptible
-from evict_profile.errors import ConfigError, RunnerError, StoreError
+from evict_profile.errors import ConfigError, DataError, MeasurementError
 from evict_profile.io import sole_writer
 from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, is_finished, judged
@@ -161,7 +161,7 @@ def test_three_crashes_end_the_sweep_and_keep_finished_rounds(
     with monkeypatch.context() as broken:
         broken.setenv("SCRIPTED_CRASH", "batch=2")
         ended = r"ended 3 times.*status 7.*rounds are kept"
-        with pytest.raises(RunnerError, match=ended):
+        with pytest.raises(MeasurementError, match=ended):
             sweep(store)
     assert set(before["seed"]) <= set(store.frame()["seed"])
     assert sweep(store)
@@ -173,7 +173,7 @@ def test_a_runner_that_comes_back_different_ends_the_sweep(open_session, monkeyp
     with open_session() as session:
         session.restart()
         monkeypatch.setenv("SCRIPTED_DEVICE", "stone")
-        with pytest.raises(RunnerError, match="device: stone here, paper there"):
+        with pytest.raises(MeasurementError, match="device: stone here, paper there"):
             session.restart()
 
 
@@ -211,7 +211,7 @@ def test_another_device_is_refused_on_resume(store, sweep, monkeypatch):
     sweep(store, checks=20)
     before = store.frame()
     monkeypatch.setenv("SCRIPTED_DEVICE", "stone")
-    with pytest.raises(StoreError, match="device: stone here, paper there"):
+    with pytest.raises(DataError, match="device: stone here, paper there"):
         sweep(store)
     assert_frame_equal(store.frame(), before)
 
@@ -221,7 +221,7 @@ def test_two_processes_do_not_share_a_folder(store, sweep):
     before = store.frame()
     with (
         sole_writer(store.folder),
-        pytest.raises(StoreError, match="another process is writing"),
+        pytest.raises(DataError, match="another process is writing"),
     ):
         sweep(store)
     assert_frame_equal(store.frame(), before)
@@ -229,7 +229,7 @@ def test_two_processes_do_not_share_a_folder(store, sweep):
 
 def test_a_runner_that_fails_the_union_test_leaves_no_run(store, sweep, monkeypatch):
     monkeypatch.setenv("SCRIPTED_SLOPE", "0")
-    with pytest.raises(RunnerError, match="union test failed"):
+    with pytest.raises(MeasurementError, match="union test failed"):
         sweep(store)
     assert not store.exists()
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.config import GridSpec, SweepSpec
-from evict_profile.errors import StoreError
+from evict_profile.errors import DataError
 from evict_profile.records import replace
 from evict_profile.sweep.merge import merge
 from evict_profile.sweep.store import Store, history
@@ -41,7 +41,7 @@ def test_merged_shards_are_the_whole(tmp_path, header, grid, monkeypatch):
     shards, whole = shards_of(tmp_path, header, grid, 3), Store(tmp_path / "whole")
     with monkeypatch.context() as full:
         full.setattr(pq, "write_table", failing_write(errno.ENOSPC))
-        with pytest.raises(StoreError, match="free some space"):
+        with pytest.raises(DataError, match="free some space"):
             merge(shards, whole)
     assert not whole.exists()
     merge(shards, whole)
@@ -53,7 +53,7 @@ def test_merged_shards_are_the_whole(tmp_path, header, grid, monkeypatch):
     pd.testing.assert_frame_equal(merged, given)
     assert set(history(merged)) == set(grid.cells)
     assert [clock.batch for clock in whole.clocks()] == [1, 2]
-    with pytest.raises(StoreError, match="holds a sweep already"):
+    with pytest.raises(DataError, match="holds a sweep already"):
         merge(shards, whole)
 
 
@@ -61,10 +61,10 @@ def test_merge_refuses_what_another_merge_left(tmp_path, header, grid):
     """Cut off before its last line; and a folder that another process writes into."""
     shards, target = shards_of(tmp_path, header, grid, 2), Store(tmp_path / "whole")
     target.append(round_of(grid, 1))
-    with pytest.raises(StoreError, match=r"samples but no sweep\.json"):
+    with pytest.raises(DataError, match=r"samples but no sweep\.json"):
         merge(shards, target)
     shutil.rmtree(target.parts)
-    with target.locked(), pytest.raises(StoreError, match="another process"):
+    with target.locked(), pytest.raises(DataError, match="another process"):
         merge(shards, target)
     merge(shards, target)
     assert target.exists()
@@ -81,14 +81,14 @@ def test_merge_refuses_a_foreign_run(tmp_path, header, grid, changes, reason):
     shards = shards_of(tmp_path, header, grid, 2)
     shards += shards_of(tmp_path, replace(header, **changes), grid, 3, "foreign")[2:]
     target = Store(tmp_path / "whole")
-    with pytest.raises(StoreError, match=rf"foreign2.*{reason}"):
+    with pytest.raises(DataError, match=rf"foreign2.*{reason}"):
         merge(shards, target)
     assert not target.folder.exists()
 
 
 def test_merge_refuses_one_shard_twice(tmp_path, header, grid):
     one, two = shards_of(tmp_path, header, grid, 2)
-    with pytest.raises(StoreError, match="give each shard of the plan once"):
+    with pytest.raises(DataError, match="give each shard of the plan once"):
         merge([one, two, one], Store(tmp_path / "whole"))
 
 
@@ -96,6 +96,6 @@ def test_merge_refuses_a_shard_without_samples(tmp_path, header, grid):
     one, two = shards_of(tmp_path, header, grid, 2)
     shutil.rmtree(two.folder / "parts")
     target = Store(tmp_path / "whole")
-    with pytest.raises(StoreError, match="holds no sample; run its sweep again"):
+    with pytest.raises(DataError, match="holds no sample; run its sweep again"):
         merge([one, two], target)
     assert not target.folder.exists()

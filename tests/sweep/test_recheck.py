@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from evict_profile.cells import Cell, cells_of
-from evict_profile.errors import RunnerError, TableError
+from evict_profile.errors import DataError, MeasurementError
 from evict_profile.records import replace
 from evict_profile.sweep import recheck
 from evict_profile.sweep.change import levels_of
@@ -58,7 +58,7 @@ def recheck_with(fitted, saved_table, tmp_path, monkeypatch):
 def test_another_machine_is_refused_before_a_cell_is_measured(recheck_with):
     """By what differs, with the command that measures this one."""
     said = r"device: another here.*evict-profile profile"
-    with pytest.raises(TableError, match=said):
+    with pytest.raises(DataError, match=said):
         recheck_with(None, device="another")
 
 
@@ -67,7 +67,7 @@ def test_a_log_that_will_be_gone_is_not_named(fitted, saved_table, tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho its last words >&2\nexit 3\n")
     python.chmod(0o755)
-    with pytest.raises(RunnerError) as caught:
+    with pytest.raises(MeasurementError) as caught:
         recheck_cells(table, fitted.frame, log, str(python), QUIET)
     assert str(caught.value) == "the runner ended with status 3: its last words"
 
@@ -151,7 +151,7 @@ def test_a_warm_up_ends_in_time(recheck_with):
 
 def test_a_runner_that_runs_other_work_is_no_comparison(recheck_with):
     said = r"in (\d+) of \1 cells \(asked for U=\d+, ran \d+"
-    with pytest.raises(RunnerError, match=said):
+    with pytest.raises(MeasurementError, match=said):
         recheck_with(KnownRunner(more_experts=1))
 
 
@@ -175,7 +175,7 @@ def test_another_machine_is_refused_with_a_command_that_runs(saved_table, model,
     """A model without a file in configs/ is given as a file."""
     table = CostTable.load(saved_table)
     table = replace(table, model=replace(table.model, name=model))
-    with pytest.raises(TableError, match=f"profile --model {named}"):
+    with pytest.raises(DataError, match=f"profile --model {named}"):
         check_same_machine(table, SimpleNamespace(facts={"gpu": "another"}))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from evict_profile.config import load_model
-from evict_profile.errors import RunnerError
+from evict_profile.errors import MeasurementError
 from evict_profile.records import differences, replace
 from evict_profile.runner import Runner
 from evict_profile.sweep.session import fingerprint
@@ -19,7 +19,7 @@ def test_a_runner_that_keeps_a_fact_is_refused(open_session, monkeypatch):
 
     monkeypatch.setattr(Runner, "open", without_clock)
     with pytest.raises(
-        RunnerError, match=r"scripted.* key 'fingerprint.clock' is missing"
+        MeasurementError, match=r"scripted.* key 'fingerprint.clock' is missing"
     ):
         open_session()
 
@@ -32,14 +32,14 @@ def test_a_bandwidth_that_no_device_has_is_refused(open_session, monkeypatch, me
         return whole(runner, *asked) | {"bandwidth_gbps": measured}  # type: ignore[arg-type]
 
     monkeypatch.setattr(Runner, "open", slow)
-    with pytest.raises(RunnerError, match=r"scripted.* bandwidth_gbps: Expected"):
+    with pytest.raises(MeasurementError, match=r"scripted.* bandwidth_gbps: Expected"):
         open_session()
 
 
 def test_a_cpu_without_a_name_is_refused(open_session, monkeypatch):
     """Its tables would be those of every other such machine."""
     monkeypatch.setenv("SCRIPTED_DEVICE", "unknown CPU avx2")
-    with pytest.raises(RunnerError, match=r"does not name its CPU.*measure where"):
+    with pytest.raises(MeasurementError, match=r"does not name its CPU.*measure where"):
         open_session()
 
 

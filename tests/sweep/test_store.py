@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from evict_profile.cells import OK, Sample, to_frame
-from evict_profile.errors import ConfigError, StoreError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
 from evict_profile.sweep.store import Store, failed_cells, history
 from tests.sweep.conftest import round_of
@@ -48,17 +48,17 @@ def test_a_copied_part_is_refused(store, grid):
     store.append(round_of(grid, 2))
     shutil.copy(store.part("00002-00"), store.part("00002-01"))
     count = len(grid.cells)
-    with pytest.raises(StoreError, match=f"{count} samples twice, first .* in round 2"):
+    with pytest.raises(DataError, match=f"{count} samples twice, first .* in round 2"):
         store.frame()
 
 
 def test_no_sweep_here(tmp_path):
     """An empty folder, with the command that makes a run; and a file."""
-    with pytest.raises(StoreError, match=r"holds no sweep; run 'evict-profile profile"):
+    with pytest.raises(DataError, match=r"holds no sweep; run 'evict-profile profile"):
         Store(tmp_path / "none").header()
     path = tmp_path / "samples.csv"
     path.write_text("width,latency_us\n")
-    with pytest.raises(StoreError, match="is a file; give the run folder"):
+    with pytest.raises(DataError, match="is a file; give the run folder"):
         Store(path).header()
 
 
@@ -90,7 +90,7 @@ def test_another_run_is_refused_by_what_differs(store, header, changes, reason):
     if "sweep" in changes:
         changes = {"sweep": replace(header.sweep, **changes["sweep"])}
     message = rf"\([^;]*{reason}.*\); choose another --out"
-    with pytest.raises(StoreError, match=message) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         store.check_same_sweep(replace(header, **changes))
     assert "layers" not in str(caught.value)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evict_profile.errors import RunnerError, StoreError
+from evict_profile.errors import DataError, MeasurementError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import fit_run
 from evict_profile.records import replace
@@ -57,11 +57,11 @@ def test_whole_forwards_become_a_table(fitted, tmp_path):
 
 def test_layers_are_not_taken_for_the_whole(sweep, store, tmp_path, monkeypatch):
     """A runner and a sweep must mean the same; the message says what to set."""
-    with pytest.raises(RunnerError, match="times whole forwards; set 'whole: true'"):
+    with pytest.raises(MeasurementError, match="whole forwards; set 'whole: true'"):
         sweep(Store(tmp_path / "parts"))
     monkeypatch.delenv("SCRIPTED_WHOLE")
     with pytest.raises(
-        RunnerError, match="layers and the rest apart; set 'whole: false'"
+        MeasurementError, match="layers and the rest apart; set 'whole: false'"
     ):
         sweep(Store(tmp_path / "whole"), whole=True)
 
@@ -69,7 +69,7 @@ def test_layers_are_not_taken_for_the_whole(sweep, store, tmp_path, monkeypatch)
 def test_some_layers_are_not_the_whole(sweep, store, tmp_path, monkeypatch):
     """Nothing is scaled up: what is not measured is not in the table."""
     monkeypatch.setenv("SCRIPTED_WHOLE", "2")
-    with pytest.raises(RunnerError, match=r"hold all 4 MoE layers.*opened 2"):
+    with pytest.raises(MeasurementError, match=r"hold all 4 MoE layers.*opened 2"):
         sweep(Store(tmp_path / "run"), whole=True)
 
 
@@ -112,5 +112,5 @@ def test_a_runner_without_clocks_is_no_end(sweep, store, tmp_path, monkeypatch):
 def test_damaged_clocks_are_named(tmp_path):
     store = Store(tmp_path)
     (store.folder / "clocks.json").write_text("[{", encoding="utf-8")
-    with pytest.raises(StoreError, match=r"clocks\.json: cannot be read.*delete it"):
+    with pytest.raises(DataError, match=r"clocks\.json: cannot be read.*delete it"):
         store.clocks()

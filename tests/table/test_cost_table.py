@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evict_profile.cells import Cell
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.records import to_mapping
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, HEAD_US, LAYERS, known_us
@@ -48,7 +48,7 @@ def test_entries_below_the_batch_repeat_the_roots(saved_table):
 
 @pytest.mark.parametrize(("batch", "context"), [(3, 64), (1, 32), (1, 300)])
 def test_outside_the_domain_is_refused(saved_table, batch, context):
-    with pytest.raises(TableError, match=r"is outside what was measured, \d+\.\.\d+"):
+    with pytest.raises(DataError, match=r"is outside what was measured, \d+\.\.\d+"):
         CostTable.load(saved_table).step_cost_us(batch, context)
 
 
@@ -88,13 +88,13 @@ def test_another_key_is_refused_with_the_difference(saved_table):
     running = {**to_mapping(CostTable.load(saved_table).key), "threads": 3}
     assert CostTable.load(saved_table, running).caveats == ()
     running["gpu"] = "another"
-    with pytest.raises(TableError, match=r"gpu: another here, a test there.*profile"):
+    with pytest.raises(DataError, match=r"gpu: another here, a test there.*profile"):
         CostTable.load(saved_table, running)
 
 
 def test_an_empty_key_is_refused(saved_table):
     """It names nothing that runs; to check no key is None."""
-    with pytest.raises(TableError, match="gpu: absent here, a test there"):
+    with pytest.raises(DataError, match="gpu: absent here, a test there"):
         CostTable.load(saved_table, running={})
 
 
@@ -127,7 +127,7 @@ def test_a_wrong_field_is_refused_by_name(saved_table, change, sentence):
     document = CostTable.load(saved_table).document
     document = json.loads(json.dumps(document))
     change(document)
-    with pytest.raises(TableError, match=sentence):
+    with pytest.raises(DataError, match=sentence):
         CostTable.of(document, "a table")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.records import digest, replace
 from evict_profile.table import CostTable, Reuse, files_of, slug, version_of
 from evict_profile.table.document import as_text
@@ -66,14 +66,14 @@ def test_a_table_is_named_by_its_file(saved_table):
 def test_what_is_no_whole_table_is_refused(saved_table, change, sentence):
     """Cut, nested without end, edited, without a digest, newer, or another document."""
     saved_table.write_text(change(saved_table.read_text()))
-    with pytest.raises(TableError, match=sentence):
+    with pytest.raises(DataError, match=sentence):
         CostTable.load(saved_table)
 
 
 def test_a_folder_is_no_table(tmp_path):
     """The command can be pasted whatever the folder is called."""
     (run := tmp_path / "my run").mkdir()
-    with pytest.raises(TableError, match=r"evict-profile export '/.*/my run'$"):
+    with pytest.raises(DataError, match=r"evict-profile export '/.*/my run'$"):
         CostTable.load(run)
 
 
@@ -87,7 +87,7 @@ def test_a_table_is_its_file_and_its_samples():
 
 
 def test_an_unknown_field_is_refused(saved_table):
-    with pytest.raises(TableError, match="unknown key 'colour'"):
+    with pytest.raises(DataError, match="unknown key 'colour'"):
         CostTable.load(edited(saved_table, colour="red"))
 
 
@@ -138,7 +138,7 @@ def test_names_become_folders():
 @pytest.mark.parametrize("name", ["..", ".", "", "@ @"])
 def test_a_name_that_is_no_folder_is_refused(name):
     """It would lie above the tree, or hold the tables of several models."""
-    with pytest.raises(TableError, match="one with a letter or a digit"):
+    with pytest.raises(DataError, match="one with a letter or a digit"):
         slug(name)
 
 

@@ -2,7 +2,7 @@
 
 Read right means: every cost that the table gives is finite, positive and within its
 interval's order, at the measured places and between them, and nothing but a
-`TableError` is ever raised. 1,000 changes are tried: wrong types, missing and added
+`DataError` is ever raised. 1,000 changes are tried: wrong types, missing and added
 keys, infinities, negative and huge numbers, shuffled, cut and emptied lists.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.table import CostTable
 from evict_profile.table.document import as_text
 
@@ -139,7 +139,7 @@ def test_changed_tables_are_read_right_or_refused(name, count, request):
     for number, changed in enumerate(tried):
         try:
             sound = costs_are_sound(CostTable.of(changed, "a table"))
-        except TableError as error:
+        except DataError as error:
             refused += 1
             sound = str(error).startswith("a table: ")
         except Exception as error:  # the property is that there is none
@@ -158,5 +158,5 @@ def test_signed_again_on_disk_they_are_no_other(workload_table, tmp_path):
         path.write_text(as_text(changed), encoding="utf-8")
         try:
             assert costs_are_sound(CostTable.load(path))
-        except TableError as error:
+        except DataError as error:
             assert str(path) in str(error)

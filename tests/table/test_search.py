@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.io import data_root
 from evict_profile.records import to_mapping
 from evict_profile.table import (
@@ -61,18 +61,16 @@ class TestLookup:
     def test_a_near_miss_names_the_difference(self, saved_table):
         """Another engine version finds nothing, and is told what the nearest is."""
         running = key_of(saved_table, engine_version="2")
-        with pytest.raises(
-            TableError, match=r"engine_version: 2 here, 1 there.*profil"
-        ):
+        with pytest.raises(DataError, match=r"engine_version: 2 here, 1 there.*profil"):
             find_table(tree_of(saved_table), running)
 
     def test_an_empty_tree_is_told_how_to_fill_it(self, tmp_path):
         running = {**dict.fromkeys(Key.names(), "x"), "model": "olmoe"}
-        with pytest.raises(TableError, match="evict-profile profile --model olmoe"):
+        with pytest.raises(DataError, match="evict-profile profile --model olmoe"):
             find_table(tmp_path, running)
 
     def test_half_a_key_is_refused(self, tmp_path):
-        with pytest.raises(TableError, match="lacks gpu, model"):
+        with pytest.raises(DataError, match="lacks gpu, model"):
             find_table(tmp_path, {})
 
 
@@ -87,7 +85,7 @@ class TestSearchPath:
         assert search_path({}) == (data_root() / "cost_tables",)
 
     def test_a_folder_that_is_not_there_is_refused(self, tmp_path):
-        with pytest.raises(TableError, match="or fix EVICT_PROFILE_TABLES"):
+        with pytest.raises(DataError, match="or fix EVICT_PROFILE_TABLES"):
             tables_in([tmp_path / "none"])
 
 
@@ -105,7 +103,7 @@ class TestIndex:
         found = tables_in([saved_table.parent])
         assert len(of_device(found, "a test")) == len(of_device(found, "a_test")) == 1
         with pytest.raises(
-            TableError, match="no table is of a_tent; there are a_test: give one"
+            DataError, match="no table is of a_tent; there are a_test: give one"
         ):
             of_device(found, "a_tent")
 
@@ -158,7 +156,7 @@ class TestReuse:
 
     @pytest.mark.parametrize("other", [{"engine_version": "3"}, {"gpu": "b"}])
     def test_it_bridges_nothing_else(self, stated, other):
-        with pytest.raises(TableError, match="is of another engine"):
+        with pytest.raises(DataError, match="is of another engine"):
             CostTable.load(stated, key_of(stated, **{"engine_version": "2", **other}))
 
     def test_it_is_found_and_shown(self, stated, tmp_path):

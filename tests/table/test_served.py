@@ -7,7 +7,7 @@ import pytest
 
 from evict_profile.advice.acceptance import of_lengths
 from evict_profile.advice.advise import Advisor
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.integrations.exporters.planners import sglang_sps
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.vllm.checks import curves_of, served_by
@@ -95,7 +95,7 @@ def test_a_step_has_the_interval_of_its_forward(bare):
 def test_what_is_not_covered_is_refused(bare):
     served = ServedStep.of(bare)
     assert served.covers(1, 16, 64) and not served.covers(1, 17, 64)
-    with pytest.raises(TableError, match="no cost of 17 tokens a request at batch 1"):
+    with pytest.raises(DataError, match="no cost of 17 tokens a request at batch 1"):
         served.us(1, 17, 0, 64)
-    with pytest.raises(TableError, match="context 4096 is outside"):
+    with pytest.raises(DataError, match="context 4096 is outside"):
         served.us(1, 1, 0, 4096)

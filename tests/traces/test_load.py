@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.errors import ConfigError, TraceError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
 from evict_profile.table import DraftClock
 from evict_profile.traces import Reply, load_traces
@@ -124,7 +124,7 @@ def test_needed_columns_are_enough():
 
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_needed_column_that_lacks_is_named(name):
-    with pytest.raises(TraceError, match=f"has no column {name}; it needs prompt,"):
+    with pytest.raises(DataError, match=f"has no column {name}; it needs prompt,"):
         trace_of(few(*(n for n in NEEDED if n != name)), "few")
 
 
@@ -138,7 +138,7 @@ def test_wider_types_are_read():
 
 
 def test_times_come_together():
-    with pytest.raises(TraceError, match="give all of draft_us, verify_us, fixed_us"):
+    with pytest.raises(DataError, match="give all of draft_us, verify_us, fixed_us"):
         trace_of(few(*NEEDED, TIMES[0]), "few")
 
 
@@ -201,7 +201,7 @@ def test_what_no_step_can_be_is_refused(changes, sentence):
     """In a row; or in a column, where the sentence begins with it."""
     row = rf"row \d \(prompt 3, .*{sentence}"
     says = sentence[1:] if sentence[0] == "^" else row
-    with pytest.raises(TraceError, match=f"^bad: {says}"):
+    with pytest.raises(DataError, match=f"^bad: {says}"):
         trace_of(table_with(**changes), "bad")
 
 
@@ -214,12 +214,12 @@ def test_rounding_is_no_rise():
 
 def test_routes_need_the_shape_of_the_model():
     table = mark(table_with(), Metadata(replace(ABOUT, layers=0)))
-    with pytest.raises(TraceError, match="must say layers, experts and top_k"):
+    with pytest.raises(DataError, match="must say layers, experts and top_k"):
         trace_of(table, "bad")
 
 
 def test_an_empty_trace_is_refused():
-    with pytest.raises(TraceError, match="holds no steps"):
+    with pytest.raises(DataError, match="holds no steps"):
         trace_of(table_with().slice(0, 0), "empty")
 
 
@@ -229,11 +229,11 @@ UNMARKED = "does not say that it is of schema 'evict-trace/1'; give it"
 @pytest.mark.parametrize(
     ("notes", "error", "sentence"),
     [
-        (None, TraceError, UNMARKED),
-        (b"{", TraceError, UNMARKED),
-        (b"[]", TraceError, UNMARKED),
-        (b"{}", TraceError, UNMARKED),
-        (b'{"schema": "evict-trace/2"}', TraceError, "2', and this .* evict-trace/1"),
+        (None, DataError, UNMARKED),
+        (b"{", DataError, UNMARKED),
+        (b"[]", DataError, UNMARKED),
+        (b"{}", DataError, UNMARKED),
+        (b'{"schema": "evict-trace/2"}', DataError, "2', and this .* evict-trace/1"),
         (
             b'{"schema": "evict-trace/1", "about": {"layers": "many"}}',
             ConfigError,
@@ -262,5 +262,5 @@ def test_metadata_of_another_kind_is_refused(notes, error, sentence):
 def test_no_parquet_is_refused(make, sentence, tmp_path):
     path = tmp_path / "trace.parquet"
     make(path)
-    with pytest.raises(TraceError, match=rf"trace\.parquet: {sentence}"):
+    with pytest.raises(DataError, match=rf"trace\.parquet: {sentence}"):
         load_traces(path)

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evict_profile.errors import TraceError
+from evict_profile.errors import DataError
 from evict_profile.records import replace
 from evict_profile.table import DraftClock
 from evict_profile.traces import load_traces
@@ -59,7 +59,7 @@ def test_the_same_step_twice_is_refused(tmp_path):
     """Files that are not told apart by server are of one."""
     for name in ("a", "b"):
         write_part(tmp_path / "parts" / f"{name}.parquet")
-    with pytest.raises(TraceError, match=r"parts: row .* is there twice"):
+    with pytest.raises(DataError, match=r"parts: row .* is there twice"):
         load_traces(tmp_path / "parts")
 
 
@@ -79,7 +79,7 @@ def test_parts_of_another_plan_are_refused(tmp_path):
         path = write_part(tmp_path / "parts" / f"0000{part}.parquet")
         metadata = Metadata(ABOUT, (), {"tokens": tokens})
         pq.write_table(mark(pq.read_table(path), metadata), path)
-    with pytest.raises(TraceError, match="tokens: 32 here, 64 there"):
+    with pytest.raises(DataError, match="tokens: 32 here, 64 there"):
         load_traces(tmp_path / "parts")
 
 
@@ -88,7 +88,7 @@ def test_parts_of_another_recording_are_refused(tmp_path):
     other = replace(ABOUT, model="other")
     write_part(tmp_path / "parts" / "9-000001.parquet", about=other, drop=("routes",))
     apart = r"9-000001.*9-000000.*\(model: other here, synthetic there; other columns"
-    with pytest.raises(TraceError, match=apart):
+    with pytest.raises(DataError, match=apart):
         load_traces(tmp_path / "parts")
 
 
@@ -129,7 +129,7 @@ def test_no_folder_of_parts_is_refused(make, sentence, tmp_path):
     folder = tmp_path / "parts"
     folder.mkdir()
     make(folder)
-    with pytest.raises(TraceError, match=sentence):
+    with pytest.raises(DataError, match=sentence):
         load_traces(folder)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.errors import TraceError
+from evict_profile.errors import DataError
 from evict_profile.traces import Reply
 from evict_profile.traces.trace import (
     check_one_temperature,
@@ -124,9 +124,9 @@ def test_only_some_workloads_or_temperatures():
     assert len(trace.only(["prose"], [1.0]).replies) == 3
     assert len(trace.only(temperatures=[0.0]).replies) == 6
     assert trace.only(["prose", "code"], [1.0, 0.0]).replies == trace.replies
-    with pytest.raises(TraceError, match="chat at temperature any; it holds code at 0"):
+    with pytest.raises(DataError, match="chat at temperature any; it holds code at 0"):
         trace.only(["code", "chat"])
-    with pytest.raises(TraceError, match=r"of workload code at temperature 0\.7; it"):
+    with pytest.raises(DataError, match=r"of workload code at temperature 0\.7; it"):
         trace.only(["code"], [0.7])
 
 
@@ -135,18 +135,18 @@ def test_parts_share_no_prompt_and_leave_none_out():
     parts = [trace.part(index, 2) for index in range(2)]
     assert sorted(parts[0].prompts + parts[1].prompts) == list(trace.prompts)
     assert parts[0].workloads == parts[1].workloads == ("code", "prose")
-    with pytest.raises(TraceError, match=r"part 9/9 .* no prompt; it has 10 in all"):
+    with pytest.raises(DataError, match=r"part 9/9 .* no prompt; it has 10 in all"):
         trace.part(8, 9)
 
 
 def test_temperatures_are_not_learnt_from_together():
     pooled = make_trace(Plan(prompts=1, tokens=2, temperatures=(0.0, 1.0)))
-    with pytest.raises(TraceError, match=r"temperatures 0, 1, .*--temperature"):
+    with pytest.raises(DataError, match=r"temperatures 0, 1, .*--temperature"):
         check_one_temperature(pooled)
     check_one_temperature(pooled.only(temperatures=[1.0]))
 
 
 def test_plain_steps_alone_are_no_trees():
     check_trees(make_steps([CODE], [ONE_NODE]))
-    with pytest.raises(TraceError, match="holds no draft node"):
+    with pytest.raises(DataError, match="holds no draft node"):
         check_trees(make_steps([CODE], [([], [], [])]))

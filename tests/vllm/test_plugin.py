@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.integrations.vllm import checks, plugin
 from evict_profile.records import replace
 from evict_profile.table import CostTable
@@ -92,7 +92,7 @@ def test_a_server_does_not_fall_over_curves_that_vllm_refuses(
 def test_a_table_of_other_graphs_or_none_is_refused(table_path):
     table = CostTable.load(table_path)
     axes = replace(table.axes, capture_sizes=(1, 2, 5))
-    with pytest.raises(TableError, match=r"captured none of \[5\]"):
+    with pytest.raises(DataError, match=r"captured none of \[5\]"):
         checks._check_graphs(replace(table, axes=axes), CAPTURED)
     gone = table_path.with_name("gone.json")
     told = plugin.use_table(make_runner(make_manager(), table.model), gone)

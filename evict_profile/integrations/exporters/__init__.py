@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from evict_profile.advice.advise import Advisor, DraftPlan
-from evict_profile.errors import ConfigError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations.exporters.planners import (
     Export,
     sglang_sps,
@@ -46,14 +46,14 @@ def write_format(
     if name not in FORMATS:
         raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
     if table.origin == SERVED:
-        raise TableError(
+        raise DataError(
             f"{table.path}: holds whole steps of a server, and {name} needs costs of "
             f"tokens; use 'evict-profile advise' with --accept and --for one of "
             f"{', '.join(ENGINES)}"
         )
     served = ServedStep.of(table)
     if served.assumes_drafting:
-        raise TableError(
+        raise DataError(
             f"{table.path}: has no time of drafting, which is in every step of {name}; "
             "measure it with 'evict-profile calibrate', or choose a draft length with "
             "'evict-profile advise --draft-level-ms'"
@@ -66,7 +66,7 @@ def write_format(
 def write_advice(advisor: Advisor, plan: DraftPlan, name: str, out: Path) -> Export:
     """Write the draft lengths that are advised as an engine reads them."""
     if not plan.advised:
-        raise TableError(
+        raise DataError(
             "drafting does not pay at these batches with this acceptance, and no file "
             "is written: run the engine without speculation"
         )

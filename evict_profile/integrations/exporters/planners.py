@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.table import CostTable, ServedStep, Staircase
 
@@ -103,13 +103,13 @@ def staircases_at(table: CostTable, context: int | None) -> tuple[Staircase, ...
     contexts = sorted({stairs.context for stairs in table.staircases})
     wanted = contexts[0] if context is None else context
     if wanted not in contexts:
-        raise TableError(
+        raise DataError(
             f"no staircase at context {wanted}; this table has context "
             f"{', '.join(map(str, contexts))}: name one of them with --context"
         )
     found = [stairs for stairs in table.staircases if stairs.context == wanted]
     if any(stairs.includes != ("verify",) for stairs in found):
-        raise TableError(
+        raise DataError(
             f"the staircases at context {wanted} hold more than verification, which "
             "this exporter cannot take apart; use a table of verification alone"
         )
@@ -126,17 +126,17 @@ def curve_of(
     """
     curve = TokenCurve.of(staircases)
     if max_tokens is not None and max_tokens > curve.last:
-        raise TableError(
+        raise DataError(
             f"the curve ends at {curve.last} tokens, and the engine will ask for up to "
             f"{max_tokens}; sweep further, or let it run fewer requests or drafts"
         )
     if not _rises(curve.step_cost_us):
-        raise TableError(
+        raise DataError(
             f"the curve is flat from {curve.tokens[0]} to {curve.last} tokens: by it "
             "no draft ever costs anything; sweep wider, with routed experts that run"
         )
     if not any(_rises(s.step_cost_us[s.batch :]) for s in staircases):
-        raise TableError(
+        raise DataError(
             "the curve is inert: it rises from batch to batch alone, at no size that a "
             "planner can pick within one, so that it would never trim; sweep more "
             "widths"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evict_profile.errors import ConfigError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations import matching
 from evict_profile.integrations.exporters.planners import curve_of, staircases_at
 from evict_profile.table import CostTable, DraftClock, Drafting, ServedStep
@@ -95,7 +95,7 @@ def _matching_table(path: Path, model_runner: Any) -> CostTable:
 def _check_graphs(table: CostTable, captured: Sequence[int]) -> None:
     measured = table.axes.capture_sizes
     if missing := sorted(set(measured) - set(captured)):
-        raise TableError(
+        raise DataError(
             f"{table.path}: was measured at captured widths {list(measured)}, and "
             f"the server captured none of {missing}; add them to "
             "cudagraph_capture_sizes"

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evict_profile.errors import ConfigError, TraceError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.fit.export import make_table
 from evict_profile.records import replace
 from evict_profile.table import DraftClock
@@ -165,12 +165,12 @@ def test_few_prompts_bound_nothing(table, tmp_path):
 
 
 def test_what_cannot_be_compared_is_refused(recording, table, tmp_path):
-    with pytest.raises(TraceError, match=r"no workload poems; it holds code"):
+    with pytest.raises(DataError, match=r"no workload poems; it holds code"):
         budget_front(recording, table, ["poems"])
     with pytest.raises(ConfigError, match="--agreement 98: give a share"):
         budget_front(recording, table, agreement=98)
     other = write(tmp_path / "o", both(NONE, 32), replace(ABOUT, top_k=2))
-    with pytest.raises(TraceError, match=r"top-2 \(tiny\), and the table is of .*-4"):
+    with pytest.raises(DataError, match=r"top-2 \(tiny\), and the table is of .*-4"):
         budget_front(other, table)
 
 

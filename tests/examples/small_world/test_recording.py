@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from evict_profile.errors import ConfigError, Interrupted, StoreError, TraceError
+from evict_profile.errors import ConfigError, DataError, Interrupted
 from evict_profile.records import replace
 from evict_profile.traces import Reply, load_traces
 from evict_profile.traces.load import parts_of
@@ -91,7 +91,7 @@ def test_a_crash_costs_one_reply(out, asked, monkeypatch):
     asked.befalls[REPLY] = crash
     with pytest.raises(RuntimeError):
         recorded(out)
-    with pytest.raises(TraceError, match="holds 3 of 9 replies; run the command"):
+    with pytest.raises(DataError, match="holds 3 of 9 replies; run the command"):
         load_traces(out)
     asked.befalls.clear()
     whole = recorded(out)
@@ -127,9 +127,9 @@ def test_ctrl_c_while_clocks_are_taken_leaves_nothing(out, monkeypatch):
 def test_another_recording_is_refused_by_name(out):
     small = replace(PLAN, prompts=1, temperatures=(0.0,), seeds=1)
     recorded(out, small)
-    with pytest.raises(StoreError, match=r"tokens: 9 here, 4 there\); choose another"):
+    with pytest.raises(DataError, match=r"tokens: 9 here, 4 there\); choose another"):
         recorded(out, replace(small, tokens=9))
-    with pytest.raises(StoreError, match=r"batches: .* here, .* there"):
+    with pytest.raises(DataError, match=r"batches: .* here, .* there"):
         recorded(out, replace(small, batches=(1,)))
 
 
@@ -137,14 +137,14 @@ def test_a_servers_trace_is_kept(out):
     out.mkdir()
     path = write_trace(out / "9-000000.parquet")
     before = path.read_bytes()
-    with pytest.raises(TraceError, match="has not recorded; choose another --out"):
+    with pytest.raises(DataError, match="has not recorded; choose another --out"):
         recorded(out)
     assert [path.read_bytes() for path in out.iterdir()] == [before]
 
 
 def test_an_unwritable_place_is_known_at_once(out):
     out.write_text("in the way")
-    with pytest.raises(StoreError, match="trace"):
+    with pytest.raises(DataError, match="trace"):
         recorded(out)
 
 

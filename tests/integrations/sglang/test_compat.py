@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from evict_profile.errors import ConfigError, TableError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations import matching
 from evict_profile.integrations.sglang import compat
 from evict_profile.integrations.sglang.compat import (
@@ -244,7 +244,7 @@ def test_the_table_of_the_servers_model_is_loaded_and_no_other(
     for holder in (served.runner.model_config, *served.runner.model):
         if hasattr(holder, what):
             setattr(holder, what, value)
-    with pytest.raises(TableError, match=f"{sentence}; measure .* '/my models/tiny/c"):
+    with pytest.raises(DataError, match=f"{sentence}; measure .* '/my models/tiny/c"):
         load_matching_table(saved_table, "", served)
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.integrations.sglang import decision
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.tree import depths
@@ -100,7 +100,7 @@ def test_contexts_outside_the_table_take_the_nearest(chooser, served, covered):
 
 def test_batches_outside_the_table_have_no_cost(chooser):
     assert [chooser.costs(requests) for requests in (1, 2, 3)] == [True, True, False]
-    with pytest.raises(TableError, match="batch 3 is outside"):
+    with pytest.raises(DataError, match="batch 3 is outside"):
         chooser.choose(*on_host(trees(batch=3)), 100)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.errors import TableError
+from evict_profile.errors import DataError
 from evict_profile.integrations.sglang import compat, serving
 from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.decision import Chooser
@@ -145,7 +145,7 @@ def no_memory(patch, context):
 
 
 def wrong_table(patch, context):
-    error = TableError("t.json: is of another engine")
+    error = DataError("t.json: is of another engine")
     patch.setattr(compat, "load_matching_table", raises(error))
 
 
