@@ -1,9 +1,8 @@
-"""What captured graphs leave behind: the drafter's scores, and the experts that ran.
+"""Buffers beside captured graphs: the drafter's scores, and the experts that ran.
 
-Both hooks copy into buffers that were made before any graph was captured: inside a
-graph the copy is then part of the graph, and the host reads (or writes) the buffer
-between replays. What a hook itself computes there lies in the graph's pool, which later
-kernels reuse.
+Both hooks copy into buffers that were made before any graph was captured. The copy is
+then part of the graph, and the host reads (or writes) the buffer between replays; other
+results of a hook lie in the graph's pool, which later kernels reuse.
 """
 
 from collections.abc import Callable, Sequence

@@ -218,7 +218,7 @@ def _check_options(server_args: Any) -> None:
 
 
 def check_routes(runner: Any) -> None:
-    """Refuse a server whose routes nobody can see."""
+    """Refuse a server that routes inside a kernel, where no hook reaches."""
     backend = moe_backend(runner)
     if backend.endswith(tuple(f"-{name}" for name in BYPASSING)):
         raise ConfigError(

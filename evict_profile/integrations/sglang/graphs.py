@@ -1,10 +1,9 @@
 """The widths that a server verifies: one attention backend and one set of graphs each.
 
 A captured decode graph has one width, and an attention backend may have it built in
-(fa3 sizes its metadata by it). So each width has a backend and graphs of its own, built
-the way SGLang's adaptive speculation builds them per step count, and swapped in by
-assignment. Verifying m tokens with those of N would run in eager mode, and with fa3 be
-wrong.
+(fa3 sizes its metadata by it): m tokens on the graphs of N would run in eager mode, and
+with fa3 be wrong. SGLang's adaptive speculation builds backends and graphs in the same
+way for each step count.
 """
 
 import time
@@ -122,7 +121,7 @@ def described(states: Collection[GraphState], device: str) -> str:
 
 
 def free_bytes(device: str) -> int:
-    """Memory of a GPU that nobody has taken; 0 on a CPU."""
+    """Free memory of a GPU; 0 on a CPU."""
     if not str(device).startswith("cuda"):
         return 0
     torch.cuda.synchronize()

@@ -1,9 +1,8 @@
-"""What the plug-in did, in the log and where SGLang keeps its metrics; and whether
-its table still describes the machine.
+"""Metrics of the plug-in, in the log and in SGLang's registry; and drift of the table.
 
-A line gives means over the steps since the last one: the first comes after a few steps,
-so that the plug-in is seen to work, then two a minute while there are steps. Predicted
-is the table's cost of the parts of a step that it knows, observed the whole step.
+A line gives means over the steps since the last line: the first after `FIRST_STEPS`,
+then two a minute while there are steps. Predicted is the table's cost of the parts of a
+step that it knows, observed is the whole step.
 """
 
 import functools
@@ -150,11 +149,11 @@ class VerifyTimer:
 
 
 class DriftWatch:
-    """Says once when the table no longer describes the machine. It decides nothing.
+    """Logs once when the table no longer describes the machine; decides nothing.
 
-    A full window of steps is needed, so that a start at other clocks is not taken for
-    drift. Where the table guesses how many experts a workload activates, its costs are
-    those of uniform routing, the most that there can be: only slower steps are drift.
+    It waits for a full window of steps, since a server may start at other clocks. Where
+    the table guesses how many experts a workload activates, its costs are those of
+    uniform routing, an upper bound: only slower steps are drift.
     """
 
     def __init__(self, table: CostTable) -> None:

@@ -1,4 +1,4 @@
-"""What is done with the draft trees of each decoding step: three ways, and none."""
+"""What is done with the draft trees of each decoding step."""
 
 import logging
 from contextlib import AbstractContextManager, nullcontext
@@ -84,9 +84,9 @@ class FixedWidth(Mode):
 class ByTable(Mode):
     """Verifies the width that pays by a cost table, decided step by step.
 
-    The decision takes one copy from the device: the scores of this step, and what the
-    last one accepted. It is made on the host, because the width says which captured
-    graph is launched.
+    The decision is made on the host, because the width says which captured graph is
+    launched. It takes one copy from the device: the scores of this step, and the tokens
+    that the last step accepted.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Recording what a live server drafts and accepts: traces, evict-trace/1.
 
 The whole tree is verified, so nothing is censored. Each step waits for the device at
-the ends of its stages, so that their times are their own: a server that is observed is
-slower than one that is not, and its clocks are those of a server without overlap.
+the ends of its stages: an observed server is slower than another, and its clocks are
+those of a server without overlap.
 """
 
 import os
@@ -175,9 +175,8 @@ class Observer(Mode):
 class TraceWriter:
     """Writes steps when enough are there, or when the server has nothing to do.
 
-    SGLang ends its processes by SIGKILL, so there is no last moment to write in: what
-    is lost then is the last second. Each part is a whole trace, and the folder of the
-    parts is read as one.
+    SGLang ends its processes by SIGKILL, which loses the last second. Each part is a
+    whole trace, and the folder of the parts is read as one.
     """
 
     def __init__(self, folder: Path, about: TraceInfo) -> None:

@@ -1,10 +1,10 @@
 """SGLang's EAGLE worker, verifying fewer tokens than were drafted.
 
-Verifying m of N drafted tokens needs six things: the scores, which are thrown away
-otherwise; a stable sort; `draft_token_num` and `spec_steps` of the smaller tree, which
-is yet built with the steps of the whole one, the stride of SGLang's list of parents;
-the worker's own width while it verifies; and, afterwards, results and cache slots of
-the full width again, because drafting goes on in verification's.
+Verifying m of N drafted tokens needs the scores, which SGLang throws away; a stable
+sort; `draft_token_num` and `spec_steps` of the smaller tree, which is built with the
+steps of the whole tree, the stride of SGLang's list of parents; the worker's own width
+while it verifies; and afterwards results and cache slots of the full width, because
+drafting goes on in them.
 """
 
 from collections.abc import Callable
