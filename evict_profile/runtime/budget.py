@@ -104,9 +104,8 @@ def check(top_k: int, budget: int, experts: int, ranking: str = "mass") -> None:
 def probabilities_of(logits: Tensor, scoring: RouterScoring) -> Tensor:
     """Router probabilities, float32 [T, E], every row adding up to 1.
 
-    Sigmoid scores are brought to 1 as well, so that all tokens count alike in the
-    ranking. That changes neither a token's order of experts nor the ratio of any two
-    weights, so a router that renormalises is reproduced exactly, and no other is.
+    Sigmoid scores are scaled to 1 as well, so that all tokens count alike. Order and
+    ratios of a token's experts stay, so a router that renormalises is reproduced.
     """
     if scoring == "softmax":
         return logits.float().softmax(dim=1)
@@ -116,9 +115,8 @@ def probabilities_of(logits: Tensor, scoring: RouterScoring) -> Tensor:
 def _best(probabilities: Tensor, top_k: int, kept: Tensor) -> Tensor:
     """Each token's best among the kept experts, int64 [T, k].
 
-    Floats without a sign rank as their bits do. So integer keys, of which no two are
-    alike, make `topk` do, which leaves the order of equals open: a stable sort of whole
-    rows takes several times as long.
+    Positive floats rank as their bits do. `topk` leaves the order of equals open, so it
+    gets distinct integer keys; a stable sort takes several times as long.
     """
     offered = probabilities.index_select(1, kept).view(torch.int32)
     keys = torch.sub(kept, offered, alpha=MOST_EXPERTS)

@@ -1,9 +1,8 @@
 """Does the table still describe this machine? Predicted against observed step times.
 
 A driver, a clock limit or another engine build moves costs without changing a key. The
-median of observed / predicted over the last steps tells: outside the table's own
-interval, widened by the noise between two measurements of one cell, the table no
-longer describes the machine. This reports; what follows is for others to decide.
+table no longer describes the machine when the median of observed / predicted is outside
+the table's own interval, widened by the noise between two measurements of one cell.
 """
 
 from collections import deque
