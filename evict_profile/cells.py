@@ -13,10 +13,16 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.records import to_mapping
-from evict_profile.stats import usual
+from evict_profile.stats import Floats, median_of_draws, usual
 
 Part = Literal["layers", "non_moe"]
 Split = Literal["balanced", "skewed", "natural"]
+
+MUCH_FURTHER, FAR_OUTSIDE = 3.0, 5.0
+"""In interquartile ranges of the pooled samples."""
+
+MIN_POOLED = 100
+"""Of fewer samples the shape is not known well enough to correct anything by it."""
 
 OK = "ok"
 """Status of a sample that was timed; any other status comes with a reason."""
@@ -163,10 +169,98 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
     return list(map(Cell, *(frame[name].tolist() for name in CELL_FIELDS)))
 
 
-def arrays_of(cells: Sequence[Cell]) -> dict[str, np.ndarray]:
-    """The numeric axes of many cells, each float64 [cells], and `tokens`."""
-    axes = ("width", "union", "context", "batch", "tokens")
-    return {
-        name: np.array([getattr(c, name) for c in cells], dtype=np.float64)
-        for name in axes
-    }
+def failed_cells(frame: pd.DataFrame) -> set[Cell]:
+    """Cells with a sample that failed, whatever came before."""
+    return set(cells_of(frame[frame["status"] != OK]))
+
+
+def frame_of(cells: Iterable[Cell]) -> pd.DataFrame:
+    """One row a cell, with its fields and `tokens`; the index is the cell itself."""
+    cells = list(cells)
+    names = (*CELL_FIELDS, "tokens")
+    columns = {name: [getattr(cell, name) for cell in cells] for name in names}
+    return pd.DataFrame(columns, index=pd.Index(cells, dtype=object))
+
+
+def places_of(cells: pd.DataFrame) -> tuple[Floats, Floats, Floats, Floats]:
+    """Tokens, union, context and batch of cells, each float64 [cells]."""
+    axes = ("tokens", "union", "context", "batch")
+    tokens, union, context, batch = (cells[a].to_numpy(np.float64) for a in axes)
+    return tokens, union, context, batch
+
+
+def measured(timed: pd.DataFrame) -> pd.DataFrame:
+    """What samples with their `latency_us` say of their cells.
+
+    Six samples say little of their own spread. Cells that look precise by it are those
+    whose samples happened to lie close together. So the cells of a part share one
+    relative spread: how often a cell is measured depends on what all cells show, and
+    its interval holds also where the stop rule has ended.
+
+    Returns:
+        `frame_of` the cells in order, with `samples_us`, a list in the order given;
+        their `latency_us`, a median, with its relative standard `error`; and their
+        `observed_union`, a mean.
+    """
+    groups = timed.groupby(list(CELL_FIELDS))
+    samples_us = groups["latency_us"].agg(list)
+    cells = frame_of(cells_of(samples_us.reset_index()))
+    median_us, error = np.empty((2, len(cells)))
+    for own in cells.groupby("part").indices.values():
+        arrays = list(map(np.asarray, samples_us.iloc[own]))
+        median_us[own], error[own] = _medians_and_errors(arrays)
+    return cells.assign(
+        samples_us=samples_us.to_numpy(),
+        latency_us=median_us,
+        error=error,
+        observed_union=groups["observed_union"].mean().to_numpy(),
+    )
+
+
+def _medians_and_errors(cells: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """The median of each cell's samples, and its relative standard error.
+
+    Both from the pooled shape: where it is skewed, medians of few samples lie off its
+    own, and are brought to it. A cell whose samples lie much further apart than others'
+    was disturbed, and has an error as much larger.
+    """
+    low, medians, high = np.array([np.percentile(c, [25, 50, 75]) for c in cells]).T
+    relative = [_relative(c, m) for c, m in zip(cells, medians, strict=True)]
+    shape = _without_far(np.concatenate(relative))
+    if not len(shape):
+        return medians, np.zeros(len(cells))
+    apart = (high - low) / medians / max(float(np.subtract(*_quartiles(shape))), 1e-12)
+    disturbed = np.where(apart > MUCH_FURTHER, apart, 1.0)
+    counts, place = np.unique([len(c) for c in cells], return_inverse=True)
+    means, errors = np.array([median_of_draws(shape, n) for n in counts]).T[:, place]
+    known = len(shape) >= MIN_POOLED
+    shift = means - np.median(shape) if known else np.zeros(len(cells))
+    return medians / (1.0 + shift), errors * disturbed
+
+
+def _relative(samples: Floats, median: float) -> Floats:
+    """Samples over their median, as far apart as samples of one law are.
+
+    The median has taken one of their degrees of freedom. Of an odd number it is one
+    of them, and says nothing of the spread.
+    """
+    relative, count = np.sort(samples) / median, len(samples)
+    if count % 2:
+        return np.delete(relative, count // 2)
+    widened: Floats = 1.0 + (relative - 1.0) * np.sqrt(count / (count - 1))
+    return widened
+
+
+def _without_far(relative: Floats) -> Floats:
+    """Samples over their cells' medians, less what lies far outside all others."""
+    if not len(relative):
+        return relative
+    high, low = _quartiles(relative)
+    reach = FAR_OUTSIDE * (high - low)
+    middle = float(np.median(relative))
+    return relative[np.abs(relative - middle) <= reach] if reach else relative
+
+
+def _quartiles(values: Floats) -> tuple[float, float]:
+    high, low = np.percentile(values, [75, 25])
+    return float(high), float(low)

@@ -6,7 +6,7 @@ drafter brings on a workload that nobody ran, for the table of that run.
 
 import numpy as np
 
-from evict_profile.cells import Sample
+from evict_profile.cells import Sample, frame_of, to_frame, with_latency
 from evict_profile.config import GridSpec, SweepSpec, load_model
 from evict_profile.fit.points import features_of
 from evict_profile.records import replace
@@ -46,10 +46,21 @@ def known_us(cell, union):
 
 def part_us(cost, cells):
     """By a fit, the part of a forward that each cell times, float64 [cells]."""
-    features = features_of(cost.shape, cells)
+    features = features_of(cost.shape, frame_of(cells))
     non_moe = np.array([cell.part == "non_moe" for cell in cells])
     layers, rest = (p.latency_us(features) for p in (cost.layers, cost.non_moe))
     return np.where(non_moe, rest, layers)
+
+
+def timed(latencies):
+    """Samples of cells, with their `latency_us`."""
+    return with_latency(
+        to_frame(
+            Sample(cell, 1, 0, 0, clock_us=us)
+            for cell, own in latencies.items()
+            for us in own
+        )
+    )
 
 
 def write_run(folder, noise=0.005, repeats=8, rich=False, between=None):

@@ -13,9 +13,10 @@ from evict_profile.cells import (
     CELL_FIELDS,
     Cell,
     Sample,
-    arrays_of,
     cell_of,
     cells_of,
+    frame_of,
+    places_of,
     to_frame,
     with_latency,
 )
@@ -99,10 +100,12 @@ def test_failed_samples_have_no_latency():
 @given(st.lists(cells, max_size=5))
 def test_arrays_follow_the_cells(given_cells):
     """Each axis is a float array in the order of the cells; tokens are n x batch."""
-    axes = arrays_of(given_cells)
-    assert axes["tokens"].tolist() == [c.width * c.batch for c in given_cells]
-    assert axes["union"].tolist() == [c.union for c in given_cells]
-    assert all(values.dtype == np.float64 for values in axes.values())
+    frame = frame_of(given_cells)
+    tokens, union, *others = places_of(frame)
+    assert tokens.tolist() == [c.width * c.batch for c in given_cells]
+    assert union.tolist() == [c.union for c in given_cells]
+    assert all(axis.dtype == np.float64 for axis in (tokens, union, *others))
+    assert list(frame.index) == cells_of(frame) == given_cells
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pandas as pd
 
 from benchmarks.known_truths.intervals import SWEEP, KnownRunner, demo_grid
 from benchmarks.known_truths.worlds import Disturbance, Machine, in_class
-from evict_profile.cells import Sample, to_frame
+from evict_profile.cells import CELL_FIELDS, Sample, to_frame
 from evict_profile.errors import DataError
 from evict_profile.fit.gates import aa_gate, drift_gate
 from evict_profile.fit.provenance import aa_floor
@@ -22,7 +22,7 @@ from evict_profile.io import make_folder
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.plan import round_order
-from evict_profile.sweep.store import Store, history
+from evict_profile.sweep.store import Store
 
 MOST_HEALTHY, LEAST_CHANGED = 0.01, 0.90
 """Of healthy and of changed machines refused."""
@@ -152,9 +152,11 @@ def refusals(run: Run, seed: int) -> list[str]:
             frame = store.frame()
         except DataError:
             return ["copies"]
+    samples = Samples(frame)
+    by_cell = samples.timed.groupby(list(CELL_FIELDS))["latency_us"].agg(list)
     gates = (
-        drift_gate(Samples(frame).drift),
-        aa_gate(aa_floor(history(frame)), SWEEP.stop.relative_half_width),
+        drift_gate(samples.drift),
+        aa_gate(aa_floor(by_cell.tolist()), SWEEP.stop.relative_half_width),
     )
     return [gate.name for gate in gates if not gate.passed]
 

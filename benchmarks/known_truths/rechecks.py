@@ -21,7 +21,7 @@ from benchmarks.known_truths.worlds import (
     Place,
     in_class,
 )
-from evict_profile.cells import Cell, arrays_of
+from evict_profile.cells import Cell, frame_of, places_of
 from evict_profile.stats import Floats
 from evict_profile.sweep.change import PooledChange, change_between, levels_of
 from evict_profile.sweep.recheck import RECHECK_CELLS, RECHECK_SESSIONS, recheckable
@@ -72,7 +72,7 @@ class Change:
 
     def ratio(self, cells: Sequence[Cell]) -> Floats:
         """Cost now over then, float64 [cells]."""
-        expert_us = LAYERS * EXPERT_US * arrays_of(cells)["union"]
+        expert_us = LAYERS * EXPERT_US * places_of(frame_of(cells))[1]
         ratio = 1.0 + self.expert * expert_us / _cost_us(cells)
         ratio *= 1.0 + self.all_cells
         return ratio / np.exp(self.same_mean * np.log(ratio).mean())
@@ -160,8 +160,7 @@ def _union_share() -> Floats:
 
 
 def _cost_us(cells: Sequence[Cell]) -> Floats:
-    axes = arrays_of(cells)
-    return in_class(Place(*(axes[name] for name in Place._fields)))
+    return in_class(Place(*places_of(frame_of(cells))))
 
 
 @cache

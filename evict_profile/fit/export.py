@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from evict_profile.cells import failed_cells
 from evict_profile.cost_model import HingeCost, padded_tokens
 from evict_profile.errors import ConfigError, DataError, MeasurementError
 from evict_profile.fit.fitted import Fitted, fit_run
@@ -20,7 +21,7 @@ from evict_profile.fit.hinge import FIT_SPLIT
 from evict_profile.io import make_folder, sole_writer, write_atomically
 from evict_profile.records import replace
 from evict_profile.stats import Floats
-from evict_profile.sweep.store import Store, failed_cells
+from evict_profile.sweep.store import Store
 from evict_profile.table import (
     AXES,
     Acceptance,

@@ -4,8 +4,7 @@ Made from a run's folder (`fit_run`), or from a table and the samples beside it
 (`fitted_of_table`).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -13,15 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from evict_profile.cells import (
-    CELL_FIELDS,
-    OK,
-    Cell,
-    arrays_of,
-    with_latency,
-)
+from evict_profile.cells import OK, Cell, cells_of, frame_of, places_of
 from evict_profile.config import ModelSpec
-from evict_profile.cost_model import ForwardCost, features_at
+from evict_profile.cost_model import ForwardCost
 from evict_profile.errors import DataError
 from evict_profile.fit.baselines import FITTERS, fit_terms, held_out
 from evict_profile.fit.hinge import (
@@ -33,12 +26,18 @@ from evict_profile.fit.hinge import (
     rest_terms,
 )
 from evict_profile.fit.intervals import interval, marginal_costs, misfit_of
-from evict_profile.fit.points import Points, Unseen, features_of, split_points
+from evict_profile.fit.points import (
+    HeldOut,
+    features_of,
+    points_of,
+    split_points,
+    undisturbed,
+)
 from evict_profile.fit.provenance import check_header, provenance_of, scaling_half_width
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.latency import Drift, Samples
-from evict_profile.sweep.store import Header, Store, history
+from evict_profile.sweep.store import Header, Store
 from evict_profile.table import (
     DATASHEET,
     Composition,
@@ -80,39 +79,28 @@ class Fitted:
         return self.samples.frame
 
     @cached_property
-    def latencies(self) -> dict[Cell, list[float]]:
-        """Latencies of each cell, but for times when the machine was not itself."""
-        return history(self.samples.calm, self.frame)
-
-    @cached_property
-    def left_out(self) -> float:
-        """Share of the timed samples that these are not."""
-        timed = sum(map(len, history(self.frame).values()))
-        return 1.0 - sum(map(len, self.latencies.values())) / max(timed, 1)
-
-    @cached_property
     def _grid(self) -> Grid:
         return make_grid(self.provenance.sweep, self.model)
 
     @cached_property
-    def _split(self) -> tuple[Points, Points]:
-        return split_points(self.latencies, self._grid, self.capture_sizes)
+    def _split(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return split_points(self.samples.cells, self._grid, self.capture_sizes)
 
     @cached_property
-    def points(self) -> Points:
+    def points(self) -> pd.DataFrame:
         """The median latency of each cell that has one, validation cells apart."""
         return self._split[0]
 
     @cached_property
-    def layer_points(self) -> Points:
+    def layer_points(self) -> pd.DataFrame:
         """The cells that the layers' fit is made of."""
-        return self.points.where("layers", FIT_SPLIT)
+        return parts_of(self.points)[0]
 
     @cached_property
     def level_cells(self) -> tuple[Cell, ...]:
         """Those of them at the grid's levels, none of them a validation cell."""
         levels = set(self._grid.cells)
-        return tuple(c for c in self.layer_points.cells if c in levels)
+        return tuple(c for c in self.layer_points.index if c in levels)
 
     @cached_property
     def replicates(self) -> list[ForwardCost]:
@@ -120,7 +108,7 @@ class Fitted:
         return bootstrap(self.cost, self.points, self.provenance.sweep.seed)
 
     @cached_property
-    def held_out(self) -> dict[str, Unseen]:
+    def held_out(self) -> dict[str, HeldOut]:
         """Held-out predictions of the hinge fit and its baselines, on equal folds."""
         seed = self.provenance.sweep.seed
         return {
@@ -136,11 +124,10 @@ class Fitted:
             return None
         fitter = partial(fit_terms, rest_terms(self.model), True)
         unseen = held_out(fitter, self.model, rest, self.provenance.sweep.seed)
-        axes = arrays_of(rest.cells)
-        union = np.array([self.model.uniform_union(t) for t in axes["tokens"]])
-        places = (axes["tokens"], union, axes["context"], axes["batch"])
-        whole_us = self.cost.latency_us(*places)
-        missed_us = unseen.predicted_us - rest.latency_us
+        tokens, _, context, batch = places_of(rest)
+        union = np.array([self.model.uniform_union(t) for t in tokens])
+        whole_us = self.cost.latency_us(tokens, union, context, batch)
+        missed_us = unseen.predicted_us - unseen.latency_us
         return summarise_errors(whole_us + missed_us, whole_us)
 
     @cached_property
@@ -149,25 +136,24 @@ class Fitted:
         return self._grid.anchor
 
     @cached_property
-    def validation(self) -> Unseen:
+    def validation(self) -> HeldOut:
         """Cells between the levels."""
-        points = self._split[1].calm
-        features = features_of(self.cost.shape, points.cells)
-        return Unseen(points, self.cost.layers.latency_us(features))
+        points = undisturbed(self._split[1])
+        features = features_of(self.cost.shape, points)
+        return HeldOut(points, self.cost.layers.latency_us(features))
 
     @cached_property
-    def natural(self) -> Unseen:
+    def natural(self) -> HeldOut:
         """The naturally routed cells, at their mean observed union."""
-        points = self.points.where("layers", "natural").calm
-        axes, union = arrays_of(points.cells), self.observed_union(points)
-        places = (axes["tokens"], union, axes["context"], axes["batch"])
-        features = features_at(self.cost.shape, *places)
-        return Unseen(points, self.cost.layers.latency_us(features))
+        points = undisturbed(points_of(self.points, "layers", "natural"))
+        at_union = points.assign(union=points["observed_union"])
+        features = features_of(self.cost.shape, at_union)
+        return HeldOut(points, self.cost.layers.latency_us(features))
 
     @cached_property
     def natural_unions(self) -> dict[int, pd.Series]:
         """By batch, the mean observed union of natural cells by tokens."""
-        own = with_latency(self.frame).query("part == 'layers' and split == 'natural'")
+        own = self.samples.timed.query("part == 'layers' and split == 'natural'")
         by_tokens = own.assign(tokens=own["width"] * own["batch"]).groupby("batch")
         return {
             int(str(batch)): cells.groupby("tokens")["observed_union"].mean()
@@ -182,7 +168,7 @@ class Fitted:
     @cached_property
     def marginal(self) -> tuple[MarginalCost, ...]:
         """What one more of something costs a forward of the whole model."""
-        cells = self.layer_points.cells
+        cells = list(self.layer_points.index)
         return marginal_costs(self.cost, self.replicates, cells, self.misfit)
 
     def costs_at(
@@ -198,8 +184,7 @@ class Fitted:
     @cached_property
     def half_width(self) -> float:
         """Relative, of the 95 % interval of a measured cell's cost, in the median."""
-        axes = arrays_of(self.level_cells)
-        places = (axes["tokens"], axes["union"], axes["context"], axes["batch"])
+        places = places_of(frame_of(self.level_cells))
         cost_us, low_us, high_us = self.costs_at(*places)
         return float(np.median((high_us - low_us) / 2.0 / cost_us))
 
@@ -224,15 +209,10 @@ class Fitted:
         scaling = scaling_half_width(made.scaling_test, scale, alone)
         return float(np.hypot(sessions, scaling))
 
-    def observed_union(self, natural: Points) -> Floats:
-        """Mean observed union of each cell, float64 [cells]."""
-        by_cell = with_latency(self.frame).groupby(list(CELL_FIELDS))
-        means = by_cell["observed_union"].mean()
-        return np.array([means[astuple(cell)] for cell in natural.cells])
-
     def us_per_expert(self, cost: ForwardCost, small: Cell, large: Cell) -> float:
         """Mean slope in U of one MoE layer, from one cell to one of a larger union."""
-        low, high = cost.layers.latency_us(features_of(cost.shape, [small, large]))
+        both = frame_of([small, large])
+        low, high = cost.layers.latency_us(features_of(cost.shape, both))
         measured_layers = self.model.moe_layers / cost.layer_scale
         return float(high - low) / (large.union - small.union) / measured_layers
 
@@ -245,10 +225,10 @@ def fit_run(store: Store) -> Fitted:
     possible = frame["observed_union"].between(1.0, header.model.moe.num_experts)
     frame = frame[~routed | possible | (frame["status"] != OK)]
     grid = make_grid(header.sweep, header.model)
-    _check_cells(store.folder, header, grid.anchor, history(frame))
-    capture_sizes = tuple(sorted({*header.opened["capture_sizes"]}))
     samples = Samples(frame)
-    points, _ = split_points(history(samples.calm, frame), grid, capture_sizes)
+    _check_cells(store.folder, header, grid.anchor, samples)
+    capture_sizes = tuple(sorted({*header.opened["capture_sizes"]}))
+    points, _ = split_points(samples.cells, grid, capture_sizes)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
     made = provenance_of(header, samples, len(points))
     return Fitted(header.model, capture_sizes, made, samples, cost, store.clocks())
@@ -270,13 +250,8 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
     ), table
 
 
-def _check_cells(
-    folder: Path,
-    header: Header,
-    anchor: Cell,
-    latencies: Mapping[Cell, Sequence[float]],
-) -> None:
-    measured = [cell for cell, values in latencies.items() if values]
+def _check_cells(folder: Path, header: Header, anchor: Cell, samples: Samples) -> None:
+    measured = set(cells_of(samples.timed))
     forced = sum(cell.split == FIT_SPLIT for cell in measured)
     non_moe = sum(cell.part == "non_moe" for cell in measured)
     min_non_moe = 0 if header.sweep.whole else MIN_NON_MOE_CELLS

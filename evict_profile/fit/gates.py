@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from evict_profile.cells import CELL_FIELDS, OK, Cell
+from evict_profile.cells import CELL_FIELDS, OK, Cell, frame_of
 from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import FIT_SPLIT, parts_of
-from evict_profile.fit.points import Points, features_of
+from evict_profile.fit.points import features_of
 from evict_profile.fit.provenance import MAX_SCALING_ERROR
 from evict_profile.physics import SLOPE_RANGE, non_moe_work
 from evict_profile.stats import ErrorSummary
@@ -60,7 +60,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
         *(error_gate(name, error) for name, error in unseen.items() if error),
         *([non_moe_gate(fitted)] if fitted.non_moe_error else []),
         half_width_gate(fitted.half_width),
-        drift_gate(fitted.drift, fitted.left_out),
+        drift_gate(fitted.drift, fitted.samples.dropped_share),
         aa_gate(made.aa_floor, sweep.stop.relative_half_width, made.clock != DATASHEET),
         coverage_gate(fitted.frame, fitted.points, sweep.whole),
     )
@@ -123,8 +123,8 @@ def non_moe_gate(fitted: Fitted) -> Gate:
 
     Each dense layer, and the head, may take as long as a MoE layer beside.
     """
-    cell = min(parts_of(fitted.points)[1].cells, key=lambda c: c.tokens)
-    features = features_of(fitted.cost.shape, [cell])
+    cell = min(parts_of(fitted.points)[1].index, key=lambda c: c.tokens)
+    features = features_of(fitted.cost.shape, frame_of([cell]))
     rest_us = float(fitted.cost.non_moe.latency_us(features)[0])
     layers_us = float(fitted.cost.layers.latency_us(features)[0])
     layer_us = layers_us * fitted.cost.layer_scale / fitted.model.moe_layers
@@ -232,12 +232,12 @@ def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
     )
 
 
-def coverage_gate(frame: pd.DataFrame, points: Points, whole: bool) -> Gate:
+def coverage_gate(frame: pd.DataFrame, points: pd.DataFrame, whole: bool) -> Gate:
     """Few cells failed, and every part of the model was measured, or it as a whole."""
     cells = frame[frame["status"] != INFEASIBLE].groupby(list(CELL_FIELDS))
     ok = cells["status"].apply(lambda column: bool((column == OK).any()))
     failed = float(1.0 - ok.mean()) if len(ok) else 1.0
-    parts = {c.part for c in points.cells}
+    parts = {*points["part"]}
     due = {"layers"} if whole else {"layers", "non_moe"}
     if failed > MAX_FAILED_CELLS:  # a cell that failed is not tried again
         remedy = (
@@ -259,7 +259,7 @@ def _is_cost_in_n(fitted: Fitted) -> bool:
 
 def _slope_us(fitted: Fitted, cost: ForwardCost) -> float:
     test = measured(fitted.provenance).union_test
-    context = min(c.context for c in fitted.points.cells)
+    context = int(fitted.points["context"].min())
     lone, large = (
         Cell("layers", int(str(test[n])), int(str(test[union])), context, 1, FIT_SPLIT)
         for n, union in (

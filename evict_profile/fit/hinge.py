@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import nnls
 
 from evict_profile.cells import Split
@@ -29,7 +30,7 @@ from evict_profile.cost_model import (
     Term,
     design,
 )
-from evict_profile.fit.points import Points, features_of
+from evict_profile.fit.points import features_of, points_of
 from evict_profile.records import replace
 from evict_profile.stats import Floats, folds
 
@@ -81,6 +82,12 @@ class Observations:
     def __init__(self, features: Features, latency_us: Floats, error: Floats) -> None:
         self.features, self.latency_us, self.error = features, latency_us, error
         self._columns: dict[Term, Floats] = {}
+
+    @classmethod
+    def of(cls, shape: Shape, points: pd.DataFrame) -> "Observations":
+        """Of points, see `split_points`."""
+        latency_us, error = (points[n].to_numpy() for n in ("latency_us", "error"))
+        return cls(features_of(shape, points), latency_us, error)
 
     def design(self, terms: Sequence[Term]) -> Floats:
         """As `cost_model.design`; each term is computed once."""
@@ -196,19 +203,20 @@ def cross_validated(terms: tuple[Term, ...], seen: Observations) -> Floats:
 
 
 def fit_points(
-    base: tuple[Term, ...], shape: Shape, points: Points, bends: bool = True
+    base: tuple[Term, ...], shape: Shape, points: pd.DataFrame, bends: bool = True
 ) -> HingeCost:
     """Fit terms to points, with knots added where they pay if the terms may bend."""
-    features = features_of(shape, points.cells)
-    seen = Observations(features, points.latency_us, points.relative_error)
+    seen = Observations.of(shape, points)
     terms = choose_terms(base, seen) if bends else base
     first = fit_hinges(terms, seen)
     # Relative to predictions: over its own median, a cell measured low weighs more.
-    seen.error = seen.error * first.latency_us(features) / seen.latency_us
+    seen.error = seen.error * first.latency_us(seen.features) / seen.latency_us
     return fit_hinges(terms, seen)
 
 
-def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> ForwardCost:
+def fit_cost(
+    points: pd.DataFrame, model: ModelSpec, measured_layers: int
+) -> ForwardCost:
     """Choose knots and fit both parts."""
     shape, layer_scale = model.cost_shape, model.moe_layers / measured_layers
     layers, rest = parts_of(points)
@@ -225,12 +233,15 @@ def rest_terms(model: ModelSpec) -> tuple[Term, ...]:
     return HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
 
 
-def parts_of(points: Points) -> tuple[Points, Points]:
+def parts_of(points: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The points that the fits of the MoE layers and of the rest are made of."""
-    return points.where("layers", FIT_SPLIT), points.where("non_moe", "natural")
+    layers = points_of(points, "layers", FIT_SPLIT)
+    return layers, points_of(points, "non_moe", "natural")
 
 
-def bootstrap(fitted: ForwardCost, points: Points, seed: int) -> list[ForwardCost]:
+def bootstrap(
+    fitted: ForwardCost, points: pd.DataFrame, seed: int
+) -> list[ForwardCost]:
     """Refits with each cell's residual under a random sign, and one refinement more.
 
     The wild bootstrap (Wu, 1986): cells were chosen, not drawn, so each stays in
@@ -256,23 +267,22 @@ def bootstrap(fitted: ForwardCost, points: Points, seed: int) -> list[ForwardCos
 
 
 def _refitting(
-    cost: HingeCost, shape: Shape, points: Points, rng: np.random.Generator
+    cost: HingeCost, shape: Shape, points: pd.DataFrame, rng: np.random.Generator
 ) -> Callable[[int], HingeCost]:
     """Makes replicate after replicate of a part's cost."""
     if not len(points):
         return lambda _: cost
-    features, error = features_of(shape, points.cells), points.relative_error
-    predicted = cost.latency_us(features)
-    residual = points.latency_us - predicted
-    residual /= 1.0 - leverage(cost, features, error)
-    seen = Observations(features, points.latency_us, error)
+    seen = Observations.of(shape, points)
+    predicted = cost.latency_us(seen.features)
+    residual = seen.latency_us - predicted
+    residual /= 1.0 - leverage(cost, seen.features, seen.error)
     options = shortlist(cost.terms, seen) or [cost.terms]
 
     def refit(number: int) -> HingeCost:
         terms = options[number % len(options)]
         moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
         moved = np.maximum(moved, MIN_SHARE * predicted)
-        us, _ = _solve(seen.design(terms), moved, error * predicted / moved)
+        us, _ = _solve(seen.design(terms), moved, seen.error * predicted / moved)
         return HingeCost(terms, us)
 
     return refit

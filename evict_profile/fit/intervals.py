@@ -18,12 +18,12 @@ from msgspec.structs import asdict
 from evict_profile.cells import Cell
 from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.hinge import MIN_SHARE, STANDARD_ERRORS_95
-from evict_profile.fit.points import Unseen
+from evict_profile.fit.points import HeldOut
 from evict_profile.stats import Floats
 from evict_profile.table import MarginalCost, Slope
 
 
-def misfit_of(*unseen: Unseen) -> float:
+def misfit_of(*unseen: HeldOut) -> float:
     """Relative error, root mean square, that the noise of medians does not explain.
 
     The mean square of so few cells is itself uncertain: one standard error is added.

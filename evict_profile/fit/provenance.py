@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from evict_profile import __version__
 from evict_profile.cells import (
+    CELL_FIELDS,
     OK,
-    Cell,
     usual_reference_us,
 )
 from evict_profile.errors import ConfigError, DataError
@@ -18,7 +18,7 @@ from evict_profile.stats import Floats
 from evict_profile.sweep.checks import ScalingTest
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.session import Opened
-from evict_profile.sweep.store import Header, history
+from evict_profile.sweep.store import Header
 from evict_profile.table import DATASHEET, Provenance, Sessions
 
 MAX_SCALING_ERROR = 0.10
@@ -52,6 +52,7 @@ def check_header(header: Header, source: str) -> None:
 def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
     """Of a table with so many cells, from a run's header and its samples."""
     frame, timed = samples.frame, samples.timed
+    by_cell = timed.groupby(list(CELL_FIELDS))["latency_us"].agg(list)
     skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
     reference_us, new_graph = usual_reference_us(timed), header.opened.get("new_graph")
     drift, clock = samples.drift, header.fingerprint["clock"]
@@ -72,7 +73,7 @@ def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
         scaling_test=header.scaling_test,
         clock=clock,
         reference_us=reference_us,
-        aa_floor=aa_floor(history(frame)),
+        aa_floor=aa_floor(by_cell.tolist()),
         drift=drift.trend.size,
         evict_profile=__version__,
         dtype_reason=header.opened.get("dtype_reason", ""),
@@ -82,15 +83,15 @@ def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
     )
 
 
-def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
+def aa_floor(by_cell: Sequence[Sequence[float]]) -> float:
     """What differs when nothing does: p95 of odd against even samples' medians.
 
     Of cells with four samples, or with the most that a shorter sweep took. It is 0
     where half of these cells show no difference, since no clock repeats that often.
     """
-    most = max(map(len, latencies.values()), default=0)
+    most = max(map(len, by_cell), default=0)
     enough = max(2, min(4, most))
-    pairs = [v for v in latencies.values() if len(v) >= enough]
+    pairs = [v for v in by_cell if len(v) >= enough]
     changes = [abs(np.median(v[1::2]) / np.median(v[::2]) - 1.0) for v in pairs]
     differs = bool(changes) and np.median(changes) > 0.0
     return float(np.percentile(changes, 95)) if differs else 0.0

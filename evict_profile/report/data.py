@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from evict_profile.cells import CELL_FIELDS, Cell, with_latency
+from evict_profile.cells import CELL_FIELDS, Cell, cells_of, with_latency
 from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.intervals import interval
@@ -41,8 +41,9 @@ class View:
     @cached_property
     def medians(self) -> dict[Cell, Estimate]:
         """Median latency of each timed cell, us."""
-        timed = self.fitted.latencies.items()
-        return {cell: median_interval(us) for cell, us in timed if us}
+        timed = self.fitted.samples.cells
+        medians = map(median_interval, timed["samples_us"])
+        return dict(zip(cells_of(timed), medians, strict=True))
 
     @cached_property
     def timed(self) -> pd.DataFrame:
@@ -72,7 +73,7 @@ class View:
     @cached_property
     def forced_here(self) -> tuple[Cell, ...]:
         here = (self.context, self.batch)
-        cells = self.fitted.layer_points.cells
+        cells = self.fitted.layer_points.index
         return tuple(c for c in cells if (c.context, c.batch) == here)
 
     def at_width(self, width: int) -> list[Cell]:
@@ -85,7 +86,7 @@ class View:
 
     @property
     def unit(self) -> Unit:
-        return unit_for(max(self.fitted.layer_points.latency_us))
+        return unit_for(max(self.fitted.layer_points["latency_us"]))
 
     @property
     def step_unit(self) -> Unit:
@@ -133,4 +134,4 @@ class View:
     def residuals(self) -> Floats:
         """Held-out predictions over measurements, minus one, float64 [cells]."""
         held_out = self.fitted.held_out["hinge"]
-        return held_out.predicted_us / held_out.points.latency_us - 1.0
+        return held_out.predicted_us / held_out.latency_us - 1.0

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
-from evict_profile.cells import Cell
+from evict_profile.cells import Cell, cells_of
 from evict_profile.report.data import View
 from evict_profile.report.plotting import (
     End,
@@ -152,20 +152,18 @@ def _routed(axes: Axes, view: View) -> None:
 
 
 def _natural(axes: Axes, view: View) -> None:
-    natural, place = view.fitted.natural, (view.context, view.batch)
-    places = [(c.context, c.batch) for c in natural.points.cells]
-    here = np.array([each == place for each in places], dtype=bool)
-    cells = natural.points.take(here).cells
-    if not cells:
+    natural = view.fitted.natural
+    points = natural.points
+    here = (points["context"] == view.context) & (points["batch"] == view.batch)
+    own = points[here]
+    if own.empty:
         return
-    widths = [c.width for c in cells]
-    _medians(axes, view, cells, SECOND)
+    widths = own["width"]
+    _medians(axes, view, cells_of(own), SECOND)
     cost = natural.predicted_us[here]
     axes.plot(widths, cost, "x", color=INK, markersize=6, markeredgewidth=1.1)
     look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 7.5}
-    for cell, union in zip(
-        cells, view.fitted.observed_union(natural.points)[here], strict=True
-    ):
+    for cell, union in zip(cells_of(own), own["observed_union"], strict=True):
         height = view.medians[cell].value
         note(axes, f"U={union:.0f}", cell.width, height, QUIET, (0, -12), **look)
 
@@ -189,7 +187,7 @@ def _staircases_at(axes: Axes, view: View, batch: int) -> None:
     colours = shades(s.context for s in here)
     capture_sizes = view.table.axes.capture_sizes
     ends = [_stairs(axes, s, bool(capture_sizes), colours[s.context]) for s in here]
-    cells = view.fitted.layer_points.cells
+    cells = view.fitted.layer_points.index
     totals = {c.tokens for c in cells if c.batch == batch}
     log_axis(axes, totals, "tokens verified in all, t")
     round_axis(axes, unit=view.step_unit)
@@ -212,13 +210,13 @@ def _stairs(axes: Axes, stairs: Staircase, padded: bool, colour: str) -> End:
 def residuals(view: View) -> Markup:
     """Relative held-out residual of each cell over its latency."""
     points, residuals = view.fitted.held_out["hinge"].points, view.residuals
-    colours = shades(cell.union for cell in points.cells)
+    colours = shades(cell.union for cell in points.index)
     p90 = float(np.percentile(np.abs(residuals), 90))
     with canvas(9.6, 3.9) as figure:
         axes = figure.subplots()
         percent_y(axes)
         look: dict[str, Any] = {"s": 36, "linewidths": 0.6, "edgecolors": PAPER}
-        fills = [colours[cell.union] for cell in points.cells]
+        fills = [colours[cell.union] for cell in points.index]
         axes.scatter(points.latency_us, residuals, c=fills, zorder=2, **look)
         round_axis(axes, "x", view.unit)
         edge = axes.get_xlim()[1]

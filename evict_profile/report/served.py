@@ -12,7 +12,7 @@ from evict_profile.io import say
 from evict_profile.report.console import Rows, print_rows
 from evict_profile.report.numbers import US, three_digits
 from evict_profile.stats import Estimate
-from evict_profile.sweep.medians import NORMAL_95
+from evict_profile.sweep.plan import NORMAL_95
 
 
 def show_served(console: Console, study: ServedStudy) -> None:

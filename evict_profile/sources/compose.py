@@ -32,7 +32,6 @@ from evict_profile.sources.pairs import L2_MB
 from evict_profile.sources.parts import NOT_INCLUDED
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.latency import Samples
-from evict_profile.sweep.store import history
 from evict_profile.table import (
     COMPOSED,
     Composition,
@@ -71,7 +70,9 @@ def compose(
     _check(gates)
     composer = composer.with_decode_time(time) if time else composer
     model, frame = composer.model, cells_of(composer, sweep)
-    points, _ = split_points(history(frame), make_grid(sweep, model), capture_sizes=())
+    points, _ = split_points(
+        Samples(frame).cells, make_grid(sweep, model), capture_sizes=()
+    )
     made = _composition(composer, time, sweep, len(frame), len(points))
     fitted = ComposedFit(model, (), made, Samples(frame), fit_cost(points, model, 1))
     unseen = {

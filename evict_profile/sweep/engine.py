@@ -23,26 +23,20 @@ from evict_profile.runner import RunnerCrash, RunnerRefusal
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import CpuWatch, GpuWatch, watch
-from evict_profile.sweep.plan import (
-    GridPlan,
-    History,
-    round_order,
-    sample_seed,
-    samples_left,
-)
+from evict_profile.sweep.plan import GridPlan, round_order, sample_seed
 from evict_profile.sweep.session import OpenRunner
-from evict_profile.sweep.store import Header, Store, failed_cells, history
+from evict_profile.sweep.store import Header, Store
 
 MAX_CRASHES = 3
 """A runner that dies more often has a fault that no skipped cell explains."""
 
 
 class Round(NamedTuple):
-    """What is left of a round, as (order, cell), and the samples that decided it."""
+    """What is left of a round, as (order, cell), and about how many samples that is."""
 
     number: int
     cells: list[tuple[int, Cell]]
-    history: History
+    samples: int
 
 
 @dataclass
@@ -96,8 +90,6 @@ class Sweep:
 
     def _measure_round(self, due: Round, stored: int) -> Iterator[Sample]:
         start, taken = time.monotonic(), 0
-        cells = [cell for _, cell in due.cells]
-        expected = samples_left(due.history, cells, self.session.spec.stop)
         for order, cell in due.cells:
             if self.deadline.reached():
                 return
@@ -105,10 +97,10 @@ class Sweep:
             yield from measured
             taken += len(measured)
             pace_s = (time.monotonic() - start) / taken
-            left, samples = max(0, expected - taken), stored + taken
+            left, samples = max(0, due.samples - taken), stored + taken
             seconds = min(left * pace_s, max(0.0, self.deadline.seconds_left()))
             self.display.show(
-                f"round {due.number}: {len(cells)} cells open, {samples} samples, "
+                f"round {due.number}: {len(due.cells)} cells open, {samples} samples, "
                 f"about {seconds / 60.0:.1f} min left",
                 samples,
                 left,
@@ -155,25 +147,16 @@ def next_round(
     last = int(frame["round"].max()) if len(frame) else 0
     first = max(last, complete + 1)
     for number in (first, first + 1):
-        seen = decided_by(frame[frame["round"] < number])
-        cells = plan.open_cells(seen)
-        if not cells:
-            return Round(number, [], seen)
-        order = round_order(cells, plan.grid.anchor, seed, number)
+        due = plan.samples_due(frame[frame["round"] < number])
+        if not due:
+            return Round(number, [], 0)
+        order = round_order(list(due), plan.grid.anchor, seed, number)
         taken = set(cells_of(frame[frame["round"] == number]))
         left = [(i, cell) for i, cell in enumerate(order) if cell not in taken]
         if left:
-            return Round(number, left, seen)
+            samples = sum(due.get(cell, 0) for _, cell in left)
+            return Round(number, left, samples)
     raise AssertionError("a round just begun has nothing left")
-
-
-def decided_by(frame: pd.DataFrame) -> History:
-    """What the plan decides by: a cell that failed once is closed for good.
-
-    Round 0 holds the infeasible cells, which no plan has.
-    """
-    measured = frame[frame["round"] > 0]
-    return {**history(measured), **dict.fromkeys(failed_cells(measured), ())}
 
 
 def judged(sample: Sample) -> Sample:

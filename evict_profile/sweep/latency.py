@@ -8,7 +8,7 @@ show drift. Sessions differ as a whole, and leave an error to every cost.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import pandas as pd
 from msgspec import Struct
 from scipy import sparse
 
-from evict_profile.cells import CELL_FIELDS, with_latency
+from evict_profile.cells import CELL_FIELDS, measured, with_latency
 from evict_profile.stats import Bools, Floats, Ints, student
 
 IN_A_ROW = 8
@@ -127,23 +127,39 @@ class Samples:
 
     @cached_property
     def timed(self) -> pd.DataFrame:
-        """Those that were timed, in the order of time."""
-        return in_time(self.frame)
+        """Those that were timed, with their `latency_us`."""
+        return with_latency(self.frame)
+
+    @cached_property
+    def in_time(self) -> pd.DataFrame:
+        """The same in the order measured, also where shards were merged."""
+        return self.timed.sort_values("at_unix", kind="stable")
 
     @cached_property
     def slow(self) -> pd.Series:
-        """Of these, whether each lies in a block of another speed."""
-        return slow_blocks(self.timed)
+        """Whether each, in that order, lies in a block of another speed."""
+        return slow_blocks(self.in_time)
+
+    @property
+    def dropped_share(self) -> float:
+        """Share of those timed that lie in such a block, which no fit is made of."""
+        return float(self.slow.mean())
 
     @cached_property
-    def calm(self) -> pd.DataFrame:
-        """All samples without such blocks."""
-        return self.frame.drop(index=self.slow.index[self.slow])
+    def cells(self) -> pd.DataFrame:
+        """What the others say of their cells, see `measured`.
+
+        What a router chose does not depend on the speed: unions are of all samples.
+        """
+        cells = measured(self.timed.drop(index=self.slow.index[self.slow]))
+        union = self.timed.groupby(list(CELL_FIELDS))["observed_union"].mean()
+        own = union.loc[list(map(astuple, cells.index))]
+        return cells.assign(observed_union=own.to_numpy())
 
     @cached_property
     def drift(self) -> "Drift":
         """How the machine changed, by the samples fitted and by long slow times."""
-        return _drift_of(self.timed, _judged(self.timed, self.slow))
+        return _drift_of(self.in_time, _judged(self.in_time, self.slow))
 
 
 def slow_blocks(timed: pd.DataFrame) -> pd.Series:
@@ -297,11 +313,6 @@ def _comparisons(
 def _largest(changes: Iterable[Change]) -> Change | None:
     ranked = sorted(changes, key=lambda c: (c.error > KNOWN, c.certain, abs(c.size)))
     return ranked[-1] if ranked else None
-
-
-def in_time(frame: pd.DataFrame) -> pd.DataFrame:
-    """The timed samples in the order measured, also where shards were merged."""
-    return with_latency(frame).sort_values("at_unix", kind="stable")
 
 
 def stretches_of(timed: pd.DataFrame) -> Ints:

@@ -4,24 +4,30 @@ Purity is what makes a resumed sweep equal to an uninterrupted one: a killed swe
 loses the round it was in, recomputes it from the same samples, and goes on.
 
 A cell has been measured enough when its median is known well enough, by the spread that
-all cells of its part share. By its own few samples it would stop where they happen to
-lie close together, and what it then says of itself would be wrong (`medians`).
+all cells of its part share (`cells.measured`).
 """
 
 import hashlib
+import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
-from evict_profile.cells import Cell, arrays_of
+from evict_profile.cells import (
+    Cell,
+    cells_of,
+    failed_cells,
+    frame_of,
+    measured,
+    with_latency,
+)
 from evict_profile.config import StopSpec
 from evict_profile.sweep.grid import AXES, Grid
-from evict_profile.sweep.medians import half_widths
 
-History = Mapping[Cell, Sequence[float]]
-"""Latencies of each measured cell, in order; an empty list for one that failed."""
+NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)
@@ -31,20 +37,23 @@ class GridPlan:
     grid: Grid
     stop: StopSpec
 
-    def open_cells(self, history: History) -> list[Cell]:
-        """Cells to measure in the next round, of all samples so far; empty at the end.
+    def samples_due(self, frame: pd.DataFrame) -> dict[Cell, int]:
+        """About how many more samples each open cell needs, by all samples so far.
 
-        A cell that failed is closed.
+        A cell that failed once is closed for good.
         """
-        widths = half_widths(history)
-
-        def is_open(cell: Cell) -> bool:
-            seen = history.get(cell)
-            if not seen:
-                return seen is None
-            return samples_needed(len(seen), widths[cell], self.stop) > 0
-
-        return list(filter(is_open, dict.fromkeys([*self.grid.measured, *history])))
+        timed, failed = with_latency(frame), failed_cells(frame)
+        cells = measured(timed.loc[[c not in failed for c in cells_of(timed)]])
+        counts = cells["samples_us"].map(len).to_dict()
+        half_widths = (NORMAL_95 * cells["error"]).to_dict()
+        due = {
+            cell: samples_needed(
+                counts.get(cell, 0), half_widths.get(cell, math.inf), self.stop
+            )
+            for cell in self.grid.measured
+            if cell not in failed
+        }
+        return {cell: samples for cell, samples in due.items() if samples}
 
 
 def spread_cells(grid: Grid, count: int) -> list[Cell]:
@@ -62,8 +71,8 @@ def _far_apart(cells: list[Cell], count: int) -> list[Cell]:
     """Greedy maximin from the smallest corner."""
     if not cells:
         return []
-    axes, nearest = arrays_of(cells), np.full(len(cells), np.inf)
-    points = np.stack([_ranks(axes[axis]) for axis in AXES])
+    axes, nearest = frame_of(cells), np.full(len(cells), np.inf)
+    points = np.stack([_ranks(axes[axis].to_numpy()) for axis in AXES])
     picked = [int(points.sum(axis=0).argmin())]
     while len(picked) < min(count, len(cells)):
         apart = np.abs(points - points[:, picked[-1:]]).sum(axis=0)
@@ -94,13 +103,6 @@ def sample_seed(seed: int, number: int, cell: Cell, repeat: int) -> int:
     """Seed of one sample, in 0..2**31: the same in any order and after any crash."""
     text = f"{seed}/{number}/{cell!r}/{repeat}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest()) >> 1
-
-
-def samples_left(history: History, cells: Sequence[Cell], rule: StopSpec) -> int:
-    """A guess at how many samples these cells still need, for the time left."""
-    widths = half_widths(history)
-    seen = [(len(history.get(c, ())), widths.get(c, np.inf)) for c in cells]
-    return sum(samples_needed(count, width, rule) for count, width in seen)
 
 
 def samples_needed(count: int, half_width: float, rule: StopSpec) -> int:

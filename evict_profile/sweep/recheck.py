@@ -21,8 +21,10 @@ from evict_profile.cells import (
     OK,
     Cell,
     Sample,
-    arrays_of,
     cells_of,
+    failed_cells,
+    frame_of,
+    places_of,
     to_frame,
     usual_reference_us,
     with_latency,
@@ -43,7 +45,6 @@ from evict_profile.sweep.engine import judged
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import OpenRunner
-from evict_profile.sweep.store import failed_cells
 from evict_profile.table import CostTable, measured
 
 RECHECK_CELLS = 30
@@ -126,14 +127,11 @@ def recheckable(grid: Grid, known: Collection[Cell]) -> list[Cell]:
 
 def union_shares(table: CostTable, cells: Sequence[Cell]) -> Floats:
     """What share of each cell's cost follows U by the table's fit, float64 [cells]."""
-    axes, cost = arrays_of(cells), table.cost
+    tokens, union, context, batch = places_of(frame_of(cells))
+    cost = table.cost
     whole, half = (
-        cost.layers.latency_us(
-            features_at(
-                cost.shape, axes["tokens"], union, axes["context"], axes["batch"]
-            )
-        )
-        for union in (axes["union"], axes["union"] / 2.0)
+        cost.layers.latency_us(features_at(cost.shape, tokens, u, context, batch))
+        for u in (union, union / 2.0)
     )
     shares: Floats = np.clip(2.0 * (1.0 - half / whole), 0.0, 1.0)
     return shares

@@ -15,12 +15,9 @@ import pyarrow as pa
 from evict_profile.cells import (
     CELL_FIELDS,
     OK,
-    Cell,
     Sample,
     cell_of,
-    cells_of,
     to_frame,
-    with_latency,
     with_numbers,
 )
 from evict_profile.config import ModelSpec, SweepSpec
@@ -150,24 +147,3 @@ def other_plan(mine: Header, theirs: Header) -> list[str]:
         return []
     names = [{"sweep": h.sweep.name, "model": h.model.name} for h in (mine, theirs)]
     return differences(*names) or ["the sweep or the model was edited since"]
-
-
-def history(
-    frame: pd.DataFrame, sweep: pd.DataFrame | None = None
-) -> dict[Cell, list[float]]:
-    """Latencies of each cell in the order measured; empty where all samples failed.
-
-    Args:
-        sweep: all samples, whose usual reference scales the latencies; else `frame`.
-    """
-    timed = with_latency(frame if sweep is None else sweep)
-    timed = timed[timed.index.isin(frame.index)]
-    latencies: dict[Cell, list[float]] = {}
-    for cell, latency_us in zip(cells_of(timed), timed["latency_us"], strict=True):
-        latencies.setdefault(cell, []).append(latency_us)
-    return {**{cell: [] for cell in failed_cells(frame)}, **latencies}
-
-
-def failed_cells(frame: pd.DataFrame) -> set[Cell]:
-    """Cells with a sample that failed, whatever came before."""
-    return set(cells_of(frame[frame["status"] != OK]))

@@ -1,5 +1,7 @@
 """Held-out errors: the hinge fit's is small, and the union axis is what makes it so."""
 
+import numpy as np
+
 from evict_profile.fit.baselines import FITTERS, held_out
 
 
@@ -17,8 +19,8 @@ def test_a_cell_is_predicted_by_a_fit_that_did_not_see_it(fitted):
 
     def remember(model, points):
         def predict(cells):
-            seen_when_tested.extend(cell in points.cells for cell in cells)
-            return points.latency_us[: len(cells)] * 0.0 + 1.0
+            seen_when_tested.extend(cells.index.isin(points.index))
+            return np.ones(len(cells))
 
         return predict
 

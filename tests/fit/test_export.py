@@ -202,7 +202,7 @@ def test_axes_and_staircases_are_at_the_levels_of_the_grid(joined):
 def test_a_plan_is_as_wide_at_the_context_of_a_validation_cell(joined):
     """As at the contexts beside it, where every token is sure to be accepted."""
     truncator = Truncator(make_table(joined), drafts="topk", acceptance="target-only")
-    for cell in joined.layer_points.cells:
+    for cell in joined.layer_points.index:
         near = range(max(cell.context - 1, 64), min(cell.context + 1, 256) + 1)
         plans = [truncator.plan(torch.ones(1, 15), context=c) for c in near]
         assert {plan.tokens for plan in plans} == {16}

@@ -8,6 +8,7 @@ from evict_profile.errors import DataError
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run, fitted_of_table
 from evict_profile.fit.gates import drift_gate, judge
+from evict_profile.fit.hinge import parts_of
 from evict_profile.fit.provenance import scaling_half_width
 from evict_profile.records import replace
 from evict_profile.report.cost_page import cost_page
@@ -21,7 +22,7 @@ from tests.shipped import tracked
 
 def test_cost_is_the_tables_own(saved_table, fitted):
     rebuilt, _ = fitted_of_table(saved_table)
-    ours, theirs = (part_us(f.cost, fitted.points.cells) for f in (rebuilt, fitted))
+    ours, theirs = (part_us(f.cost, fitted.points.index) for f in (rebuilt, fitted))
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -64,7 +65,7 @@ def test_samples_of_shipped_tables_are_read():
     ):
         fitted, table = fitted_of_table(path)
         assert len(fitted.points) == table.provenance.cells
-        rests.append(len(fitted.points.where("non_moe", "natural")))
+        rests.append(len(parts_of(fitted.points)[1]))
     assert rests == [7, 20, 20]
 
 
@@ -74,7 +75,7 @@ def test_slow_times_are_sought_once_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(latency, "slow_blocks", lambda t: sought.append(t) or find(t))
     fitted = fit_run(write_run(tmp_path))
     make_table(fitted)
-    assert fitted.left_out == 0.0 and fitted.drift
+    assert fitted.samples.dropped_share == 0.0 and fitted.drift
     assert len(sought) == 1
 
 
@@ -86,8 +87,8 @@ def test_latencies_are_at_the_reference_that_the_table_states(fitted):
     clock_us = fitted.frame["clock_us"] * (1.0 + slow) * reference_us
     frame = fitted.frame.assign(clock_us=clock_us, reference_us=reference_us)
     disturbed = replace(fitted, samples=Samples(frame))
-    kept = [us for own in disturbed.latencies.values() for us in own]
-    assert disturbed.left_out > 0.0
+    kept = [us for own in disturbed.samples.cells["samples_us"] for us in own]
+    assert disturbed.samples.dropped_share > 0.0
     assert set(kept) <= set(with_latency(frame)["latency_us"])
 
 
@@ -156,10 +157,10 @@ def test_times_of_another_speed_are_in_no_fit(fitted):
     slow[80:160] = 1.0
     frame = fitted.frame.assign(clock_us=fitted.frame["clock_us"] * (1.0 + slow))
     disturbed = replace(fitted, samples=Samples(frame))
-    assert disturbed.left_out == pytest.approx(slow.mean(), rel=0.2)
-    assert fitted.left_out == 0.0
-    medians = (each.points.latency_us for each in (disturbed, fitted))
+    assert disturbed.samples.dropped_share == pytest.approx(slow.mean(), rel=0.2)
+    assert fitted.samples.dropped_share == 0.0
+    medians = (each.points["latency_us"] for each in (disturbed, fitted))
     np.testing.assert_allclose(*medians, rtol=0.02)
-    gate = drift_gate(disturbed.drift, left_out=disturbed.left_out)
-    share = f"{disturbed.left_out:.0%} of the samples, of another speed, are left out"
+    gate = drift_gate(disturbed.drift, left_out=disturbed.samples.dropped_share)
+    share = f"{disturbed.samples.dropped_share:.0%} of the samples, of another speed"
     assert share in gate.message

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import gamma
 
-from evict_profile.cells import Cell, arrays_of
+from evict_profile.cells import Cell, frame_of, measured, places_of
 from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
 from evict_profile.fit import hinge
 from evict_profile.fit.hinge import (
@@ -19,8 +20,9 @@ from evict_profile.fit.hinge import (
     refinements,
 )
 from evict_profile.fit.intervals import interval
-from evict_profile.fit.points import features_of, points_of
-from tests.factories import EXPERT_US, LAYERS, MODEL, known_us, part_us
+from evict_profile.fit.points import features_of, split_points, undisturbed
+from evict_profile.sweep.grid import make_grid
+from tests.factories import EXPERT_US, LAYERS, MODEL, SWEEP, known_us, part_us, timed
 
 CELL = Cell("layers", 4, 8, 64, 2, "balanced")
 NEW = [Cell("layers", w, u, 128, 1, "balanced") for w, u in ((3, 6), (6, 20), (12, 30))]
@@ -34,6 +36,13 @@ NOISE = 1.0 + 0.005 * np.random.default_rng(0).standard_normal(len(TOKENS))
 coefficients = st.lists(st.floats(0.0, 100.0), min_size=3, max_size=3)
 
 
+def points_of(latencies):
+    points, off_level = split_points(
+        measured(timed(latencies)), make_grid(SWEEP, MODEL), ()
+    )
+    return pd.concat([points, off_level]).sort_values("width")
+
+
 def by_tokens(values):
     return {"one": np.ones(len(values)), "tokens": values}
 
@@ -42,8 +51,8 @@ def by_tokens(values):
 def test_a_point_is_the_median_of_its_cell(values):
     """One point a cell, at the median, with an error above its floor."""
     points = points_of({CELL: values})
-    assert points.latency_us[0] == pytest.approx(np.median(values))
-    assert points.relative_error[0] >= 0.003
+    assert points["latency_us"].iloc[0] == pytest.approx(np.median(values))
+    assert points["error"].iloc[0] >= 0.003
 
 
 def test_cells_of_a_part_share_their_relative_spread():
@@ -53,7 +62,7 @@ def test_cells_of_a_part_share_their_relative_spread():
     noisy = {c: (1.0 + 0.05 * rng.standard_normal(8)).tolist() for c in cells}
     lucky, often = cells[0], cells[1]
     noisy[lucky], noisy[often] = [1.0] * 8, noisy[often] * 4
-    error = points_of(noisy).relative_error
+    error = points_of(noisy)["error"].to_numpy()
     assert error[0] == error[2] > 1.5 * error[1]
     assert error[0] == pytest.approx(1.2 * 0.05 / np.sqrt(8), rel=0.25)
 
@@ -64,9 +73,9 @@ def test_a_disturbed_cell_weighs_less():
     cells = [Cell("layers", n, 8, 64, 1, "balanced") for n in range(1, 31)]
     noisy = {c: (1.0 + 0.01 * rng.standard_normal(7)).tolist() for c in cells}
     noisy[cells[0]][:4] = [2.0] * 4
-    error = points_of(noisy).relative_error
+    error = points_of(noisy)["error"].to_numpy()
     assert error[0] > 20.0 * error[1:].max()
-    assert points_of(noisy).calm.cells == tuple(cells[1:])
+    assert list(undisturbed(points_of(noisy)).index) == cells[1:]
 
 
 def test_medians_of_few_skewed_samples_are_brought_to_the_median():
@@ -75,10 +84,10 @@ def test_medians_of_few_skewed_samples_are_brought_to_the_median():
     cells = [Cell("layers", n, 8, 64, 1, "balanced") for n in range(1, 401)]
     drawn = 1.0 + 0.1 * rng.gamma(0.5, size=(len(cells), 6))
     law = 1.0 + 0.1 * gamma(0.5).median()
-    points = points_of(dict(zip(cells, drawn.tolist(), strict=True)))
+    points = measured(timed(dict(zip(cells, drawn.tolist(), strict=True))))
     raw = np.median(drawn, axis=1).mean() / law - 1.0
     assert raw > 0.007
-    assert abs(points.latency_us.mean() / law - 1.0) < raw / 2.0
+    assert abs(points["latency_us"].mean() / law - 1.0) < raw / 2.0
 
 
 def test_leverages_sum_to_the_terms_that_cost_something():
@@ -90,14 +99,9 @@ def test_leverages_sum_to_the_terms_that_cost_something():
     assert share[TOKENS == 64.0].min() > share[TOKENS == 8.0].max()
 
 
-def test_a_failed_cell_is_no_point():
-    other = Cell("layers", 8, 8, 64, 2, "balanced")
-    assert points_of({CELL: [1.0], other: []}).cells == (CELL,)
-
-
 def test_features_count_rows_of_an_expert():
     """8 tokens x top-4 over 8 experts are 4 rows each; each request reads its cache."""
-    features = features_of(MODEL.cost_shape, [CELL])
+    features = features_of(MODEL.cost_shape, frame_of([CELL]))
     assert features["rows"][0] == 4.0
     assert features["cache"][0] == 128.0
     assert features["scores"][0] == 8 * 64
@@ -181,8 +185,8 @@ def test_the_whole_model_is_layers_scaled_plus_the_rest(fitted):
     cost = fitted.cost
     rest = [replace(cell, part="non_moe") for cell in NEW]
     whole = part_us(cost, NEW) * 4 / LAYERS + part_us(cost, rest)
-    axes = arrays_of(NEW)
-    forward_us = cost.latency_us(axes["tokens"], axes["union"], 128, 1)
+    tokens, union, *_ = places_of(frame_of(NEW))
+    forward_us = cost.latency_us(tokens, union, 128, 1)
     np.testing.assert_allclose(forward_us, whole)
 
 

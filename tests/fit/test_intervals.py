@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.cells import CELL_FIELDS, Cell
+from evict_profile.cells import CELL_FIELDS, measured
 from evict_profile.cost_model import EXPERT_ROWS
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run
 from evict_profile.fit.gates import judge
 from evict_profile.fit.intervals import marginal_costs, misfit_of
-from evict_profile.fit.points import Points, Unseen, split_points
+from evict_profile.fit.points import HeldOut, split_points
 from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.latency import Samples
-from tests.factories import EXPERT_US, HEAD_US, MODEL, SWEEP, TOKEN_US, write_run
+from tests.factories import EXPERT_US, HEAD_US, MODEL, SWEEP, TOKEN_US, timed, write_run
 
 KNOWN_US = {
     "expert in each layer": 4 * EXPERT_US,
@@ -44,7 +44,7 @@ def bent(tmp_path_factory):
 
 def test_nothing_is_fitted_to_validation_cells(sound, bent):
     assert len(sound.validation.points) == 16
-    assert not set(sound.validation.points.cells) & set(sound.points.cells)
+    assert not set(sound.validation.points.index) & set(sound.points.index)
     for one, other in zip(sound.cost.layers.terms, bent.cost.layers.terms, strict=True):
         assert one == other
     fits = (each.cost.layers.us_per_unit for each in (sound, bent))
@@ -78,22 +78,19 @@ def test_intervals_are_as_wide_as_what_it_misses(sound, bent):
 
 @given(st.floats(0.0, 0.3), st.integers(2, 30))
 def test_a_misfit_is_what_noise_does_not_explain(off, cells):
-    cell = Cell("layers", 1, 4, 64, 1, "balanced")
-    latency_us = np.full(cells, 100.0 * (1.0 + off))
-    points = Points((cell,) * cells, latency_us, np.full(cells, 0.1))
-    found = misfit_of(Unseen(points, np.full(cells, 100.0)))
+    points = pd.DataFrame({"latency_us": [100.0 * (1.0 + off)] * cells, "error": 0.1})
+    found = misfit_of(HeldOut(points, np.full(cells, 100.0)))
     assert found == pytest.approx(max(off**2 - 0.1**2, 0.0) ** 0.5, abs=1e-7)
 
 
 def test_a_misfit_of_few_cells_has_one_standard_error_added():
     """Of its square; and too few cells are no proof that there is none."""
-    cell = Cell("layers", 1, 4, 64, 1, "balanced")
     off = np.array([0.1, -0.1, 0.02, -0.02])
-    points = Points((cell,) * 4, 100.0 * (1.0 + off), np.full(4, 0.05))
+    points = pd.DataFrame({"latency_us": 100.0 * (1.0 + off), "error": 0.05})
     square = off**2 - 0.05**2
-    found = misfit_of(Unseen(points, np.full(4, 100.0)))
+    found = misfit_of(HeldOut(points, np.full(4, 100.0)))
     assert found**2 == pytest.approx(square.mean() + square.std(ddof=1) / 2.0)
-    assert misfit_of(Unseen(points.take(np.arange(1)), np.full(1, 100.0))) == np.inf
+    assert misfit_of(HeldOut(points[:1], np.full(1, 100.0))) == np.inf
     assert misfit_of() == np.inf
 
 
@@ -137,10 +134,10 @@ def test_cells_between_the_levels_stand_at_the_width_that_ran():
     grid = make_grid(spec, MODEL)
     latencies = dict.fromkeys(grid.measured, [100.0] * 6)
     capture_sizes = sorted({c.width for c in grid.cells})
-    fitted, validates = split_points(latencies, grid, capture_sizes)
+    fitted, validates = split_points(measured(timed(latencies)), grid, capture_sizes)
     assert len(fitted) == len(grid.cells) + 4
     assert len(validates) == 4
-    assert {c.width for c in (*fitted.cells, *validates.cells)} == set(capture_sizes)
+    assert {c.width for c in (*fitted.index, *validates.index)} == set(capture_sizes)
 
 
 def test_an_older_run_is_validated_by_all_its_cells_off_the_levels():
@@ -167,7 +164,7 @@ def test_slopes_do_not_depend_on_which_terms_hold_a_cost(fitted, moved_us):
     along = np.array([shares.get(term.feature, 0.0) for term in part.terms])
     layers = replace(part, us_per_unit=part.us_per_unit + moved_us * along)
     costs = (fitted.cost, replace(fitted.cost, layers=layers))
-    cells = fitted.layer_points.cells
+    cells = list(fitted.layer_points.index)
     for before, after in zip(
         *(marginal_costs(c, [c], cells, 0.0) for c in costs), strict=True
     ):
@@ -176,7 +173,7 @@ def test_slopes_do_not_depend_on_which_terms_hold_a_cost(fitted, moved_us):
 
 def test_one_validation_cell_that_is_ten_times_off_makes_no_table(sound):
     """It is one of sixteen, so that neither median nor p90 shows it."""
-    frame, (cell, *_) = sound.frame.copy(), sound.validation.points.cells
+    frame, (cell, *_) = sound.frame.copy(), sound.validation.points.index
     its = (frame[list(CELL_FIELDS)] == list(astuple(cell))).all(axis=1)
     frame.loc[its, "clock_us"] *= 10.0
     judged = judge(replace(sound, samples=Samples(frame)))

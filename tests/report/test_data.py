@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from evict_profile.cells import Cell
-from evict_profile.fit.points import Points, Unseen
+from evict_profile.fit.points import HeldOut
 from evict_profile.report.data import View
 from evict_profile.report.numbers import unit_for
 
@@ -16,7 +17,7 @@ AT_4 = replace(AT_2, width=4)
 
 def test_a_prediction_below_what_was_measured_is_a_negative_residual(view):
     latency = np.array([10.0, 10.0])
-    unseen = Unseen(Points((AT_2, AT_4), latency, latency), np.array([10.1, 8.0]))
+    unseen = HeldOut(pd.DataFrame({"latency_us": latency}), np.array([10.1, 8.0]))
     fitted = replace(view.fitted)
     vars(fitted)["held_out"] = {"hinge": unseen}
     assert View(fitted, view.table).residuals == pytest.approx([0.01, -0.2])

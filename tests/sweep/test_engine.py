@@ -16,7 +16,7 @@ from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, is_finished, judged
 from evict_profile.sweep.merge import merge
 from evict_profile.sweep.plan import GridPlan
-from evict_profile.sweep.store import Store, history
+from evict_profile.sweep.store import Store
 from tests.sweep.conftest import comparable
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")
@@ -50,7 +50,7 @@ def without(frame, *cells):
 
 def still_open(frame, grid, spec):
     """Cells that were not measured to their end, and have not failed."""
-    return GridPlan(grid, spec.stop).open_cells(history(frame))
+    return list(GridPlan(grid, spec.stop).samples_due(frame))
 
 
 def test_every_cell_is_measured_to_its_end(whole, grid, spec):
@@ -122,7 +122,6 @@ def test_a_failure_costs_one_cell(store, sweep, grid, spec, monkeypatch):
         rows = of(frame, cell)
         assert rows["status"].tolist() == [status]
         assert reason in rows["reason"].iloc[0]
-        assert history(frame)[cell] == []
         refused = f"{cell}: {reason}; recorded as {status}"
         assert (refused in said.getvalue()) == (status == "oom")
     assert still_open(frame, grid, spec) == []
@@ -251,7 +250,7 @@ def test_merged_shards_have_the_samples_of_the_whole(
     before = merged.frame()
     due = [f[f["round"] <= spec.stop.min_samples] for f in (before, whole)]
     assert_frame_equal(*(without(f, *grid.common) for f in due))
-    assert set(history(before)) == set(history(whole))
+    assert set(cells_of(before)) == set(cells_of(whole))
     assert sweep(merged)
     assert still_open(merged.frame(), grid, spec) == []
 

@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evict_profile.cells import CELL_FIELDS, Cell, Sample, cells_of, to_frame
+from evict_profile.cells import CELL_FIELDS, Cell, Sample, to_frame
 from evict_profile.sweep import latency
 from evict_profile.sweep.latency import (
     IN_A_ROW,
     KNOWN,
     Change,
     Samples,
-    in_time,
     two_way,
 )
 
@@ -21,7 +20,7 @@ from evict_profile.sweep.latency import (
 @pytest.fixture
 def still(fitted):
     """Samples of a machine that does not change, in the order measured."""
-    return in_time(fitted.frame).reset_index(drop=True)
+    return fitted.samples.in_time.reset_index(drop=True)
 
 
 def slowed(still, factor):
@@ -192,6 +191,12 @@ def measured(slower, noise, seed=0):
     return to_frame(samples)
 
 
+def kept_of(frame):
+    """Samples that a fit is made of."""
+    samples = Samples(frame)
+    return samples.in_time[~samples.slow]
+
+
 TOTAL = ROUNDS * len(CELLS)
 STILL = np.ones(TOTAL)
 
@@ -199,7 +204,7 @@ STILL = np.ones(TOTAL)
 def test_times_at_half_speed_are_left_out():
     """All but what is at the edges of such times, and next to nothing else."""
     half = np.arange(TOTAL) % 120 >= 90
-    kept = Samples(measured(1.0 + half, noise=0.02)).calm
+    kept = kept_of(measured(1.0 + half, noise=0.02))
     left_out = np.setdiff1d(np.arange(TOTAL), kept["seed"])
     assert half[left_out].mean() > 0.9
     assert np.isin(np.flatnonzero(half), left_out).mean() > 0.9
@@ -208,30 +213,22 @@ def test_times_at_half_speed_are_left_out():
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.01, 0.08]))
 def test_a_machine_that_holds_still_loses_no_sample(seed, noise):
-    assert len(Samples(measured(STILL, noise, seed)).calm) == TOTAL
+    assert len(kept_of(measured(STILL, noise, seed))) == TOTAL
 
 
 def test_a_slow_drift_is_no_other_speed():
-    assert (
-        len(Samples(measured(1.0 + 0.1 * np.arange(TOTAL) / TOTAL, 0.01)).calm) == TOTAL
-    )
+    assert len(kept_of(measured(1.0 + 0.1 * np.arange(TOTAL) / TOTAL, 0.01))) == TOTAL
 
 
 def test_what_is_slower_most_of_the_time_is_the_usual_speed():
     quick = np.arange(TOTAL) % 120 >= 90
-    kept = Samples(measured(np.where(quick, 1.0, 2.0), noise=0.01)).calm
+    kept = kept_of(measured(np.where(quick, 1.0, 2.0), noise=0.01))
     assert quick[kept["seed"].to_numpy()].mean() < 0.05
 
 
 def test_single_samples_tell_nothing_of_their_neighbours():
     frame = measured(1.0 + (np.arange(TOTAL) < 24), 0.0).head(len(CELLS))
-    assert len(Samples(frame).calm) == len(CELLS)
-
-
-def test_samples_that_failed_stay():
-    frame = measured(STILL, 0.01)
-    frame.loc[3, "status"] = "failed"
-    assert cells_of(Samples(frame).calm) == cells_of(frame)
+    assert len(kept_of(frame)) == len(CELLS)
 
 
 def samples_of(cell, log_us):

@@ -7,11 +7,12 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from evict_profile.cells import cells_of
 from evict_profile.config import GridSpec, SweepSpec
 from evict_profile.errors import DataError
 from evict_profile.records import replace
 from evict_profile.sweep.merge import merge
-from evict_profile.sweep.store import Store, history
+from evict_profile.sweep.store import Store
 from evict_profile.table import DraftClock
 from tests.sweep.conftest import round_of
 from tests.test_run_folder import failing_write
@@ -51,7 +52,7 @@ def test_merged_shards_are_the_whole(tmp_path, header, grid, monkeypatch):
     given = pd.concat(frames).sort_values(by, ignore_index=True)
     merged = whole.frame().sort_values(by, ignore_index=True)
     pd.testing.assert_frame_equal(merged, given)
-    assert set(history(merged)) == set(grid.cells)
+    assert set(cells_of(merged)) == set(grid.cells)
     assert [clock.batch for clock in whole.clocks()] == [1, 2]
     with pytest.raises(DataError, match="holds a sweep already"):
         merge(shards, whole)

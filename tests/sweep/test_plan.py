@@ -1,28 +1,34 @@
 """What is measured next, and when a cell has been measured enough."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evict_profile.cells import Cell
+from evict_profile.cells import Cell, Sample, measured, to_frame
 from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
 from evict_profile.sweep.grid import make_grid
-from evict_profile.sweep.medians import NORMAL_95, medians_of
 from evict_profile.sweep.plan import (
+    NORMAL_95,
     GridPlan,
     round_order,
     sample_seed,
-    samples_left,
     samples_needed,
     spread_cells,
 )
+from tests.factories import timed
 
 AXES = GridSpec(width=(1, 2, 4, 8), union=4, context=(64, 128), batch=(1, 2))
 GRID = make_grid(SweepSpec(name="given", grid=AXES), load_model("tiny"))
 STOP = StopSpec(relative_half_width=0.02, min_samples=6, max_samples=12)
 PLAN = GridPlan(GRID, STOP)
 DONE = [100.0] * 6
+
+
+def still_open(latencies):
+    return list(PLAN.samples_due(timed(latencies)))
+
 
 seeds = st.integers(0, 2**31)
 subsets = st.sets(st.sampled_from(GRID.cells), min_size=1).map(list)
@@ -64,9 +70,10 @@ def test_a_seed_belongs_to_seed_round_cell_and_repeat(cell, seed, number, repeat
 
 def test_grid_plan_closes_what_is_known_or_failed():
     known, failed, begun = GRID.cells[:3]
-    assert PLAN.open_cells({}) == list(GRID.cells)
-    history = {known: DONE, failed: [], begun: [100.0]}
-    assert PLAN.open_cells(history) == [begun, *GRID.cells[3:]]
+    assert still_open({}) == list(GRID.cells)
+    oom = to_frame([Sample(failed, 1, 0, 0, status="oom")])
+    frame = pd.concat([timed({known: DONE, begun: [100.0], failed: DONE[:1]}), oom])
+    assert list(PLAN.samples_due(frame)) == [begun, *GRID.cells[3:]]
 
 
 @given(st.integers(4, 60))
@@ -108,20 +115,20 @@ def test_a_cell_whose_samples_lie_close_by_luck_goes_on():
     """How often it is measured does not hang on its own few samples."""
     history = drawn(0.05, 6)
     history[GRID.cells[0]] = DONE
-    assert PLAN.open_cells(history) == list(GRID.cells)
+    assert still_open(history) == list(GRID.cells)
 
 
 def test_a_disturbed_cell_goes_on_alone():
     history = drawn(0.01, 6)
     history[GRID.cells[0]][:3] = [200.0] * 3
-    assert PLAN.open_cells(history) == [GRID.cells[0]]
+    assert still_open(history) == [GRID.cells[0]]
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
 def test_the_rule_has_no_unit(factor):
     history = drawn(0.02, 7)
     scaled = {c: [factor * v for v in values] for c, values in history.items()}
-    assert PLAN.open_cells(scaled) == PLAN.open_cells(history)
+    assert still_open(scaled) == still_open(history)
 
 
 @settings(max_examples=20)
@@ -129,15 +136,18 @@ def test_the_rule_has_no_unit(factor):
 def test_only_closed_cells_need_nothing(count, noise):
     """The guess of what is left is zero exactly when the rule is met."""
     history, cells = drawn(noise, count), list(GRID.cells)
-    left = samples_left(history, cells, STOP)
-    assert (left == 0) == (PLAN.open_cells(history) == [])
+    due = PLAN.samples_due(timed(history))
+    left = sum(due.values())
+    assert (left == 0) == (due == {})
     assert left <= len(cells) * (STOP.max_samples - count)
 
 
 def test_medians_of_few_skewed_samples_are_brought_to_the_median_of_their_law():
     draws = np.random.default_rng(1).lognormal(0.0, 0.5, (2000, 4))
     cells = [Cell("layers", width, 0, 0, 1, "natural") for width in range(1, 2001)]
-    _, medians, _ = medians_of(dict(zip(cells, draws.tolist(), strict=True)))
+    medians = measured(timed(dict(zip(cells, draws.tolist(), strict=True))))[
+        "latency_us"
+    ]
     raw = float(np.median(draws, axis=1).mean())
     assert float(medians.mean()) < raw - 0.01
 
@@ -148,11 +158,11 @@ def test_the_intervals_of_cells_that_stopped_hold_their_medians():
     for seed in range(6):
         whole = drawn(0.025, STOP.max_samples, seed)
         history = {c: values[: STOP.min_samples] for c, values in whole.items()}
-        while still := PLAN.open_cells(history):
+        while still := still_open(history):
             history |= {c: whole[c][: len(history[c]) + 1] for c in still}
-        cells, medians, error = medians_of(history)
-        inside = np.abs(medians / 100.0 - 1.0) <= NORMAL_95 * error
-        counts = np.array([len(history[c]) for c in cells])
+        cells = measured(timed(history))
+        inside = (cells["latency_us"] / 100.0 - 1.0).abs() <= NORMAL_95 * cells["error"]
+        counts = cells["samples_us"].map(len)
         truths += inside[counts < STOP.max_samples].tolist()
     assert len(truths) > 100
     assert 0.91 < np.mean(truths) < 0.99

@@ -5,10 +5,17 @@ import shutil
 import pandas as pd
 import pytest
 
-from evict_profile.cells import OK, Sample, to_frame
+from evict_profile.cells import (
+    OK,
+    Sample,
+    failed_cells,
+    measured,
+    to_frame,
+    with_latency,
+)
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
-from evict_profile.sweep.store import Store, failed_cells, history
+from evict_profile.sweep.store import Store
 from tests.sweep.conftest import round_of
 
 
@@ -95,13 +102,13 @@ def test_another_run_is_refused_by_what_differs(store, header, changes, reason):
     assert "layers" not in str(caught.value)
 
 
-def test_history_keeps_order_and_what_a_failed_cell_had(store, grid):
+def test_cells_keep_the_order_and_what_a_failed_cell_had(store, grid):
     """Latencies in the order measured; a later failure takes none of them away."""
     good, bad = grid.cells[:2]
     for number, clock in ((1, 30.0), (2, 10.0), (3, 20.0)):
         kept = Sample(good, number, 0, number, clock_us=clock)
         status = "oom" if number == 3 else OK
         store.append([kept, replace(kept, cell=bad, order=1, status=status)])
-    seen = history(store.frame())
-    assert seen == {good: [30.0, 10.0, 20.0], bad: [30.0, 10.0]}
+    seen = measured(with_latency(store.frame()))["samples_us"]
+    assert seen.to_dict() == {good: [30.0, 10.0, 20.0], bad: [30.0, 10.0]}
     assert failed_cells(store.frame()) == {bad}
