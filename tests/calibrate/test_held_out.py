@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from evict_profile.calibrate.acceptance import CANDIDATES
-from evict_profile.calibrate.held_out import (
-    HeldOutChances,
-    calibration_error,
-    hold_out,
-)
+from evict_profile.calibrate.held_out import HeldOutChances, calibration_error, hold_out
 from evict_profile.errors import DataError
 from tests.calibrate.test_acceptance import made_nodes
 from tests.traces.synthetic import Plan, make_trace

@@ -14,12 +14,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.fit.export import export_workload
 from evict_profile.io import data_root
 from evict_profile.table import CostTable, ServedStep
-from evict_profile.table.overheads import (
-    OWN_GROWTH,
-    RECORD,
-    UNSEEN_GROWTH,
-    Amounts,
-)
+from evict_profile.table.overheads import OWN_GROWTH, RECORD, UNSEEN_GROWTH, Amounts
 from tests.command import evict
 
 SHIPPED = data_root() / "cost_tables/composed/nvidia-h200/qwen3-30b-a3b"

@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.lossless.rules import SCORES
-from tests.lossless.proof.cuts import (
-    Cut,
-    by_score,
-    score_threshold,
-)
+from tests.lossless.proof.cuts import Cut, by_score, score_threshold
 from tests.lossless.proof.enumeration import (
     Decoding,
     Verification,

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.policies import (
-    RATE,
-    RATE_DEPTH,
-    RATIO,
-    Threshold,
-)
+from evict_profile.replay.policies import RATE, RATE_DEPTH, RATIO, Threshold
 from evict_profile.replay.simulate import StepTimes, reply_order, simulate
 from tests.replay.conftest import policies
 from tests.replay.slow_simulate import slow_simulate

@@ -11,12 +11,7 @@ from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.records import replace
 from evict_profile.report import calibration_page, replay_page
 from evict_profile.sources.aiconfigurator import open_source
-from evict_profile.sources.composer import (
-    Composer,
-    DecodeTime,
-    cells_of,
-    sweep_of,
-)
+from evict_profile.sources.composer import Composer, DecodeTime, cells_of, sweep_of
 from evict_profile.sources.pairs import check_memory
 from evict_profile.table import Composition, CostTable, find_table, measured
 from evict_profile.table.document import file_sha256

@@ -18,13 +18,7 @@ from evict_profile.traces import Reply, load_traces
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.schema import NEEDED, TIMES, Metadata, mark
 from tests.traces.steps import make_steps, steps_of
-from tests.traces.synthetic import (
-    ABOUT,
-    Plan,
-    make_table,
-    trace_rows,
-    write_trace,
-)
+from tests.traces.synthetic import ABOUT, Plan, make_table, trace_rows, write_trace
 
 Message = dict[str, Any]
 KEYS = [Reply("code", 0, 0, 0.0), Reply("prose", 7, 1, 0.7)]

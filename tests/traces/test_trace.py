@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import DataError
 from evict_profile.traces import Reply
-from evict_profile.traces.trace import (
-    check_one_temperature,
-    check_trees,
-    falling,
-)
+from evict_profile.traces.trace import check_one_temperature, check_trees, falling
 from tests.traces.steps import make_nodes, make_steps, steps_of
 from tests.traces.synthetic import Plan, make_trace
 
