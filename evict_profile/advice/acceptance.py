@@ -198,7 +198,7 @@ def of_metrics(path: Path) -> AcceptedLengths:
     """From responses of vLLM under `--per-request-spec-decode-metrics`.
 
     A step that drafted fewer than K tokens says nothing of K. What `summary` gives
-    is enough where every step drafted alike.
+    is enough where every step drafted the same number of levels.
     """
     requests = [
         steps

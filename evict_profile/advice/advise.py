@@ -1,4 +1,4 @@
-"""The best way to draft at each batch, and what it is worth over plain decoding.
+"""The best draft length at each batch, and its speed-up over plain decoding.
 
 Speed over plain decoding is committed(way) step(plain) / step(way), of served steps.
 The interval adds relative errors in quadrature: of acceptance, and of the ratio of
@@ -133,7 +133,7 @@ class Advisor:
 
 
 class Range(NamedTuple):
-    """Batches that draft alike, both ends included."""
+    """Batches that draft the same number, both ends included."""
 
     first: int
     last: int

@@ -81,7 +81,7 @@ def _check_draft(target: CostTable, draft: CostTable, level_ms: float | None) ->
             )
         if getattr(table.provenance, "new_graph_us", None) is None:
             raise ConfigError(
-                f"{table.path}: measured before building graphs was told apart from "
+                f"{table.path}: measured before building graphs was separated from "
                 f"forwards; profile {table.key.model} again"
             )
     ours, theirs = (

@@ -2,7 +2,7 @@
 
 A step takes the decoding time of a token, TPOT, times the tokens that it commits.
 `python -m sglang.bench_serving --output-file` and `vllm bench serve --save-result`
-name it alike.
+give it the same name.
 """
 
 import json

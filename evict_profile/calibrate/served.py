@@ -22,7 +22,7 @@ LEVEL_SD, RATIO_SD = 0.1, 0.06
 """Errors of a plain step and of a step over it that no amount explains, sd of logs."""
 
 OWN_LAYERS_US = 100.0
-"""How far a server's own time a layer may lie from others', once a plain run tells."""
+"""Standard deviation of a server's time per layer, once plain decoding is measured."""
 
 FIXED, WIDER = ("layer_us", "round_us", "level_us"), 10.0
 """Times that do not grow with tokens, and how much farther than others' they may lie

@@ -94,7 +94,7 @@ def _composed_for(observed: Mapping[str, Any], table: CostTable) -> CostTable:
 
 
 def shape_of(table: CostTable) -> dict[str, int]:
-    """What tells the table's model from another, as far as time depends on it."""
+    """The sizes of the table's model on which time depends."""
     model, moe = table.model, table.model.moe
     return {
         "hidden size": model.hidden_size,

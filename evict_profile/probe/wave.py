@@ -27,7 +27,7 @@ class Rates(NamedTuple):
     Attributes:
         tokens_per_s: of all requests; 0 if they hardly decode together.
         accepted: tokens per step and request; None if the server does not state it.
-        drafted: likewise.
+        drafted: draft tokens, by the same source.
         context: mean context length in tokens.
     """
 

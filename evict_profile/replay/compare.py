@@ -1,9 +1,9 @@
-"""All policies on one trace and one table: which is fastest, and how sure is that?
+"""All policies on one trace and one table: the fastest, with its interval.
 
-What is chosen because it was the fastest here will be slower elsewhere. So throughputs
-of chosen settings are stated less their optimism, as they are expected of other
-prompts; a verdict's strongest setting and its adaptive policy, each the best of
-several, likewise. Every resample chooses anew, as other prompts would have.
+A setting that is chosen because it was the fastest here will be slower elsewhere
+(selection bias). So throughputs of chosen settings, and of the verdict's strongest
+setting and adaptive policy, are stated less their optimism. Every resample chooses
+again.
 
 A comparison takes both sides from the same resamples of prompts and orders, so that
 most of the spread between prompts cancels.

@@ -144,7 +144,7 @@ class TraceArrays:
         return DraftedTrees(accepted, row)
 
     def _ranks(self, depth: int, conditional: ConditionalAcceptance | None) -> Ints:
-        """How many nodes of its tree are worth more than each, int64 [steps, nodes].
+        """Nodes of its tree that have a higher score than each, int64 [steps, nodes].
 
         Of equals the first; padding comes after all.
         """

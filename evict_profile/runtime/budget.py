@@ -104,8 +104,9 @@ def check(top_k: int, budget: int, experts: int, ranking: str = "mass") -> None:
 def probabilities_of(logits: Tensor, scoring: RouterScoring) -> Tensor:
     """Router probabilities, float32 [T, E], every row adding up to 1.
 
-    Sigmoid scores are scaled to 1 as well, so that all tokens count alike. Order and
-    ratios of a token's experts stay, so a router that renormalises is reproduced.
+    Sigmoid scores are scaled to 1 as well, so that all tokens have the same weight.
+    Order and ratios of a token's experts stay, so a router that renormalises is
+    reproduced.
     """
     if scoring == "softmax":
         return logits.float().softmax(dim=1)

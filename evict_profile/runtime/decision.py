@@ -1,4 +1,4 @@
-"""One decision: how many nodes are verified and which, and what past steps teach it.
+"""One decision: how many nodes are verified and which, given past steps.
 
 All nodes that compete are sorted by score. A child never scores above its parent, so
 the best k nodes are closed under ancestors, and no other closed set of k nodes has a
@@ -184,10 +184,10 @@ def select_widths(
 class DraftBackoff:
     """Whether to draft at all in the coming step.
 
-    The tokens that drafted steps lately promised for their time are compared with a
-    plain step. While they are fewer, steps are skipped; a skipped step teaches nothing,
-    so one step drafts after 1, 2, 4 and at last every 32 skipped steps. The past fades
-    in skipped steps too, so that one good step decides then.
+    The expected tokens of recent drafted steps per time are compared with a
+    plain step. While they are fewer, steps are skipped. Nothing is learned from a
+    skipped step, so one step drafts after 1, 2, 4 and at last every 32 skipped steps.
+    The past fades in skipped steps too, so that one good step decides then.
     """
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class History:
     """Fading sums over the steps of one truncator, tokens of each request.
 
     Scores are scaled by accepted over expected draft tokens (`acceptance_ratio`): a
-    drafter that promises too much would otherwise buy too much.
+    drafter with too high scores would otherwise verify too much.
     """
 
     def __init__(self, learns: bool, overhead_us: float = 0.0) -> None:

@@ -200,7 +200,7 @@ class DecodingStep:
         return GrowingTrees(self._batch, self._rules.calibration)
 
     def deeper(self) -> bool:
-        """Whether drafting another level is worth its time; a tie stops.
+        """Whether another level raises the expected throughput; a tie stops.
 
         Before the first level past steps alone decide: ask once a step, and plan and
         observe the step even if it drafts nothing.

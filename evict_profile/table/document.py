@@ -91,13 +91,13 @@ def _lines(content: Any, begin: str = "\n") -> str:
     if isinstance(content, dict) and content:
         pairs = sorted(content.items())
         items = [f"{_lines(key)}: {_lines(each, inner)}" for key, each in pairs]
-        opening, closing = "{}"
+        start, end = "{}"
     elif isinstance(content, list | tuple) and {*map(type, content)} - {int, float}:
         items = [_lines(each, inner) for each in content]
-        opening, closing = "[]"
+        start, end = "[]"
     else:
         return json.dumps(content, ensure_ascii=False)
-    return f"{opening}{inner}{f',{inner}'.join(items)}{begin}{closing}"
+    return f"{start}{inner}{f',{inner}'.join(items)}{begin}{end}"
 
 
 def files_of(path: Path) -> tuple[Path, ...]:

@@ -63,7 +63,7 @@ class Key(Struct, frozen=True):
 class Reuse(Struct, frozen=True):
     """A statement that a table may serve another version of its engine.
 
-    `who` answers for it since the day `stated`, `why` is the reason to believe it, and
+    `who` answers for it since the day `stated`, `why` is the reason, and
     `recheck` says what was measured again, when, and with which result.
     """
 

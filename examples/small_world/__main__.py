@@ -100,7 +100,7 @@ def budget(
     out: Path = Option(Path("budget.svg"), help="The drawing to write."),
     json_out: options.Json = None,
 ) -> None:
-    """Speed against quality under expert budgets, and which to run."""
+    """Compare expert budgets by speed and quality, and recommend one."""
     from evict_profile.io import check_outputs, write_text
     from evict_profile.table import CostTable, files_of
     from examples.small_world.budget_front import budget_front

@@ -76,7 +76,7 @@ class RouteBuffers:
                 )
 
     def select(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The hook around `select_experts`; weights of forced routes are all alike."""
+        """The hook around `select_experts`; weights of forced routes are equal."""
         out = original(*args, **kwargs)
         layer, tokens = kwargs.get("layer_id"), len(out.topk_ids)
         if layer not in self.recorded or tokens > len(self.recorded[layer]):

@@ -149,7 +149,7 @@ class Chooser:
 
     def _at_captured_width(self, plan: Plan, path_prob: NDArray[Any]) -> Plan:
         """The plan at the next captured width, which the decision may stop short of
-        where the last nodes are worth nothing; then the most probable of those."""
+        where the last nodes have score 0; then the most probable of those."""
         requests = len(path_prob)
         decided = int(plan.tokens) // requests
         width = self._capture_sizes[bisect_left(self._capture_sizes, decided)]

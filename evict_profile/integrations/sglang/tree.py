@@ -66,7 +66,7 @@ class Drafted:
         return found
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Drafted":
-        """The batch with all its tensors changed alike."""
+        """The batch with one function applied to each of its tensors."""
         return Drafted(
             change(self.parent_list),
             change(self.index),

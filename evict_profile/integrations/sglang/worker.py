@@ -102,7 +102,7 @@ def build_verify_input(
     """The hook around `build_eagle_verify_input`: cut, then build the smaller tree.
 
     The graphs are swapped in before, since the tree's mask is written into its buffers.
-    The tree kernel is still told the steps that were drafted, because they are the
+    The tree kernel still gets the steps that were drafted, because they are the
     stride of `parent_list`; only what is accepted is no longer than the smaller tree.
     """
     if batch.forward_mode.is_idle() or not serving.active:
