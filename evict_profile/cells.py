@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.records import to_mapping
-from evict_profile.stats import Floats, median_of_draws, usual
+from evict_profile.stats import Floats, main_mode, median_of_draws
 
 Part = Literal["layers", "non_moe"]
 Split = Literal["balanced", "skewed", "natural"]
@@ -131,12 +131,12 @@ def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
 
     On a shared CPU the clock of one forward follows whatever else the machine does.
     Work and reference slow down together, so their ratio does not; scaled by the
-    usual reference it is a time again: `clock / reference * usual_reference_us`.
+    usual reference it is a time again: `clock / reference * reference_mode_us`.
     A clock without reference is taken as it is. Samples of no possible time, place or
     reference are left out, as a sweep marks them.
     """
     timed = frame[frame["status"] == OK].pipe(_possible)
-    clock_us, usual_us = timed["clock_us"], usual_reference_us(timed)
+    clock_us, usual_us = timed["clock_us"], reference_mode_us(timed)
     if usual_us is None:
         return timed.assign(latency_us=clock_us)
     scale = (usual_us / timed["reference_us"]).fillna(1.0)
@@ -153,10 +153,10 @@ def _possible(timed: pd.DataFrame) -> pd.DataFrame:
     return timed[kept & timed[list(CELL_FIELDS)].notna().all(axis=1)]
 
 
-def usual_reference_us(timed: pd.DataFrame) -> float | None:
+def reference_mode_us(timed: pd.DataFrame) -> float | None:
     """The reference at the speed that the machine had most; None without one."""
     reference = timed["reference_us"].dropna().to_numpy()
-    return usual(reference) if len(reference) else None
+    return main_mode(reference) if len(reference) else None
 
 
 def cell_of(row: Any) -> Cell:

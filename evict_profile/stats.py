@@ -29,7 +29,7 @@ TAIL = (1.0 - CONFIDENCE) / 2.0
 RESAMPLES = 2000
 WORTHWHILE = 1.01
 """Speed over that of a simpler choice from which the effort pays."""
-USUAL_WITHIN, USUAL_STEPS = 0.1, 8
+MODE_WITHIN, MODE_STEPS = 0.1, 8
 MIN_PROMPTS = 5
 """With fewer prompts, resampling tells nothing, and intervals are unbounded."""
 MOST_PROMPTS = 1024
@@ -77,15 +77,15 @@ def median_of_draws(values: Floats, count: int) -> tuple[float, float]:
     return mean, float(np.sqrt((ordered - mean) ** 2 @ weights))
 
 
-def usual(values: Floats) -> float:
+def main_mode(values: Floats) -> float:
     """The median of the values within a tenth of it: the middle of the main kind.
 
     A machine that runs at half speed now and then has values of two kinds, and their
     median lies above the middle of the kind that is the more frequent.
     """
     middle = float(np.median(values))
-    for _ in range(USUAL_STEPS):
-        near = values[np.abs(values / middle - 1.0) < USUAL_WITHIN]
+    for _ in range(MODE_STEPS):
+        near = values[np.abs(values / middle - 1.0) < MODE_WITHIN]
         middle = float(np.median(near)) if len(near) else middle
     return middle
 
@@ -210,7 +210,7 @@ class Bootstrap:
         return float(ndtr(-student(count - 1) * np.sqrt(count / (count - 1))))
 
 
-def jackknife_reach(left_out: Floats) -> Floats:
+def jackknife_half_width(left_out: Floats) -> Floats:
     """How far 95 % intervals of means reach to either side, float64 [means].
 
     Args:

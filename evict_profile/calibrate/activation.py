@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evict_profile.config import ModelSpec
-from evict_profile.stats import Estimate, Floats, Ints, jackknife_reach
+from evict_profile.stats import Estimate, Floats, Ints, jackknife_half_width
 from evict_profile.table import ActivationCurve, BatchActivation
 from evict_profile.traces import Trace
 from evict_profile.traces.trace import Routes, ranges
@@ -112,7 +112,7 @@ def _of_groups(trace: Trace, groups: Sequence[Ints]) -> Activation:
         without[trace.prompt[trace.reply[steps]], group] = 0.0
     with np.errstate(invalid="ignore"):
         left_out = without @ rows / without.sum(axis=1, keepdims=True)
-    union, reach = rows.mean(axis=0), jackknife_reach(left_out)
+    union, reach = rows.mean(axis=0), jackknife_half_width(left_out)
     return Activation(union, union - reach, union + reach)
 
 

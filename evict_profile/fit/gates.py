@@ -12,7 +12,7 @@ from evict_profile.fit.provenance import MAX_SCALING_ERROR
 from evict_profile.physics import SLOPE_RANGE, non_moe_work
 from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.checks import remedy
-from evict_profile.sweep.latency import KNOWN, Drift
+from evict_profile.sweep.latency import MAX_KNOWN_ERROR, Drift
 from evict_profile.table import (
     DATASHEET,
     Gate,
@@ -75,9 +75,9 @@ def union_gate(fitted: Fitted) -> Gate:
     """Time followed the union before the sweep began, or it was proved not to."""
     test = measured(fitted.provenance).union_test
     differ = bool(test["differ"])
-    alike = "cost the same" + ", or nearly: the cost follows n alone" * _is_cost_in_n(
-        fitted
-    )
+    alike = "cost the same"
+    if _is_cost_in_n(fitted):
+        alike += ", or nearly: the cost follows n alone"
     return _gate(
         "union test",
         differ or _is_cost_in_n(fitted),
@@ -105,13 +105,13 @@ def slope_gate(fitted: Fitted) -> Gate:
     copied = fitted.model.bytes_per_expert / bandwidth_gbps / 1e3
     least, most = copied / np.percentile(np.maximum(slopes, slope_us / 10), [97.5, 2.5])
     low, high = SLOPE_RANGE
+    row = f", and its row takes {row_us:.1f} us" if row_us and most < low else ""
     return _gate(
         "roofline slope",
         bool((most >= low or row_us >= low * slope_us) and least <= high),
         f"{slope_us:.1f} us an expert implies {copied / slope_us:.2f} of the copy "
         f"bandwidth (95 % interval {least:.2f}..{most:.2f})"
-        + f", and its row takes {row_us:.1f} us"
-        * bool(row_us and most < low),
+        f"{row}",
         f"outside {low}..{high}: something else than expert weights was timed; "
         "check the experts kernel and other load, and sweep anew"
         + remedy(test.union_test, test.fingerprint),
@@ -191,7 +191,7 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     found = [(c, limit) for c, limit in zip(changes, limits, strict=True) if c]
     says = [str(change) for change, _ in found]
     changed = any(c.certain and abs(c.size) > limit for c, limit in found)
-    if unknown := bool(drift.sessions and drift.sessions.error > KNOWN):
+    if unknown := bool(drift.sessions and drift.sessions.error > MAX_KNOWN_ERROR):
         says.append("which is not known well enough to compare their cells")
     if apart := drift.half_width > MAX_DRIFT:
         says.append(f"sessions leave {drift.half_width:.1%} to every cost")
@@ -226,7 +226,7 @@ def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
         "A/A floor",
         floor > 0.0 or not timed,
         f"halves of the samples of a cell differ by up to {floor:.1%}"
-        + wide * (floor > WIDE_FLOOR * asked),
+        f"{wide if floor > WIDE_FLOOR * asked else ''}",
         "no cell was measured twice, or the runner repeats its samples: run the same "
         "sweep again, which goes on, or fix the runner and sweep anew",
     )

@@ -52,10 +52,10 @@ HEAD_TERMS = tuple(Term(name) for name in ("one", "tokens"))
 DENSE_TERMS = tuple(Term(name) for name in ("batch", "cache", "scores"))
 """What attention in dense layers adds to the head."""
 
-FREE = HingeCost((Term("one"),), np.zeros(1))
+ZERO_COST = HingeCost((Term("one"),), np.zeros(1))
 """The rest of the model where whole forwards were measured, which hold it."""
 
-WHOLE_ROWS = sorted(
+ROW_KNOTS = sorted(
     {*range(1, 9), *(2**i + j for i in range(3, 11) for j in (-1, 0, 1))}
 )
 """Rows of an expert at which a kernel may change: any few, and about powers of two."""
@@ -181,7 +181,7 @@ def candidate_knots(feature: str, features: Features) -> list[tuple[float, ...]]
     """
     if feature == EXPERT_ROWS:
         largest = features["rows"].max(initial=1.0)
-        rows = [float(x) for x in WHOLE_ROWS if x <= largest]
+        rows = [float(x) for x in ROW_KNOTS if x <= largest]
         return [(x,) for x in rows] + list(pairwise(rows))
     if feature not in {"tokens", "union"}:
         return []
@@ -223,7 +223,7 @@ def fit_cost(
     return ForwardCost(
         shape,
         fit_points(LAYER_TERMS, shape, layers),
-        fit_points(rest_terms(model), shape, rest) if len(rest) else FREE,
+        fit_points(rest_terms(model), shape, rest) if len(rest) else ZERO_COST,
         layer_scale,
     )
 

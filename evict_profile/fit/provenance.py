@@ -10,7 +10,7 @@ from evict_profile import __version__
 from evict_profile.cells import (
     CELL_FIELDS,
     OK,
-    usual_reference_us,
+    reference_mode_us,
 )
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import Count, parse
@@ -54,7 +54,7 @@ def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
     frame, timed = samples.frame, samples.timed
     by_cell = timed.groupby(list(CELL_FIELDS))["latency_us"].agg(list)
     skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
-    reference_us, new_graph = usual_reference_us(timed), header.opened.get("new_graph")
+    reference_us, new_graph = reference_mode_us(timed), header.opened.get("new_graph")
     drift, clock = samples.drift, header.fingerprint["clock"]
     sessions = timed["session"].nunique()
     return Provenance(

@@ -16,12 +16,8 @@ import pandas as pd
 
 from evict_profile.cells import Cell, cells_of
 from evict_profile.stats import Floats, student
-from evict_profile.sweep.latency import (
-    MAD_TO_SIGMA,
-    sessions_variance,
-    slow_blocks,
-    two_way,
-)
+from evict_profile.sweep.latency import sessions_variance, slow_blocks
+from evict_profile.sweep.two_way import MAD_TO_SIGMA, two_way
 
 Agreement = Literal["same", "drifted", "unclear"]
 

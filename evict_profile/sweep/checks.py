@@ -50,9 +50,9 @@ from evict_profile.sweep.plan import sample_seed
 UNION_REPEATS = 12
 """The fewest whose 95 % interval of the median leaves out two on each side: with eight
 it reaches from the least to the most, and one spike decides."""
-TELLING = 1.2
+MAX_NOISE_RATIO = 1.2
 """Medians further apart than this, and not told apart, are noise and no verdict."""
-UNLIKE = UNION_REPEATS - 1
+MIN_SLOWER_TURNS = UNION_REPEATS - 1
 """Turns in which the large union must be the slower: 3 of 1000 by chance."""
 
 
@@ -60,7 +60,7 @@ UNLIKE = UNION_REPEATS - 1
 class UnionTest:
     """Readings of the test.
 
-    `apart` says that the small and the large union at `width` differ; the slope is
+    `differ` says that the small and the large union at `width` differ; the slope is
     from the lone cell to the large union, one row an expert in both. `bandwidth_share`
     is implied over measured bandwidth, infinite where the union costs nothing, with the
     bounds that the 95 % intervals of the two medians give it; `ratio_upper` is what the
@@ -99,7 +99,7 @@ class UnionTest:
     @property
     def cost_in_n(self) -> bool:
         """The union hardly matters, for sure, and not because it was not forced."""
-        alike = self.ratio_upper <= TELLING
+        alike = self.ratio_upper <= MAX_NOISE_RATIO
         return self.proved_routing and not self.differ and alike
 
     @property
@@ -113,7 +113,7 @@ class UnionTest:
             f"n={self.width}: U={self.small_union} {self.small_us / 1e3:.2f} ms, "
             f"U={self.large_union} {self.large_us / 1e3:.2f} ms"
         )
-        noisy = self.large_us > TELLING * self.small_us or self.proved_routing
+        noisy = self.large_us > MAX_NOISE_RATIO * self.small_us or self.proved_routing
         if not self.differ and noisy and not self.cost_in_n:
             return (
                 f"{case}: the slower one changes from turn to turn, so the machine is "
@@ -192,7 +192,7 @@ def run_union_test(
         small_us=found[small].value,
         large_us=high.value,
         single_token_us=low.value,
-        differ=int((ratios > 1.0).sum()) >= UNLIKE,
+        differ=int((ratios > 1.0).sum()) >= MIN_SLOWER_TURNS,
         us_per_expert=(high.value - low.value) / experts,
         implied_gbps=middle,
         measured_gbps=copy_gbps,

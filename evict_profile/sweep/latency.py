@@ -1,6 +1,4 @@
-"""How fast the machine was, and when: one robust fit of a sweep's samples.
-
-    log latency = cell + block of time        (Huber's M-estimator, 1964)
+"""How fast the machine was, and when: a robust fit of cells and blocks of time.
 
 Cells come in random order, so what the samples of a block share is the machine. Blocks
 of a few samples show times of another speed, which are left out. Fifths of a session
@@ -16,17 +14,17 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from msgspec import Struct
-from scipy import sparse
 
 from evict_profile.cells import CELL_FIELDS, measured, with_latency
 from evict_profile.stats import Bools, Floats, Ints, student
+from evict_profile.sweep.two_way import TwoWay, two_way
 
-IN_A_ROW = 8
+BLOCK_SAMPLES = 8
 """Samples of a block: a tenth of a second to a minute."""
-ANOTHER_SPEED, SURE = 0.1, 5.0
+SLOW_CHANGE, SLOW_Z = 0.1, 5.0
 """A change of log latency that is another speed, and how sure it has to be, in standard
 errors: of a sweep's hundreds of blocks none is left out by chance."""
-FEWEST = 3
+MIN_SAMPLES_PER_CELL = 3
 """Samples a cell, on average, below which none says anything of its neighbours."""
 
 MOST_COMPARED = 40
@@ -34,89 +32,19 @@ MOST_COMPARED = 40
 
 STRETCHES = 5
 """Of a run in one session."""
-THROUGHOUT, SPARE = 0.8, 5
+SLOW_STRETCH_SHARE, MIN_SESSIONS = 0.8, 5
 """A stretch with such a share of slow blocks changed, and is judged; but for one whole
 session where there are as many: its reference or its clock may have changed alone."""
-CERTAIN, KNOWN = 2.5, 0.04
+SIGNIFICANT_Z, MAX_KNOWN_ERROR = 2.5, 0.04
 """In standard errors; and the standard error at which 10 % between sessions are."""
 
-SESSIONS_SD, SESSIONS_FREEDOM = 0.007, 2.0
+SESSION_PRIOR_SD, SESSION_PRIOR_DOF = 0.007, 2.0
 """How much sessions are taken to differ, and how many have as much weight as that: by
 Student's t, one alone lies within 3 % of their mean. Three sweeps of one machine, in
 microseconds, differed by 0.9, 2.4 and 2.7 %."""
 
-HUBER, STEPS, SETTLED, RIDGE = 1.345, 30, 1e-6, 1e-9
-MAD_TO_SIGMA, LEAST_INSIDE, LEAST_SPREAD = 1.4826, 0.3, 1e-9
-
-
-class TwoWay(NamedTuple):
-    """Levels of cells [cells], what blocks add to them [blocks], and its covariance.
-
-    The first block adds nothing.
-    """
-
-    level: Floats
-    effect: Floats
-    covariance: Floats
-
-
-def two_way(samples: pd.DataFrame, block: Ints) -> TwoWay:
-    """Fit samples, with their `latency_us`, by cell, in order, and block [samples]."""
-    log_us = np.log(samples["latency_us"].to_numpy())
-    cell = np.asarray(samples.groupby(list(CELL_FIELDS)).ngroup(), dtype=np.int64)
-    fitted = cell.max() + block.max() + 1
-    weights, effect = np.ones(len(cell)), np.zeros(block.max() + 1)
-    for _ in range(STEPS):
-        before, normal = effect, _Normal(cell, block, weights)
-        level, effect = normal.solve(log_us)
-        rest = log_us - level[cell] - effect[block]
-        reach = HUBER * _spread(rest, fitted)
-        if np.abs(effect - before).max() < SETTLED:
-            break
-        weights = np.minimum(1.0, reach / np.maximum(np.abs(rest), LEAST_SPREAD))
-    inside = np.clip(rest, -reach, reach)
-    steep = max(float((inside == rest).mean()), LEAST_INSIDE)
-    variance = float(inside @ inside) / max(len(cell) - fitted, 1) / steep**2
-    covariance = variance * _Normal(cell, block, np.ones(len(cell))).inverse()
-    return TwoWay(level, effect, covariance)
-
-
-class _Normal:
-    """Normal equations of weighted least squares, of samples by cell and block.
-
-    Blocks are eliminated (Woodbury), since a long run has more of them than cells.
-    """
-
-    def __init__(self, cell: Ints, block: Ints, weights: Floats) -> None:
-        self._cell, self._block, self._weights = cell, block, weights
-        count = self._count = sparse.csr_array((weights, (cell, block)))
-        self._of_cell: Floats = count.sum(axis=1)
-        self._of_block: Floats = count.sum(axis=0)[1:] + RIDGE
-        self._share = count[:, 1:] / self._of_block
-        through_blocks = (self._share @ count[:, 1:].T).toarray()
-        self._cells = np.asarray(np.diag(self._of_cell) - through_blocks, np.float64)
-
-    def solve(self, values: Floats) -> tuple[Floats, Floats]:
-        """Levels of the cells, and what blocks add to them: 0 of the first."""
-        total = np.bincount(self._cell, self._weights * values)
-        pull = np.bincount(self._block, self._weights * values)
-        pull = (pull - self._count.T @ (total / self._of_cell))[1:]
-        cells = np.linalg.solve(self._cells, np.asarray(self._share @ pull))
-        effect = np.append(0.0, pull / self._of_block + self._share.T @ cells)
-        return (total - self._count @ effect) / self._of_cell, effect
-
-    def inverse(self) -> Floats:
-        """What effects covary by for a noise of 1, float64 [blocks, blocks]."""
-        by_cells = np.linalg.solve(self._cells, self._share.toarray())
-        inverse = np.diag(1.0 / self._of_block) + self._share.T @ by_cells
-        return np.pad(inverse, ((1, 0), (1, 0)))
-
-
-def _spread(rest: Floats, fitted: int) -> float:
-    """Standard deviation of noise, by the larger residuals: a fit may run through as
-    many samples as it has parameters, and their zeros say nothing of noise."""
-    larger = np.sort(np.abs(rest))[min(fitted, len(rest) - 1) :]
-    return max(MAD_TO_SIGMA * float(np.median(larger)), LEAST_SPREAD)
+LEAST_RISE = 1e-6
+"""Of a line in time, so that one stretch alone has a slope of zero."""
 
 
 @dataclass(frozen=True)
@@ -165,15 +93,15 @@ class Samples:
 def slow_blocks(timed: pd.DataFrame) -> pd.Series:
     """Whether each sample lies in such a block."""
     cells = len(timed.groupby(list(CELL_FIELDS)))
-    if len(timed) < FEWEST * cells:
+    if len(timed) < MIN_SAMPLES_PER_CELL * cells:
         return pd.Series(data=False, index=timed.index)
-    in_a_row = timed.groupby("session").cumcount() // IN_A_ROW
+    in_a_row = timed.groupby("session").cumcount() // BLOCK_SAMPLES
     block = np.asarray(timed.groupby(["session", in_a_row]).ngroup(), dtype=np.int64)
     _, effect, covariance = two_way(timed, block)
     error = np.sqrt(np.diag(covariance).clip(min=0.0))
     # An effect that a block has: between two speeds of equal weight lies none.
     apart = np.abs(effect - np.percentile(effect[block], 50, method="lower"))
-    slow = (apart > np.maximum(ANOTHER_SPEED, SURE * error))[block]
+    slow = (apart > np.maximum(SLOW_CHANGE, SLOW_Z * error))[block]
     return pd.Series(slow, index=timed.index)
 
 
@@ -187,7 +115,7 @@ class Change(Struct, frozen=True):
     @property
     def certain(self) -> bool:
         """Whether it is more than noise."""
-        return abs(self.size) > CERTAIN * self.error
+        return abs(self.size) > SIGNIFICANT_Z * self.error
 
     def __str__(self) -> str:
         size = f"{self.size:+.1%} +- {2.0 * self.error:.1%}"
@@ -216,49 +144,62 @@ class Drift(NamedTuple):
 def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
     timed = whole[judged]
     stretch = np.unique(stretches_of(whole)[judged], return_inverse=True)[1]
-    _, effect, covariance = two_way(timed, stretch)
+    fitted = two_way(timed, stretch)
     count, total = np.bincount(stretch), len(timed)
-    at = np.bincount(stretch, np.arange(total)) / count / total
+    middle = np.bincount(stretch, np.arange(total)) / count / total
     session = timed["session"].groupby(stretch).first().to_numpy()
     names = np.asarray(pd.unique(session))
-    shares = count * (session == names[:, None])
-    shares = shares / shares.sum(axis=1, keepdims=True)
+    is_own = session == names[:, None]
+    means = count * is_own / (count * is_own).sum(axis=1, keepdims=True)
+    level = means @ fitted.effect
 
-    def change(weights: Floats, between: str, scatter: float = 0.0) -> Change:
-        """The change that is a weighted sum of the stretches' effects."""
-        variance = max(float(weights @ covariance @ weights), 0.0) + scatter**2
-        size = float(np.expm1(weights @ effect))
-        return Change(size, float(np.sqrt(variance)), between)
-
-    alone, apart = np.eye(len(at)), shares @ effect
-    rising = count * (at - count @ at / total)
-    rising /= max(float(rising @ at), SETTLED)
-    of_sessions = float(np.linalg.norm(rising @ (shares > 0.0).T))
+    slope = count * (middle - count @ middle / total)
+    slope /= max(float(slope @ middle), LEAST_RISE)
+    scatter = float(np.linalg.norm(is_own @ slope)) * _scatter(means @ middle, level)
+    one = np.eye(len(middle))
+    within = (
+        _contrast(
+            fitted, one[b] - one[a], f"from {middle[a]:.0%} to {middle[b]:.0%} of it"
+        )
+        for a, b in combinations(range(len(middle)), 2)
+        if session[a] == session[b]
+    )
+    across = (
+        _contrast(fitted, weights @ means, f"from session {names[a]} to {names[b]}")
+        for a, b, weights in session_contrasts(timed, names)
+    )
     return Drift(
-        change(rising, "over the run", of_sessions * _scatter(shares @ at, apart)),
-        _largest(
-            change(alone[b] - alone[a], f"from {at[a]:.0%} to {at[b]:.0%} of it")
-            for a, b in combinations(range(len(at)), 2)
-            if session[a] == session[b]
-        ),
-        _largest(
-            change(across @ shares, f"from session {names[a]} to {names[b]}")
-            for a, b, across in _comparisons(timed, names)
-        ),
-        half_width_of(apart, shares @ covariance @ shares.T),
+        _contrast(fitted, slope, "over the run", scatter),
+        _largest(within),
+        _largest(across),
+        half_width_of(level, means @ fitted.covariance @ means.T),
     )
 
 
+def _contrast(
+    fitted: TwoWay, weights: Floats, between: str, scatter: float = 0.0
+) -> Change:
+    """A weighted sum of effects; `scatter` is a further standard error."""
+    variance = max(float(weights @ fitted.covariance @ weights), 0.0) + scatter**2
+    size = float(np.expm1(weights @ fitted.effect))
+    return Change(size, float(np.sqrt(variance)), between)
+
+
 def _judged(timed: pd.DataFrame, slow_samples: pd.Series) -> Bools:
-    """Which samples drift is judged by: all but those of short slow times."""
+    """Which samples drift is judged by.
+
+    Short slow times are left out. A stretch that is slow throughout is a change and
+    is judged, unless it is the one session of many that is slow as a whole.
+    """
     slow, stretch = slow_samples.to_numpy(), stretches_of(timed)
-    throughout = np.bincount(stretch, slow) > THROUGHOUT * np.bincount(stretch)
-    changed = throughout[stretch]
+    share = np.bincount(stretch, slow) / np.bincount(stretch)
+    changed: Bools = (share > SLOW_STRETCH_SHARE)[stretch]
     sessions = timed["session"]
-    several = sessions[changed].nunique() > 1 or sessions.nunique() < SPARE
-    whole = changed[sessions.isin(sessions[changed])].all()
-    judged: Bools = np.where(changed, several or not whole, ~slow)
-    return judged
+    affected = sessions[changed].unique()
+    alone = len(affected) == 1 and sessions.nunique() >= MIN_SESSIONS
+    if alone and changed[sessions.isin(affected)].all():
+        return np.asarray(~slow & ~changed, np.bool_)
+    return np.asarray(~slow | changed, np.bool_)
 
 
 def _scatter(at: Floats, level: Floats) -> float:
@@ -276,12 +217,12 @@ def sessions_variance(*runs: tuple[Floats, Floats]) -> tuple[float, float]:
     Args:
         runs: levels of the sessions of one machine, and the covariance of their noise.
     """
-    seen, freedom = 0.0, SESSIONS_FREEDOM
+    seen, freedom = 0.0, SESSION_PRIOR_DOF
     for level, noise in runs:
         by_noise = np.trace(noise) - noise.mean() * len(level)
         seen += float(((level - level.mean()) ** 2).sum() - by_noise)
         freedom += len(level) - 1
-    return (SESSIONS_FREEDOM * SESSIONS_SD**2 + max(seen, 0.0)) / freedom, freedom
+    return (SESSION_PRIOR_DOF * SESSION_PRIOR_SD**2 + max(seen, 0.0)) / freedom, freedom
 
 
 def half_width_of(level: Floats, noise: Floats) -> float:
@@ -293,7 +234,7 @@ def half_width_of(level: Floats, noise: Floats) -> float:
     return student(freedom) * float(np.sqrt(variance / len(level)))
 
 
-def _comparisons(
+def session_contrasts(
     timed: pd.DataFrame, names: np.ndarray
 ) -> Iterable[tuple[int, int, Floats]]:
     """Two sessions, and the weights of all by which some cell of one is compared with
@@ -311,7 +252,9 @@ def _comparisons(
 
 
 def _largest(changes: Iterable[Change]) -> Change | None:
-    ranked = sorted(changes, key=lambda c: (c.error > KNOWN, c.certain, abs(c.size)))
+    ranked = sorted(
+        changes, key=lambda c: (c.error > MAX_KNOWN_ERROR, c.certain, abs(c.size))
+    )
     return ranked[-1] if ranked else None
 
 

@@ -25,8 +25,8 @@ from evict_profile.cells import (
     failed_cells,
     frame_of,
     places_of,
+    reference_mode_us,
     to_frame,
-    usual_reference_us,
     with_latency,
 )
 from evict_profile.config.load import name_or_file
@@ -197,7 +197,7 @@ def _at_reference(
             f"no sample is usable in {len(lost)} of {len(chosen)} cells ({reason}), so "
             "they cannot be compared; fix the runner"
         )
-    usual_us = usual_reference_us(timed)
+    usual_us = reference_mode_us(timed)
     scale = reference_us / usual_us if reference_us and usual_us else 1.0
     return timed.assign(latency_us=scale * timed["latency_us"])
 

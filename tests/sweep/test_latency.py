@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from evict_profile.cells import CELL_FIELDS, Cell, Sample, to_frame
 from evict_profile.sweep import latency
 from evict_profile.sweep.latency import (
-    IN_A_ROW,
-    KNOWN,
+    BLOCK_SAMPLES,
+    MAX_KNOWN_ERROR,
     Change,
     Samples,
-    two_way,
 )
+from evict_profile.sweep.two_way import two_way
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_shards_without_a_common_cell_cannot_be_compared(still, fitted):
     shards = in_two_shards(still, fitted)
     of_anchor = (shards[list(CELL_FIELDS)] == fitted.anchor.__dict__).all(axis=1)
     found = Samples(shards[~of_anchor]).drift.sessions
-    assert found and found.error > KNOWN
+    assert found and found.error > MAX_KNOWN_ERROR
 
 
 def in_six_openings(still, log_us):
@@ -248,9 +248,9 @@ def test_cells_and_blocks_are_taken_apart():
 
 def test_what_noise_makes_of_a_block_is_as_stated():
     """The spread of what blocks add, where they add nothing."""
-    noise = 0.03 * np.random.default_rng(1).standard_normal(400 * IN_A_ROW)
-    cell = np.random.default_rng(2).permutation(np.arange(400 * IN_A_ROW) % 40)
-    block = np.arange(400 * IN_A_ROW) // IN_A_ROW
+    noise = 0.03 * np.random.default_rng(1).standard_normal(400 * BLOCK_SAMPLES)
+    cell = np.random.default_rng(2).permutation(np.arange(400 * BLOCK_SAMPLES) % 40)
+    block = np.arange(400 * BLOCK_SAMPLES) // BLOCK_SAMPLES
     found = two_way(samples_of(cell, noise), block)
     # A block less the first has the noise of both.
     stated = np.diag(found.covariance)[1:].mean() / 2.0
