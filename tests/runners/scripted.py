@@ -38,13 +38,21 @@ SHARE = 0.7
 FIXED_US, ROW_US = 200.0, 7.0
 LAYERS = 2
 NOISE = 0.02
+FACTS = {"engine": "scripted", "engine_version": "1", "runner_sha256": "", "cuda": ""}
+FACTS |= dict.fromkeys(("attention_backend", "moe_backend", "clock"), "formula")
+FACTS |= {"device_kind": "cpu", "graph_mode": "none", "threads": 1, "tp": 1, "ep": 1}
 
 
 def at(place, cell):
     """Whether the cell meets every condition of the variable named `place`."""
-    conditions = os.environ.get(place, "").split()
-    pairs = [condition.split("=") for condition in conditions]
+    pairs = [each.split("=") for each in os.environ.get(place, "").split()]
     return bool(pairs) and all(str(cell[key]) == value for key, value in pairs)
+
+
+def note(line):
+    if "RUNNER_JOURNAL" in os.environ:
+        with Path(os.environ["RUNNER_JOURNAL"]).open("a") as journal:
+            journal.write(f"{line}\n")
 
 
 def answer_pipe():
@@ -67,20 +75,9 @@ class Session:
         auto = self.auto
         return {
             "fingerprint": {
-                "engine": "scripted",
-                "engine_version": "1",
-                "runner_sha256": "",
+                **FACTS,
                 "device": os.environ.get("SCRIPTED_DEVICE", "paper"),
-                "device_kind": "cpu",
-                "cuda": "",
                 "layers": self.layers,
-                "attention_backend": "formula",
-                "moe_backend": "formula",
-                "graph_mode": "none",
-                "clock": "formula",
-                "threads": 1,
-                "tp": 1,
-                "ep": 1,
             },
             "capture_sizes": [],
             "bandwidth_gbps": BANDWIDTH_GBPS,
@@ -92,16 +89,10 @@ class Session:
     def answer_clock(self, ask):
         if "SCRIPTED_MUTE" in os.environ:
             raise Refusal("device", "no drafter, said the script")
-        if "RUNNER_JOURNAL" in os.environ:
-            with Path(os.environ["RUNNER_JOURNAL"]).open("a") as journal:
-                journal.write(f"clock {ask['batch']}\n")
         batch = ask["batch"]
-        return {
-            "draft_us": [0.0, 100.0 * batch, 300.0 * batch],
-            "fixed_us": 50.0,
-            "plain_fixed_us": 20.0,
-            "reference_us": None,
-        }
+        note(f"clock {batch}")
+        fixed = {"fixed_us": 50.0, "plain_fixed_us": 20.0, "reference_us": None}
+        return {"draft_us": [0.0, 100.0 * batch, 300.0 * batch], **fixed}
 
     def measure(self, ask):
         """Misbehave where the script says so; else answer one sample a seed."""
@@ -127,9 +118,7 @@ class Session:
         draw = random.Random(seed)
         union = self.union(cell, tokens, draw)
         clock_us = FIXED_US + layers * self.slope_us * union + ROW_US * tokens
-        if "RUNNER_JOURNAL" in os.environ:
-            with Path(os.environ["RUNNER_JOURNAL"]).open("a") as journal:
-                journal.write(f"{seed}\n")
+        note(seed)
         noisy_us = clock_us * (1.0 + NOISE * draw.uniform(-1.0, 1.0))
         if at("SCRIPTED_EARLY", cell):
             noisy_us = -37.0

@@ -48,9 +48,11 @@ def test_a_sample_has_what_the_toolkit_adds_nothing_to():
     assert (sample["seed"], other["seed"]) == (11, 12)
     assert (sample["tier"], sample["backend"]) == (8, "graph")
     assert (sample["clock_us"], sample["wall_us"]) == (3.0, 4.0)
+    assert measured(Toy(overhead=0.2))[0]["clock_us"] == 3.0 - 0.2 * 5.0
 
 
-def test_what_is_not_moe_has_no_union():
+def test_some_layers_or_none_are_measured():
+    assert [s["union_high"] for s in measured(Toy(), layers=2)] == [7, 7]
     session = Toy()
     session.layers = 0
     sample, _ = measured(session)
@@ -58,19 +60,11 @@ def test_what_is_not_moe_has_no_union():
     assert (sample["union_low"], sample["union_high"]) == (0, 0)
 
 
-def test_some_layers_alone_are_measured():
-    assert [s["union_high"] for s in measured(Toy(), layers=2)] == [7, 7]
-
-
 def test_a_product_of_a_new_size_runs_once_before_it_is_timed():
     session = Toy(sizes={4, 8})
     measured(session)
     measured(session)
     assert session.ran == [11, 11, 12, 11, 12]
-
-
-def test_an_overhead_is_taken_off():
-    assert measured(Toy(overhead=0.2))[0]["clock_us"] == 3.0 - 0.2 * 5.0
 
 
 @pytest.mark.parametrize(("changes", "layers"), [({"part": "non_moe"}, 3), ({}, 2)])

@@ -5,14 +5,8 @@ from pathlib import Path
 import numpy as np
 from gguf import ExpertGatingFuncType, GGUFWriter
 
-from runners.llama_cpp.toy import (
-    ToyShape,
-    add_byte_vocabulary,
-    add_sizes,
-    finish,
-    layer_weights,
-    put,
-)
+from runners.llama_cpp import toy
+from runners.llama_cpp.toy import ToyShape, put
 
 
 def write_recurrent_toy(path: Path) -> None:
@@ -20,29 +14,22 @@ def write_recurrent_toy(path: Path) -> None:
     place of attention: its state cannot be cut (architecture lfm2moe)."""
     rng, shape, kept = np.random.default_rng(0), ToyShape(), 3
     writer, hidden = GGUFWriter(path, "lfm2moe"), shape.hidden
-    add_sizes(
+    toy.add_sizes(
         writer,
-        context_length=40960,
-        embedding_length=hidden,
-        block_count=2,
+        context_length=40960, embedding_length=hidden, block_count=2,
         feed_forward_length=shape.width * shape.top_k,
         expert_feed_forward_length=shape.width,
-        head_count=shape.heads,
-        head_count_kv=[0, shape.heads],
-        layer_norm_rms_eps=1e-6,
-        rope_freq_base=1e6,
-        expert_count=shape.experts,
-        expert_used_count=shape.top_k,
-        expert_gating_func=ExpertGatingFuncType.SIGMOID,
-        leading_dense_block_count=0,
-        shortconv_l_cache=kept,
-        vocab_size=shape.vocab,
-    )
-    add_byte_vocabulary(writer, shape.vocab)
+        head_count=shape.heads, head_count_kv=[0, shape.heads],
+        layer_norm_rms_eps=1e-6, rope_freq_base=1e6,
+        expert_count=shape.experts, expert_used_count=shape.top_k,
+        expert_gating_func=ExpertGatingFuncType.SIGMOID, leading_dense_block_count=0,
+        shortconv_l_cache=kept, vocab_size=shape.vocab,
+    )  # fmt: skip
+    toy.add_byte_vocabulary(writer, shape.vocab)
     put(writer, "token_embd", rng.standard_normal((shape.vocab, hidden)))
     put(writer, "token_embd_norm", np.ones(hidden))
     for layer in range(2):
-        start, own = f"blk.{layer}", list(layer_weights(shape, rng))
+        start, own = f"blk.{layer}", list(toy.layer_weights(shape, rng))
         if layer == 0:
             own = [each for each in own if not each[0].startswith(("attn_q", "attn_k"))]
             own = [each for each in own if each[0] not in ("attn_v", "attn_output")]
@@ -58,4 +45,4 @@ def write_recurrent_toy(path: Path) -> None:
         writer.add_tensor(
             f"{start}.exp_probs_b.bias", np.zeros(shape.experts, np.float32)
         )
-    finish(writer)
+    toy.finish(writer)

@@ -57,20 +57,15 @@ def test_repacking_is_the_last_flag_that_is_on():
         library.repack_offset(head + bytes(8))
 
 
-def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch):
+def test_a_library_that_is_absent_or_no_llama_cpp_is_refused(tmp_path, monkeypatch):
     with pytest.raises(Refusal, match=r"no\.so: no such file; --lib takes"):
         library.find(str(tmp_path / "no.so"))
     monkeypatch.setenv(library.ENVIRONMENT, str(tmp_path / "other.so"))
     with pytest.raises(Refusal, match=r"other\.so: no such file"):
         library.find("")
-
-
-def test_what_is_no_llama_cpp_is_refused(tmp_path):
-    """Neither a file that is no library, nor a library without its symbols."""
-    text = tmp_path / "libllama.so"
-    text.write_text("no library")
+    (tmp_path / "libllama.so").write_text("no library")
     with pytest.raises(Refusal, match="update llama"):
-        library.load(text)
+        library.load(tmp_path / "libllama.so")
     with pytest.raises(Refusal, match="has no llama_backend_init"):
         library.load(Path("libc.so.6"))
 

@@ -2,6 +2,7 @@
 
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -39,8 +40,11 @@ def cell(width, union, context=16, batch=1):
     return {"part": "layers", "split": split, **place}
 
 
+def measured(session, asked, *seeds):
+    return session.measure({"cell": asked, "seeds": list(seeds) or [1]})["samples"]
+
+
 def test_it_tells_what_runs(session):
-    """Facts of a key, the bytes of an expert, and every option that changes a time."""
     answer = session.answer_open()
     facts = answer["fingerprint"]
     assert (facts["engine"], facts["layers"], facts["threads"]) == ("llama_cpp", 2, 1)
@@ -49,24 +53,18 @@ def test_it_tells_what_runs(session):
     assert answer["whole"] and answer["proves_routing"]
 
 
-@pytest.mark.parametrize("place", [(1, 4), (4, 7), (8, 16)])
+PLACES = [(1, 4, 24, 1), (4, 7, 24, 1), (8, 16, 24, 1), (4, 16, 32, 2), (4, 9, 32, 1)]
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_a_forced_union_is_the_union(session, place):
-    """In both layers, at any width, and at contexts that no place named."""
-    width, union = place
-    asked = {"cell": cell(width, union, context=24), "seeds": [1, 2]}
-    for found in session.measure(asked)["samples"]:
-        assert (found["union_low"], found["union_high"]) == (union, union)
-        assert found["observed_width"] == width
+    """In both layers, at any width, at contexts that no place named, for two requests
+    of four tokens each, and for one again."""
+    for found in measured(session, cell(*place), 1, 2):
+        assert found["union_low"] == found["union_high"] == place[1]
+        assert found["observed_width"] == place[0]
         # What the hook costs is taken off: beside a load little may be left.
         assert math.isfinite(found["clock_us"]) and found["reference_us"] > 0.0
-
-
-def test_a_batch_has_sequences_of_its_own(session):
-    """Two requests of four tokens: eight rows, up to 16 experts; then one again."""
-    for batch, union in ((2, 16), (1, 9)):
-        asked = {"cell": cell(4, union, context=32, batch=batch), "seeds": [5]}
-        [found] = session.measure(asked)["samples"]
-        assert found["union_low"] == found["union_high"] == union
 
 
 def test_natural_routes_are_the_known_ones(session):
@@ -74,24 +72,17 @@ def test_natural_routes_are_the_known_ones(session):
     session.set_sequences(session.hook.context, cell(4, 0), 16, np.arange(3, 7))
     read = session.hook.read("known", session.hook.context.decode)
     assert [len(np.unique(layer)) for layer in read] == [7, 7]
-    [found] = session.measure({"cell": cell(4, 0), "seeds": [3]})["samples"]
+    [found] = measured(session, cell(4, 0))
     assert 4 <= found["union_low"] <= found["union_high"] <= 16
 
 
 def test_the_text_activates_what_is_forced(session, monkeypatch):
     """As far as it reaches: two of its tokens activate five experts of the eight."""
-    given, prepare = [], session.hook.prepare
-
-    def seen(key, routes):
-        given.append(routes)
-        prepare(key, routes)
-
-    monkeypatch.setattr(session.hook, "prepare", seen)
-    asked = cell(2, 8)
-    session.measure({"cell": asked, "seeds": [3]})
-    for routes, activated in zip(
-        given[-1], session.text.draw(asked, 3).activated, strict=True
-    ):
+    prepare = Mock(wraps=session.hook.prepare)
+    monkeypatch.setattr(session.hook, "prepare", prepare)
+    measured(session, cell(2, 8), 3)
+    forced, drawn = prepare.call_args.args[1], session.text.draw(cell(2, 8), 3)
+    for routes, activated in zip(forced, drawn.activated, strict=True):
         own = set(np.flatnonzero(activated))
         assert len(own) >= 4 and own <= set(np.unique(routes))
 
@@ -121,17 +112,13 @@ def test_a_timed_decode_finds_the_graph_of_its_shape(session, monkeypatch):
         decode(context)
 
     monkeypatch.setattr(Context, "decode", seen)
-    for asked, where in (
-        (cell(4, 0), session.plain),
-        (cell(4, 8), session.hook.context),
-    ):
-        ran.clear()
-        session.measure({"cell": asked, "seeds": [1]})
+    tokens = session.text.tokens.tolist()
+    for union, where in ((0, session.plain), (8, session.hook.context)):
+        measured(session, cell(4, union))
         *_, first, before, timed, last = ran
         assert first[0] is last[0] is session.reference_context
         assert before[0] is timed[0] is where
         assert (before[2], timed[2]) == (12, 16)
-        tokens = session.text.tokens.tolist()
         stretches = [tokens[at : at + 8] for at in range(len(tokens))]
         assert before[1] + timed[1] in stretches
 
@@ -156,8 +143,7 @@ def test_the_hook_costs_more_with_more_tokens(session, monkeypatch):
 def test_a_graph_takes_time_to_build(session):
     """And none where the last decode had the shape; a load only adds to either."""
     one = session.one_token()
-    wide = {**one, "width": 2}
-    took = []
+    wide, took = {**one, "width": 2}, []
     for asked in (wide, wide, one, one) * 5:
         own = session.text.draw(asked, 1).own
         session.set_sequences(session.hook.context, asked, 16, own)
@@ -194,33 +180,32 @@ def test_an_error_in_the_callback_is_not_swallowed(session):
 )
 def test_a_cell_that_cannot_be_is_refused(session, change, says):
     with pytest.raises(Refusal, match=says) as refused:
-        session.measure({"cell": {**cell(4, 8), **change}, "seeds": [1]})
+        measured(session, {**cell(4, 8), **change})
     assert refused.value.kind == "infeasible"
 
 
 @pytest.mark.parametrize(
-    ("llama", "says"),
+    ("layers", "llama", "says"),
     [
-        ({"overrides": ["exps=CUDA0"]}, "does not end in '=CPU'"),
-        ({"text": "nowhere.txt"}, "No such file"),
-        ({"model": "nowhere.safetensors"}, "loads a GGUF file"),
+        (2, {"overrides": ["exps=CUDA0"]}, "does not end in '=CPU'"),
+        (2, {"text": "nowhere.txt"}, "No such file"),
+        (2, {"model": "nowhere.safetensors"}, "loads a GGUF file"),
+        (3, {}, "layers: 3 in the sweep's model, 2 in"),
     ],
 )
-def test_options_that_cannot_be_are_refused(libllama, model, options, llama, says):
+def test_what_cannot_be_opened_is_refused(
+    libllama, model, options, layers, llama, says
+):
+    """Also where the sweep's model and the file are not the same."""
+    asked = {**options, "llama": {**options["llama"], **llama}}
     with pytest.raises(Refusal, match=says):
-        Session(model, {**options, "llama": {**options["llama"], **llama}})
+        Session({**model, "num_layers": layers}, asked)
 
 
 def test_options_reach_the_engine_and_its_facts(libllama, model, options):
-    """Cache types, flash attention, overrides, and kernels that are not repacked."""
-    llama = {
-        "cache_k": "q8_0",
-        "flash_attention": "on",
-        "overrides": ["exps=CPU"],
-        "repack": False,
-    }
-    opened = Session(model, {**options, "llama": {**options["llama"], **llama}})
-    facts = opened.answer_open()["fingerprint"]
+    llama = {"cache_k": "q8_0", "flash_attention": "on", "repack": False}
+    llama = {**options["llama"], **llama, "overrides": ["exps=CPU"]}
+    facts = Session(model, {**options, "llama": llama}).answer_open()["fingerprint"]
     assert facts["attention_backend"] == "ggml flash-on q8_0/f16"
     assert facts["moe_backend"] == "ggml f32 1 threads exps=CPU"
 
@@ -228,15 +213,8 @@ def test_options_reach_the_engine_and_its_facts(libllama, model, options):
 def test_a_cache_just_larger_than_the_widest_cell_still_opens(libllama, model, options):
     """Four tokens touch all experts; behind 254 they pass the cache's step of 256."""
     small = {"places": [(1, 254, 1)], "max_context": 254, "max_width": 1}
-    opened = Session(model, {**options, **small})
-    [found] = opened.measure({"cell": cell(1, 4, 254), "seeds": [1]})["samples"]
+    [found] = measured(Session(model, {**options, **small}), cell(1, 4, 254))
     assert found["union_low"] == found["union_high"] == 4
-
-
-def test_a_model_of_another_shape_is_refused(libllama, model, options):
-    """The sweep's model and the file must be the same."""
-    with pytest.raises(Refusal, match="layers: 3 in the sweep's model, 2 in"):
-        Session({**model, "num_layers": 3}, options)
 
 
 def test_the_self_test_refuses_what_it_does_not_know(libllama, monkeypatch):
@@ -253,41 +231,34 @@ def recurrent(libllama, options, tmp_path_factory):
     return Session(to_mapping(load_model(str(path))), options)
 
 
-def test_a_recurrent_state_is_read_as_such(recurrent):
-    assert not recurrent.can_cut
-    assert gguf_mapping(recurrent.file.path)["other_layers"] == [
-        {"kind": "conv", "layers": 1, "weights": 64 * (4 * 64 + 3), "window": 0}
-    ]
-
-
-@pytest.mark.parametrize("place", [(1, 4), (4, 7), (8, 0)])
-def test_a_recurrent_model_is_measured_again_and_again(recurrent, place):
+@pytest.mark.parametrize(("width", "union"), [(1, 4), (4, 7), (8, 0)])
+def test_a_recurrent_model_is_measured_again_and_again(recurrent, width, union):
     """Its text is read anew, since no end of its state can be cut."""
-    asked = {"cell": cell(*place, context=24, batch=2), "seeds": [1, 2, 1]}
-    samples = recurrent.measure(asked)["samples"]
-    assert [found["observed_width"] for found in samples] == [place[0]] * 3
+    assert not recurrent.can_cut
+    other = {"kind": "conv", "layers": 1, "weights": 64 * (4 * 64 + 3), "window": 0}
+    assert gguf_mapping(recurrent.file.path)["other_layers"] == [other]
+    samples = measured(recurrent, cell(width, union, 24, batch=2), 1, 2, 1)
+    assert [found["observed_width"] for found in samples] == [width] * 3
     unions = [found["union_low"] for found in samples]
-    assert unions[0] == unions[2]
-    assert place[1] in (0, *unions)
+    assert unions[0] == unions[2] and union in (0, *unions)
 
 
 def test_repeated_text_gives_the_same_logits_in_a_recurrent_state(recurrent):
     """What an earlier decode left must be gone."""
-    asked, context = cell(4, 0, context=24), recurrent.plain
     found = []
     for seed in (1, 2, 1):
-        window = recurrent.text.draw(asked, seed)
-        run, before = recurrent.plain_run(asked, window)
+        asked = cell(4, 0, context=24)
+        run, before = recurrent.plain_run(asked, recurrent.text.draw(asked, seed))
         before()
         run()
-        found.append(context.logits())
+        found.append(recurrent.plain.logits())
     assert np.abs(found[0] - found[1]).max() > 1e-3
     np.testing.assert_array_equal(found[0], found[2])
 
 
 def test_a_width_beyond_the_context_needs_a_cut(recurrent):
     with pytest.raises(Refusal, match="a recurrent state cannot be cut"):
-        recurrent.measure({"cell": cell(8, 0, context=4), "seeds": [1]})
+        measured(recurrent, cell(8, 0, context=4))
 
 
 def test_a_closed_context_frees_its_batch(session, monkeypatch):

@@ -1,9 +1,8 @@
 """What the runner answers, over an engine of which only the router is real."""
 
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -17,53 +16,35 @@ from runners.session import Reading
 from runners.sglang_verify import opening, session
 from runners.sglang_verify.opening import check_loaded
 from runners.sglang_verify.session import Session
-from runners.sglang_verify.verification import ServedTrees
 
 MODEL = to_mapping(load_model("tiny-qwen3"))
 LAYERS, TOP_K, EXPERTS = 8, MODEL["moe"]["top_k"], MODEL["moe"]["num_experts"]
 
 
-@dataclass
-class Forward:
-    """A forward whose layers do nothing but route."""
+class Verifier:
+    """Hands out forwards whose layers do nothing but route, and counts them."""
 
-    router: RouteBuffers
-    batch: int
-    width: int
-    graph_ran: bool
-    breaks: Exception | None = None
-    forward_batch: Any = None
+    def __init__(self, router):
+        self.router, self.graph_ran, self.breaks, self.asked = router, False, None, 0
+        self.states = {width: GraphState(width, None, None) for width in (1, 4, 8)}
 
-    def run(self):
+    def prepare(self, trees, context, seed):
+        self.asked += 1
+        about = SimpleNamespace(batch_size=len(trees.parents))
+        made = SimpleNamespace(width=trees.width, forward_batch=about)
+        made.run, made.graph_ran = partial(self.route, trees), self.graph_ran
+        return made
+
+    def route(self, trees):
         """Route every layer as the model would: here, all to the first experts."""
         if self.breaks:
             raise self.breaks
-        tokens = self.batch * self.width
+        tokens = len(trees.parents) * trees.width
         for layer in range(LAYERS):
             natural = torch.arange(TOP_K, dtype=torch.int32).repeat(tokens, 1)
-            out = SimpleNamespace(
-                topk_ids=natural, topk_weights=torch.ones(tokens, TOP_K)
-            )
+            weights = torch.ones(tokens, TOP_K)
+            out = SimpleNamespace(topk_ids=natural, topk_weights=weights)
             self.router.select(lambda chosen=out, **_: chosen, layer_id=layer)
-
-
-@dataclass
-class Verifier:
-    """Hands out such forwards, and notes what was asked for."""
-
-    router: RouteBuffers
-    states: dict[int, GraphState]
-    graph_ran: bool = False
-    breaks: Exception | None = None
-    trees: list[ServedTrees] = field(default_factory=list)
-
-    def prepare(self, trees, context, seed):
-        self.trees.append(trees)
-        batch = len(trees.parents)
-        about = SimpleNamespace(batch_size=batch)
-        return Forward(
-            self.router, batch, trees.width, self.graph_ran, self.breaks, about
-        )
 
 
 def timed(run, before):
@@ -74,36 +55,22 @@ def timed(run, before):
 @pytest.fixture
 def opened(monkeypatch):
     """A session as it is once a model was loaded, without one."""
-
-    @contextmanager
-    def swapped(*_):
-        yield
-
-    monkeypatch.setattr(session, "swapped", swapped)
-    made: Any = object.__new__(Session)
+    monkeypatch.setattr(session, "swapped", lambda *_: nullcontext())
+    made = object.__new__(Session)
     made.device, made.graphs, made.model = torch.device("cpu"), False, MODEL
     made.router, made.layers, made.warm_sizes = RouteBuffers(), LAYERS, set()
-    made.fingerprint = {"engine": "sglang"}
+    made.fingerprint, made.version = {"engine": "sglang"}, "0.5.16"
     made.router.allocate(list(range(LAYERS)), 16, TOP_K, "cpu")
     made.router.recording = True
-    states = {width: GraphState(width, None, None) for width in (1, 4, 8)}
-    made.verifier = Verifier(made.router, states)
+    made.verifier = Verifier(made.router)
     made.clock = SimpleNamespace(time=timed, name="a script")
     made.model_runner = made.drafter = None
-    made.version = "0.5.16"
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def ask(width, union, split="balanced", **changes):
-    cell = {
-        "part": "layers",
-        "width": width,
-        "union": union,
-        "context": 32,
-        "batch": 2,
-        "split": split,
-        **changes,
-    }
+    cell = {"part": "layers", "width": width, "union": union, "context": 32}
+    cell |= {"batch": 2, "split": split, **changes}
     return {"do": "measure", "cell": cell, "seeds": [11], "layers": None}
 
 
@@ -119,22 +86,18 @@ def test_what_is_measured_is_what_ran(opened):
 
 def test_a_graph_is_given_the_routes_that_the_router_chose(opened):
     """It forces either way, so natural routes are learnt before."""
-    verifier: Any = opened.verifier
-    opened.graphs, verifier.graph_ran = True, True
-    opened.measure(ask(8, 8))
-    sample = opened.measure(ask(8, 0, "natural"))["samples"][0]
-    assert sample["observed_union"] == TOP_K
-    assert (sample["tier"], sample["backend"]) == (8, "graph")
-    assert opened.router.forced[0][:16].unique().tolist() == list(range(TOP_K))
-
-
-def test_a_graph_that_did_not_run_is_refused(opened):
     opened.graphs = True
     with pytest.raises(
         Refusal, match="no captured graph ran at batch 2, width 8"
     ) as no:
         opened.measure(ask(8, 8))
     assert no.value.kind == "graph"
+    opened.verifier.graph_ran = True
+    opened.measure(ask(8, 8))
+    sample = opened.measure(ask(8, 0, "natural"))["samples"][0]
+    assert sample["observed_union"] == TOP_K
+    assert (sample["tier"], sample["backend"]) == (8, "graph")
+    assert opened.router.forced[0][:16].unique().tolist() == list(range(TOP_K))
 
 
 @pytest.mark.parametrize(
@@ -161,21 +124,19 @@ def test_what_cannot_run_is_refused(opened, request_, says):
     ],
 )
 def test_an_engine_s_error_costs_one_cell(opened, error, kind):
-    verifier: Any = opened.verifier
-    verifier.breaks = error
+    opened.verifier.breaks = error
     with pytest.raises(Refusal, match=str(error).split("\n")[0]) as refusal:
         opened.measure(ask(8, 4))
     assert refusal.value.kind == kind
-    verifier.breaks = RuntimeError("an illegal memory access")
+    opened.verifier.breaks = RuntimeError("an illegal memory access")
     with pytest.raises(RuntimeError, match="illegal"):
         opened.measure(ask(8, 4))
 
 
 def test_products_of_new_sizes_run_once_before_they_are_timed(opened):
-    verifier: Any = opened.verifier
     opened.measure(ask(8, 8))
     opened.measure(ask(8, 8))
-    assert len(verifier.trees) == 3
+    assert opened.verifier.asked == 3
 
 
 def test_steps_without_a_drafter_have_no_clock(opened):
@@ -191,8 +152,8 @@ def test_an_unknown_version_is_refused_in_one_line(monkeypatch):
 
 
 def test_some_layers_are_refused():
-    opening.check_layers(MODEL, "auto")
-    opening.check_layers(MODEL, 8)
+    for layers in ("auto", 8):
+        opening.check_layers(MODEL, layers)
     with pytest.raises(Refusal, match="4 layers were asked for, and SGLang runs all 8"):
         opening.check_layers(MODEL, 4)
 

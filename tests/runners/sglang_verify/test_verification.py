@@ -16,11 +16,10 @@ CPU = torch.device("cpu")
 def parents_read(trees, row):
     """Parent of each node but the root: by sibling group, then by flat index."""
     index, groups = trees.index[row].tolist(), trees.parent_list[row].tolist()
-    found = []
-    for flat in index:
-        group = flat // trees.width
-        found.append(0 if group == 0 else index.index(groups[group]) + 1)
-    return found
+    above = [
+        groups[flat // trees.width] if flat >= trees.width else None for flat in index
+    ]
+    return [0 if group is None else index.index(group) + 1 for group in above]
 
 
 @given(st.integers(1, 4), st.integers(2, 64), st.integers(0, 1000))
@@ -31,27 +30,19 @@ def test_every_tree_is_read_as_it_was_drawn(batch, width, seed):
         assert all(parent <= node for node, parent in enumerate(parents))
 
 
-def test_the_kernel_finds_room_for_every_group():
+def test_sizes_and_chains_are_those_of_the_kernel():
     """It strides over topk * (num_steps - 1) + 1 entries a request."""
-    trees = random_trees(3, 8, 0, CPU)
+    trees, root = random_trees(3, 8, 0, CPU), random_trees(2, 1, 0, CPU)
     assert trees.parent_list.shape == (3, 8 * (trees.levels - 1) + 1)
-
-
-def test_a_root_alone_is_a_tree():
-    trees = random_trees(2, 1, 0, CPU)
-    assert trees.width == 1
-    assert trees.index.shape == (2, 0)
-
-
-def test_a_chain_hangs_each_on_the_one_before():
+    assert (root.width, root.index.shape) == (1, (2, 0))
     assert chains(1, 5, 0, CPU).parents.tolist() == [[0, 1, 2, 3]]
 
 
 def model_runner(free, table):
-    all_slots = torch.arange(100, 100 + free)
+    slots = torch.arange(100, 100 + free)
     return SimpleNamespace(
         token_to_kv_pool_allocator=SimpleNamespace(
-            alloc=lambda size: all_slots[:size] if size <= free else None
+            alloc=lambda size: slots[:size] if size <= free else None
         ),
         token_to_kv_pool=SimpleNamespace(k_buffer=[], v_buffer=[]),
         req_to_token_pool=SimpleNamespace(req_to_token=table),
@@ -74,14 +65,11 @@ def slots(monkeypatch):
     return CacheSlots(model_runner(18, table), (1, 2), request_tokens=9, seed=0)
 
 
-def test_a_batch_has_the_context_that_is_asked_for(slots):
+def test_batches_share_the_slots_and_have_the_context_that_is_asked_for(slots):
     batch = slots.batch_of(2, 5)
-    assert batch.seq_lens.tolist() == batch.seq_lens_cpu.tolist() == [5, 5]
-    assert batch.orig_seq_lens.tolist() == [5, 5]
+    for lengths in (batch.seq_lens, batch.seq_lens_cpu, batch.orig_seq_lens):
+        assert lengths.tolist() == [5, 5]
     assert batch.seq_lens_sum == 10
-
-
-def test_batches_share_the_slots(slots):
     table = slots.model_runner.req_to_token_pool.req_to_token
     assert torch.equal(table[1], table[2])
     assert not set(table[2, :9].tolist()) & set(table[3, :9].tolist())

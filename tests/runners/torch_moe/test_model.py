@@ -2,6 +2,7 @@
 table names, in the memory that was counted before it was taken."""
 
 import itertools
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -47,10 +48,6 @@ def turned(x, position):
     return torch.cat([pairs.real, pairs.imag], dim=-1).float()
 
 
-def path_to(tree, node):
-    return [int(i) for i in tree[node].nonzero()]
-
-
 def by_root_paths(layer, tree, attended):
     """Every node of every request by itself: one head's attention over its root path.
 
@@ -60,7 +57,7 @@ def by_root_paths(layer, tree, attended):
     """
     a, out = layer.spec, []
     for request, node in itertools.product(range(BATCH), range(WIDTH)):
-        path = path_to(tree, node)
+        path = [int(i) for i in tree[node].nonzero()]
         for head in range(a.num_heads):
             query, keys, values = attended(request, path, head)
             scale = len(query) ** -0.5
@@ -136,33 +133,21 @@ def test_attention_equals_each_root_path_by_itself(small, noise, seed, mla, refe
     torch.testing.assert_close(layer(x, metadata_of(shape, tree)), expected)
 
 
-def with_new_past(layer, first, end):
-    for tensor in layer.cache.tensors:
-        tensor[:, :, first:end] = 7.0
-
-
 def test_windowed_attention_reads_the_window_only(small, noise):
-    window = 4
-    shape, tree = small(sliding_window=window), random_tree_mask(WIDTH, 0)
-    layer = make_attention(shape, 0, SLOTS, noise)
+    """Every other layer has the window."""
+    shape, tree = small(sliding_window=4), random_tree_mask(WIDTH, 0)
+    layers = [make_attention(shape, i, SLOTS, noise) for i in range(4)]
+    assert [layer.window for layer in layers] == [4, 0, 4, 0]
     x, meta = draw(BATCH * WIDTH, shape.hidden), metadata_of(shape, tree)
-    before = layer(x, meta).clone()
-    with_new_past(layer, 0, CONTEXT - window)
-    assert torch.equal(layer(x, meta), before)
-    with_new_past(layer, CONTEXT - window, CONTEXT - window + 1)
-    assert not torch.allclose(layer(x, meta), before)
+    before = layers[0](x, meta).clone()
+    for first, end, same in ((0, CONTEXT - 4, True), (CONTEXT - 4, CONTEXT - 3, False)):
+        for tensor in layers[0].cache.tensors:
+            tensor[:, :, first:end] = 7.0
+        assert torch.allclose(layers[0](x, meta), before, rtol=0, atol=0) is same
 
 
-def test_every_other_layer_is_windowed(small, noise):
-    shape = small(sliding_window=4)
-    windows = [make_attention(shape, i, SLOTS, noise).window for i in range(4)]
-    assert windows == [4, 0, 4, 0]
-
-
-def test_metadata_take_one_tree_after_another(small, noise):
-    shape = small()
-    fresh, used = (metadata_of(shape, random_tree_mask(WIDTH, 1)) for _ in range(2))
-    used.set_tree(random_tree_mask(WIDTH, 2))
+def test_metadata_take_one_tree_after_another(small):
+    fresh, used = (metadata_of(small(), random_tree_mask(WIDTH, n)) for n in (1, 2))
     used.set_tree(random_tree_mask(WIDTH, 1))
     assert torch.equal(used.mask, fresh.mask)
     assert all(map(torch.equal, used.angles, fresh.angles))
@@ -203,52 +188,35 @@ def test_a_layer_runs_the_forced_routes(small, noise):
     x = draw(BATCH * WIDTH, shape.hidden)
     one, two = (force_union(BATCH * WIDTH, 2, 8, 4, False, seed) for seed in (1, 2))
     given = one.clone()
-    outputs = [layer(x, meta, routes, True) for routes in (one, two)]
+    assert not torch.allclose(*(layer(x, meta, each, True) for each in (one, two)))
     assert torch.equal(one, given)
-    assert not torch.allclose(*outputs)
     layer(x, meta, one, False)
     assert not torch.equal(one, given)
 
 
-def test_no_two_experts_are_alike(small, noise):
-    """Weights are windows of one block of noise, and all of them differ."""
+def test_weights_differ_and_keep_activations_in_range(small, noise):
+    """Their deviation is one over the root of the inner size."""
     experts = Experts(small(), noise).gate_up.flatten(1)
     assert len(torch.unique(experts, dim=0)) == 8
-
-
-def test_noise_is_scaled_to_keep_activations_in_range(noise):
-    """Deviation is one over the root of the inner size."""
-    weight = noise.weight(300, 64)
-    assert float(weight.std()) == pytest.approx(1 / 8, rel=0.05)
-
-
-def layout(*tensors):
-    return [(tensor.shape, tensor.stride()) for tensor in tensors]
+    assert float(noise.weight(300, 64).std()) == pytest.approx(1 / 8, rel=0.05)
 
 
 @pytest.mark.parametrize("changes", [{}, {"mla": True}, {"sliding_window": 4}])
-def test_it_is_asked_with_the_layouts_that_run(small, noise, monkeypatch, changes):
-    """Queries, keys, values and mask, with and without a window or a latent cache."""
+def test_a_kernel_is_asked_for_with_the_layouts_that_run(
+    small, noise, monkeypatch, changes
+):
+    """Of queries, keys, values and mask."""
     shape = small(**changes)
     attention = make_attention(shape, 0, SLOTS, noise)
     meta = make_metadata(shape, BATCH, WIDTH, CONTEXT, CPU)
-    ran, asked = [], []
-    attend = F.scaled_dot_product_attention
-
-    def run(q, k, v, attn_mask, scale):
-        ran.extend(layout(q, k, v, attn_mask))
-        out: torch.Tensor = attend(q, k, v, attn_mask=attn_mask, scale=scale)
-        return out
-
-    def pick(*given):
-        asked.extend(layout(*given))
-        return 3
-
+    run, pick = Mock(wraps=F.scaled_dot_product_attention), Mock(return_value=3)
     monkeypatch.setattr(F, "scaled_dot_product_attention", run)
     monkeypatch.setattr(torch, "_fused_sdp_choice", pick)
     attention(noise.weight(BATCH * WIDTH, shape.hidden), meta)
     assert kernel_of(attention, meta) == "cudnn"
-    assert asked == ran
+    ran = [*run.call_args.args, run.call_args.kwargs["attn_mask"]]
+    for own, asked in zip(ran, pick.call_args.args, strict=True):
+        assert (own.shape, own.stride()) == (asked.shape, asked.stride())
 
 
 def test_kernels_have_torch_s_numbers():
@@ -258,25 +226,18 @@ def test_kernels_have_torch_s_numbers():
         assert getattr(SDPBackend, names[name]).value == number
 
 
-def weights(thing):
-    if isinstance(thing, Tensor):
-        if thing.is_floating_point():
-            yield thing
-    elif isinstance(thing, list | tuple):
-        for part in thing:
-            yield from weights(part)
-    elif type(thing).__module__.startswith("runners."):
-        yield from weights(list(vars(thing).values()))
-
-
 def taken(thing):
-    return sum(tensor.nbytes for tensor in weights(thing))
+    """Bytes of all weights and caches below it."""
+    if isinstance(thing, Tensor):
+        return thing.nbytes if thing.is_floating_point() else 0
+    if type(thing).__module__.startswith("runners."):
+        thing = list(vars(thing).values())
+    return sum(map(taken, thing)) if isinstance(thing, list | tuple) else 0
 
 
 @pytest.mark.parametrize("mla", [False, True])
 @pytest.mark.parametrize("shared_width", [0, 24])
 def test_memory_is_counted_to_the_byte(small, noise, mla, shared_width):
-    """Weights and KV caches of a layer; embedding, head and dense layers."""
     shape = small(mla=mla, shared_width=shared_width, dense_layers=2, dense_width=40)
     built = Stack(shape, SLOTS, noise)
     assert taken(built.moe[0]) == layer_bytes(shape, SLOTS)

@@ -3,6 +3,7 @@
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -13,48 +14,31 @@ from runners.torch_moe.program import CellRequest, Program
 from runners.torch_moe.session import Session
 from runners.torch_moe.stack import Stack
 
+OOM = torch.OutOfMemoryError
 REQUEST = CellRequest("layers", 2, 4, 8, 1, "balanced", tier=2, layers=1)
-
-
-class NoCuda:
-    """Streams and graphs in name; `done` is what was asked for, in order."""
-
-    def __init__(self):
-        self.done: list[str] = []
-        self.streams = 0
-        self.fails: RuntimeError | None = None
-
-    def stream(self):
-        self.streams += 1
-        return SimpleNamespace(wait_stream=lambda other: None)
-
-    def graph_of(self):
-        return SimpleNamespace(replay=self.replay, pool=lambda: "pool")
-
-    def replay(self):
-        self.done.append("replay")
-
-    def synchronize(self):
-        self.done.append("wait")
-
-    @contextmanager
-    def capturing(self, graph, pool, stream):
-        self.done.append("capture")
-        yield
-        if self.fails:
-            raise self.fails
 
 
 @pytest.fixture
 def cuda(monkeypatch):
-    fake = NoCuda()
+    """Streams and graphs in name; `done` is what was asked for, in order."""
+    done: list[str] = []
+    fake = MagicMock(done=done, fails=None)
+    graph = SimpleNamespace(replay=lambda: done.append("replay"), pool=lambda: "pool")
+
+    @contextmanager
+    def capturing(graph, pool, stream):
+        done.append("capture")
+        yield
+        if fake.fails:
+            raise fake.fails
+
     for name, value in {
-        "Stream": fake.stream,
-        "current_stream": lambda: SimpleNamespace(wait_stream=lambda other: None),
+        "Stream": fake.Stream,
+        "current_stream": fake.current_stream,
         "stream": nullcontext,
-        "CUDAGraph": fake.graph_of,
-        "graph": fake.capturing,
-        "synchronize": fake.synchronize,
+        "CUDAGraph": lambda: graph,
+        "graph": capturing,
+        "synchronize": lambda: done.append("wait"),
         "get_device_name": lambda: "a GPU of paper",
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
@@ -78,24 +62,25 @@ def test_a_captured_graph_is_replayed_once_before_it_is_timed(program, cuda):
 
 
 @pytest.mark.parametrize(
-    ("error", "lost"),
+    ("error", "lost", "raised", "says"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory"), False),
-        (RuntimeError("an illegal memory access"), True),
+        (OOM("CUDA out of memory"), False, OOM, "out of memory"),
+        (RuntimeError("an illegal access"), True, RuntimeError, "an illegal access"),
+        (
+            RuntimeError("operation not permitted\nadvice"),
+            False,
+            Refusal,
+            "a GPU of paper: operation not permitted; set",
+        ),
     ],
 )
-def test_memory_that_runs_out_and_a_lost_device_are_told_as_such(
-    program, cuda, monkeypatch, error, lost
+def test_a_forward_that_cannot_be_captured_is_refused(
+    program, cuda, monkeypatch, error, lost, raised, says
 ):
+    """Memory that ran out and a lost device are errors of their own."""
     cuda.fails = error
     monkeypatch.setattr(module, "device_lost", lambda _: lost)
-    with pytest.raises(type(error), match=str(error)):
-        program.capture(torch.cuda.Stream(), None)
-
-
-def test_a_forward_that_asks_the_host_cannot_be_captured(program, cuda):
-    cuda.fails = RuntimeError("operation not permitted\nadvice")
-    with pytest.raises(Refusal, match="a GPU of paper: operation not permitted; set"):
+    with pytest.raises(raised, match=says):
         program.capture(torch.cuda.Stream(), None)
 
 
@@ -107,4 +92,4 @@ def test_all_captures_of_a_session_share_one_stream(small, noise, cuda):
     session.stack, session.programs, session.pool = Stack(shape, (1, 16), noise), {}, 0
     for tier in (2, 4, 8):
         session.program(replace(REQUEST, tier=tier))
-    assert cuda.streams == 1
+    assert cuda.Stream.call_count == 1

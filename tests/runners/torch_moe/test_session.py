@@ -1,5 +1,9 @@
 """The torch runner measures what it was asked to, or says why it cannot."""
 
+from dataclasses import replace
+from math import isnan
+from unittest.mock import Mock
+
 import pytest
 import torch
 from hypothesis import given
@@ -13,7 +17,6 @@ from runners import clock, device
 from runners.protocol import Refusal
 from runners.torch_moe import session as session_module
 from runners.torch_moe import stack
-from runners.torch_moe.attention import AttnMetadata
 from runners.torch_moe.program import CellRequest, draw_routes, kept_bytes
 from runners.torch_moe.session import Session, pick_layers
 from runners.torch_moe.shape import read_shape
@@ -22,27 +25,21 @@ from runners.torch_moe.stack import non_moe_bytes
 MODEL = load_model("tiny")
 ASKED = to_mapping(MODEL)
 OPTIONS = {
-    "device": "cpu",
-    "layers": "auto",
-    "graphs": True,
-    "seed": 0,
-    "capture_sizes": [1, 4, 8],
-    "max_width": 8,
-    "max_context": 32,
-    "max_batch": 2,
+    **{"device": "cpu", "layers": "auto", "graphs": True, "seed": 0},
+    **{"capture_sizes": [1, 4, 8], "max_width": 8, "max_context": 32, "max_batch": 2},
     "places": [(1, 32, 1), (4, 32, 2), (8, 32, 2)],
 }
-CPU, SLOTS = torch.device("cpu"), (2, 40)
+CPU = torch.device("cpu")
 REQUEST = CellRequest("layers", 4, 9, 32, 1, "skewed", tier=4, layers=2)
 
 
 @pytest.fixture(scope="module")
 def quick():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clock, "COPY_BYTES", {"cpu": 1 << 22, "cuda": 1 << 22})
-        patch.setattr(clock, "MIN_REFERENCE_BYTES", 1 << 22)
-        patch.setattr(clock, "MAX_REFERENCE_BYTES", 1 << 22)
-        yield patch
+        patch.setattr(clock, "COPY_BYTES", dict.fromkeys(("cpu", "cuda"), 1 << 22))
+        for bound in ("MIN", "MAX"):
+            patch.setattr(clock, f"{bound}_REFERENCE_BYTES", 1 << 22)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +47,11 @@ def session(quick):
     return Session(ASKED, OPTIONS)
 
 
-def measured(session, width, union, split="balanced", **changes):
-    layers = changes.pop("layers", None)
+def measured(session, width, union, split="balanced", layers=None, **changes):
     cell = {"part": "layers", "width": width, "union": union, "context": 32}
     cell |= {"batch": 1, "split": split, **changes}
     ask = {"cell": cell, "seeds": [11], "layers": layers}
-    (sample,) = session.measure(ask)["samples"]
-    return sample
+    return session.measure(ask)["samples"][0]
 
 
 def test_open_answers_what_makes_measurements_comparable(session):
@@ -66,46 +61,44 @@ def test_open_answers_what_makes_measurements_comparable(session):
     assert facts["graph_mode"] == "eager"
     assert facts["attention_backend"].startswith("sdpa-")
     assert all(v != "" for k, v in facts.items() if k != "cuda")
-    assert answer["bandwidth_gbps"] > 0
+    assert answer["bandwidth_gbps"] > 0 and answer["capture_sizes"] == []
     assert answer["bytes_per_expert"] == MODEL.bytes_per_expert
-    assert answer["capture_sizes"] == []
 
 
 def test_auto_opens_in_the_dtype_of_the_machine(quick, monkeypatch):
-    """The answer names it, says why, and counts the bytes of an expert in it."""
     monkeypatch.setattr(device, "cpu_flags", lambda: {"avx2"})
     answer = Session(ASKED, {**OPTIONS, "dtype": "auto"}).answer_open()
-    assert answer["dtype"] == "float32"
-    assert "emulates" in answer["dtype_reason"]
+    assert answer["dtype"] == "float32" and "emulates" in answer["dtype_reason"]
     assert answer["bytes_per_expert"] == 2 * MODEL.bytes_per_expert
 
 
+UNIONS = [(1, 4, 1), (8, 9, 1), (8, 32, 2), (2, 7, 2), (3, 7, 2), (4, 7, 2)]
+
+
+@pytest.mark.parametrize("sizes", [[], [1, 4, 8]])
 @pytest.mark.parametrize("split", ["balanced", "skewed"])
-@pytest.mark.parametrize(
-    ("width", "union", "batch"), [(1, 4, 1), (8, 9, 1), (8, 32, 2)]
-)
+@pytest.mark.parametrize(("width", "union", "batch"), UNIONS)
 def test_the_union_that_was_asked_for_runs_in_every_layer(
-    session, width, union, batch, split
+    session, monkeypatch, sizes, width, union, batch, split
 ):
+    """Also where a width is padded to a captured size."""
+    monkeypatch.setattr(session, "capture_sizes", sizes)
     sample = measured(session, width, union, split, batch=batch)
     assert sample["union_low"] == sample["union_high"] == union
     assert sample["observed_union"] == union
-    assert sample["observed_width"] == width
+    padded = min((size for size in sizes if size >= width), default=width)
+    assert sample["observed_width"] == padded
     assert min(sample[f"{c}_us"] for c in ("clock", "wall", "reference")) > 0
     assert (sample["tier"], sample["backend"]) == (0, "eager")
 
 
 @pytest.mark.parametrize("width", [1, 4, 8])
 def test_natural_routing_reports_its_own_union(session, width):
-    """At least top-k experts, at most as many as there are slots, or experts."""
+    """At most as many experts as slots; what is not MoE has none."""
     sample = measured(session, width, 0, "natural")
     assert 4 <= sample["union_low"] <= sample["union_high"] <= min(32, 4 * width)
-
-
-def test_what_is_not_moe_has_no_union(session):
-    sample = measured(session, 4, 0, "natural", part="non_moe")
-    assert sample["observed_union"] != sample["observed_union"]
-    assert (sample["union_low"], sample["union_high"]) == (0, 0)
+    rest = measured(session, width, 0, "natural", part="non_moe")
+    assert isnan(rest["observed_union"]) and rest["union_high"] == 0
 
 
 def test_a_seed_draws_the_same_work_again(session):
@@ -119,30 +112,24 @@ def test_a_seed_draws_the_same_work_again(session):
 
 def test_fewer_layers_can_be_measured(session):
     assert measured(session, 4, 8, layers=1)["observed_union"] == 8
-    one = CellRequest("layers", 4, 8, 32, 1, "balanced", tier=4, layers=1)
-    assert session.program(one).routes.shape[0] == 1
+    assert session.program(replace(REQUEST, layers=1)).routes.shape[0] == 1
 
 
-def test_an_infeasible_union_is_refused_and_the_next_cell_measured(session):
-    with pytest.raises(Refusal, match="cannot activate 5") as caught:
-        measured(session, 1, 5)
+@pytest.mark.parametrize(
+    ("width", "union", "says"),
+    [
+        (1, 5, "cannot activate 5"),
+        (8, 8, "width 8 is over the largest captured size, 4"),
+    ],
+)
+def test_what_cannot_run_is_refused_and_the_next_cell_measured(
+    session, monkeypatch, width, union, says
+):
+    monkeypatch.setattr(session, "capture_sizes", [1, 4])
+    with pytest.raises(Refusal, match=says) as caught:
+        measured(session, width, union)
     assert caught.value.kind == "infeasible"
     assert measured(session, 1, 4)["observed_union"] == 4
-
-
-@pytest.mark.parametrize("width", [2, 3, 4])
-@pytest.mark.parametrize("split", ["balanced", "skewed"])
-def test_padding_to_a_captured_size_keeps_the_union(session, monkeypatch, width, split):
-    monkeypatch.setattr(session, "capture_sizes", [1, 4, 8])
-    sample = measured(session, width, 7, split, batch=2)
-    assert sample["observed_width"] == 4
-    assert sample["union_low"] == sample["union_high"] == 7
-
-
-def test_a_width_over_all_captured_sizes_is_refused(session, monkeypatch):
-    monkeypatch.setattr(session, "capture_sizes", [1, 4])
-    with pytest.raises(Refusal, match="width 8 is over the largest captured size, 4"):
-        measured(session, 8, 8)
 
 
 @given(
@@ -162,14 +149,6 @@ def test_padded_tokens_repeat_their_request_s_last(width, padding, batch, skewed
     assert torch.equal(rows[:, :, width:], last)
 
 
-def broken(error):
-
-    def fail(*_):
-        raise error
-
-    return fail
-
-
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -177,77 +156,62 @@ def broken(error):
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), "oom"),
         (RuntimeError("cuDNN: No execution plans\nadvice\nstack"), "failed"),
         (ValueError("cuDNN: No execution plans\nadvice\nstack"), "failed"),
+        # CUDA's own error, and a library's report of it, poison all that follows.
+        (torch.AcceleratorError("CUDA error: an illegal memory access", 700), None),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), None),
     ],
 )
-def test_an_engine_s_error_costs_one_cell(session, monkeypatch, error, kind):
-    """It is refused with the error's first line, and the next cell is measured."""
-    with monkeypatch.context() as patch:
-        patch.setattr(session, "program", broken(error))
-        with pytest.raises(Refusal) as caught:
-            measured(session, 4, 8)
-    assert (caught.value.kind, str(caught.value)) == (kind, str(error).split("\n")[0])
-    assert measured(session, 4, 8)["observed_union"] == 8
-
-
-@pytest.mark.parametrize(
-    ("error", "lost"),
-    [
-        (torch.AcceleratorError("CUDA error: an illegal memory access", 700), False),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), True),
-    ],
-)
-def test_an_error_that_poisons_all_that_follows_ends_the_runner(
-    session, monkeypatch, error, lost
+def test_an_engine_s_error_costs_one_cell_or_ends_the_runner(
+    session, monkeypatch, error, kind
 ):
-    """CUDA's own, or of a library that reports what CUDA did in words of its own."""
-    monkeypatch.setattr(session, "program", broken(error))
+    """A refusal has the error's first line, and the next cell is measured."""
+    lost = kind is None and type(error) is RuntimeError
     monkeypatch.setattr(session_module, "device_lost", lambda _: lost)
-    with pytest.raises(type(error)):
-        measured(session, 4, 8)
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "program", Mock(side_effect=error))
+        with pytest.raises(Refusal if kind else type(error)) as caught:
+            measured(session, 4, 8)
+    if kind:
+        says = str(error).split("\n")[0]
+        assert (caught.value.kind, str(caught.value)) == (kind, says)
+    assert measured(session, 4, 8)["observed_union"] == 8
 
 
 def test_every_attention_kernel_of_the_sweep_is_named(session, monkeypatch):
     """In the order of names; asked for at the sizes of the graphs that run."""
-    asked: list[AttnMetadata] = []
-    taken = iter(["math", "flash", "flash"])
-
-    def kernel_of(_, meta):
-        asked.append(meta)
-        return next(taken)
-
+    kernel_of = Mock(side_effect=["math", "flash", "flash"])
     monkeypatch.setattr(session, "capture_sizes", [4, 8])
     monkeypatch.setattr(session_module, "kernel_of", kernel_of)
     assert session.attention_backend() == "sdpa-flash+math"
+    asked = [call.args[1] for call in kernel_of.call_args_list]
     sizes = {(meta.width, meta.context, meta.batch) for meta in asked}
     assert sizes == {(4, 32, 1), (4, 32, 2), (8, 32, 2)}
 
 
-@pytest.mark.parametrize("free_gb", [6.0, 9.0, 64.0])
-def test_auto_opens_two_layers_on_a_cpu_if_they_fit(monkeypatch, free_gb):
+@pytest.mark.parametrize(("free_gb", "layers"), [(6.0, 1), (9.0, 2), (64.0, 2)])
+def test_auto_opens_two_layers_on_a_cpu_if_they_fit(monkeypatch, free_gb, layers):
     """In float32 a layer of the demo takes 2.5 GB, embedding and head too."""
     demo = {**to_mapping(load_model("qwen3-30b-a3b")), "dtype": "float32"}
     monkeypatch.setattr(stack, "free_bytes", lambda _: int(free_gb * 1e9))
-    slots = (4, 4096 + 64)
-    layers = pick_layers(demo, "auto", slots, CPU)
-    shape = read_shape(demo, layers)
+    slots, shape = (4, 4096 + 64), read_shape(demo, layers)
+    assert pick_layers(demo, "auto", slots, CPU) == layers
     taken = non_moe_bytes(shape, slots) + layers * stack.layer_bytes(shape, slots)
-    assert layers == (1 if free_gb < 8.0 else 2)
     assert taken < free_gb * 1e9
 
 
 @pytest.mark.parametrize(
-    ("layers", "free", "sentence"),
+    ("layers", "free", "says"),
     [
         (5, 1e12, r"5 layers .* 4 exist .*--layers 4 or less"),
         (4, 3.7 * layer_bytes(MODEL), r"4 layers .* 3 fit in memory.*--layers 3"),
+        ("auto", 1e7, r"needs 0\.1 GB.* 0\.0 GB .*shorter"),
     ],
 )
-def test_more_layers_than_there_are_or_fit_are_refused(
-    monkeypatch, layers, free, sentence
-):
+def test_layers_that_do_not_exist_or_fit_are_refused(monkeypatch, layers, free, says):
     monkeypatch.setattr(stack, "free_bytes", lambda _: int(free))
-    with pytest.raises(Refusal, match=sentence):
-        pick_layers(ASKED, layers, SLOTS, CPU)
+    with pytest.raises(Refusal, match=says) as caught:
+        Session(ASKED, {**OPTIONS, "layers": layers})
+    assert caught.value.kind == "memory"
 
 
 def test_the_programs_of_a_sweep_are_part_of_its_memory(monkeypatch):
@@ -259,8 +223,7 @@ def test_the_programs_of_a_sweep_are_part_of_its_memory(monkeypatch):
     shape = read_shape(big, 1)
     assert kept_bytes(shape, 58, places) / 1e9 == pytest.approx(6.1, abs=0.1)
     needed = non_moe_bytes(shape, slots) + 2.1 * stack.layer_bytes(shape, slots)
-    free = needed / stack.HEADROOM
-    monkeypatch.setattr(stack, "free_bytes", lambda _: int(free))
+    monkeypatch.setattr(stack, "free_bytes", lambda _: int(needed / stack.HEADROOM))
     assert pick_layers(big, "auto", slots, CPU) == 2
     assert pick_layers(big, "auto", slots, CPU, places) == 1
 
@@ -274,13 +237,6 @@ def test_what_is_kept_is_what_programs_take(session):
         taken += sum(t.nbytes for t in vars(program).values() if torch.is_tensor(t))
         taken += sum(t.nbytes for t in (program.meta.mask, *program.meta.angles))
     assert kept_bytes(session.shape, 2, [(8, 32, 2)]) == taken
-
-
-def test_a_model_that_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr(stack, "free_bytes", lambda _: 10_000_000)
-    with pytest.raises(Refusal, match=r"needs 0\.1 GB.* 0\.0 GB .*shorter") as caught:
-        Session(ASKED, OPTIONS)
-    assert caught.value.kind == "memory"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
