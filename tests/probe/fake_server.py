@@ -91,12 +91,9 @@ class FakeServer:
         lines += [self.adds] if self.adds else []
         if self.drafts and self.engine != "sglang":
             names = COUNTS if self.counts else ()
-            lines += [
-                f"vllm:spec_decode_num_{n}_total {self.counted[n]}" for n in names
-            ]
-            place = (
-                'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{}"}} 1'
-            )
+            start = "vllm:spec_decode_num_"
+            lines += [f"{start}{name}_total {self.counted[name]}" for name in names]
+            place = start + 'accepted_tokens_per_pos_total{{position="{}"}} 1'
             lines += [place.format(k) for k in range(self.drafts)]
         return "\n".join(lines)
 
@@ -121,12 +118,10 @@ class Handler(BaseHTTPRequestHandler):
             self._send('{"version": "0.25.1"}')
         elif self.path == "/server_info" and fake.engine == "sglang":
             k = fake.drafts
-            stated = {
-                "speculative_algorithm": "EAGLE3" if k else None,
-                "version": "0.5",
-            }
-            stated |= {"speculative_num_draft_tokens": 2 * k, "tp_size": 1}
-            stated |= {"speculative_num_steps": k, "speculative_eagle_topk": 2}
+            spec = {"algorithm": "EAGLE3" if k else None, "num_draft_tokens": 2 * k}
+            spec |= {"num_steps": k, "eagle_topk": 2}
+            stated = {f"speculative_{name}": value for name, value in spec.items()}
+            stated |= {"version": "0.5", "tp_size": 1}
             self._send(json.dumps(stated | fake.stated))
         else:
             self.send_error(404)
@@ -141,24 +136,20 @@ class Handler(BaseHTTPRequestHandler):
                 vars(fake).update(fake.after[fake.asked])
             broken, fake.breaks = fake.breaks > 0, max(fake.breaks - 1, 0)
         if fake.refuses:
-            self.send_response(fake.refuses)
-            self.end_headers()
-            self.wfile.write(fake.says.encode())
-            return
-        if "/chat" in str(fake.replaces):
+            self._send(fake.says, fake.refuses)
+        elif "/chat" in fake.replaces:
             self._send(fake.replaces["/chat"])
-            return
-        self.send_response(200)
-        self.end_headers()
-        self._stream(min(asked["max_tokens"], fake.ends_at), broken)
+        else:
+            self._send("")
+            self._stream(min(asked["max_tokens"], fake.ends_at), broken)
 
     def _stream(self, tokens, broken):
         fake, done, steps = self.fake, 1, 0
         self._event(1)
         for committed in cycle(range(1, fake.drafts + 2)):
             time.sleep(fake.step_s)
-            idle = fake.idle and steps % (fake.idle + 1)
-            committed = 1 if idle else committed
+            if idle := bool(fake.idle and steps % (fake.idle + 1)):
+                committed = 1
             done, steps = min(done + committed, tokens), steps + 1
             with fake.lock:
                 fake.counted["drafts"] += not idle
@@ -185,7 +176,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"data: {json.dumps(message)}\n\n".encode())
         self.wfile.flush()
 
-    def _send(self, text):
-        self.send_response(200)
+    def _send(self, text, status=200):
+        self.send_response(status)
         self.end_headers()
         self.wfile.write(text.encode())

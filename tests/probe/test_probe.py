@@ -19,6 +19,10 @@ from evict_profile.report.served import show_settings
 from tests.command import evict
 from tests.probe.fake_server import FakeServer
 
+DEV = {"/server_info": '{"vllm_config": "..."}'}
+CHAT = '{"error": {"message": "no\\n chat template"}}'
+SGLANG, SPEC = {"engine": "sglang"}, "speculative_"
+
 
 def probe(fake, folder, *words, minutes="0.01", batch="1,2"):
     words = ("--batch", batch, "--minutes", minutes, "--out", "runs.jsonl", *words)
@@ -59,25 +63,23 @@ def test_a_known_step_is_found(engine, tmp_path):
         assert (about.engine, about.drafts) == (engine, 5 if engine == "sglang" else 3)
 
 
-def test_a_gauge_that_is_no_number_is_none(tmp_path):
-    with FakeServer(others="NaN", adds="some words") as fake:
-        [found] = probed(fake, tmp_path, batch="1")
-    assert found.committed == pytest.approx(fake.accepted, rel=0.05)
-
-
-def test_a_plain_server_commits_a_token_a_step(tmp_path):
-    with FakeServer(drafts=0) as fake:
-        [found] = probed(fake, tmp_path, batch="1")
-    assert (found.server.drafts, found.committed) == (0, 1.0)
-
-
-def test_a_vllm_for_developers_is_one(tmp_path):
-    """It answers /server_info, as SGLang does."""
-    dev = {"/server_info": '{"vllm_config": "..."}'}
-    with FakeServer(replaces=dev, models=("a", "b")) as fake:
-        [found] = probed(fake, tmp_path, "--model", "b", batch="1")
+@pytest.mark.parametrize(
+    ("server", "words", "drafts"),
+    [
+        ({"others": "NaN", "adds": "some words"}, (), 3),
+        ({"drafts": 0}, (), 0),
+        ({"breaks": 2}, (), 3),
+        # A vLLM for developers answers /server_info, as SGLang does.
+        ({"replaces": DEV, "models": ("a", "b")}, ("--model", "b"), 3),
+    ],
+)
+def test_an_odd_server_is_probed(server, words, drafts, tmp_path):
+    with FakeServer(**server) as fake:
+        [found] = probed(fake, tmp_path, *words, batch="1")
     about = found.server
-    assert (about.engine, about.version, about.model) == ("vllm", "0.25.1", "b")
+    assert (about.engine, about.version, about.drafts) == ("vllm", "0.25.1", drafts)
+    assert about.model == fake.models[-1]
+    assert found.committed == pytest.approx(fake.accepted, rel=0.1)
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
@@ -95,42 +97,24 @@ def test_a_certificate_that_is_not_trusted_is_named(tmp_path, monkeypatch):
 
 
 def test_the_same_command_continues_and_another_k_is_added(tmp_path):
+    """Unless its minutes are spent; a line that a kill cut is dropped."""
+    runs = tmp_path / "runs.jsonl"
     with FakeServer() as fake:
         probed(fake, tmp_path, batch="1")
-        before = (tmp_path / "runs.jsonl").read_text()
-        done = probe(fake, tmp_path, batch="1", minutes="0.03")
-        assert done.exit_code == 0, done.output
+        before = runs.read_text()
+        spent = probe(fake, tmp_path, batch="1,2")
+        assert spent.exit_code == 2
+        assert "--minutes 0.01 leaves none to measure" in spent.stderr
+        runs.write_text(before + '{"round": 9, "bat')
+        probed(fake, tmp_path, batch="1", minutes="0.03")
         fake.drafts = 1
         found = probed(fake, tmp_path, batch="1")
-    text = (tmp_path / "runs.jsonl").read_text()
+    text = runs.read_text()
     assert text.startswith(before)
     assert [each.server.drafts for each in found] == [3, 1]
     rounds = [json.loads(line).get("round", 0) for line in text.splitlines()]
     first = rounds[: rounds.index(0, before.count("\n") + 1)]
     assert [n for n in first if n] == list(range(1, max(first) + 1))
-
-
-def test_a_line_that_a_kill_cut_is_dropped(tmp_path):
-    with FakeServer() as fake:
-        probed(fake, tmp_path, batch="1")
-        whole = (tmp_path / "runs.jsonl").read_text()
-        (tmp_path / "runs.jsonl").write_text(whole + '{"round": 9, "bat')
-        probed(fake, tmp_path, batch="1", minutes="0.03")
-    assert (tmp_path / "runs.jsonl").read_text().startswith(whole)
-
-
-def test_minutes_that_are_spent_measure_nothing(tmp_path):
-    with FakeServer() as fake:
-        probed(fake, tmp_path, batch="1")
-        done = probe(fake, tmp_path, batch="1,2")
-    assert done.exit_code == 2
-    assert "--minutes 0.01 leaves none to measure" in done.stderr
-
-
-def test_a_broken_stream_is_asked_again(tmp_path):
-    with FakeServer(breaks=2) as fake:
-        [found] = probed(fake, tmp_path, batch="1")
-    assert found.committed == pytest.approx(fake.accepted, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +124,7 @@ def test_a_broken_stream_is_asked_again(tmp_path):
         ({"refuses": 429}, (), "refuses so many requests at once"),
         ({"refuses": 500}, (), "answers 500"),
         (
-            {"refuses": 400, "says": '{"error": {"message": "no\\n chat template"}}'},
+            {"refuses": 400, "says": CHAT},
             (),
             "answers 400: no chat template; try --raw",
         ),
@@ -160,15 +144,9 @@ def test_a_broken_stream_is_asked_again(tmp_path):
         ({"engine": "sglang", "drafted": 1}, (), "and K = 5 is stated"),
         ({"idle": 1}, (), "no ngram or suffix"),
         ({"adds": "evict_profile:width 1.0"}, (), "EVICT_PROFILE_MODE=off"),
-        (
-            {"engine": "sglang", "stated": {"speculative_adaptive": True}},
-            (),
-            "--speculative-adaptive",
-        ),
-        *(
-            ({"engine": "sglang", "stated": {f"speculative_{n}": None}}, (), "--drafts")
-            for n in ("num_steps", "num_draft_tokens")
-        ),
+        (SGLANG | {"stated": {SPEC + "adaptive": True}}, (), "--speculative-adaptive"),
+        (SGLANG | {"stated": {SPEC + "num_steps": None}}, (), "--drafts"),
+        (SGLANG | {"stated": {SPEC + "num_draft_tokens": None}}, (), "--drafts"),
         ({"counts": False}, (), "without --disable-log-stats"),
         ({"ends_at": 6}, (), "decode side by side for fewer than 8"),
         ({"after": {3: {"drafts": 1}}}, (), "drafts: 1 now, 3 before"),
@@ -188,32 +166,29 @@ def test_a_server_that_counts_nothing_is_refused_before_the_minutes(tmp_path):
     assert fake.asked == 1 and not (tmp_path / "runs.jsonl").exists()
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_an_odd_wave_is_left_out(number, tmp_path):
-    """Be it the first, which warms up and is asked again, or one that is counted."""
-    after = {number: {"ends_at": 6}, number + 1: {"ends_at": 10**9}}
+SHORT, LONG = {"ends_at": 6}, {"ends_at": 10**9}
+
+
+@pytest.mark.parametrize(
+    ("after", "why", "waves"),
+    [
+        # The first wave warms up, and is asked again.
+        ({1: SHORT, 2: LONG}, "probe a smaller --batch", 0),
+        ({2: SHORT, 3: LONG}, "probe a smaller --batch", 1),
+        # A server may change its K by batch or by load.
+        ({2: {"drafted": 1}, 3: {"drafted": 0}}, "1.00 tokens are drafted", 1),
+        ({3: {"others": 5}, 4: {"others": 0}}, "requests of others", 1),
+    ],
+)
+def test_an_odd_wave_is_left_out(after, why, waves, tmp_path):
     with FakeServer(after=after) as fake:
         [found] = probed(fake, tmp_path, batch="1", minutes="0.03")
-    odd = [why for why in found.left_out if "probe a smaller --batch" in why]
-    assert len(odd) == number - 1
-
-
-def test_a_wave_of_another_k_is_left_out(tmp_path):
-    """A server may change its K by batch or by load."""
-    with FakeServer(after={2: {"drafted": 1}, 3: {"drafted": 0}}) as fake:
-        [found] = probed(fake, tmp_path, batch="1", minutes="0.03")
-    assert any("1.00 tokens are drafted" in why for why in found.left_out)
+    assert sum(why in each for each in found.left_out) == waves
     assert found.committed == pytest.approx(fake.accepted, rel=0.05)
-
-
-def test_waves_beside_others_are_left_out(tmp_path):
-    with FakeServer(after={3: {"others": 5}, 4: {"others": 0}}) as fake:
-        [found] = probed(fake, tmp_path, batch="1", minutes="0.03")
-    assert any("requests of others" in why for why in found.left_out)
     shown = StringIO()
-    show_settings(Console(file=shown, width=200), [found])
+    show_settings(Console(file=shown, width=300), [found])
     assert "step, us" in shown.getvalue()
-    assert "left out: requests of others" in shown.getvalue()
+    assert (why in shown.getvalue()) == bool(waves)
 
 
 def test_ctrl_c_keeps_what_was_probed(tmp_path):
@@ -235,7 +210,9 @@ def test_ctrl_c_keeps_what_was_probed(tmp_path):
     assert found.runs
 
 
-def test_credentials_are_sent_and_not_written(tmp_path):
+def test_credentials_are_sent_and_not_written(tmp_path, monkeypatch):
+    """A local server is asked without a proxy."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with FakeServer() as fake:
         url = fake.url.replace("//", "//user:s3cret@")
         words = ("--batch", "1", "--minutes", "0.01", "--out", "new/runs.jsonl")
@@ -243,15 +220,6 @@ def test_credentials_are_sent_and_not_written(tmp_path):
     assert done.exit_code == 0, done.output
     assert fake.sent["Authorization"].startswith("Basic ")
     assert "s3cret" not in done.output + (tmp_path / "new/runs.jsonl").read_text()
-
-
-def test_a_local_server_is_asked_without_a_proxy(tmp_path, monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    with FakeServer() as fake:
-        assert probed(fake, tmp_path, batch="1")
-
-
-def test_a_password_in_what_is_no_url_is_not_printed(tmp_path):
     said = refused("http://user:s3cret@[::1", tmp_path)
     assert "fix the URL" in said and "s3cret" not in said
 

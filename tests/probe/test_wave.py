@@ -16,9 +16,7 @@ STEP_S = 0.01
 class Quiet:
     """A server that counts nothing itself."""
 
-    url, answering = "http://a", staticmethod(nullcontext)
-
-    after = ()
+    url, answering, after = "http://a", staticmethod(nullcontext), ()
 
     async def metrics(self):
         return self.after.pop() if self.after else {}
