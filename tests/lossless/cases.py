@@ -8,19 +8,10 @@ each one's fate is known before its token.
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
-from random import Random
 from typing import NamedTuple
 
-from tests.lossless.proof.cuts import (
-    Cut,
-    Memory,
-    argmax,
-    by_score,
-    depth_at_bound,
-    gains,
-    ratio,
-    reaching,
-)
+from tests.lossless.proof import cuts
+from tests.lossless.proof.cuts import Cut, Memory, argmax, by_score, gains, ratio
 from tests.lossless.proof.enumeration import Decoding
 from tests.lossless.proof.trials import INCREMENTS, PAIR, draw_bound, draw_costs
 from tests.lossless.proof.world import TREES, Tree, seeded_world
@@ -30,17 +21,9 @@ WIDE = (*TREES, Tree((-1, -1, 0, 1, 3)))
 
 
 def all_so_far(state, spent, costs):
-    claimed = [
-        scores[k]
-        for scores, kept in zip(spent.scores, spent.kept, strict=True)
-        for k in kept
-    ]
-    step = (
-        Fraction(spent.emitted),
-        costs[len(claimed)],
-        Fraction(spent.emitted - 1),
-        sum(claimed, start=Fraction(0)),
-    )
+    pairs = zip(spent.scores, spent.kept, strict=True)
+    claimed = [scores[k] for scores, kept in pairs for k in kept]
+    step = spent.emitted, costs[len(claimed)], spent.emitted - 1, sum(claimed)
     return tuple(past + new for past, new in zip(state, step, strict=True))
 
 
@@ -61,7 +44,7 @@ def throughput(scores, state, costs):
 def depth_then_ratio(batch, state, levels, bound, costs):
     """A depth, and of the nodes down to there those of the highest ratio."""
     kept = []
-    drafted = depth_at_bound(batch, state, levels, bound)
+    drafted = cuts.depth_at_bound(batch, state, levels, bound)
     for nodes, scores in zip(map(sorted, drafted), batch, strict=True):
         own = tuple(scores[k] for k in nodes)
         (chosen,) = Cut(ratio, by_score, costs=costs).keep((own,), state)
@@ -74,7 +57,7 @@ def crossed(batch, state, bound):
     one, other = batch
     if not one or not other:
         return frozenset(range(len(one))), frozenset(range(len(other)))
-    width, other_width = reaching(bound, other), reaching(bound, one)
+    width, other_width = (cuts.reaching(bound, scores) for scores in (other, one))
     return frozenset(range(width)), frozenset(range(other_width))
 
 
@@ -89,10 +72,8 @@ def pooled_ratio(batch, state, costs):
     tokens = [certain - 1 + gain for gain in gains(-node[0] for node in nodes)]
     pairs = zip(tokens, costs, strict=False)
     kept = nodes[: argmax([gain / cost for gain, cost in pairs])]
-    return tuple(
-        frozenset(node for _, node, owner in kept if owner == request)
-        for request in range(len(batch))
-    )
+    requests = range(len(batch))
+    return tuple(frozenset(k for _, k, owner in kept if owner == r) for r in requests)
 
 
 def convex_ratio(tree, rng):
@@ -119,7 +100,7 @@ def any_pooled_ratio(tree, rng):
 
 
 def joint_depth(tree, rng):
-    return Cut(depth_at_bound, levels=tree.levels, bound=2 * draw_bound(rng))
+    return Cut(cuts.depth_at_bound, levels=tree.levels, bound=2 * draw_bound(rng))
 
 
 class Case(NamedTuple):
@@ -129,8 +110,8 @@ class Case(NamedTuple):
     lossless: bool
     cut: object
     trees: tuple[Tree, ...] = (PAIR,)
-    score: str = "own"
     acceptance: str = "rejection"
+    score: str = "own"
     requests: int = 2
     alone: bool = False
 
@@ -139,9 +120,6 @@ class Case(NamedTuple):
         worlds = tuple(seeded_world(rng, 2) for _ in range(self.requests))
         how = "sampled", self.acceptance, self.score, self.cut(tree, rng)
         return Decoding(worlds, tree, *how, HORIZON)
-
-    def trials(self, count):
-        return {seed: self.draw(Random(seed)) for seed in range(count)}
 
 
 def one_hot(row):
@@ -159,50 +137,32 @@ def at_temperature_zero(decoding):
     return replace(decoding, worlds=tuple(worlds))
 
 
-def one(subject, lossless, cut, trees, **how):
-    return Case(subject, lossless, cut, trees, requests=1, **how)
+def one(subject, lossless, cut, trees, acceptance="rejection", score="own"):
+    return Case(subject, lossless, cut, trees, acceptance, score, requests=1)
 
 
 THEN_RATIO = "tree, depth from own scores, then the ratio on own scores"
+CONVEX = "convex costs, ratio on"
 PAST = "throughput of past and present on own scores"
 ARGMAX = "two requests, one argmax over own scores"
 CROSSED = "two requests, widths from each other's own scores"
+DEPTH = "two requests, one depth from the own scores of both"
+TARGET = "target-only"
 CASES = (
     # The depth is known before the tokens; what is then cut is not.
     one(THEN_RATIO, False, any_depth_then_ratio, WIDE),
-    one(
-        f"{THEN_RATIO}, target-only",
-        True,
-        any_depth_then_ratio,
-        WIDE,
-        acceptance="target-only",
-    ),
+    one(f"{THEN_RATIO}, {TARGET}", True, any_depth_then_ratio, WIDE, TARGET),
     # With convex costs the global argmax is the first drop, in score order.
-    one("convex costs, ratio on own scores", False, convex_ratio, WIDE),
-    one(
-        "convex costs, ratio on shifted scores",
-        True,
-        convex_ratio,
-        WIDE,
-        score="shifted",
-    ),
+    one(f"{CONVEX} own scores", False, convex_ratio, WIDE),
+    one(f"{CONVEX} shifted scores", True, convex_ratio, WIDE, score="shifted"),
     # The past is known; the scores are of the tokens they decide on.
     one(PAST, False, any_throughput, TREES),
-    one(f"{PAST}, target-only", True, any_throughput, TREES, acceptance="target-only"),
+    one(f"{PAST}, {TARGET}", True, any_throughput, TREES, TARGET),
     # For either request the other's drafts can be revealed first, but not for both.
     Case(f"{CROSSED}, each output alone", True, any_crossed, alone=True),
     Case(f"{CROSSED}, outputs together", False, any_crossed),
-    Case(
-        f"{ARGMAX}, target-only, together",
-        True,
-        any_pooled_ratio,
-        acceptance="target-only",
-    ),
+    Case(f"{ARGMAX}, {TARGET}, together", True, any_pooled_ratio, (PAIR,), TARGET),
     Case(f"{ARGMAX}, each output alone", False, any_pooled_ratio, alone=True),
     # Revealed level by level, the depth is known before the tokens it adds.
-    Case(
-        "two requests, one depth from the own scores of both, together",
-        True,
-        joint_depth,
-    ),
+    Case(f"{DEPTH}, together", True, joint_depth),
 )

@@ -9,20 +9,13 @@ from random import Random
 
 import pytest
 
-from evict_profile.lossless.audit import COMBINATIONS, known_counterexamples, summary
-from evict_profile.lossless.audit import audit as kept_audit
+from evict_profile.lossless import audit as kept
+from evict_profile.lossless.audit import COMBINATIONS, summary
 from evict_profile.lossless.rules import SCORES, Combination, classify
 from evict_profile.records import to_mapping
 from tests.lossless.cases import CASES, at_temperature_zero, crossed
-from tests.lossless.proof.audit import (
-    TRIALS,
-    Contradiction,
-    audit,
-    examine,
-    largest_tv,
-    settle,
-    trials,
-)
+from tests.lossless.proof.audit import Contradiction, audit, examine, largest, settle
+from tests.lossless.proof.audit import trials as trials_of
 from tests.lossless.proof.cuts import Cut
 from tests.lossless.proof.enumeration import Decoding
 from tests.lossless.proof.trials import draw_costs, draw_decoding, readable
@@ -47,22 +40,26 @@ def shown(tv):
 @pytest.mark.parametrize("combination", DISTINCT, ids=str)
 def test_every_verdict_survives_exact_trials(combination):
     lossless = classify(combination).lossless
-    found = settle(str(combination), lossless, trials(combination, 8))
+    found = settle(str(combination), lossless, trials_of(combination, 8))
     assert bool(found) != lossless
+    # With p one-hot only one token can come out, whatever is drafted or cut.
+    for seed in range(4):
+        warm = draw_decoding(combination, Random(seed))
+        assert examine(at_temperature_zero(warm)) is None
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.subject)
 def test_every_further_case_is_what_the_page_says(case):
     """Exact in fewer trials than the page's, or biased by as much as it says."""
-    trials = case.trials(12 if case.lossless else TRIALS)
-    found = settle(case.subject, case.lossless, trials, case.alone)
-    assert shown(largest_tv(found)) == DOCUMENTED[case.subject]
+    seeds = range(12 if case.lossless else kept.WORLDS)
+    trials = {seed: case.draw(Random(seed)) for seed in seeds}
+    found = largest(settle(case.subject, case.lossless, trials, case.alone))
+    assert shown(found and Fraction(found.tv)) == DOCUMENTED[case.subject]
 
 
 def test_biased_rules_are_one_line_each_as_on_the_page():
-    audits = [
-        audit(Combination("sampled", "rejection", "ratio", score)) for score in SCORES
-    ]
+    words = "sampled", "rejection", "ratio"
+    audits = [audit(Combination(*words, score)) for score in SCORES]
     lines = {name: shown(tv) for name, tv in summary(audits)}
     assert len(lines) == len(audits)
     assert lines.items() <= DOCUMENTED.items()
@@ -73,24 +70,17 @@ def test_the_readable_example_shows_every_bias(combination):
     """One token of the coin world: .55 from sampled drafts, 5/9 from top-k ones."""
     example = examine(readable(combination))
     assert example is not None
-    assert (example.output, example.expected) == (((0,),), Fraction(1, 2))
-    sampled = combination.drafts == "sampled"
-    assert example.got == (Fraction(11, 20) if sampled else Fraction(5, 9))
-
-
-@pytest.mark.parametrize("combination", DISTINCT, ids=str)
-def test_at_temperature_zero_every_rule_is_lossless(combination):
-    """With p one-hot only one token can come out, whatever is drafted or cut."""
-    for seed in range(4):
-        warm = draw_decoding(combination, Random(seed))
-        assert examine(at_temperature_zero(warm)) is None
+    assert (example.output, example.expected) == (((0,),), "1/2")
+    assert example.got == ("11/20" if combination.drafts == "sampled" else "5/9")
 
 
 def test_a_wrong_verdict_is_a_contradiction():
-    of_own = trials(Combination("sampled", "rejection", "threshold", "own"), 4)
+    of_own, of_max = (
+        trials_of(Combination("sampled", "rejection", "threshold", score), 4)
+        for score in ("own", "max")
+    )
     with pytest.raises(Contradiction, match="called lossless, but"):
         settle("threshold", True, of_own)
-    of_max = trials(Combination("sampled", "rejection", "threshold", "max"), 4)
     with pytest.raises(Contradiction, match="called biased, but 5 trials are exact"):
         settle("threshold", False, of_max)
 
@@ -98,27 +88,20 @@ def test_a_wrong_verdict_is_a_contradiction():
 @pytest.mark.parametrize("combination", BIASED, ids=str)
 def test_the_kept_counterexamples_are_found_again(combination):
     """What `evict-profile audit` prints: the seed alone gives the same bias."""
-    kept = kept_audit(combination)
-    answer = json.loads(json.dumps(kept.as_json()))
+    found = kept.audit(combination)
+    seed, answer = found.largest.seed, json.loads(json.dumps(found.as_json()))
     assert not answer["lossless"]
-    for name, drawn in (
-        ("counterexample", draw_decoding(combination, Random(kept.largest.seed))),
-        ("readable", readable(combination)),
-    ):
-        again = json.loads(json.dumps(to_mapping(examine(drawn))))
-        for volatile in ("seed", "world"):
-            again[volatile] = answer[name][volatile]
-        assert again == answer[name]
+    drawn = draw_decoding(combination, Random(seed))
+    by_hand = to_mapping(examine(readable(combination)))
+    assert to_mapping(examine(drawn, seed=seed)) == to_mapping(found.largest)
+    assert (to_mapping(found.readable), found.readable.seed) == (by_hand, None)
     assert answer["max_tv"] == answer["counterexample"]["tv_value"]
 
 
-def test_counterexamples_are_kept_of_biased_combinations_alone():
-    biased = {str(each) for each in COMBINATIONS if not classify(each).lossless}
-    assert known_counterexamples().keys() == biased
-
-
 def test_a_lossless_combination_shows_nothing_and_needs_nothing_instead():
-    answer = kept_audit(Combination("topk", "match", "ratio", "own")).as_json()
+    biased = {str(each) for each in COMBINATIONS if not classify(each).lossless}
+    assert kept.known_counterexamples().keys() == biased
+    answer = kept.audit(Combination("topk", "match", "ratio", "own")).as_json()
     assert answer["lossless"]
     assert answer["max_tv"] == 0
     assert answer["counterexample"] is answer["instead"] is None
@@ -126,27 +109,15 @@ def test_a_lossless_combination_shows_nothing_and_needs_nothing_instead():
 
 def test_match_is_audited_as_target_only():
     """The same law, in one line."""
-    match, same = (
-        audit(Combination("topk", acceptance, "ratio", "own"))
-        for acceptance in ("match", "target-only")
-    )
-    assert same.examples is match.examples
-    assert summary([match, same]) == [
-        ("topk drafts, target-only or match, ratio, own", Fraction(0))
-    ]
+    ways = ("match", "target-only")
+    pair = [audit(Combination("topk", way, "ratio", "own")) for way in ways]
+    assert summary(pair) == [("topk drafts, target-only or match, ratio, own", 0)]
 
 
 def test_the_joint_law_of_crossed_widths_by_hand():
     """Each output alone is fair; both are 0 with .25 + .05 * .05, not .25."""
-    decoding = Decoding(
-        (coin_world(), coin_world()),
-        Tree((-1,)),
-        "sampled",
-        "rejection",
-        "own",
-        Cut(crossed, bound=Fraction(1, 2)),
-        horizon=1,
-    )
+    how = "sampled", "rejection", "own", Cut(crossed, bound=Fraction(1, 2))
+    decoding = Decoding((coin_world(),) * 2, Tree((-1,)), *how, horizon=1)
     assert decoding.law()[(0,), (0,)] == Fraction(2525, 10000)
     assert examine(decoding, alone=True) is None
 

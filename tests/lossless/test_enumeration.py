@@ -1,5 +1,6 @@
 """The enumeration itself: exact where it must be, and able to see a bias."""
 
+from collections import Counter, defaultdict
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -19,15 +20,8 @@ from tests.lossless.proof.enumeration import (
     residual,
     total_variation,
 )
-from tests.lossless.proof.world import (
-    CHAIN,
-    FORK,
-    TREES,
-    Tokens,
-    Tree,
-    coin_world,
-    seeded_world,
-)
+from tests.lossless.proof.world import CHAIN, FORK, TREES, Tree, coin_world
+from tests.lossless.proof.world import seeded_world as world_of
 
 HALF = Fraction(1, 2)
 
@@ -39,9 +33,9 @@ def rows(size=3):
 
 def law(emissions):
     """Emissions as a mapping; the same tokens may come about in several ways."""
-    found: dict[Tokens, Fraction] = {}
+    found = defaultdict(Fraction)
     for tokens, chance in emissions:
-        found[tokens] = found.get(tokens, Fraction(0)) + chance
+        found[tokens] += chance
     return found
 
 
@@ -54,55 +48,47 @@ def test_one_accept_test_of_a_sampled_token_restores_p(p, q):
     assert tuple(emitted) == p
 
 
-def test_rejection_of_one_draft_by_hand():
+def verified(tree, acceptance, tokens, *kept):
+    return Verification(coin_world(), tree, acceptance, tokens, frozenset(kept))
+
+
+def test_rejection_by_hand():
     """p fair, q = (.9, .1): a drafted 0 stays with 5/9, else 1 is what is left."""
-    kept = Verification(coin_world(), CHAIN, "rejection", (0, 0, 0), frozenset({0}))
-    assert law(kept.emissions((), 1)) == {(0,): Fraction(5, 9), (1,): Fraction(4, 9)}
+    chain = verified(CHAIN, "rejection", (0, 0, 0), 0)
+    fork = verified(FORK, "rejection", (0, 1, 0), 0, 1)
+    first = {(0,): Fraction(5, 9), (1,): Fraction(4, 9)}
+    assert law(chain.emissions((), 1)) == law(fork.emissions((), 1)) == first
     # An accepted last draft is followed by a bonus token from p.
-    assert law(kept.emissions((), 2)) == {
-        (0, 0): Fraction(5, 18),
-        (0, 1): Fraction(5, 18),
-        (1,): Fraction(4, 9),
-    }
-
-
-def test_rejection_of_two_siblings_by_hand():
-    """The second sibling is tested against what p has left after the first."""
-    kept = Verification(coin_world(), FORK, "rejection", (0, 1, 0), frozenset({0, 1}))
+    then = {(0, 0): Fraction(5, 18), (0, 1): Fraction(5, 18), (1,): Fraction(4, 9)}
+    assert law(chain.emissions((), 2)) == then
     # After 0 is rejected, all is left on 1: the second sibling is accepted for sure.
-    assert law(kept.emissions((), 1)) == {(0,): Fraction(5, 9), (1,): Fraction(4, 9)}
-    assert {len(tokens) for tokens in law(kept.emissions((), 3))} == {2}
+    assert {len(tokens) for tokens in law(fork.emissions((), 3))} == {2}
 
 
 def test_target_only_follows_the_first_sibling_that_holds_the_sample():
-    kept = Verification(
-        coin_world(), FORK, "target-only", (0, 0, 1), frozenset({0, 1, 2})
-    )
-    assert law(kept.emissions((), 3)) == {
-        (1,): HALF,
-        (0, 0): Fraction(1, 4),
-        (0, 1, 0): Fraction(1, 8),
-        (0, 1, 1): Fraction(1, 8),
-    }
+    found = verified(FORK, "target-only", (0, 0, 1), 0, 1, 2).emissions((), 3)
+    longest = {(0, 1, 0): Fraction(1, 8), (0, 1, 1): Fraction(1, 8)}
+    assert law(found) == {(1,): HALF, (0, 0): Fraction(1, 4), **longest}
 
 
 def test_match_and_target_only_are_one_law():
     """Emitting the target's sample while it equals the draft is the same walk."""
     for tokens in [(0, 0, 0), (0, 1, 0), (1, 1, 1)]:
-        world, kept = coin_world(), frozenset({0, 1})
-        one = Verification(world, CHAIN, "target-only", tokens, kept)
-        other = Verification(world, CHAIN, "match", tokens, kept)
-        assert law(one.emissions((), 4)) == law(other.emissions((), 4))
+        one, other = (
+            law(verified(CHAIN, acceptance, tokens, 0, 1).emissions((), 4))
+            for acceptance in ("target-only", "match")
+        )
+        assert one == other
 
 
 @given(rows())
 def test_a_top_k_token_outside_both_supports_changes_nothing(p):
-    """Where p = q nothing is left after a rejection, and p stays as it is."""
+    """Where p = q nothing is left after a rejection, and p stays as it is.
+
+    Top-k siblings hold different tokens, the best first.
+    """
     assert residual(p, p) == p
     assert accept_chance(Fraction(0), Fraction(0)) == 0
-
-
-def test_top_k_siblings_hold_different_tokens_best_first():
     (draft,) = draftings(coin_world(), FORK, "topk", "own", ())
     assert draft.tokens == (0, 1, 0)
 
@@ -126,7 +112,7 @@ def test_scores_of_a_chain_by_hand(score, expected):
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: str(tree.parents))
 def test_no_child_scores_above_its_parent(tree, score):
     """So that the best n nodes, and those above a bound, are closed under parents."""
-    for draft in draftings(seeded_world(Random(1), 3), tree, "sampled", score, ()):
+    for draft in draftings(world_of(Random(1), 3), tree, "sampled", score, ()):
         for node, parent in enumerate(tree.parents):
             assert parent < 0 or draft.scores[node] <= draft.scores[parent]
 
@@ -137,11 +123,9 @@ def decoding(world, cut, tree=CHAIN):
 
 def test_one_request_of_a_batch_has_its_own_marginal():
     """Requests that do not look at each other decode as if alone."""
-    worlds = (seeded_world(Random(1), 2), seeded_world(Random(2), 2))
-    alone = [
-        decoding(world, Cut(score_threshold, by_score, bound=HALF), Tree((-1, 0)))
-        for world in worlds
-    ]
+    worlds = (world_of(Random(1), 2), world_of(Random(2), 2))
+    cut = Cut(score_threshold, by_score, bound=HALF)
+    alone = [decoding(world, cut, Tree((-1, 0))) for world in worlds]
     both = replace(alone[0], worlds=worlds).law()
     for request in range(2):
         assert total_variation(marginal(both, request), alone[request].law()) == 0
@@ -177,14 +161,11 @@ def simulate(world, bound, length, rng):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_simulation_agrees_with_the_enumeration(seed):
     """10,000 simulated outputs: every frequency within 5 standard errors."""
-    world, draws = seeded_world(Random(seed), 3), 10_000
+    world, draws = world_of(Random(seed), 3), 10_000
     law = decoding(world, Cut(score_threshold, by_score, bound=Fraction(41, 100))).law()
     rng = Random(seed)
-    counts: dict[Tokens, int] = {}
-    for _ in range(draws):
-        tokens = simulate(world, 0.41, 3, rng)
-        counts[tokens] = counts.get(tokens, 0) + 1
+    counts = Counter(simulate(world, 0.41, 3, rng) for _ in range(draws))
     assert set(counts) <= {tokens for (tokens,), chance in law.items() if chance}
     for (tokens,), chance in law.items():
         error = (float(chance * (1 - chance)) / draws) ** 0.5
-        assert abs(counts.get(tokens, 0) / draws - float(chance)) <= 5 * error + 1e-3
+        assert abs(counts[tokens] / draws - float(chance)) <= 5 * error + 1e-3

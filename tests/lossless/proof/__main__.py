@@ -13,7 +13,7 @@ from tests.lossless.proof.audit import audit
 if __name__ == "__main__":
     found = {}
     for each in map(audit, COMBINATIONS):
-        if largest := max(each.examples, key=lambda example: example.tv, default=None):
-            examples = {"largest": largest, "readable": each.readable}
+        if each.largest:
+            examples = {"largest": each.largest, "readable": each.readable}
             found[str(each.combination)] = to_mapping(examples)
     write_json(found, FOUND)

@@ -7,74 +7,24 @@ means that the classification or the enumeration is wrong, and is a defect of th
 package.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from random import Random
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from evict_profile.lossless.rules import Classification, Combination, classify
-from tests.lossless.proof.enumeration import (
-    Decoding,
-    Outputs,
-    marginal,
-    target_law,
-    total_variation,
-)
+from evict_profile.lossless.audit import WORLDS, Audit, Counterexample
+from evict_profile.lossless.rules import classify
+from tests.lossless.proof.enumeration import marginal, target_law, total_variation
 from tests.lossless.proof.trials import draw_decoding, readable
 from tests.lossless.proof.world import COIN_WORLD
-
-TRIALS = 96
-Trials = Mapping[int | None, Decoding]
-"""Ways of decoding by the seed that draws them."""
 
 
 class Contradiction(AssertionError):
     """The enumeration does not show what the classification says."""
 
 
-class Counterexample(Struct, frozen=True):
-    """One way of decoding that is biased, and the output that shows it best.
-
-    `world` says what gives the tokens; only the readable world has no seed. Fractions
-    are exact in JSON, as text.
-    """
-
-    seed: int | None
-    vocabulary: int
-    parents: tuple[int, ...]
-    cut: str
-    horizon: int
-    tv: Fraction
-    output: Outputs
-    expected: Fraction
-    got: Fraction
-    world: str
-    tv_value: float
-
-
-@dataclass(frozen=True)
-class Audit:
-    """A verdict with every counterexample that the enumeration showed."""
-
-    combination: Combination
-    verdict: Classification
-    examples: tuple[Counterexample, ...]
-
-    @property
-    def max_tv(self) -> Fraction:
-        return largest_tv(self.examples)
-
-    @property
-    def readable(self) -> Counterexample | None:
-        """The counterexample that can be checked by hand."""
-        return next((each for each in self.examples if each.seed is None), None)
-
-
-def audit(combination: Combination) -> Audit:
+def audit(combination):
     """Classify a combination, and prove or show it in exact trials."""
     accept, score = combination.acceptance, combination.score
     alike = replace(
@@ -82,27 +32,25 @@ def audit(combination: Combination) -> Audit:
         acceptance="target-only" if accept == "match" else accept,
         score="own" if combination.rule == "fixed" else score,
     )
-    return Audit(combination, classify(combination), _settled(alike))
+    biased = _settled(alike)
+    by_hand = next((each for each in biased if each.seed is None), None)
+    return Audit(combination, classify(combination), largest(biased), by_hand)
 
 
 @lru_cache
-def _settled(combination: Combination) -> tuple[Counterexample, ...]:
+def _settled(combination):
     """The counterexamples of all combinations that decode like this one."""
     lossless = classify(combination).lossless
-    return settle(str(combination), lossless, trials(combination, TRIALS))
+    return settle(str(combination), lossless, trials(combination, WORLDS))
 
 
-def trials(combination: Combination, count: int) -> Trials:
+def trials(combination, count):
     """Decodings that could refute a classification; the readable one has no seed."""
-    drawn: Trials = {
-        seed: draw_decoding(combination, Random(seed)) for seed in range(count)
-    }
+    drawn = {seed: draw_decoding(combination, Random(seed)) for seed in range(count)}
     return {**drawn, None: readable(combination)}
 
 
-def settle(
-    subject: str, lossless: bool, trials: Trials, alone: bool = False
-) -> tuple[Counterexample, ...]:
+def settle(subject, lossless, trials, alone=False):
     """Enumerate the trials of a claim; every one that is biased.
 
     `alone` compares the law of each request's output; otherwise all are taken together.
@@ -118,14 +66,12 @@ def settle(
     return biased
 
 
-def largest_tv(examples: Iterable[Counterexample]) -> Fraction:
-    """The largest total variation; 0 where nothing is biased."""
-    return max((example.tv for example in examples), default=Fraction(0))
+def largest(biased):
+    """The counterexample of the largest total variation, if there is one."""
+    return max(biased, key=lambda each: Fraction(each.tv), default=None)
 
 
-def examine(
-    decoding: Decoding, alone: bool = False, seed: int | None = None
-) -> Counterexample | None:
+def examine(decoding, alone=False, seed=None):
     """The bias of one way of decoding; None where it is exact."""
     law, expected = decoding.law(), target_law(decoding.worlds, decoding.horizon)
     if alone:
@@ -139,15 +85,15 @@ def examine(
     gaps = {o: law.get(o, zero) - expected.get(o, zero) for o in law.keys() | expected}
     output = max(sorted(gaps), key=lambda o: abs(gaps[o]))
     return Counterexample(
-        seed,
-        decoding.worlds[0].vocabulary,
-        decoding.tree.parents,
-        str(decoding.cut),
-        decoding.horizon,
-        tv,
-        output,
-        expected.get(output, zero),
-        law.get(output, zero),
-        COIN_WORLD if seed is None else f"random, of seed {seed}",
-        float(tv),
+        seed=seed,
+        vocabulary=decoding.worlds[0].vocabulary,
+        parents=decoding.tree.parents,
+        cut=str(decoding.cut),
+        horizon=decoding.horizon,
+        tv=str(tv),
+        output=output,
+        expected=str(expected.get(output, zero)),
+        got=str(law.get(output, zero)),
+        world=COIN_WORLD if seed is None else f"random, of seed {seed}",
+        tv_value=float(tv),
     )

@@ -7,7 +7,6 @@ target's law is zero or a bias, and never noise.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -15,13 +14,8 @@ from math import prod
 from typing import NamedTuple
 
 from evict_profile.lossless.rules import Acceptance, Drafts, Score
-from tests.lossless.proof.cuts import Cut, Kept, Scores, Spent, State
-from tests.lossless.proof.world import ONE, ROOT, Row, Tokens, ToyWorld, Tree
-
-Emission = tuple[Tokens, Fraction]
-Outputs = tuple[Tokens, ...]
-"""The tokens of each request."""
-Law = Mapping[Outputs, Fraction]
+from tests.lossless.proof.cuts import Cut, Kept, Scores, Spent
+from tests.lossless.proof.world import ONE, ROOT, Tokens, ToyWorld, Tree
 
 
 class Draft(NamedTuple):
@@ -32,15 +26,13 @@ class Draft(NamedTuple):
     weight: Fraction
 
 
-def draftings(
-    world: ToyWorld, tree: Tree, drafts: Drafts, score: Score, prefix: Tokens
-) -> list[Draft]:
+def draftings(world, tree, drafts, score, prefix):
     """Every draft of positive probability after a prefix."""
 
-    def row(tokens: Tokens, path: tuple[int, ...]) -> Row:
+    def row(tokens, path):
         return world.q(prefix + tuple(tokens[node] for node in path))
 
-    def scores_of(tokens: Tokens) -> Scores:
+    def scores_of(tokens):
         """No child's score exceeds its parent's."""
         products: list[Fraction] = []
         nodes = zip(tree.parents, tree.paths, tokens, strict=True)
@@ -52,7 +44,7 @@ def draftings(
             return tuple(products)
         return tuple(ONE if k == ROOT else products[k] for k in tree.parents)
 
-    found: list[Emission] = [((), ONE)]
+    found = [((), ONE)]
     for node, path in enumerate(tree.paths):
         rank = tree.children(tree.parents[node]).index(node)
         found = [
@@ -63,7 +55,7 @@ def draftings(
     return [Draft(tokens, scores_of(tokens), weight) for tokens, weight in found]
 
 
-def _choices(row: Row, drafts: Drafts, rank: int) -> list[tuple[int, Fraction]]:
+def _choices(row, drafts, rank):
     """The tokens that a node may get, and the chance of each."""
     if drafts == "topk":
         ranked = sorted(range(len(row)), key=lambda token: -row[token])
@@ -81,9 +73,7 @@ class Verification:
     tokens: Tokens
     kept: Kept
 
-    def emissions(
-        self, prefix: Tokens, limit: int, node: int = ROOT
-    ) -> Iterator[Emission]:
+    def emissions(self, prefix, limit, node=ROOT):
         """What may be emitted from a node on, at most `limit` tokens of it."""
         if limit == 0:
             yield (), ONE
@@ -97,9 +87,7 @@ class Verification:
             for rest, then in self.emissions((*prefix, token), limit - 1, child):
                 yield (token, *rest), chance * then
 
-    def _moves(
-        self, node: int, prefix: Tokens
-    ) -> Iterator[tuple[int | None, int, Fraction]]:
+    def _moves(self, node, prefix):
         """The child that the walk goes to, if any, the token emitted, the chance."""
         kept = [k for k in self.tree.children(node) if k in self.kept]
         rest, reached = self.world.p(prefix), ONE
@@ -118,12 +106,12 @@ class Verification:
             yield followed.get(token), token, reached * chance
 
 
-def accept_chance(p: Fraction, q: Fraction) -> Fraction:
+def accept_chance(p, q):
     """min(1, p/q); a token that the target never emits is never accepted."""
     return min(ONE, p / q) if q else Fraction(p > 0)
 
 
-def residual(p: Row, q: Row) -> Row:
+def residual(p, q):
     """norm(max(p - q, 0)), what is left of p after a rejected token of q.
 
     Where p = q nothing is left. No token drawn from q is rejected there; one of
@@ -146,27 +134,24 @@ class Decoding:
     cut: Cut
     horizon: int
 
-    def law(self) -> Law:
-        """The joint law of the first `horizon` tokens of every request."""
-        empty: Outputs = ((),) * len(self.worlds)
+    def law(self):
+        """The joint law of the first `horizon` tokens of every request, by outputs."""
+        empty = ((),) * len(self.worlds)
         # A step makes outputs longer, so that taking them by length meets each pair
         # of outputs and state once, with all of its probability.
-        reached: list[dict[tuple[Outputs, State], Fraction]] = [
-            defaultdict(Fraction) for _ in range(self.horizon * len(empty) + 1)
-        ]
+        lengths = range(self.horizon * len(empty) + 1)
+        reached = [defaultdict(Fraction) for _ in lengths]
         reached[0][empty, self.cut.start] = ONE
         for by_length in reached[:-1]:
             for (outputs, state), mass in by_length.items():
                 for longer, then, chance in self.step(outputs, state):
                     reached[sum(map(len, longer))][longer, then] += mass * chance
-        law: dict[Outputs, Fraction] = defaultdict(Fraction)
+        law = defaultdict(Fraction)
         for (outputs, _), mass in reached[-1].items():
             law[outputs] += mass
         return law
 
-    def step(
-        self, outputs: Outputs, state: State
-    ) -> Iterator[tuple[Outputs, State, Fraction]]:
+    def step(self, outputs, state):
         """Every way in which one step of the whole batch can end, with its chance."""
         for drafts in product(*map(self._drafts, self.worlds, outputs)):
             scores = tuple(draft.scores for draft in drafts)
@@ -182,22 +167,20 @@ class Decoding:
                     prod((chance for _, chance in emitted), start=drafted),
                 )
 
-    def _drafts(self, world: ToyWorld, prefix: Tokens) -> list[Draft]:
+    def _drafts(self, world, prefix):
         """A request that has all its tokens has left the batch and drafts nothing."""
         if len(prefix) == self.horizon:
             return [Draft((), (), ONE)]
         return draftings(world, self.tree, self.drafts, self.score, prefix)
 
-    def _emit(
-        self, world: ToyWorld, prefix: Tokens, draft: Draft, kept: Kept
-    ) -> Iterator[Emission]:
+    def _emit(self, world, prefix, draft, kept):
         verified = Verification(world, self.tree, self.acceptance, draft.tokens, kept)
         return verified.emissions(prefix, self.horizon - len(prefix))
 
 
-def target_law(worlds: tuple[ToyWorld, ...], horizon: int) -> Law:
+def target_law(worlds, horizon):
     """The law of plain decoding: requests are independent, each token is ~ p."""
-    law: Law = {((),) * len(worlds): ONE}
+    law = {((),) * len(worlds): ONE}
     for request, world in list(enumerate(worlds)) * horizon:
         law = {
             (*out[:request], (*out[request], token), *out[request + 1 :]): mass * chance
@@ -208,14 +191,14 @@ def target_law(worlds: tuple[ToyWorld, ...], horizon: int) -> Law:
     return law
 
 
-def marginal(law: Law, request: int) -> Law:
-    found: dict[Outputs, Fraction] = defaultdict(Fraction)
+def marginal(law, request):
+    found = defaultdict(Fraction)
     for outputs, chance in law.items():
         found[outputs[request : request + 1]] += chance
     return found
 
 
-def total_variation(law: Law, other: Law) -> Fraction:
+def total_variation(law, other):
     """Half the sum of absolute differences."""
     outputs = law.keys() | other.keys()
     gaps = (abs(law.get(o, Fraction(0)) - other.get(o, Fraction(0))) for o in outputs)

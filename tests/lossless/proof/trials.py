@@ -6,11 +6,10 @@ be exact in every trial; for a biased one the trials look for a large bias, and
 """
 
 from fractions import Fraction
-from random import Random
 
-from evict_profile.lossless.rules import Combination, Rule
+from evict_profile.lossless.rules import Rule
 from tests.lossless.proof import cuts
-from tests.lossless.proof.cuts import Costs, Cut, by_score, drafted
+from tests.lossless.proof.cuts import Cut, by_score, drafted
 from tests.lossless.proof.enumeration import Decoding
 from tests.lossless.proof.world import TREES, Tree, coin_world, seeded_world
 
@@ -22,24 +21,18 @@ MIN_COST = Fraction(1, 4)
 PAIR = Tree((-1, 0))
 
 
-def draw_decoding(combination: Combination, rng: Random) -> Decoding:
+def draw_decoding(combination, rng):
     tree = rng.choice(TREES)
-    return Decoding(
-        (seeded_world(rng, rng.choice(VOCABULARIES)),),
-        tree,
-        combination.drafts,
-        combination.acceptance,
-        combination.score,
-        draw_cut(combination.rule, tree, rng),
-        HORIZON,
-    )
+    world = seeded_world(rng, rng.choice(VOCABULARIES))
+    how = combination.drafts, combination.acceptance, combination.score
+    return Decoding((world,), tree, *how, draw_cut(combination.rule, tree, rng), HORIZON)
 
 
-def draw_cut(rule: Rule, tree: Tree, rng: Random) -> Cut:
+def draw_cut(rule, tree, rng):
     bound, rate = draw_bound(rng), draw_rate(rng)
     costs, width = draw_costs(tree.size, rng), rng.randint(0, tree.size)
     levels = tree.levels
-    choices: dict[Rule, tuple[Cut, ...]] = {
+    choices = {
         "fixed": (
             Cut(cuts.fixed_width, drafted, width=width),
             Cut(cuts.lagged, drafted, cuts.REACHED, bound=bound),
@@ -63,17 +56,17 @@ def draw_cut(rule: Rule, tree: Tree, rng: Random) -> Cut:
     return rng.choice(choices[rule])
 
 
-def draw_bound(rng: Random) -> Fraction:
+def draw_bound(rng):
     """A threshold strictly between 0 and 1."""
     return Fraction(rng.randint(1, 11), 12)
 
 
-def draw_rate(rng: Random) -> Fraction:
+def draw_rate(rng):
     """Tokens that a unit of time must earn."""
     return Fraction(rng.randint(1, 8), 4)
 
 
-def draw_costs(size: int, rng: Random) -> Costs:
+def draw_costs(size, rng):
     """A positive cost for every width from 0 to `size`, of any shape."""
     costs = [Fraction(1)]
     for _ in range(size):
@@ -81,7 +74,7 @@ def draw_costs(size: int, rng: Random) -> Costs:
     return tuple(costs)
 
 
-def readable(combination: Combination) -> Decoding:
+def readable(combination):
     """The first token of a chain of two in the coin world.
 
     The cut verifies the first draft when it is a 0, and not when it is a 1. Own scores
@@ -92,7 +85,7 @@ def readable(combination: Combination) -> Decoding:
     early = score == "own" or rule == "stop"
     step = Fraction(3, 2) if early else Fraction(5, 2)
     costs = (Fraction(1), step, step)
-    choices: dict[Rule, Cut] = {
+    choices = {
         "fixed": Cut(cuts.fixed_width, drafted, width=2),
         "depth": Cut(cuts.depth_at_bound, levels=(1, 2), bound=Fraction(1, 2)),
         "threshold": Cut(cuts.score_threshold, by_score, bound=Fraction(1, 2)),

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
-from random import Random
 
 Tokens = tuple[int, ...]
 Row = tuple[Fraction, ...]
@@ -27,18 +26,18 @@ class ToyWorld:
     drafter: Mapping[Tokens, Row]
 
     @property
-    def vocabulary(self) -> int:
+    def vocabulary(self):
         """The number of tokens; they are 0, 1, ..."""
         return len(self.drafter[()])
 
-    def p(self, prefix: Tokens) -> Row:
+    def p(self, prefix):
         return self.target[prefix[-MEMORY:]]
 
-    def q(self, prefix: Tokens) -> Row:
+    def q(self, prefix):
         return self.drafter[prefix[-MEMORY:]]
 
 
-def seeded_world(rng: Random, vocabulary: int) -> ToyWorld:
+def seeded_world(rng, vocabulary):
     """A world with independent random rows after each prefix."""
     return ToyWorld(random_rows(rng, vocabulary), random_rows(rng, vocabulary))
 
@@ -47,7 +46,7 @@ COIN_WORLD = "p = (1/2, 1/2); q = (9/10, 1/10), but (1/2, 1/2) after a 1"
 """What `coin_world` holds, for readers."""
 
 
-def coin_world() -> ToyWorld:
+def coin_world():
     """The readable world: the target tosses a fair coin, the drafter bets on 0.
 
     After a 1 the drafter is fair too, so that its confidence tells what it drew.
@@ -58,7 +57,7 @@ def coin_world() -> ToyWorld:
     return ToyWorld(dict.fromkeys(contexts, fair), drafter)
 
 
-def random_rows(rng: Random, vocabulary: int) -> dict[Tokens, Row]:
+def random_rows(rng, vocabulary):
     """A random row after each prefix: small weights, often zero, as shares."""
     rows = {}
     for prefix in prefixes(vocabulary):
@@ -69,7 +68,7 @@ def random_rows(rng: Random, vocabulary: int) -> dict[Tokens, Row]:
     return rows
 
 
-def prefixes(vocabulary: int) -> list[Tokens]:
+def prefixes(vocabulary):
     """All that a row may depend on."""
     lengths = range(MEMORY + 1)
     return [c for n in lengths for c in product(range(vocabulary), repeat=n)]
@@ -82,11 +81,11 @@ class Tree:
     parents: tuple[int, ...]
 
     @property
-    def size(self) -> int:
+    def size(self):
         return len(self.parents)
 
     @cached_property
-    def paths(self) -> tuple[tuple[int, ...], ...]:
+    def paths(self):
         """Each node's strict ancestors, from the top."""
         paths: list[tuple[int, ...]] = []
         for parent in self.parents:
@@ -94,11 +93,11 @@ class Tree:
         return tuple(paths)
 
     @property
-    def levels(self) -> tuple[int, ...]:
+    def levels(self):
         """The depth of each node, 1 under the root."""
         return tuple(1 + len(path) for path in self.paths)
 
-    def children(self, node: int) -> tuple[int, ...]:
+    def children(self, node):
         """The children of a node, or of `ROOT`, elder first."""
         return tuple(k for k, parent in enumerate(self.parents) if parent == node)
 
