@@ -4,25 +4,11 @@ import numpy as np
 import pytest
 
 from evict_profile.records import replace
+from evict_profile.replay import policies
 from evict_profile.replay.compare import BASELINES, MIXED, ScenarioReplay, parts
 from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.policies import (
-    AR,
-    BEST_PAIR,
-    BEST_WIDTH,
-    FULL_TREE,
-    GUIDED,
-    HINDSIGHT,
-    ORACLE,
-    PAIR_CONDITIONAL,
-    RATE,
-    THRESHOLD,
-    Fixed,
-    Threshold,
-    full_tree,
-    plain_decoding,
-)
+from evict_profile.replay.policies import AR, BEST_PAIR, FULL_TREE, THRESHOLD, Fixed
 from evict_profile.replay.simulate import Run, StepTimes, simulate
 from evict_profile.replay.sums import COLUMNS, sums_by_prompt, tokens_per_s
 from evict_profile.stats import MIN_PROMPTS, WORTHWHILE
@@ -41,9 +27,14 @@ def comparison(replay):
 
 
 def test_a_comparison_has_every_policy(comparison):
+    """Plain decoding commits a token a step."""
     names = [each.policy for each in comparison.results]
-    first = [AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, THRESHOLD, PAIR_CONDITIONAL]
-    assert names == [*first, *GUIDED, ORACLE]
+    found = [AR, FULL_TREE, policies.BEST_WIDTH, BEST_PAIR, THRESHOLD]
+    found += [policies.PAIR_CONDITIONAL, *policies.GUIDED, policies.ORACLE]
+    assert names == found
+    plain = comparison.of(AR)
+    assert (plain.committed.value, plain.verified.value) == (1.0, 1.0)
+    assert (plain.depth.value, plain.draft_us.value) == (0.0, 0.0)
 
 
 def test_no_fixed_tree_beats_the_best_pair(replay, comparison):
@@ -59,15 +50,16 @@ def test_no_fixed_tree_beats_the_best_pair(replay, comparison):
 
 
 def test_no_threshold_beats_the_best(replay, comparison):
-    tried = (Threshold("", 4, least) for least in np.linspace(0.01, 0.8, 80))
+    tried = (policies.Threshold("", 4, least) for least in np.linspace(0.01, 0.8, 80))
     best = max(replay.run(each, seed=0).tokens_per_s for each in tried)
-    found = Threshold("", 4, float(comparison.of(THRESHOLD).setting))
+    found = policies.Threshold("", 4, float(comparison.of(THRESHOLD).setting))
     assert replay.run(found, seed=0).tokens_per_s >= 0.98 * best
 
 
 def test_the_strongest_setting_is_the_fastest_that_knows_no_cost(comparison):
     """Within the one per cent for which a simpler one is taken."""
-    fastest = max(comparison.of(name).tokens_per_s.value for name in HINDSIGHT)
+    known = map(comparison.of, policies.HINDSIGHT)
+    fastest = max(each.tokens_per_s.value for each in known)
     own = comparison.of(comparison.strongest.policy)
     assert own.tokens_per_s.value * WORTHWHILE >= fastest
     assert comparison.adaptive.over[own.policy].value == pytest.approx(
@@ -91,7 +83,7 @@ def test_what_was_chosen_here_is_told_less_its_optimism(comparison):
         step_us = each.step_us.value / comparison.scenario.batch
         return 1e6 * each.committed.value / step_us
 
-    for name in (AR, FULL_TREE, RATE):
+    for name in (AR, FULL_TREE, policies.RATE):
         plain = comparison.of(name)
         assert plain.tokens_per_s.value == pytest.approx(as_replayed(plain))
     for each in (comparison.of(BEST_PAIR), comparison.strongest, comparison.adaptive):
@@ -99,10 +91,14 @@ def test_what_was_chosen_here_is_told_less_its_optimism(comparison):
 
 
 def test_a_step_is_the_sum_of_its_parts(comparison):
+    """The interval of a cost is told last."""
     for each in comparison.results:
         parts_us = (each.verify_us, each.draft_us, each.fixed_us)
         assert sum(part.value for part in parts_us) == pytest.approx(each.step_us.value)
         assert each.verified.low <= each.verified.value <= each.verified.high
+    told = [each for each in comparison.caveats if "% interval of" in each]
+    assert told == [comparison.caveats[-1]]
+    assert f"a cost at batch {comparison.scenario.batch} has" in told[0]
 
 
 def test_too_few_prompts_are_a_caveat(table):
@@ -111,28 +107,12 @@ def test_too_few_prompts_are_a_caveat(table):
     assert "4 prompts are too few for intervals" in replay.compare().caveats[0]
 
 
-def test_the_interval_of_a_cost_is_told_last(comparison):
-    told = [each for each in comparison.caveats if "% interval of" in each]
-    assert told == [comparison.caveats[-1]]
-    assert f"a cost at batch {comparison.scenario.batch} has" in told[0]
-
-
-def test_plain_decoding_commits_a_token_a_step(comparison):
-    plain = comparison.of(AR)
-    assert (plain.committed.value, plain.verified.value) == (1.0, 1.0)
-    assert (plain.depth.value, plain.draft_us.value) == (0.0, 0.0)
-
-
 def test_parts_are_workloads_and_their_mix(trace):
-    assert [part[1:] for part in parts(trace)] == [
-        ("code", 0.0),
-        ("prose", 0.0),
-        (MIXED, 0.0),
-    ]
-    one = make_trace(
-        Plan(prompts=2, tokens=4, workloads=("code",), temperatures=(0.0, 1.0))
-    )
-    assert [part[1:] for part in parts(one)] == [("code", 0.0), ("code", 1.0)]
+    cold = [("code", 0.0), ("prose", 0.0), (MIXED, 0.0)]
+    assert [part[1:] for part in parts(trace)] == cold
+    plan = Plan(prompts=2, tokens=4, workloads=("code",), temperatures=(0.0, 1.0))
+    one = parts(make_trace(plan))
+    assert [part[1:] for part in one] == [("code", 0.0), ("code", 1.0)]
 
 
 def test_an_order_changes_nothing_for_one_that_learns_nothing(arrays, table):
@@ -144,7 +124,7 @@ def test_an_order_changes_nothing_for_one_that_learns_nothing(arrays, table):
 
 def test_sums_by_prompt_add_up_to_the_run(arrays, table):
     costs = StepTimes(table, arrays, 3)
-    run = simulate(arrays, full_tree(24, 4), costs, 3, seed=0)
+    run = simulate(arrays, policies.full_tree(24, 4), costs, 3, seed=0)
     by_prompt = sums_by_prompt(arrays, run, costs.undrafted_us)
     whole = dict(zip(COLUMNS, by_prompt.sum(axis=0), strict=True))
     assert tokens_per_s(whole) == pytest.approx(run.tokens_per_s)
@@ -174,16 +154,15 @@ def test_a_request_pays_for_its_own_draft_tokens(arrays, table, verified, us):
     assert found[owners] == pytest.approx(us, rel=1e-4)
 
 
-@pytest.fixture(scope="module")
-def estimated(arrays, table):
-    own = replace(RECORD, growth=0.3, batches=(1,))
-    covered = replace(table, overheads=own)
-    return ScenarioReplay(arrays, covered, Scenario(MIXED, 0.0, 1), seeds=2)
+def estimated_of(arrays, table, growth):
+    covered = replace(table, overheads=replace(RECORD, growth=growth, batches=(1,)))
+    return ScenarioReplay(arrays, covered, Scenario(MIXED, 0.0, 1), seeds=1)
 
 
-def test_the_growth_s_error_moves_what_is_beyond_plain_decoding(estimated):
-    plain = estimated.sums(plain_decoding)
-    sums = estimated.sums(lambda: full_tree(24, 4))
+def test_the_growth_s_error_moves_what_is_beyond_plain_decoding(arrays, table):
+    estimated = estimated_of(arrays, table, 0.3)
+    plain = estimated.sums(policies.plain_decoding)
+    sums = estimated.sums(lambda: policies.full_tree(24, 4))
     erring = estimated._with_growth_error(sums, plain)
     plain_us = sums["requests"] * plain["us"] / plain["requests"]
     factor = np.exp(0.3 * estimated.bootstrap.normal)
@@ -197,12 +176,9 @@ def test_the_growth_s_error_moves_what_is_beyond_plain_decoding(estimated):
 
 def test_the_growth_s_error_widens_a_comparison(table):
     short = TraceArrays(make_trace(Plan(prompts=5, tokens=4)))
-
-    def ratio(growth):
-        covered = replace(table, overheads=replace(RECORD, growth=growth, batches=(1,)))
-        replay = ScenarioReplay(short, covered, Scenario(MIXED, 0.0, 1), seeds=1)
-        return replay.compare().of(FULL_TREE).over[AR]
-
-    wide, narrow = ratio(0.3), ratio(0.0)
+    wide, narrow = (
+        estimated_of(short, table, growth).compare().of(FULL_TREE).over[AR]
+        for growth in (0.3, 0.0)
+    )
     assert wide.value == pytest.approx(narrow.value)
     assert wide.high / wide.low > 1.3 * narrow.high / narrow.low

@@ -77,14 +77,11 @@ def test_padding_ranks_behind_every_node():
     assert (ranks < 3).sum(axis=1).tolist() == [3, 1]
 
 
-def test_steps_lead_to_the_tree_where_the_tokens_end(arrays):
+def test_steps_lead_to_the_tree_where_the_tokens_end(trace, arrays):
+    """Depth and nodes are found where nobody said them."""
     first, last = int(arrays.first[1]), int(arrays.end[1]) - 1
     rows = np.array([first, last, last - 1, last - 1])
     ahead = arrays.next_rows(rows, np.array([3, 1, 1, 2]))
     assert ahead.tolist() == [first + 3, -1, last, -1]
-
-
-def test_depth_and_nodes_are_found_where_nobody_said(trace):
-    unsaid = replace(trace, about=replace(trace.about, depth=0, nodes=0))
-    found = TraceArrays(unsaid)
+    found = TraceArrays(replace(trace, about=replace(trace.about, depth=0, nodes=0)))
     assert (found.depth, found.nodes) == (4, trace.size.max())

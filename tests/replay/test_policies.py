@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.replay.policies import (
-    GUIDED,
-    RATE,
-    RATE_DEPTH,
-    RATIO,
-    Fixed,
-    Threshold,
-    table_policies,
-)
+from evict_profile.replay.policies import GUIDED, RATE, RATE_DEPTH, RATIO, Fixed
 from evict_profile.runtime import Truncator
 from evict_profile.table import ConditionalAcceptance
 from tests.replay.conftest import policies
@@ -75,9 +67,9 @@ def test_a_replay_knows_what_a_fixed_policy_keeps(arrays, table, ranked, depth, 
         assert step.keep().tolist() == kept[rows].tolist()
 
 
-def test_a_threshold_stops_where_no_child_could_reach_it():
-    policy, first = Threshold("", 4, 0.3), under_the_root(0.6, 0.3)
-    for share, more in ((0.55, True), (0.4, False)):
+def test_a_threshold_stops_where_no_child_could_reach_it(table):
+    policy, first = policies(table)["threshold"](), under_the_root(0.6, 0.3)
+    for share, more in ((0.35, True), (0.3, False)):
         step = shown(policy, first, (np.array([[[share]]]), np.array([[0]])))
         assert step.deeper() is more
 
@@ -92,25 +84,19 @@ def test_a_fixed_width_can_rank_by_conditional_acceptance():
 
 
 def test_a_fixed_policy_says_how_it_is_served(table):
-    own = table.acceptance.conditional
     plain, ranked = (
         Fixed("", 3, 12, each).served_by(Path("a b;c/t.json"), 4, 24)
-        for each in (None, own)
+        for each in (None, table.acceptance.conditional)
     )
-    assert plain == (
-        "--speculative-num-steps 3 --speculative-eagle-topk 4 "
-        "--speculative-num-draft-tokens 12"
-    )
-    assert ranked == (
-        "EVICT_PROFILE_TABLE='a b;c/t.json' EVICT_PROFILE_WIDTH=12 "
-        "--speculative-num-steps 3 --speculative-eagle-topk 4 "
-        "--speculative-num-draft-tokens 25"
-    )
+    tree = "--speculative-num-steps 3 --speculative-eagle-topk 4 "
+    assert plain == tree + "--speculative-num-draft-tokens 12"
+    named = "EVICT_PROFILE_TABLE='a b;c/t.json' EVICT_PROFILE_WIDTH=12 "
+    assert ranked == named + tree + "--speculative-num-draft-tokens 25"
 
 
 def test_a_policy_may_decode_plainly_and_come_back(table):
     """Steps that promise nothing end drafting for a while, not for ever."""
-    policy = table_policies(table, 4)[RATE_DEPTH]()
+    policy = policies(table)[RATE_DEPTH]()
     asked = []
     for _ in range(40):
         step = policy.begin(1, 100.0, 64)
@@ -125,14 +111,9 @@ def test_a_policy_may_decode_plainly_and_come_back(table):
 
 @pytest.mark.parametrize(("name", "objective"), [(RATIO, "ratio"), (RATE, "rate")])
 def test_a_guided_policy_does_what_its_truncator_plans(arrays, table, name, objective):
-    own = Truncator(
-        table,
-        drafts="topk",
-        acceptance="target-only",
-        objective=objective,
-        outside="clamp",
-    )
-    policy = table_policies(table, 4)[name]()
+    how = {"drafts": "topk", "acceptance": "target-only", "outside": "clamp"}
+    own = Truncator(table, objective=objective, **how)
+    policy = policies(table)[name]()
     for row in range(30):
         rows = np.array([row])
         levels = [level.of(rows) for level in arrays.levels]
@@ -147,12 +128,9 @@ def test_a_guided_policy_does_what_its_truncator_plans(arrays, table, name, obje
 
 
 def test_only_what_a_table_can_tell_is_offered(bare_table, table):
-    assert tuple(table_policies(bare_table, 4)) == (RATIO, RATE)
-    assert tuple(table_policies(table, 4)) == GUIDED
-
-
-def test_only_the_policy_that_chooses_depth_stops_early(arrays, table):
-    hopeless = under_the_root(0.01, 0.01, 0.01, 0.01)
-    policies = table_policies(table, 4)
-    assert shown(policies[RATE](), hopeless).deeper()
-    assert not shown(policies[RATE_DEPTH](), hopeless).deeper()
+    """Only the policy that chooses a depth stops early."""
+    assert tuple(policies(bare_table))[4:] == (RATIO, RATE)
+    own, hopeless = policies(table), under_the_root(0.01, 0.01, 0.01, 0.01)
+    assert tuple(own)[4:] == GUIDED
+    assert shown(own[RATE](), hopeless).deeper()
+    assert not shown(own[RATE_DEPTH](), hopeless).deeper()

@@ -11,36 +11,28 @@ from evict_profile.replay.simulate import StepTimes, reply_order, simulate
 from tests.replay.conftest import policies
 from tests.replay.slow_simulate import slow_simulate
 
-FIXED = ("plain", "full tree", "pair", "threshold")
-LEARNING = (RATIO, RATE, RATE_DEPTH)
+NAMES = ("plain", "full tree", "pair", "threshold", RATIO, RATE, RATE_DEPTH)
+ALL = [(name, batch, 1) for name in NAMES for batch in (1, 3, 12)]
 
 
-def both(trace, table, name, batch, seed):
+@pytest.mark.parametrize(
+    ("name", "batch", "every"), [*ALL, ("pair", 1, 3), ("pair", 3, 3)]
+)
+def test_a_simulation_agrees_with_the_slow_one(trace, table, name, batch, every):
+    """Also in a batch of more requests than there are replies.
+
+    A sparse trace goes on to the next recorded step.
+    """
+    trace = trace.take(np.flatnonzero(trace.position % every == 0))
+    assert trace.dense == (every == 1)
     arrays, make = TraceArrays(trace), policies(table)[name]
     costs = StepTimes(table, arrays, batch)
-    fast = simulate(arrays, make(), costs, batch, seed)
-    return fast, slow_simulate(trace, make(), table, batch, seed)
-
-
-@pytest.mark.parametrize("batch", [1, 3, 12])
-@pytest.mark.parametrize("name", [*FIXED, *LEARNING])
-def test_a_simulation_agrees_with_the_slow_one(trace, table, name, batch):
-    """Also in a batch of more requests than there are replies."""
-    fast, slow = both(trace, table, name, batch, seed=3)
-    assert fast.tokens == slow.tokens
-    assert len(fast.rows) == slow.steps
+    fast = simulate(arrays, make(), costs, batch, seed=3)
+    slow = slow_simulate(trace, make(), table, batch, seed=3)
+    assert (fast.tokens, len(fast.rows)) == (slow.tokens, slow.steps)
     assert fast.verified.sum() == slow.verified
     assert fast.cost[:, 3] == pytest.approx(slow.unions)
     assert fast.step_us.sum() == pytest.approx(slow.us, rel=1e-9)
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-def test_a_sparse_trace_goes_on_to_the_next_recorded_step(trace, table, batch):
-    sparse = trace.take(np.flatnonzero(trace.position % 3 == 0))
-    assert not sparse.dense
-    fast, slow = both(sparse, table, "pair", batch, seed=0)
-    assert (fast.tokens, len(fast.rows)) == (slow.tokens, slow.steps)
-    assert fast.step_us.sum() == pytest.approx(slow.us)
 
 
 def test_the_order_is_one_permutation_again_and_again():

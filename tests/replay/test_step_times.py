@@ -9,18 +9,15 @@ from evict_profile.replay.simulate import StepTimes
 from evict_profile.table import DraftClock, Drafting, ServedStep
 
 
-def test_verification_is_the_fits_cost_of_what_ran(table, arrays):
-    got = StepTimes(table, arrays, 1).verify_us(7, 5.5, 100.0)
-    want = table.cost.latency_us(np.array([7.0]), np.array([5.5]), 100.0, 1)
-    assert got == pytest.approx(want[0])
-
-
-def test_captured_widths_are_paid_for_whole(table, arrays):
-    captured = StepTimes(
-        replace(table, axes=replace(table.axes, capture_sizes=(1, 4, 16))), arrays, 1
-    )
-    got = [captured.verify_us(tokens, 5.0, 100.0) for tokens in (3, 4, 5)]
-    want = table.cost.latency_us(np.array([4.0, 4, 16]), np.full(3, 5.0), 100.0, 1)
+@pytest.mark.parametrize(
+    ("captured", "run"), [((), [3.0, 4, 5]), ((1, 4, 16), [4.0, 4, 16])]
+)
+def test_verification_is_the_fits_cost_of_what_ran(table, arrays, captured, run):
+    """Captured widths are paid for whole."""
+    own = replace(table, axes=replace(table.axes, capture_sizes=captured))
+    costs = StepTimes(own, arrays, 1)
+    got = [costs.verify_us(tokens, 5.5, 100.0) for tokens in (3, 4, 5)]
+    want = table.cost.latency_us(np.array(run), np.full(3, 5.5), 100.0, 1)
     assert got == pytest.approx(want)
 
 
@@ -60,17 +57,16 @@ def test_without_any_clocks_drafting_takes_what_advise_assumes(bare_table, trace
     assert costs.assumptions[0] in costs.caveats
 
 
-def test_uniform_routing_is_said_where_a_trace_has_no_routes(bare_table, trace):
-    for routes, said in (({"routes": None}, True), ({}, False)):
-        costs = StepTimes(bare_table, TraceArrays(replace(trace, **routes)), 1)
-        assert any("routing is uniform" in each for each in costs.caveats) == said
-
-
-def test_without_routes_the_union_is_the_activation_curves(table, trace):
-    costs = StepTimes(table, TraceArrays(replace(trace, routes=None)), 1)
+def test_without_routes_the_union_is_the_activation_curves(bare_table, table, trace):
+    """Where the curve is a guess, uniform routing is said."""
+    unrouted = TraceArrays(replace(trace, routes=None))
+    costs = StepTimes(table, unrouted, 1)
     cost = costs.step(np.array([0]), np.arange(1, 4), 2)
     assert cost.union == pytest.approx(table.activation.union[4])
     assert any("no routes" in caveat for caveat in costs.caveats)
+    for arrays, said in ((unrouted, True), (TraceArrays(trace), False)):
+        caveats = StepTimes(bare_table, arrays, 1).caveats
+        assert any("routing is uniform" in each for each in caveats) == said
 
 
 @pytest.mark.parametrize("batch", [1, 2])

@@ -74,6 +74,8 @@ def test_the_summary_counts_choices_and_their_gains():
         "Do not speculate in 1 of 3 scenarios."
     )
     assert "do not settle" in summary([make_comparison(doubt=0.1)])
+    assert percent(Estimate(1.1, 1.05, 1.2)) == "+10.0 % (+5.0 to +20.0)"
+    assert percent(Estimate(0.9, -math.inf, math.inf)) == "-10.0 %"
 
 
 def test_no_choice_is_sure_where_drafting_is_assumed():
@@ -84,22 +86,11 @@ def test_no_choice_is_sure_where_drafting_is_assumed():
     assert summary([verdict]).endswith("Drafting is assumed, so no choice is sure.")
 
 
-def test_percent_names_the_interval_if_there_is_one():
-    assert percent(Estimate(1.1, 1.05, 1.2)) == "+10.0 % (+5.0 to +20.0)"
-    assert percent(Estimate(0.9, -math.inf, math.inf)) == "-10.0 %"
-
-
-def _steps(result, committed, step_us, depth, draft_us):
-    def exactly(value):
-        return Estimate(value, value, value)
-
-    return replace(
-        result,
-        committed=exactly(committed),
-        step_us=exactly(step_us),
-        depth=exactly(depth),
-        draft_us=exactly(draft_us),
-    )
+def _steps(result, *values):
+    """The result with these committed tokens, us, levels and us of drafting a step."""
+    exactly = [Estimate(value, value, value) for value in values]
+    names = "committed", "step_us", "depth", "draft_us"
+    return replace(result, **dict(zip(names, exactly, strict=True)))
 
 
 @given(
@@ -111,11 +102,9 @@ def test_at_the_break_even_drafting_both_are_equally_fast(fixed, gain, levels):
     (c, s, d), more = fixed, levels
     adaptive = (c * gain * more, s * more, d * more * gain * 1.5)
     made = make_comparison()
-    found = replace(
-        made,
-        strongest=_steps(made.strongest, c, s, d, 100.0 * d),
-        adaptive=_steps(made.adaptive, *adaptive, 100.0 * adaptive[2]),
-    )
+    strongest = _steps(made.strongest, c, s, d, 100.0 * d)
+    own = _steps(made.adaptive, *adaptive, 100.0 * adaptive[2])
+    found = replace(made, strongest=strongest, adaptive=own)
     [sentence] = [x for x in found.break_even if "Adapting" in x]
     limit_us = 1e3 * float(re.search(r"more than ([\d.]+) ms", sentence)[1])
     level_us = limit_us / adaptive[2] - 100.0
@@ -124,14 +113,10 @@ def test_at_the_break_even_drafting_both_are_equally_fast(fixed, gain, levels):
 
 
 def test_speculation_pays_up_to_the_committed_tokens():
+    """A threshold that drafts nothing has no break-even."""
     made = make_comparison()
-    found = replace(
-        made, strongest=_steps(made.strongest, 2.5, made.of(AR).step_us.value, 3.0, 0.0)
-    )
-    assert "takes more than 2.50 plain steps (estimated 1.00)" in found.break_even[0]
-
-
-def test_a_threshold_that_drafts_nothing_has_no_break_even():
-    made = make_comparison()
-    found = replace(made, strongest=_steps(made.strongest, 1.0, 4.0, 0.0, 0.0))
-    assert not any("Speculation" in each for each in found.break_even)
+    drafting = _steps(made.strongest, 2.5, made.of(AR).step_us.value, 3.0, 0.0)
+    [says, *_] = replace(made, strongest=drafting).break_even
+    assert "takes more than 2.50 plain steps (estimated 1.00)" in says
+    idle = replace(made, strongest=_steps(made.strongest, 1.0, 4.0, 0.0, 0.0))
+    assert not any("Speculation" in each for each in idle.break_even)

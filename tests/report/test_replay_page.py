@@ -5,7 +5,6 @@ from rich.console import Console
 
 from evict_profile.fit.export import make_table
 from evict_profile.replay.compare import MIXED
-from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.study import ReplayStudy
 from evict_profile.report.replay_page import replay_page, show_replay
 from evict_profile.traces import TraceInfo
@@ -16,19 +15,10 @@ from tests.report.pages import check_page
 @pytest.fixture(scope="module")
 def study(fitted):
     """Two workloads and their mix; a name to escape; an interval without ends."""
-    scenarios = [Scenario(name, 0.0, 1) for name in ("<b>&code", "prose", MIXED)]
-    doubts = (0.005, 0.005, float("inf"))
-    comparisons = tuple(
-        make_comparison(scenario=scenario, doubt=doubt)
-        for scenario, doubt in zip(scenarios, doubts, strict=True)
-    )
-    return ReplayStudy(
-        table=make_table(fitted, "0" * 64),
-        about=TraceInfo(),
-        dense=True,
-        seeds=5,
-        comparisons=comparisons,
-    )
+    doubts = {"<b>&code": 0.005, "prose": 0.005, MIXED: float("inf")}
+    comparisons = (make_comparison((), own, name) for name, own in doubts.items())
+    table = make_table(fitted, "0" * 64)
+    return ReplayStudy(table, TraceInfo(), True, 5, tuple(comparisons))
 
 
 @pytest.fixture(scope="module")
