@@ -5,14 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evict_profile.calibrate.acceptance import (
-    CANDIDATES,
-    MOST_KNOTS,
-    RAW,
-    fit_conditional,
-    fit_isotonic,
-    per_rank_acceptance,
-)
+from evict_profile.calibrate import acceptance
+from evict_profile.calibrate.acceptance import CANDIDATES, MOST_KNOTS, fit_isotonic
 from evict_profile.runtime import Calibration
 from evict_profile.traces import Nodes
 from tests.traces.steps import make_nodes
@@ -44,9 +38,8 @@ def test_a_runtime_takes_the_curves_and_reads_them_alike(seed, count, trust):
     curves = fit_isotonic(nodes)
     assert len(curves.scores) <= MOST_KNOTS
     scores, (row,) = curves.knots
-    assert np.array_equal(
-        Calibration(scores, row).on_cpu(nodes.path_prob), curves(nodes)
-    )
+    read = Calibration(scores, row).on_cpu(nodes.path_prob)
+    assert np.array_equal(read, curves(nodes))
 
 
 def test_scores_at_the_ends_are_taken():
@@ -62,7 +55,7 @@ def test_every_candidate_gives_chances(name):
     nodes = make_trace(Plan(prompts=2)).nodes
     chance = CANDIDATES[name](nodes)(nodes)
     assert np.all((chance >= 0.0) & (chance <= 1.0))
-    assert np.array_equal(RAW(nodes), nodes.path_prob)
+    assert np.array_equal(acceptance.RAW(nodes), nodes.path_prob)
 
 
 def hedging_trees():
@@ -86,11 +79,10 @@ def test_conditional_acceptances_multiply_what_each_level_is_worth():
     So the best child's best child comes before the root's second child.
     """
     nodes = make_nodes(*hedging_trees())
-    tree = fit_conditional(nodes)(nodes)[:12]
+    tree = acceptance.fit_conditional(nodes)(nodes)[:12]
     assert nodes.path_prob[4] < nodes.path_prob[1]
-    assert tree[[0, 1, 4, 5, 8]] == pytest.approx(
-        [0.9, 0.1, 0.81, 0.09, 0.09], abs=0.05
-    )
+    expected = [0.9, 0.1, 0.81, 0.09, 0.09]
+    assert tree[[0, 1, 4, 5, 8]] == pytest.approx(expected, abs=0.05)
     assert np.all(tree[4:8] <= tree[0])
     assert np.all(tree[8:] <= tree[1])
 
@@ -99,23 +91,19 @@ def test_per_rank_counts_accepted_and_expanded_parents():
     """Root with nodes 0, 1, 2; node 0 with 3, 4; node 1 with 5. Node 3 is accepted and
     was never expanded; node 1 was, and is not accepted in the first tree."""
     path_prob = [0.5, 0.3, 0.1, 0.4, 0.05, 0.2]
-    nodes = make_nodes(
-        *(
-            ([-1, -1, -1, 0, 0, 1], path_prob, [node in accepted for node in range(6)])
-            for accepted in ([0, 3], [1], [])
-        )
-    )
+    parent, trees = [-1, -1, -1, 0, 0, 1], ([0, 3], [1], [])
+    accepted = [[node in own for node in range(6)] for own in trees]
+    nodes = make_nodes(*((parent, path_prob, each) for each in accepted))
     # Accepted parents with children: three roots, node 0 once, node 1 once.
-    assert per_rank_acceptance(nodes, 4) == pytest.approx([2 / 5, 1 / 5, 0.0, 0.0])
+    shares = acceptance.per_rank_acceptance(nodes, 4)
+    assert shares == pytest.approx([2 / 5, 1 / 5, 0.0, 0.0])
 
 
 def test_per_rank_of_a_known_drafter():
     trace = make_trace(Plan(prompts=8, tokens=60, trust=0.5, workloads=("code",)))
-    shares = per_rank_acceptance(trace.nodes, trace.about.topk)
+    shares = acceptance.per_rank_acceptance(trace.nodes, trace.about.topk)
     # Four children and "none" share a Dirichlet draw evenly, and half is trusted.
     assert shares.sum() == pytest.approx(0.5 * 0.8, abs=0.06)
     assert np.all(np.diff(shares) <= 0.0)
-
-
-def test_per_rank_without_a_node_is_zero():
-    assert per_rank_acceptance(make_nodes(([], [], [])), 3).tolist() == [0.0] * 3
+    none = acceptance.per_rank_acceptance(make_nodes(([], [], [])), 3)
+    assert none.tolist() == [0.0] * 3

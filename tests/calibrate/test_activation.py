@@ -6,31 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from evict_profile.calibrate.activation import (
-    as_activation_curve,
-    kept_order,
-    measure_activation,
-    tree_width,
-    union_by_tokens,
-)
+from evict_profile.calibrate import activation
+from evict_profile.calibrate.activation import measure_activation, tree_width
 from evict_profile.config import load_model
 from evict_profile.records import replace
 from tests.traces.steps import replies_of, steps_of
 from tests.traces.synthetic import Plan, make_trace
 
-PLAN = Plan(prompts=8, tokens=10)
-
 
 @pytest.fixture(scope="module")
 def trace():
-    return make_trace(PLAN)
+    return make_trace(Plan(prompts=8, tokens=10))
 
 
 @pytest.fixture(scope="module")
 def activations(trace):
-    found = measure_activation(trace)
-    assert found is not None
-    return found
+    return measure_activation(trace)
 
 
 @given(
@@ -43,19 +34,13 @@ def test_equals_counting_sets(tokens, layers, top_k, seed):
         np.mean([len(set(routes[:t, layer].ravel())) for layer in range(layers)])
         for t in range(tokens + 1)
     ]
-    assert union_by_tokens(routes, experts=6) == pytest.approx(slow)
-
-
-def test_one_tree_activates_as_its_steps_say(trace):
-    """U at width n is the union of the n - 1 best nodes and the root."""
-    step, width = list(steps_of(trace))[5], tree_width(trace)
-    union = union_by_tokens(kept_order(trace, np.array([5])), trace.about.experts)
-    for n in range(1, width + 1):
-        assert union[n] == pytest.approx(step.union(step.best(n)))
+    assert activation.union_by_tokens(routes, experts=6) == pytest.approx(slow)
 
 
 def test_batch_one_is_the_mean_over_steps(trace, activations):
-    for n in (1, 2, 8, 25):
+    """U at width n is the union of the n - 1 best nodes and the root."""
+    assert tree_width(trace) == 25
+    for n in range(1, 26):
         mean = np.mean([step.union(step.best(n)) for step in steps_of(trace)])
         assert activations[1].union[n] == pytest.approx(mean)
 
@@ -65,10 +50,9 @@ def test_batches_start_with_their_roots(trace):
     rows = np.array([0, 90, 37])
     every = list(steps_of(trace))
     steps = [every[row] for row in rows]
-    order = kept_order(trace, rows)
+    order = activation.kept_order(trace, rows)
     assert len(order) == 3 * 4
-    for place, step in enumerate(steps):
-        assert np.array_equal(order[place], step.routes[0])
+    assert np.array_equal(order[:3], [step.routes[0] for step in steps])
     pool = [
         (-step.path_prob[i], which, tuple(np.ravel(step.routes[1 + i])))
         for which, step in enumerate(steps)
@@ -91,40 +75,33 @@ def test_activation_never_falls_and_stays_in_reach(trace, activations):
 
 def test_intervals_are_those_of_means_over_prompts(trace, activations):
     """Prompts of as many steps: of the mean of their means, by Student's t."""
-    means = np.array(
-        [
-            np.mean([step.union(step.best(8)) for step in steps])
-            for steps in replies_of(trace)
-        ]
-    )
+    means = [
+        np.mean([step.union(step.best(8)) for step in steps])
+        for steps in replies_of(trace)
+    ]
     told = activations[1].at(8)
-    expected = stats.t.interval(0.95, len(means) - 1, means.mean(), stats.sem(means))
+    expected = stats.t.interval(0.95, len(means) - 1, np.mean(means), stats.sem(means))
     assert (told.low, told.high) == pytest.approx(expected)
     assert activations[4].at(24).known
 
 
-def test_a_batch_of_all_prompts_tells_nothing_of_others(activations):
+def test_a_batch_of_all_prompts_tells_nothing_of_others(trace, activations):
+    """Batches beyond the replies are left out; without routes there is none."""
     assert len(activations) == 3
     assert not activations[16].at(24).known
-
-
-def test_batches_beyond_the_replies_are_left_out():
-    found = measure_activation(
-        make_trace(Plan(prompts=3, tokens=5, workloads=("code",)))
-    )
-    assert found is not None
-    assert set(found) == {1}
-
-
-def test_without_routes_there_is_none(trace):
+    few = make_trace(Plan(prompts=3, tokens=5, workloads=("code",)))
+    assert set(measure_activation(few)) == {1}
     assert measure_activation(replace(trace, routes=None)) is None
+    # With the engine's limit unknown, the largest tree says it.
+    unknown = replace(trace, about=replace(trace.about, nodes=0))
+    assert tree_width(unknown) == trace.size.max() + 1
 
 
 def test_table_goes_on_beyond_one_tree(activations):
     """As the largest batch does, then as uniform routing; never down."""
     tiny = load_model("tiny")
     model = replace(tiny, moe=replace(tiny.moe, num_experts=16, top_k=2))
-    curve = as_activation_curve(activations, "made up", model, tokens=600)
+    curve = activation.as_activation_curve(activations, "made up", model, tokens=600)
     assert not curve.is_guess
     assert [each.batch for each in curve.by_batch] == [1, 4, 16]
     assert len(curve.union) == 601
@@ -132,10 +109,3 @@ def test_table_goes_on_beyond_one_tree(activations):
         assert curve.union[t] == pytest.approx(activations[batch].union[t], abs=1e-3)
     assert np.all(np.diff(curve.union) >= 0.0)
     assert curve.union[-1] <= 16.0
-
-
-def test_trees_end_at_the_nodes_recorded(trace):
-    """With the engine's limit unknown, the largest tree says it."""
-    assert tree_width(trace) == 25
-    unknown = replace(trace, about=replace(trace.about, nodes=0))
-    assert tree_width(unknown) == trace.size.max() + 1

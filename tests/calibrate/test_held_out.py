@@ -9,15 +9,14 @@ from evict_profile.errors import DataError
 from tests.calibrate.test_acceptance import made_nodes
 from tests.traces.synthetic import Plan, make_trace
 
-PLAN = Plan(prompts=6, tokens=12, seeds=2, temperatures=(0.0, 1.0))
-
 
 def chances_of(nodes, **chances):
     return HeldOutChances(nodes.accepted, np.arange(len(nodes)) % 20, chances)
 
 
 def test_no_candidate_is_fitted_on_a_prompt_it_is_tested_on(monkeypatch):
-    trace, tested = make_trace(PLAN), []
+    plan = Plan(prompts=6, tokens=12, seeds=2, temperatures=(0.0, 1.0))
+    trace, tested = make_trace(plan), []
     prompt = trace.prompt[trace.reply]
 
     def spy(train):
@@ -36,7 +35,7 @@ def test_no_candidate_is_fitted_on_a_prompt_it_is_tested_on(monkeypatch):
     assert np.array_equal(found.prompt, prompt[trace.nodes.step])
 
 
-def test_calibration_error_equals_its_definition():
+def test_errors_equal_their_definitions():
     seen = made_nodes(1500, trust=0.8)
     gaps = [
         abs(seen.path_prob[part].sum() - seen.accepted[part].sum())
@@ -44,13 +43,9 @@ def test_calibration_error_equals_its_definition():
     ]
     found = calibration_error(seen.path_prob, seen.accepted)
     assert found == pytest.approx(sum(gaps) / 1500)
-    assert chances_of(seen, raw=seen.path_prob).errors("raw")["raw"].ece == found
-
-
-def test_scores_equal_their_definitions():
-    seen = made_nodes(500, trust=0.8)
-    held_out = chances_of(seen, raw=seen.path_prob, half=np.full(500, 0.5))
+    held_out = chances_of(seen, raw=seen.path_prob, half=np.full(1500, 0.5))
     errors = held_out.errors("half")
+    assert errors["raw"].ece == found
     brier = np.mean((seen.path_prob - seen.accepted) ** 2)
     assert errors["raw"].brier.value == pytest.approx(brier)
     assert errors["raw"].excess_brier.value == pytest.approx(brier - 0.25)
@@ -63,9 +58,8 @@ def test_a_curve_is_chosen_where_it_is_better_by_more_than_luck(trust, chosen):
     seen = made_nodes(2000, trust)
     better = np.where(np.arange(2000) % 20 < 11, 1e-3, -1e-3)
     moved = seen.path_prob + better * np.where(seen.accepted, 1.0, -1.0)
-    held_out = chances_of(
-        seen, raw=seen.path_prob, lucky=moved, right=trust * seen.path_prob
-    )
+    raw = seen.path_prob
+    held_out = chances_of(seen, raw=raw, lucky=moved, right=trust * raw)
     assert held_out.squares("lucky").mean() < held_out.squares("raw").mean()
     assert held_out.one_standard_error_rule(list(held_out.chances)) == chosen
 

@@ -20,13 +20,8 @@ from tests.command import evict
 SHIPPED = data_root() / "cost_tables/composed/nvidia-h200/qwen3-30b-a3b"
 PATH = SHIPPED / "sglang-0.5.14-bfloat16-tp4-ep1/1.0.0.json"
 TABLE = CostTable.load(PATH)
-HOST_BOUND = changed(RECORD.amounts, layer_us=120.0, round_us=6000.0, level_us=800.0)
-
-CSV = """batch,drafts,accept_length,tokens_per_s
-8,0,,1367
-8,3,2.43,2010
-8,7,3.02,2090
-"""
+HEAD = "batch,drafts,accept_length,tokens_per_s\n"
+CSV = f"{HEAD}8,0,,1367\n8,3,2.43,2010\n8,7,3.02,2090\n"
 
 
 def setting(batch, drafts, topk=1):
@@ -78,34 +73,26 @@ def test_what_is_already_known_stays():
     assert found.meaning == ("Measured drafting step: 1.00 of the default prediction.")
 
 
-def test_a_drafting_step_that_is_too_fast_has_another_setting():
+def test_steps_that_are_too_fast_are_named():
+    """A drafting step has another setting; a plain one is faster than its kernels."""
     plain, drafting = served(TABLE, RECORD.amounts, *map(setting, (8, 8), (0, 3)))
     faster = replace(drafting, tokens_per_s=1.5 * drafting.tokens_per_s)
     found = study(TABLE, [plain, faster], "mine")
     assert "check K and the accepted length" in found.meaning
+    bare = changed(RECORD.amounts, layer_us=0.0, token_us=0.0)
+    runs = served(TABLE, bare, *map(setting, (8, 8), (0, 3)))
+    fast = [replace(run, tokens_per_s=1.05 * run.tokens_per_s) for run in runs]
+    assert "faster than the sum of its kernels" in study(TABLE, fast, "mine").meaning
 
 
 def test_a_slow_server_is_told_where_to_look():
-    runs = served(TABLE, HOST_BOUND, *map(setting, (8, 8, 8), (0, 3, 7)))
+    slow = changed(RECORD.amounts, layer_us=120.0, round_us=6000.0, level_us=800.0)
+    runs = served(TABLE, slow, *map(setting, (8, 8, 8), (0, 3, 7)))
     found = study(TABLE, runs, "mine")
     explained_us = found.deployment.step_us(found.found.amounts)
     assert explained_us == pytest.approx(found.deployment.served_us, rel=0.06)
     assert "times the default prediction" in found.meaning
     assert "the drafter before K" in found.meaning
-
-
-def test_another_sharding_s_table_is_refused():
-    other = CostTable.load(SHIPPED / "sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json")
-    runs = served(TABLE, RECORD.amounts, *map(setting, (16, 16), (0, 3)))
-    with pytest.raises(ConfigError, match="check the table's GPU, TP and dtype"):
-        study(other, runs, "mine")
-
-
-def test_a_plain_step_faster_than_its_kernels_is_named():
-    bare = changed(RECORD.amounts, layer_us=0.0, token_us=0.0)
-    runs = served(TABLE, bare, *map(setting, (8, 8), (0, 3)))
-    fast = [replace(run, tokens_per_s=1.05 * run.tokens_per_s) for run in runs]
-    assert "faster than the sum of its kernels" in study(TABLE, fast, "mine").meaning
 
 
 def test_repeats_of_a_plain_run_count_alike():
@@ -141,17 +128,13 @@ def test_a_measured_table_is_explained_as_it_is_served(own, request, tmp_path):
         assert covered == pytest.approx(step_us, rel=1e-3)
 
 
-def test_a_table_with_a_fixed_time_is_explained_as_it_is_served():
-    """What a composed table has of it is not counted twice."""
+def test_fixed_times_and_captured_widths_are_explained_as_they_are_served():
+    """What a composed table has of a fixed time is not counted twice; four tokens a
+    request run as the eight that were captured."""
     told = changed(TABLE, provenance=changed(TABLE.provenance, fixed_us=1000.0))
-    alike = setting(4, 0), setting(4, 3)
-    step_us = Deployment(told, alike).step_us(RECORD.amounts)
+    step_us = Deployment(told, (setting(4, 0), setting(4, 3))).step_us(RECORD.amounts)
     cost = ServedStep.of(told).table.costs(4, 1024).step_cost_us
     assert cost[4] == pytest.approx(step_us[0], rel=1e-4)
-
-
-def test_a_captured_width_is_explained_as_it_runs():
-    """Four tokens a request run as the eight that were captured."""
     captured = changed(TABLE, axes=changed(TABLE.axes, capture_sizes=(1, 8)))
     plain, four, eight = (setting(4, drafts) for drafts in (0, 3, 7))
     step_us = Deployment(captured, (plain, four, eight)).step_us(RECORD.amounts)
@@ -180,26 +163,30 @@ def test_the_command_writes_the_next_version(tmp_path):
     words = ("calibrate", "--served", "runs.csv", "--table", "1.0.0.json")
     done = evict(*words, folder=tmp_path)
     assert done.exit_code == 0, done.output
-    assert "layer_us" in done.stdout
-    assert "served, ms" in done.stdout
-    assert "of the default prediction." in done.stdout
-    assert "table: 1.0.1.json" in done.stdout
+    shown = (
+        "layer_us",
+        "served, ms",
+        "of the default prediction.",
+        "table: 1.0.1.json",
+    )
+    assert all(words in done.stdout for words in shown)
     assert "ran once" in done.stderr
     before, after = (CostTable.load(tmp_path / f"1.0.{n}.json") for n in (0, 1))
     assert after.overheads is not None
     assert (after.overheads.source, after.overheads.runs) == ("runs.csv", 3)
     assert after.costs(4, 1024).step_cost_us[8] == before.costs(4, 1024).step_cost_us[8]
-    steps = [
-        ServedStep.of(t).table.costs(4, 1024).step_cost_us[4] for t in (before, after)
-    ]
-    assert steps[1] < steps[0]
+    slow, fast = (ServedStep.of(t).us(4, 1, 0, 1024).value for t in (before, after))
+    assert fast < slow
 
 
-@pytest.mark.parametrize("rate", [136_700.0, 1e-3])
-def test_runs_that_nothing_explains_are_refused(rate):
-    runs = [
-        ServedRun(8, 1, 0, 1, 1.0, rate, 1024.0),
-        ServedRun(8, 4, 3, 1, 2.4, 1.5 * rate, 1024.0),
-    ]
-    with pytest.raises(ConfigError, match="GPU, TP and dtype"):
-        study(TABLE, runs, "runs.csv")
+def test_runs_that_nothing_explains_are_refused():
+    """Of another sharding's server; far too fast; far too slow."""
+    other = CostTable.load(SHIPPED / "sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json")
+    sharded = served(TABLE, RECORD.amounts, *map(setting, (16, 16), (0, 3)))
+    planned = setting(8, 0), setting(8, 3)
+    for table, runs in (
+        (other, sharded),
+        *((TABLE, [replace(r, tokens_per_s=x) for r in planned]) for x in (1e5, 1e-3)),
+    ):
+        with pytest.raises(ConfigError, match="check the table's GPU, TP and dtype"):
+            study(table, runs, "mine")
