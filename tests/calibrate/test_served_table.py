@@ -1,15 +1,14 @@
 """Whole steps of a server as a cost table: what it says, and what refuses it."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
+from evict_profile.calibrate import served_table as module
 from evict_profile.calibrate.probed import ProbedSetting, settings
 from evict_profile.calibrate.served import ServedRun
-from evict_profile.calibrate.served_table import (
-    INTERPOLATION_SD,
-    export_served,
-    served_table,
-)
+from evict_profile.calibrate.served_table import served_table
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, DataError, MeasurementError
 from evict_profile.integrations.exporters import write_format
@@ -20,7 +19,7 @@ from evict_profile.runtime import Truncator
 from evict_profile.table import CostTable
 from tests.command import evict, refused
 
-MODEL, DEEPSEEK = load_model("qwen3-30b-a3b"), "deepseek-ai/DeepSeek-V3"
+MODEL = load_model("qwen3-30b-a3b")
 PLAIN_US, DRAFTING_US, TOKEN_US = 9_000.0, 3_000.0, 700.0
 
 
@@ -30,9 +29,8 @@ def step_us(batch, drafts):
 
 
 def about(drafts):
-    return ServerInfo(
-        "http://a", "vllm", "0.25.1", "m", drafts, drafts, 1, {"tp_size": 2}
-    )
+    words = ("http://a", "vllm", "0.25.1", "m")
+    return ServerInfo(*words, drafts, drafts, 1, {"tp_size": 2})
 
 
 def setting(batch, drafts, noise=0.0, waves=4):
@@ -48,8 +46,7 @@ def probed(*drafts, batches=(1, 4), **changes):
     return [setting(batch, k, **changes) for k in drafts for batch in batches]
 
 
-def raw(*drafts):
-    return [replace(each, texts="raw") for each in probed(*drafts)]
+RAW = [replace(each, texts="raw") for each in probed(0)]
 
 
 def mixed(**changes):
@@ -63,17 +60,12 @@ def table():
     return served_table(probed(0, 1, 7), "h200", MODEL)
 
 
-def step_of(table, batch, drafts):
-    clock = table.drafting.at(batch)
-    cost = table.costs(batch, table.axes.context[0])
-    return cost.step_cost_us[batch * (drafts + 1)] + clock.overhead_us(drafts)
-
-
 @pytest.mark.parametrize("batch", [1, 2, 4])
 @pytest.mark.parametrize("drafts", [0, 1, 3, 7])
 def test_probed_steps_and_those_between_are_found(table, batch, drafts):
     """Batch 2 was not probed: its clock of drafting is the nearest batch's."""
-    found = step_of(table, batch, drafts)
+    cost = table.costs(batch, table.axes.context[0]).step_cost_us[batch * (drafts + 1)]
+    found = cost + table.drafting.at(batch).overhead_us(drafts)
     assert found == pytest.approx(step_us(batch, drafts), rel=1e-6)
 
 
@@ -81,12 +73,9 @@ def test_a_step_between_is_less_certain_than_a_probed_one(table):
     cost = table.costs(1, 512)
     width = np.log(cost.high_us / cost.step_cost_us)
     assert width[[1, 2, 8]] == pytest.approx(0.0, abs=1e-9)
-    assert width[4] == pytest.approx(INTERPOLATION_SD)
-
-
-def test_noise_of_waves_is_in_the_interval():
-    noisy = served_table(probed(0, 3, noise=0.02), "h200", MODEL)
-    cost = noisy.costs(4, 512)
+    assert width[4] == pytest.approx(module.INTERPOLATION_SD)
+    # The noise of waves is in the interval.
+    cost = served_table(probed(0, 3, noise=0.02), "h200", MODEL).costs(4, 512)
     assert 0.01 < cost.high_us[4] / cost.step_cost_us[4] - 1.0 < 0.1
 
 
@@ -95,7 +84,7 @@ def test_noise_of_waves_is_in_the_interval():
     [
         (probed(0, 3, noise=0.3), MeasurementError, "probe longer"),
         (probed(0, 3, waves=1), MeasurementError, "an unknown error, .* probe longer"),
-        (probed(0) + raw(0) + probed(3), ConfigError, r"plain decoding \(raw, http"),
+        (probed(0) + RAW + probed(3), ConfigError, r"plain decoding \(raw, http"),
         (probed(3, 5), ConfigError, "batch 1 needs a plain server"),
         (probed(0), ConfigError, "batch 1 needs a plain server"),
         (probed(0, 3) + probed(3), ConfigError, "each with another K"),
@@ -107,59 +96,34 @@ def test_noise_of_waves_is_in_the_interval():
     ],
 )
 def test_what_shows_no_steps_is_no_table(own, error, says):
+    """Flags that drafts change may differ: SGLang turns overlap off by itself."""
     with pytest.raises(error, match=says):
         served_table(own, "h200", MODEL)
-
-
-def test_flags_that_drafts_change_may_differ():
-    """SGLang turns overlap off by itself where it drafts."""
     flags = {"tp_size": 2, "disable_overlap_schedule": True}
     assert served_table(mixed(flags=flags), "h200", MODEL)
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        (DEEPSEEK, True),
-        ("Qwen/Qwen3-30B-A3B-Instruct-2507", False),
-        ("/models/Qwen3-30B-A3B-Q4_K_M.gguf", False),
-        ("mine", False),
-    ],
-)
-def test_a_model_that_the_server_does_not_serve_is_refused(name, wrong):
+def test_a_model_that_the_server_does_not_serve_is_refused():
     """A name that no file of a model has says nothing."""
-    own = [replace(e, server=replace(e.server, model=name)) for e in probed(0, 3)]
-    if wrong:
-        with pytest.raises(ConfigError, match="the server's model is deepseek"):
+    names = ("Qwen/Qwen3-30B-A3B-Instruct-2507", "/models/Qwen3-30B-A3B-Q4_K_M.gguf")
+    for name in (*names, "mine", "deepseek-ai/DeepSeek-V3"):
+        wrong = pytest.raises(ConfigError, match="the server's model is deepseek")
+        own = [replace(e, server=replace(e.server, model=name)) for e in probed(0, 3)]
+        with wrong if name.startswith("deepseek") else nullcontext():
             served_table(own, "h200", MODEL)
-    else:
-        served_table(own, "h200", MODEL)
-
-
-def test_a_file_takes_no_other_server(tmp_path):
-    """It is refused before its waves are in it."""
-    path = tmp_path / "runs.jsonl"
-    resume(path, Probed(about(0), "chat"))
-    with pytest.raises(ConfigError, match=r"0\.33\.0 then"):
-        resume(path, Probed(replace(about(3), version="0.33.0"), "chat"))
-    assert len(read_probe(path)) == 1
 
 
 def test_it_is_saved_and_read_with_its_origin(table, tmp_path):
-    path = export_served(table, probed(0, 1, 7), tmp_path)
+    """What needs costs of tokens refuses it."""
+    path = module.export_served(table, probed(0, 1, 7), tmp_path)
     assert path.relative_to(tmp_path).parts[2] == "vllm-served"
     read = CostTable.load(path)
     assert (read.origin, read.key.tp) == ("served", 2)
     assert "whole steps of a server" in " ".join(read.caveats)
-
-
-def test_those_that_need_costs_of_tokens_refuse_it(table, tmp_path):
     with pytest.raises(ConfigError, match="not costs of a tree's tokens"):
-        Truncator(table, drafts="topk", acceptance="target-only")
-    with pytest.raises(
-        DataError, match="evict-profile advise' with --accept and --for one of"
-    ):
-        write_format(table, "sglang-sps", tmp_path / "out.json", 3)
+        Truncator(read, drafts="topk", acceptance="target-only")
+    with pytest.raises(DataError, match="advise' with --accept and --for one of"):
+        write_format(read, "sglang-sps", tmp_path / "out.json", 3)
 
 
 def wave(number, batch, rate, others=0, accepted=2.5, drafted=None):
@@ -199,6 +163,10 @@ def test_servers_that_take_turns_are_one_setting_each(tmp_path):
             assert len(resume(path, Probed(about(drafts), "chat"))) == turn - 1
             append(path, wave(turn, 1, 100.0))
     assert [len(waves) for _, waves in read_probe(path)] == [2, 2]
+    # Another server is refused before its waves are in the file.
+    with pytest.raises(ConfigError, match=r"0\.33\.0 then"):
+        resume(path, Probed(replace(about(3), version="0.33.0"), "chat"))
+    assert len(read_probe(path)) == 2
 
 
 def test_the_command_makes_a_table_that_advises(tmp_path):

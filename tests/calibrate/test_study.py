@@ -5,14 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from evict_profile.calibrate import study
 from evict_profile.calibrate.acceptance import MOST_KNOTS
-from evict_profile.calibrate.study import (
-    as_acceptance,
-    calibrate,
-    calibrated_table,
-    calibration_study,
-    check_costs,
-)
+from evict_profile.calibrate.study import calibrate, calibrated_table, calibration_study
 from evict_profile.cost_model import ForwardCost, HingeCost, Shape, Term
 from evict_profile.errors import DataError
 from evict_profile.fit.export import make_table
@@ -24,18 +19,9 @@ from evict_profile.table import CostTable
 from evict_profile.traces.schema import NEEDED
 from tests.command import evict
 from tests.report.pages import check_page
+from tests.traces import synthetic
 from tests.traces.steps import steps_of
-from tests.traces.synthetic import (
-    DRAFT_US,
-    EXPERT_US,
-    FIXED_US,
-    PLAIN_US,
-    TINY,
-    TOKEN_US,
-    Plan,
-    make_trace,
-    write_trace,
-)
+from tests.traces.synthetic import EXPERT_US, TINY, TOKEN_US, Plan, make_trace
 
 PLAN = Plan(prompts=6, tokens=8, about=TINY)
 SMALL = Plan(prompts=5, tokens=3, about=TINY)
@@ -45,7 +31,7 @@ TRUST = 0.8
 TOP_K = 2
 NO_RAMPS = HingeCost((Term("one"),), np.array([0.0]))
 TERMS = (Term("one"), Term("union"), Term("tokens"))
-START_US = PLAIN_US - EXPERT_US * TOP_K - TOKEN_US
+START_US = synthetic.PLAIN_US - EXPERT_US * TOP_K - TOKEN_US
 SYNTHETIC = ForwardCost(
     Shape(TOP_K, 0, 1),
     HingeCost(TERMS, np.array([START_US, EXPERT_US, TOKEN_US])),
@@ -75,22 +61,16 @@ def overconfident(trace):
     return calibrate(trace)
 
 
-@pytest.fixture(scope="module")
-def timed():
-    return make_trace(Plan(tokens=8))
-
-
 def calibrated(traces, *words):
     call = ("calibrate", traces, "--out", "c.html", *words)
     return evict(*call, folder=traces.parent)
 
 
 def test_the_command_writes_the_next_version_and_a_page(saved_table, tmp_path):
-    traces = write_trace(tmp_path / "t.parquet", PLAN)
+    traces = synthetic.write_trace(tmp_path / "t.parquet", PLAN)
     done = calibrated(traces, "--table", saved_table)
     assert done.exit_code == 0, done.stderr
     made = CostTable.load(tmp_path / "1.0.1.json")
-    assert made.acceptance is not None
     assert made.drafting is not None
     assert made.acceptance.workload == made.activation.workload == NAME
     assert not made.activation.is_guess
@@ -105,19 +85,18 @@ def test_the_command_writes_the_next_version_and_a_page(saved_table, tmp_path):
 
 def test_a_part_of_a_trace_and_another_tree_can_be_named(saved_table, tmp_path):
     plan = replace(SMALL, temperatures=(0.0, 1.0))
-    traces = write_trace(tmp_path / "t.parquet", plan)
+    traces = synthetic.write_trace(tmp_path / "t.parquet", plan)
     chosen = ("--workload", "code", "--temperature", "1", "--tables", "tree")
     calibrated(traces, "--table", saved_table, *chosen)
     [path] = (tmp_path / "tree").rglob("1.0.1.json")
-    made = CostTable.load(path)
-    assert made.acceptance is not None
-    assert made.acceptance.workload.startswith("code, synthetic, T=1: 15 trees")
+    workload = CostTable.load(path).acceptance.workload
+    assert workload.startswith("code, synthetic, T=1: 15 trees")
 
 
 def test_without_routes_the_activation_curve_stays_and_that_is_said(
     saved_table, tmp_path
 ):
-    whole = write_trace(tmp_path / "whole.parquet", PLAN)
+    whole = synthetic.write_trace(tmp_path / "whole.parquet", PLAN)
     code_alone = pq.read_table(whole, filters=[("workload", "=", "code")])
     traces = tmp_path / "t.parquet"
     pq.write_table(code_alone.select(NEEDED), traces)
@@ -137,14 +116,13 @@ def test_a_table_of_another_model_is_refused(table):
 
 
 def test_costs_are_read_at_the_measured_activation(found, table):
+    """The page is whole."""
     made = calibrated_table(found, table)
     before, after = table.step_cost_us(1, 64), made.step_cost_us(1, 64)
     assert np.all(after <= before + 0.1)
     assert after[-1] < 0.99 * before[-1]
 
-
-def test_the_page_is_whole(found, table):
-    text = calibration_page(found, calibrated_table(found, table))
+    text = calibration_page(found, made)
     check_page(text)
     assert text.count("<svg") == 2
     for name in (*found.calibrated.errors, "whole trees, batch 4", "Drafting by"):
@@ -167,10 +145,9 @@ def test_a_calibrated_drafter_is_hardly_changed():
 
 def test_table_holds_both_errors_and_one_row(overconfident):
     thirds = replace(overconfident, per_rank=np.array([1 / 3, 1 / 3, 1 / 3]))
-    acceptance = as_acceptance(thirds, "made up", 7)
+    acceptance = study.as_acceptance(thirds, "made up", 7)
     assert (acceptance.workload, acceptance.steps) == ("made up", 7)
-    assert len(acceptance.acceptances) == 1
-    assert set(acceptance.held_out) == {"raw", "calibrated"}
+    assert (len(acceptance.acceptances), len(acceptance.held_out)) == (1, 2)
     assert acceptance.held_out["calibrated"].ece < acceptance.held_out["raw"].ece
     assert sum(acceptance.per_rank) <= 1.0
 
@@ -179,8 +156,7 @@ def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
     trace, overconfident
 ):
     nodes = trace.nodes
-    table = as_acceptance(overconfident, "made up", 7).conditional
-    assert table is not None
+    table = study.as_acceptance(overconfident, "made up", 7).conditional
     assert len(table.scores) <= MOST_KNOTS
     scorer = ConditionalScorer(table)
     chance, start = overconfident.conditional(nodes), 0
@@ -198,29 +174,26 @@ def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
         (0.75, 0.25, "does not cover this engine's"),
     ],
 )
-def test_costs_are_held_against_the_traces_clocks(timed, share, error, says):
+def test_costs_are_held_against_the_traces_clocks(share, error, says):
     """At the tokens and the union that each step verified; a recorder half as fast as
     the table's machine took twice as long."""
-    layers = HingeCost(TERMS, SYNTHETIC.layers.us_per_unit * share)
+    layers, timed = SYNTHETIC.layers.us_per_unit * share, make_trace(Plan(tokens=8))
     slow = replace(timed, verify_us=2.0 * timed.verify_us)
-    check = check_costs(slow, replace(SYNTHETIC, layers=layers), 0.5)
-    assert check is not None
+    cost = replace(SYNTHETIC, layers=HingeCost(TERMS, layers))
+    check = study.check_costs(slow, cost, 0.5)
     assert check.holds == (error == 0.0)
     assert check.error.median == pytest.approx(error, abs=1e-5)
     assert check.ratio == pytest.approx(1.0 / share)
     assert says in str(check)
 
 
-def test_without_clocks_there_is_nothing_to_check(found, table):
-    blind = replace(found.trace, verify_us=None, clocks=())
-    study = calibration_study(blind, table)
-    assert study.costs is study.drafting is None
-
-
-def test_drafting_is_the_engines_clock(found):
-    times = found.drafting
+def test_drafting_is_the_engines_clock(found, table):
+    """Without clocks there is nothing to check."""
+    blind = calibration_study(replace(found.trace, verify_us=None, clocks=()), table)
+    assert blind.costs is blind.drafting is None
+    times, fixed_us = found.drafting, synthetic.FIXED_US
     assert (times.workload, times.engine) == (NAME, "synthetic 1")
     assert [clock.batch for clock in times.batches] == [1, 4]
-    alone = times.batches[0]
-    assert alone.draft_us == pytest.approx([DRAFT_US * depth for depth in range(5)])
-    assert (alone.fixed_us, alone.plain_fixed_us) == (FIXED_US, 0.25 * FIXED_US)
+    alone, levels = times.batches[0], np.arange(5)
+    assert alone.draft_us == pytest.approx(synthetic.DRAFT_US * levels)
+    assert (alone.fixed_us, alone.plain_fixed_us) == (fixed_us, 0.25 * fixed_us)
