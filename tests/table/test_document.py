@@ -12,21 +12,25 @@ from evict_profile.table.document import as_text
 from tests.shipped import tracked
 
 
-def edited(table, **changes):
-    document = {**json.loads(table.read_text()), **changes}
+def signed(text, **changes):
+    document = {**json.loads(text), **changes}
     document.pop("sha256")
-    document["sha256"] = digest(document)
-    copy = table.with_name("edited.json")
-    copy.write_text(json.dumps(document))
-    return copy
+    return json.dumps({**document, "sha256": digest(document)})
 
 
 def test_the_hash_is_over_the_compact_document(saved_table):
-    """As design says: sorted keys, compact separators, UTF-8, without the field."""
-    document = json.loads(saved_table.read_text(encoding="utf-8"))
+    """As design says: sorted keys, compact separators, UTF-8, without the field.
+
+    Staircases stand on one line each, so that a diff of two tables shows which moved.
+    """
+    text = saved_table.read_text(encoding="utf-8")
+    document = json.loads(text)
     stated = document.pop("sha256")
     assert stated == digest(document)
     assert document["schema"] == "evict-cost-table/4"
+    lines = [line for line in text.splitlines() if "step_cost_us" in line]
+    assert len(lines) == 4
+    assert all(line.rstrip(",").endswith("]") for line in lines)
 
 
 def test_a_table_that_is_read_and_saved_is_the_same(workload_table):
@@ -41,7 +45,8 @@ def test_a_table_is_named_by_its_file(saved_table):
     changed in memory is another table."""
     made = json.loads(saved_table.read_text())["provenance"]
     del made["sweep"]["sessions"]
-    old = edited(saved_table, provenance=made)
+    old = saved_table.with_name("edited.json")
+    old.write_text(signed(saved_table.read_text(), provenance=made))
     table = CostTable.load(old)
     assert table.sha256 == json.loads(old.read_text())["sha256"]
     newer = replace(table, version="1.0.1")
@@ -61,6 +66,7 @@ def test_a_table_is_named_by_its_file(saved_table):
         (lambda text: '{"schema": "evict-replay/1"}', r"give a \.json that"),
         (lambda text: '{"schema": 7}', r"is no cost table; give a \.json that"),
         (lambda text: "{}", r"is no cost table; give a \.json that"),
+        (lambda text: signed(text, colour="red"), "unknown key 'colour'"),
     ],
 )
 def test_what_is_no_whole_table_is_refused(saved_table, change, sentence):
@@ -70,34 +76,17 @@ def test_what_is_no_whole_table_is_refused(saved_table, change, sentence):
         CostTable.load(saved_table)
 
 
-def test_a_folder_is_no_table(tmp_path):
-    """The command can be pasted whatever the folder is called."""
+def test_a_table_is_its_file_and_its_samples(tmp_path):
+    """What no command may write to while it reads the table.
+
+    A folder is none; the command can be pasted whatever the folder is called.
+    """
+    own = Path("a/1.0.0.json")
+    assert files_of(own) == (own, Path("a/1.0.0.parquet"))
+    assert files_of(Path()) == ()
     (run := tmp_path / "my run").mkdir()
     with pytest.raises(DataError, match=r"evict-profile export '/.*/my run'$"):
         CostTable.load(run)
-
-
-def test_a_table_is_its_file_and_its_samples():
-    """What no command may write to while it reads the table."""
-    assert files_of(Path("a/1.0.0.json")) == (
-        Path("a/1.0.0.json"),
-        Path("a/1.0.0.parquet"),
-    )
-    assert files_of(Path()) == ()
-
-
-def test_an_unknown_field_is_refused(saved_table):
-    with pytest.raises(DataError, match="unknown key 'colour'"):
-        CostTable.load(edited(saved_table, colour="red"))
-
-
-def test_staircases_stand_on_one_line_each(saved_table):
-    """So that a diff of two tables shows which staircase moved."""
-    lines = [
-        line for line in saved_table.read_text().splitlines() if "step_cost_us" in line
-    ]
-    assert len(lines) == 4
-    assert all(line.rstrip(",").endswith("]") for line in lines)
 
 
 def test_the_shipped_tables_are_written_as_they_are():
@@ -109,39 +98,26 @@ def test_the_shipped_tables_are_written_as_they_are():
         assert as_text(document) == text
 
 
-def test_a_statement_of_reuse_may_hold_brackets(saved_table):
-    """What looks like a list of numbers in a text stays as it was written."""
+def test_what_a_file_cannot_hold_is_read_as_well_as_can_be(saved_table):
+    """What looks like a list of numbers in a text stays as it was written. An older
+    sweep may have stored that its union implies infinite bandwidth: that is null."""
     table = CostTable.load(saved_table)
     reuse = Reuse("2", "us", "see ticket [ 42 ]", "none", "2026-11-22")
-    replace(table, reuse=(reuse,)).save(saved_table)
-    assert CostTable.load(saved_table).reuse == (reuse,)
-
-
-def test_what_is_no_number_is_written_as_null(saved_table):
-    """An older sweep may have stored that its union implies infinite bandwidth."""
-    table = CostTable.load(saved_table)
     test = {**table.provenance.union_test, "implied_gbps": float("inf")}
     made = replace(table.provenance, union_test=test)
-    table = replace(table, provenance=made)
+    table = replace(table, provenance=made, reuse=(reuse,))
     table.save(saved_table)
     again = CostTable.load(saved_table)
     assert again.provenance.union_test["implied_gbps"] is None
-    assert again.sha256 == table.sha256
+    assert (again.sha256, again.reuse) == (table.sha256, (reuse,))
 
 
 def test_names_become_folders():
+    """One that is none would lie above the tree, or hold tables of several models."""
     assert slug("Intel(R) Xeon(R) CPU @ 2.50GHz") == "intel-xeon-cpu-2.50ghz"
     assert slug("NVIDIA H200") == "nvidia-h200"
     assert slug("模型_甲") == "模型-甲"
-
-
-@pytest.mark.parametrize("name", ["..", ".", "", "@ @"])
-def test_a_name_that_is_no_folder_is_refused(name):
-    """It would lie above the tree, or hold the tables of several models."""
-    with pytest.raises(DataError, match="one with a letter or a digit"):
-        slug(name)
-
-
-def test_versions_order_as_numbers():
-    """1.0.10 is after 1.0.9."""
+    for name in ("..", ".", "", "@ @"):
+        with pytest.raises(DataError, match="one with a letter or a digit"):
+            slug(name)
     assert version_of("1.0.10") > version_of("1.0.9")

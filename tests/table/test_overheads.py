@@ -49,29 +49,25 @@ def test_a_measured_table_has_no_overheads_of_others(saved_table):
 
 
 def test_a_known_fixed_time_takes_the_place_of_the_layers():
+    """Overheads take the place of one that nobody stated."""
     told = replace(TABLE.provenance, fixed_us=1e6)
     served = ServedStep.of(replace(TABLE, provenance=told)).table
     beyond = served.fit.non_moe[-2]
     assert (beyond.feature, beyond.us_per_unit) == ("one", 0.0)
-
-
-def test_overheads_take_the_place_of_a_fixed_time_that_nobody_stated():
     assert any("fixed time" in each for each in TABLE.caveats)
     assert not any("fixed time" in each for each in ServedStep.of(TABLE).caveats)
 
 
-def test_measured_drafting_and_activation_stay(workload_table):
-    table = replace(CostTable.load(workload_table), overheads=RECORD)
+def test_measured_drafting_and_activation_stay(workload_table, tmp_path):
+    """Overheads survive saving."""
+    own = replace(RECORD, source="mine", runs=2)
+    path = tmp_path / "served.json"
+    replace(CostTable.load(workload_table), overheads=own).save(path)
+    table = CostTable.load(path)
     served = ServedStep.of(table)
+    assert table.overheads == own
     assert served.drafting == table.drafting
     assert served.table.activation == table.activation
-
-
-def test_overheads_survive_saving(tmp_path):
-    own = replace(RECORD, source="mine", runs=2)
-    path = tmp_path / "1.0.1.json"
-    replace(TABLE, overheads=own).save(path)
-    assert CostTable.load(path).overheads == own
 
 
 @given(share=st.floats(0.3, 1.0))
@@ -107,17 +103,13 @@ def test_a_step_that_hardly_grows_is_not_sure_where_nothing_was_compared():
     assert high == pytest.approx(1.0 + 1.96 * sd_us / 10_000.0)
 
 
-def test_a_ratio_of_one_or_less_has_no_error_of_growth():
+def test_an_error_is_known_near_the_batches_that_were_compared():
+    """A ratio of one or less has no error of growth."""
+    known = RECORD.growth
+    expected = [UNSEEN_GROWTH, known, known, UNSEEN_GROWTH]
+    assert [*map(RECORD.growth_at, (1, 4, 16, 32))] == expected
     assert RECORD.ratio_interval(1.0, 8, 4, 3, 5_000.0) == (1.0, 1.0)
     assert RECORD.ratio_interval(0.9, 8, 4, 3, 5_000.0) == pytest.approx((0.9, 0.9))
-
-
-@pytest.mark.parametrize(
-    ("batch", "growth"),
-    [(1, UNSEEN_GROWTH), (4, RECORD.growth), (16, RECORD.growth), (32, UNSEEN_GROWTH)],
-)
-def test_an_error_is_known_near_the_batches_that_were_compared(batch, growth):
-    assert RECORD.growth_at(batch) == growth
 
 
 def test_the_record_s_error_holds_for_its_engine_and_gpu_alone():

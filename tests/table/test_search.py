@@ -22,14 +22,8 @@ from evict_profile.table import (
 from evict_profile.table.search import device_name
 from tests.command import evict
 
-STATEMENT = (
-    "--who",
-    "A. Person",
-    "--why",
-    "same kernels",
-    "--rechecked",
-    "+0.4 %, same",
-)
+STATEMENT = ("--who", "A. Person", "--why", "same kernels")
+STATEMENT += ("--rechecked", "+0.4 %, same")
 
 
 def tree_of(table):
@@ -65,26 +59,18 @@ class TestLookup:
             find_table(tree_of(saved_table), running)
 
     def test_an_empty_tree_is_told_how_to_fill_it(self, tmp_path):
+        """Half a key is refused."""
         running = {**dict.fromkeys(Key.names(), "x"), "model": "olmoe"}
         with pytest.raises(DataError, match="evict-profile profile --model olmoe"):
             find_table(tmp_path, running)
-
-    def test_half_a_key_is_refused(self, tmp_path):
         with pytest.raises(DataError, match="lacks gpu, model"):
             find_table(tmp_path, {})
 
-
-class TestSearchPath:
-    """`EVICT_PROFILE_TABLES`."""
-
-    def test_folders_are_separated_as_in_path(self):
+    def test_folders_are_separated_as_in_path(self, tmp_path):
+        """Without any, the shipped tables are searched."""
         named = {"EVICT_PROFILE_TABLES": f"a{os.pathsep}{os.pathsep}b"}
         assert search_path(named) == (Path("a"), Path("b"))
-
-    def test_without_it_the_shipped_tables_are_searched(self):
         assert search_path({}) == (data_root() / "cost_tables",)
-
-    def test_a_folder_that_is_not_there_is_refused(self, tmp_path):
         with pytest.raises(DataError, match="or fix EVICT_PROFILE_TABLES"):
             tables_in([tmp_path / "none"])
 
@@ -92,19 +78,12 @@ class TestSearchPath:
 class TestIndex:
     """By what engines call the device."""
 
-    @pytest.mark.parametrize(
-        ("gpu", "name"),
-        [("NVIDIA H200", "NVIDIA_H200"), ("AMD  MI300X/OAM", "AMD_MI300X_OAM")],
-    )
-    def test_names_are_those_of_the_engines(self, gpu, name):
-        assert device_name(gpu) == name
-
     def test_a_near_miss_is_named_and_not_taken(self, saved_table):
+        assert device_name("NVIDIA H200") == "NVIDIA_H200"
+        assert device_name("AMD  MI300X/OAM") == "AMD_MI300X_OAM"
         found = tables_in([saved_table.parent])
         assert len(of_device(found, "a test")) == len(of_device(found, "a_test")) == 1
-        with pytest.raises(
-            DataError, match="no table is of a_tent; there are a_test: give one"
-        ):
+        with pytest.raises(DataError, match="of a_tent; there are a_test: give one"):
             of_device(found, "a_tent")
 
     def test_what_is_no_table_does_not_hide_one(self, saved_table):
@@ -117,15 +96,11 @@ class TestIndex:
         assert good.table and not bad.table
         assert "sha256" in bad.refused
 
-    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-    def test_a_pipe_is_not_waited_for(self, saved_table):
-        os.mkfifo(saved_table.with_name("2.0.0.json"))
-        assert [found.path for found in tables_in([saved_table.parent])] == [
-            saved_table
-        ]
-
     def test_age_counts_from_the_end_of_the_sweep(self, saved_table, composed_path):
+        """A pipe is not waited for."""
+        os.mkfifo(saved_table.with_name("2.0.0.json"))
         (found,) = tables_in([saved_table.parent])
+        assert found.path == saved_table
         assert found.age_days(datetime.now(UTC) + timedelta(days=9)) >= 9
         [composed] = tables_in([composed_path.parent])
         assert composed.age_days() is None
@@ -154,12 +129,11 @@ class TestReuse:
         [caveat] = table.costs(1, 64).caveats
         assert "same kernels (recheck: +0.4 %, same)" in caveat
 
-    @pytest.mark.parametrize("other", [{"engine_version": "3"}, {"gpu": "b"}])
-    def test_it_bridges_nothing_else(self, stated, other):
-        with pytest.raises(DataError, match="is of another engine"):
-            CostTable.load(stated, key_of(stated, **{"engine_version": "2", **other}))
-
     def test_it_is_found_and_shown(self, stated, tmp_path):
+        """It bridges nothing else."""
+        for other in ({"engine_version": "3"}, {"engine_version": "2", "gpu": "b"}):
+            with pytest.raises(DataError, match="is of another engine"):
+                CostTable.load(stated, key_of(stated, **other))
         tree = tree_of(stated)
         running = key_of(stated, engine_version="2")
         assert find_table(tree, running).reuse[0].who == "A. Person"

@@ -68,14 +68,11 @@ def test_a_plain_step_of_sglang_takes_the_rest_of_one_that_drafts(bare):
     assert ServedStep.of(bare).extending().table.drafting is None
 
 
-def test_given_drafting_is_before_what_is_known(table):
+def test_vllm_s_own_clock_is_before_the_record_s(table):
+    """A clock of the table is before either, and a given one before all."""
     assert ServedStep.of(table, DRAFTING).beside_us(1, 1) == 140.0
     assert ServedStep.of(table, DRAFTING).table.drafting == DRAFTING
     assert ServedStep.of(table).beside_us(1, 1) == 936.0 + 295.0
-
-
-def test_vllm_s_own_clock_is_before_the_record_s(table):
-    """A clock of the table is before either."""
     manager = SimpleNamespace(cost_tables=(np.array([0.0, 0.5, 0.7]), None))
     assert served_by(table, manager).beside_us(2, 3) == 700.0
     known = replace(table, drafting=DRAFTING)
@@ -85,15 +82,11 @@ def test_vllm_s_own_clock_is_before_the_record_s(table):
 
 
 def test_a_step_has_the_interval_of_its_forward(bare):
+    """What is not covered is refused."""
     served = ServedStep.of(bare, DRAFTING)
     cost, us = bare.costs(1, 64), served.us(1, 4, 3, 64)
     known = (cost.low_us, cost.step_cost_us, cost.high_us)
-    low, middle, high = (490.0 + each[4] for each in known)
-    assert (us.low, us.value, us.high) == (low, middle, high)
-
-
-def test_what_is_not_covered_is_refused(bare):
-    served = ServedStep.of(bare)
+    assert (us.low, us.value, us.high) == tuple(490.0 + each[4] for each in known)
     assert served.covers(1, 16, 64) and not served.covers(1, 17, 64)
     with pytest.raises(DataError, match="no cost of 17 tokens a request at batch 1"):
         served.us(1, 17, 0, 64)

@@ -27,20 +27,13 @@ def test_the_nearest_batch_in_ratio_is_taken_with_a_caveat(batch, clock):
     assert bool(drafting.caveats(batch)) == (batch != clock.batch)
 
 
-def test_a_step_without_a_draft_is_a_plain_one():
-    """Level 0 drafts nothing and pays the smaller rest."""
+def test_levels_beyond_the_deepest_take_as_long_as_it_did():
+    """Level 0 drafts nothing and pays the smaller rest. A clock of no level gives a
+    level no time. At another speed the reference is forgotten."""
     assert [ONE.overhead_us(depth) for depth in range(3)] == [10.0, 140.0, 290.0]
     assert ONE.max_depth == 2
-
-
-def test_levels_beyond_the_deepest_take_as_long_as_it_did():
-    """250 - 100 each; and a clock of no level gives a level no time."""
-    assert ONE.overhead_us(4) == 250.0 + 2 * 150.0 + 40.0
+    assert ONE.overhead_us(4) == 250.0 + 2 * (250.0 - 100.0) + 40.0
     assert DraftClock(1, (0.0,), 40.0, 10.0).overhead_us(3) == 40.0
-
-
-def test_at_speed_scales_every_time():
-    """And forgets the reference, which was at the other speed."""
     timed = DraftClock(1, (0.0, 100.0), 40.0, 10.0, reference_us=7.0)
     assert timed.at_speed(1.5) == DraftClock(1, (0.0, 150.0), 60.0, 15.0)
 
@@ -62,21 +55,15 @@ def test_a_clock_that_cannot_be_is_refused(draft_us, fixed_us, sentence):
         parse(DraftClock, {**clock, "plain_fixed_us": 0.0}, "a clock")
 
 
-def test_drafting_needs_clocks_of_distinct_batches():
+def test_an_activation_curve_cannot_fall():
+    """Batches are distinct, as clocks of drafting are; a budget caps every curve."""
     for batches in ((), (ONE, ONE)):
         with pytest.raises(ValueError, match=r"at least one batch|twice"):
             Drafting("code", "a test", batches)
-
-
-def test_an_activation_curve_cannot_fall():
     with pytest.raises(ValueError, match="union falls"):
         ActivationCurve("code", False, (0.0, 4.0, 3.0))
     with pytest.raises(ValueError, match="twice"):
-        batch = BatchActivation(1, (0.0, 4.0))
-        ActivationCurve("code", False, (0.0, 4.0), (batch, batch))
-
-
-def test_a_budget_caps_every_curve():
+        ActivationCurve("c", False, (0.0, 4.0), (BatchActivation(1, (0.0, 4.0)),) * 2)
     curve = ActivationCurve("c", False, (0.0, 4.0, 9.0), (BatchActivation(2, (7.0,)),))
     capped = curve.capped(5)
     assert capped.union == (0.0, 4.0, 5.0)
@@ -100,14 +87,11 @@ def test_conditional_curves_that_are_none_are_refused(scores, acceptances, sente
         ConditionalAcceptance(scores, acceptances)
 
 
-@pytest.mark.parametrize(
-    ("rows", "per_rank", "sentence"),
-    [
+def test_an_acceptance_that_cannot_be_is_refused():
+    for rows, per_rank, sentence in (
         (((0.0, 0.5), (0.0, 0.4)), (0.5,), "several rows, and one is read"),
         (((0.0, 0.5),), (0.7, 0.7), "sum to 1 at the most"),
         (((0.0, 0.5),), (-0.1,), "sum to 1 at the most"),
-    ],
-)
-def test_an_acceptance_that_cannot_be_is_refused(rows, per_rank, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        Acceptance("code", 1, (0.0, 1.0), rows, per_rank, {})
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            Acceptance("code", 1, (0.0, 1.0), rows, per_rank, {})
