@@ -7,7 +7,6 @@ be exact in every trial; for a biased one the trials look for a large bias, and
 
 from fractions import Fraction
 
-from evict_profile.lossless.rules import Rule
 from tests.lossless.proof import cuts
 from tests.lossless.proof.cuts import Cut, by_score, drafted
 from tests.lossless.proof.enumeration import Decoding
@@ -25,7 +24,9 @@ def draw_decoding(combination, rng):
     tree = rng.choice(TREES)
     world = seeded_world(rng, rng.choice(VOCABULARIES))
     how = combination.drafts, combination.acceptance, combination.score
-    return Decoding((world,), tree, *how, draw_cut(combination.rule, tree, rng), HORIZON)
+    return Decoding(
+        (world,), tree, *how, draw_cut(combination.rule, tree, rng), HORIZON
+    )
 
 
 def draw_cut(rule, tree, rng):
