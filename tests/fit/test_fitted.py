@@ -143,10 +143,10 @@ def test_one_layer_alone_leaves_more_than_a_good_test_of_two(fitted):
 
 
 def test_one_session_is_taken_to_be_within_three_per_cent(fitted):
-    """Of what sessions come to; the table says so, and slopes hold it as well."""
+    """The table says so, and the intervals of slopes include it."""
     assert fitted.provenance.sessions.half_width == pytest.approx(0.03, rel=0.01)
     table = make_table(fitted)
-    assert "taken to leave 3.0% to every cost" in str(table.provenance.sessions)
+    assert "3.0% is assumed" in str(table.provenance.sessions)
     for slope in table.fit.marginal:
         assert np.ptp(slope.us_interval) >= 2.0 * 0.03 * slope.us
 
