@@ -34,17 +34,14 @@ def test_version_is_supported():
 ADAPTIVE = "vllm.v1.worker.gpu.spec_decode.adaptive_verification."
 WRAPPER = "vllm.v1.worker.worker_base.WorkerWrapperBase."
 MODEL = "vllm.config.ModelConfig."
+CURVES = "draft_curve verify_curve"
+LIMITS = "max_num_reqs max_batch_tokens"
+SIZES = "hidden_size total_num_hidden_layers vocab_size num_experts num_experts_per_tok"
 TAKES = {
-    ADAPTIVE
-    + "AdaptiveVerificationManager.set_cost_curves": "self draft_curve verify_curve",
-    ADAPTIVE + "build_cost_tables_from_curves": "draft_curve verify_curve max_num_reqs "
-    "max_batch_tokens",
+    f"{ADAPTIVE}AdaptiveVerificationManager.set_cost_curves": f"self {CURVES}",
+    f"{ADAPTIVE}build_cost_tables_from_curves": f"{CURVES} {LIMITS}",
     WRAPPER + "init_device": "self",
-    MODEL + "get_hidden_size": "self",
-    MODEL + "get_total_num_hidden_layers": "self",
-    MODEL + "get_vocab_size": "self",
-    MODEL + "get_num_experts": "self",
-    MODEL + "get_num_experts_per_tok": "self",
+    **{f"{MODEL}get_{size}": "self" for size in SIZES.split()},
 }
 """What each is called with, by place."""
 

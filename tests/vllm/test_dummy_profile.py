@@ -35,27 +35,21 @@ class OpsInTorch:
 def experts_run(monkeypatch):
     """Distinct experts by a router of some tokens, of which some are padding."""
     from vllm.forward_context import ForwardContext, override_forward_context
-    from vllm.model_executor.layers.fused_moe.router import (
-        fused_topk_router,
-        grouped_topk_router,
-    )
+    from vllm.model_executor.layers.fused_moe.router import fused_topk_router as fused
+    from vllm.model_executor.layers.fused_moe.router import grouped_topk_router
 
-    monkeypatch.setattr(fused_topk_router, "ops", OpsInTorch)
+    monkeypatch.setattr(fused, "ops", OpsInTorch)
     generator = torch.Generator().manual_seed(0)
     embedding = torch.randn(1000, HIDDEN, generator=generator)
     gate = torch.randn(HIDDEN, EXPERTS, generator=generator)
 
     def run(router, ids, padding):
         if router == "fused":
-            made = fused_topk_router.FusedTopKRouter(TOP_K, EXPERTS)
+            made = fused.FusedTopKRouter(TOP_K, EXPERTS)
         else:
-            made = grouped_topk_router.GroupedTopKRouter(
-                TOP_K,
-                EXPERTS,
-                num_expert_group=8,
-                topk_group=4,
-                skip_padding=router == "grouped, skips padding",
-            )
+            groups = {"num_expert_group": 8, "topk_group": 4}
+            groups["skip_padding"] = router == "grouped, skips padding"
+            made = grouped_topk_router.GroupedTopKRouter(TOP_K, EXPERTS, **groups)
         hidden = embedding[ids]
         with override_forward_context(ForwardContext({}, {}, {}, is_padding=padding)):
             chosen = made._compute_routing(hidden, hidden @ gate, torch.int32)[1]

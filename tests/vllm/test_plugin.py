@@ -64,39 +64,30 @@ def test_a_measured_clock_replaces_vllms_draft_curve(table_path):
         ({"hidden": 7}, "hidden size"),
         ({"tp": 2}, "tp: 2 here, 1 there"),
         ({"requests": 64}, "the engine will ask for up to 256"),
+        ({"curves": ([], [(1, 5.0)])}, "Adaptive verification could not"),
+        ({"path": "gone.json"}, "gone.json"),
     ],
 )
-def test_any_doubt_leaves_vllms_curves(table_path, caplog, facts, why):
+def test_any_doubt_leaves_vllms_curves(table_path, caplog, monkeypatch, facts, why):
+    """Also curves that vLLM refuses, over which its server does not fall."""
+    if curves := facts.get("curves"):
+        monkeypatch.setattr(checks, "curves_for", lambda *asked: curves)
     manager = make_manager(facts.get("requests", 4))
     before = manager.cost_tables
     runner = make_runner(manager, CostTable.load(table_path).model, **facts)
+    path = table_path.with_name(facts.get("path", table_path.name))
     with caplog.at_level(logging.WARNING, "evict_profile.vllm"):
-        told = plugin.use_table(runner, table_path)
+        told = plugin.use_table(runner, path)
+    assert told.startswith("evict-profile: off, vLLM keeps its own curves: ")
     assert why in told and told in caplog.text
     assert manager.cost_tables is before
 
 
-def test_a_server_does_not_fall_over_curves_that_vllm_refuses(
-    table_path, caplog, monkeypatch
-):
-    monkeypatch.setattr(checks, "curves_for", lambda *asked: ([], [(1, 5.0)]))
-    manager = make_manager()
-    before = manager.cost_tables
-    runner = make_runner(manager, CostTable.load(table_path).model)
-    assert plugin.use_table(runner, table_path).startswith(
-        "evict-profile: off, vLLM keeps its own curves: Adaptive verification could not"
-    )
-    assert manager.cost_tables is before and "off, vLLM keeps" in caplog.text
-
-
-def test_a_table_of_other_graphs_or_none_is_refused(table_path):
+def test_a_table_of_other_graphs_is_refused(table_path):
     table = CostTable.load(table_path)
     axes = replace(table.axes, capture_sizes=(1, 2, 5))
     with pytest.raises(DataError, match=r"captured none of \[5\]"):
         checks._check_graphs(replace(table, axes=axes), CAPTURED)
-    gone = table_path.with_name("gone.json")
-    told = plugin.use_table(make_runner(make_manager(), table.model), gone)
-    assert told.startswith("evict-profile: off, vLLM keeps its own curves")
 
 
 @pytest.mark.parametrize("runner", [make_runner(None, None), SimpleNamespace()])
@@ -125,11 +116,9 @@ def test_the_entry_point_wraps_a_worker_once_and_only_when_asked(
 
     manager = make_manager()
     runner = make_runner(manager, CostTable.load(table_path).model)
-    worker = SimpleNamespace(
-        model_runner=runner, compile_or_warm_up_model=lambda: "warm"
-    )
-    wrapper = SimpleNamespace(worker=worker)
-    plugin.after_init(lambda self: None, table_path)(wrapper)
+    worker = SimpleNamespace(model_runner=runner)
+    worker.compile_or_warm_up_model = lambda: "warm"
+    plugin.after_init(lambda self: None, table_path)(SimpleNamespace(worker=worker))
     before = manager.cost_tables
     assert worker.compile_or_warm_up_model() == "warm"
     assert not np.array_equal(manager.cost_tables[1], before[1])

@@ -37,9 +37,8 @@ def test_the_config_takes_the_schedule(written):
     del fields["evict_profile"]
     made = SpeculativeConfig(method="ngram", prompt_lookup_max=3, **fields)
     assert made.uses_dynamic_speculative_decoding()
-    assert made.num_speculative_tokens_per_batch_size == [
-        tuple(each) for each in fields[PER_BATCH]
-    ]
+    taken = made.num_speculative_tokens_per_batch_size
+    assert taken == [tuple(each) for each in fields[PER_BATCH]]
 
 
 def test_metrics_of_vllms_own_class_are_read(tmp_path):
