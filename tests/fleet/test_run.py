@@ -40,19 +40,16 @@ def until(ready):
 
 
 def sweeps_of(home):
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        own = any(word.startswith(str(home)) for word in words)
-        if "evict_profile" in words and own:
-            found.append(process)
-    return found
+    def is_own(words):
+        return "evict_profile" in words and any(w.startswith(str(home)) for w in words)
+
+    found = psutil.process_iter(["cmdline"])
+    return [process for process in found if is_own(process.info["cmdline"] or [])]
 
 
 def parts_of(home):
-    return {
-        p: p.read_bytes() for p in (home / "fleet").glob("*/*-of-*/parts/*.parquet")
-    }
+    paths = (home / "fleet").glob("*/*-of-*/parts/*.parquet")
+    return {path: path.read_bytes() for path in paths}
 
 
 def start(home, *more):
@@ -67,11 +64,9 @@ def start(home, *more):
 def test_a_plan_is_frozen_and_printed(fleet_of, tmp_path):
     fleet_of(models=["tiny", "tiny-qwen3"], env={"A": "b c"})
     done = evict(*FLEET, "--plan-only", folder=tmp_path)
-    assert done.exit_code == 0, done.output
-    assert "2 jobs: 2 open" in done.stdout
-    lines = (tmp_path / "fleet/commands.txt").read_text().splitlines()
-    assert len(lines) == 2
-    words = shlex.split(lines[0])
+    assert done.exit_code == 0 and "2 jobs: 2 open" in done.stdout, done.output
+    line, _ = (tmp_path / "fleet/commands.txt").read_text().splitlines()
+    words = shlex.split(line)
     assert words[:4] == ["env", "A=b c", "evict-profile", "profile"]
     assert words[-2:] == ["--out", str(tmp_path / "fleet" / NAME / "1-of-1")]
     assert evict(*FLEET, "--plan-only", folder=tmp_path).stdout == done.stdout
@@ -90,11 +85,16 @@ def test_a_changed_plan_is_refused_and_each_change_is_named(fleet_of, tmp_path):
     assert "tries" not in says
 
 
-def test_two_commands_do_not_share_a_fleet(fleet_of, tmp_path):
+def test_a_second_command_and_one_without_ray_are_refused(
+    fleet_of, tmp_path, monkeypatch
+):
     fleet_of()
     (tmp_path / "fleet").mkdir()
     with sole_writer(tmp_path / "fleet"):
         assert "another process is writing into it" in refused(*FLEET, folder=tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    says = refused(*FLEET, "--address", "auto", folder=tmp_path)
+    assert "in a checkout: pip install '.[fleet]'" in says
 
 
 @pytest.fixture(scope="module")
@@ -134,12 +134,11 @@ def test_whoever_measured_the_shards_the_command_publishes_them_once(
     assert "1 of 1 pairs have a table" in Path("fleet/tables.html").read_text()
     [table] = (tmp_path / "tables").rglob("*.json")
     assert CostTable.load(table).model == job.model
-    (tmp_path / "fleet" / NAME / "report.html").unlink()  # killed before it was there
-    assert evict(*FLEET, folder=tmp_path).exit_code == 0
-    assert list((tmp_path / "tables").rglob("*.json")) == [table]
-    table.unlink()
-    assert evict(*FLEET, folder=tmp_path).exit_code == 0
-    assert table.is_file()
+    # As when it was killed before the report, or the table, was there.
+    for missing in (tmp_path / "fleet" / NAME / "report.html", table):
+        missing.unlink()
+        assert evict(*FLEET, folder=tmp_path).exit_code == 0
+        assert list((tmp_path / "tables").rglob("*.json")) == [table]
 
 
 @pytest.mark.slow
@@ -150,29 +149,26 @@ def test_unequal_machines_are_not_published_and_the_page_says_why(measured, tmp_
         rows["clock_us"] *= 1.2
         rows.to_parquet(path, index=False)
     done = evict(*FLEET, folder=tmp_path)
-    assert done.exit_code == 1
-    assert "all shards on equal machines" in done.stdout
     page = Path("fleet/tables.html").read_text()
-    assert "0 of 1 pairs have a table" in page
-    assert "all shards on equal machines" in page
+    assert done.exit_code == 1 and "0 of 1 pairs have a table" in page
+    assert all("all shards on equal machines" in said for said in (done.stdout, page))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("env", "tries", "says"),
+    ("env", "tries", "minutes", "says"),
     [
-        ({"SCRIPTED_SLOPE": "0"}, 2, "union test failed.*; tried 2 times, see "),
-        ({"SCRIPTED_SLEEP": "1000"}, 1, "it hangs"),
+        ({"SCRIPTED_SLOPE": "0"}, 2, 10.0, "union test failed.*; tried 2 times, see "),
+        ({"SCRIPTED_SLEEP": "1000"}, 1, 0.001, "it hangs"),
     ],
 )
-def test_a_shard_that_fails_says_why(fleet_of, frozen, monkeypatch, env, tries, says):
+def test_a_shard_that_fails_says_why(frozen, monkeypatch, env, tries, minutes, says):
     monkeypatch.setattr(child, "GRACE_S", 4.0)
     folder, _, job = frozen
-    shard, other = folder.shards(
-        replace(job, engine=replace(job.engine, env=env), shards=2)
-    )
+    engine = replace(job.engine, env=env)
+    shard, other = folder.shards(replace(job, engine=engine, shards=2))
     assert not shard.done and not other.done
-    why = measure(shard, tries, 0.001 if "hangs" in says else 10.0)
+    why = measure(shard, tries, minutes)
     assert re.match(says, why), why
     until(lambda: not psutil.Process().children(recursive=True))
 
@@ -231,10 +227,3 @@ def test_whatever_ends_a_sweep_or_the_command_it_is_continued(tmp_path, fleet_of
     assert done.exit_code == 0, done.output
     whole = Store(tmp_path / "fleet" / NAME / "1-of-2").frame()
     assert comparable(whole).equals(comparable(Store(untouched).frame()))
-
-
-def test_without_ray_it_says_what_to_install(fleet_of, tmp_path, monkeypatch):
-    fleet_of()
-    monkeypatch.setitem(sys.modules, "ray", None)
-    says = refused(*FLEET, "--address", "auto", folder=tmp_path)
-    assert "in a checkout: pip install '.[fleet]'" in says

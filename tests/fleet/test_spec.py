@@ -36,12 +36,9 @@ def test_what_cannot_be_is_refused(fleet_of, wrong, says):
 
 def test_pairs_are_the_product_less_what_is_excluded(fleet_of):
     rule = {"model": "tiny-qwen3", "dtype": "bfloat16"}
-    jobs = jobs_of(fleet_of(**WIDE, exclude=[rule]))
-    assert [job.name for job in jobs] == [
-        "tiny_short_float32_scripted_cpu",
-        NAME,
-        "tiny-qwen3_short_float32_scripted_cpu",
-    ]
+    names = [job.name for job in jobs_of(fleet_of(**WIDE, exclude=[rule]))]
+    float32 = "{}_short_float32_scripted_cpu"
+    assert names == [float32.format("tiny"), NAME, float32.format("tiny-qwen3")]
 
 
 @pytest.mark.parametrize(
@@ -66,28 +63,24 @@ def test_axes_reach_the_sweep(fleet_of):
     assert (job.sweep.dtype, job.sweep.device) == ("bfloat16", "cuda")
 
 
-@pytest.mark.parametrize("fault", ["union", "runner"])
-def test_a_job_that_cannot_be_measured_is_refused_at_planning(fleet_of, fault):
-    if fault == "runner":
-        jobs = jobs_of(fleet_of(runners={"scripted": {"runner": "vroom"}}))
-        says = "'vroom' is unknown"
-    else:
-        fleet = fleet_of()
-        wrong = {**SHORT, "grid": {**SHORT["grid"], "union": [4, 64]}}
-        Path("short.yaml").write_text(yaml.safe_dump(wrong))
-        jobs, says = jobs_of(fleet), "grid.union 64"
+@pytest.mark.parametrize(
+    ("union", "runner", "says"),
+    [([4, 64], "torch_moe", "grid.union 64"), (4, "vroom", "'vroom' is unknown")],
+)
+def test_a_job_that_cannot_be_measured_is_refused_at_planning(
+    fleet_of, union, runner, says
+):
+    fleet = fleet_of(runners={"scripted": {"runner": runner}})
+    wrong = {**SHORT, "grid": {**SHORT["grid"], "union": union}}
+    Path("short.yaml").write_text(yaml.safe_dump(wrong))
     with pytest.raises(ConfigError, match=f"{NAME}: .*{says}.*exclude it"):
-        FleetFolder(Path("fleet")).write_plan(jobs)
+        FleetFolder(Path("fleet")).write_plan(jobs_of(fleet))
     assert not Path("fleet").exists()
 
 
 def test_task_options_are_all_that_a_device_and_an_engine_ask():
     gpus = Device(gpus=2.0, accelerator="H100")
-    assert task_options(gpus, Engine("x", resource="sglang")) == {
-        "num_cpus": 1.0,
-        "num_gpus": 2.0,
-        "accelerator_type": "H100",
-        "resources": {"sglang": 0.001},
-    }
+    own = {"num_gpus": 2.0, "accelerator_type": "H100", "resources": {"sglang": 0.001}}
+    assert task_options(gpus, Engine("x", resource="sglang")) == own | {"num_cpus": 1.0}
     assert task_options(Device(), Engine("x"))["resources"] == {"machine": 1.0}
     assert task_options(Device(resources={}), Engine("x"))["resources"] == {}
