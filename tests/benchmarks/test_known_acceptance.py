@@ -10,12 +10,7 @@ from benchmarks.known_acceptance import __main__ as script
 from benchmarks.known_acceptance import populations
 from benchmarks.known_acceptance.__main__ import misses
 from benchmarks.known_acceptance.populations import ABOUT, TEXTS, drawn, population
-from benchmarks.known_acceptance.replays import (
-    SURE,
-    WRONG,
-    DrawnReplay,
-    KnownReplay,
-)
+from benchmarks.known_acceptance.replays import SURE, WRONG, DrawnReplay, KnownReplay
 from evict_profile.replay.policies import AR, BEST_PAIR, Fixed
 
 SHORT = {"short": lambda rng: (rng.random(), 4.0, 1.0)}

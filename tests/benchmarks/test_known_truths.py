@@ -9,13 +9,7 @@ import pytest
 from benchmarks.known_truths import gates, intervals, rechecks
 from benchmarks.known_truths.__main__ import main
 from benchmarks.known_truths.intervals import random_places
-from benchmarks.known_truths.worlds import (
-    WORLDS,
-    Disturbance,
-    Machine,
-    Place,
-    in_class,
-)
+from benchmarks.known_truths.worlds import WORLDS, Disturbance, Machine, Place, in_class
 from evict_profile.cells import Cell
 
 LEVELS = {"width": (1, 64), "union": (8, 128), "context": (512, 4096)}
@@ -102,30 +96,24 @@ def test_a_dearer_expert_moves_the_cells_that_have_many():
     assert 1.0 < rechecks.CHANGES["U +10 %"].ratio([large])[0] < 1.1
 
 
+KEPT = {"in_class": True, "stairs": 0.95, "half_width": 1.0, "needed": 0.6}
+GATES = ("bad", "copies", "drift", "A/A floor")
+CHANGES = [{"change": "+10 %", "verdict": "drifted"}]
+CHANGES += [{"change": "nothing", "verdict": "same"}]
+
+
 @pytest.mark.parametrize(
     ("study", "good", "bad"),
     [
-        (
-            intervals,
-            {"in_class": True, "stairs": 0.95, "half_width": 1.0, "needed": 0.6},
-            {"stairs": 0.9, "needed": 0.2},
-        ),
-        (
-            gates,
-            {"bad": False, "copies": False, "drift": False, "A/A floor": False},
-            {"drift": True},
-        ),
-        (rechecks, {"change": "+10 %", "verdict": "drifted"}, {"verdict": "same"}),
-        (rechecks, {"change": "nothing", "verdict": "same"}, {"verdict": "drifted"}),
+        (intervals, KEPT, {"stairs": 0.9, "needed": 0.2}),
+        (gates, dict.fromkeys(GATES, False), {"drift": True}),
+        (rechecks, CHANGES[0], {"verdict": "same"}),
+        (rechecks, CHANGES[1], {"verdict": "drifted"}),
     ],
 )
 def test_a_missed_promise_is_named(study, good, bad):
-    rows = [{"world": "w", **good}, {"world": "w", **good}]
-    if study is rechecks:
-        rows += [
-            {"world": "w", "change": "+10 %", "verdict": "drifted"},
-            {"world": "w", "change": "nothing", "verdict": "same"},
-        ]
+    rows = [good, good, *(CHANGES if study is rechecks else [])]
+    rows = [{"world": "w", **row} for row in rows]
     assert not list(study.misses(pd.DataFrame(rows)))
     rows[0] |= bad
     assert len(list(study.misses(pd.DataFrame(rows)))) == (2 if len(bad) > 1 else 1)

@@ -64,8 +64,7 @@ def test_one_parameter_is_found_again():
 
 
 def test_a_deployment_does_not_teach_what_judges_it(monkeypatch):
-    seen = []
-    errors = []
+    seen, errors = [], []
 
     def fitted(given, prior, source):
         seen.append(given)

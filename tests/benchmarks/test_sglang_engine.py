@@ -16,18 +16,10 @@ from tests.sglang.engine import MODELS
 
 SGLANG = importlib.util.find_spec("sglang") is not None
 START = Start(
-    target=str(MODELS / "target"),
-    draft=str(MODELS / "draft"),
-    dtype="float32",
-    speculative=True,
-    width=8,
-    steps=3,
-    topk=4,
-    batches=(1, 3),
-    context=12,
-    tokens=16,
+    target=str(MODELS / "target"), draft=str(MODELS / "draft"), dtype="float32",
+    speculative=True, width=8, steps=3, topk=4, batches=(1, 3), context=12, tokens=16,
     repeats=1,
-)
+)  # fmt: skip
 
 
 def test_a_prompt_names_its_text():
@@ -40,10 +32,8 @@ def test_a_prompt_names_its_text():
 @pytest.mark.skipif(not SGLANG, reason="sglang is not installed here")
 @pytest.mark.parametrize("speculative", [False, True])
 def test_an_engine_says_the_text(tmp_path, speculative):
-    world, start = (
-        PlantedWorld(1024, START.topk),
-        replace(START, speculative=speculative),
-    )
+    world = PlantedWorld(1024, START.topk)
+    start = replace(START, speculative=speculative)
     plan, result = tmp_path / "plan.json", tmp_path / "result.json"
     plan.write_text(json.dumps(to_mapping(start)))
     words = [sys.executable, "-m", "benchmarks.sglang_planted.engine"]

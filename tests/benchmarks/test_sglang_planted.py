@@ -8,16 +8,10 @@ import pytest
 import torch
 
 from benchmarks.sglang_planted.plugin import Planted
-from benchmarks.sglang_planted.world import (
-    CLASSES,
-    PlantedWorld,
-    Stage,
-)
+from benchmarks.sglang_planted.world import CLASSES, PlantedWorld, Stage
 
 WORLD = PlantedWorld(vocabulary=4096, topk=4, texts=16, positions=4096)
 STEPS, REQUESTS = 4, 3
-
-
 STAGE = Stage(WORLD, REQUESTS, STEPS, "cpu")
 
 
@@ -78,44 +72,44 @@ def test_plain_steps_say_the_text_of_their_prompt():
     assert said.tolist() == [int(WORLD.tokens[5, 10]), int(WORLD.tokens[3, 21])]
 
 
-def test_hooks_plant_guesses_and_words():
+@pytest.fixture
+def begun():
+    """The plug-in, and a drafter that it has made room for."""
     planted = Planted(WORLD)
-    batch = running(5, 3, lengths=(9, 20))
     drafter = SimpleNamespace(speculative_num_steps=STEPS, device="cpu")
     planted.allocate(lambda _: None, drafter)
+    return planted, drafter
+
+
+def predicted(**kwargs):
+    return kwargs["target_predict"]
+
+
+def test_hooks_plant_guesses_and_words(begun):
+    planted, drafter = begun
+    batch = running(5, 3, lengths=(9, 20))
     planted.run_batch(lambda *_: None, None, batch)
     planted.draft(lambda *_, **__: None, drafter, batch)
     hangs_on = torch.arange(-1, WORLD.topk).expand(2, -1)
+    likely, tokens = torch.zeros(2, WORLD.topk), torch.zeros(2, WORLD.topk).long()
     seen = planted.select(
         lambda level, likely, tokens, *_: (likely, tokens, None, (0, 0, hangs_on)),
-        0,
-        torch.zeros(2, WORLD.topk),
-        torch.zeros(2, WORLD.topk, dtype=torch.int64),
-        torch.empty(0),
-        torch.empty(0),
-        WORLD.topk,
+        *(0, likely, tokens, torch.empty(0), torch.empty(0), WORLD.topk),
     )
     assert torch.equal(seen[0][0], WORLD.probabilities[5, 10])
-    said = planted.verify(
-        lambda **kwargs: kwargs["target_predict"],
-        candidates=torch.cat([torch.zeros(2, 1, dtype=torch.int64), seen[1]], 1),
-        target_predict=torch.zeros(2, WORLD.topk + 1, dtype=torch.int64),
-    )
+    root, target = torch.zeros(2, 1).long(), torch.zeros(2, WORLD.topk + 1).long()
+    candidates = torch.cat([root, seen[1]], 1)
+    said = planted.verify(predicted, candidates=candidates, target_predict=target)
     assert said[:, 0].tolist() == [int(WORLD.tokens[5, 10]), int(WORLD.tokens[3, 21])]
 
 
-def test_a_step_that_drafts_nothing_sets_the_scene():
-    planted = Planted(WORLD)
-    drafter = SimpleNamespace(speculative_num_steps=STEPS, device="cpu")
-    planted.allocate(lambda _: None, drafter)
+def test_a_step_that_drafts_nothing_sets_the_scene(begun):
+    planted, _ = begun
     planted.run_batch(lambda *_: None, None, running(5))
     trivial = next(t for t in planted.hooks() if "_build_trivial" in t)
     planted.hooks()[trivial](lambda *_: None, None, running(5, lengths=(9,)))
-    said = planted.verify(
-        lambda **kwargs: kwargs["target_predict"],
-        candidates=torch.zeros(1, 1, dtype=torch.int64),
-        target_predict=torch.zeros(1, 1, dtype=torch.int64),
-    )
+    nothing = torch.zeros(1, 1, dtype=torch.int64)
+    said = planted.verify(predicted, candidates=nothing, target_predict=nothing)
     assert said.tolist() == [[int(WORLD.tokens[5, 10])]]
 
 
