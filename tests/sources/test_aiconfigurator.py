@@ -8,23 +8,16 @@ import pytest
 
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source, open_source
-from tests.sources.wheel import (
-    DEVICE,
-    ENGINE,
-    ENGINE_VERSION,
-    GPU,
-    PEAK_GBPS,
-    TOKENS,
-    moe_rows,
-    write_rows,
-    write_wheel,
-)
+from tests.sources import wheel as made
+from tests.sources.wheel import GPU, moe_rows, write_rows, write_wheel
+
+MOE = (GPU, "moe", made.ENGINE, made.ENGINE_VERSION)
 
 
 def refusal(root):
     """The sentence that reading the MoE rows of a wheel ends with."""
     with pytest.raises(ConfigError) as caught:
-        open_source(root).rows(GPU, "moe", ENGINE, ENGINE_VERSION)
+        open_source(root).rows(*MOE)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -32,30 +25,24 @@ def refusal(root):
 def test_a_zip_holds_the_same_rows_as_its_folder(wheel, tmp_path):
     packed = shutil.make_archive(str(tmp_path / "packed"), "zip", wheel)
     sources = [open_source(wheel), open_source(Path(packed))]
-    folder, archive = (s.rows(GPU, "moe", ENGINE, ENGINE_VERSION) for s in sources)
+    folder, archive = (s.rows(*MOE) for s in sources)
     pd.testing.assert_frame_equal(folder, archive)
-    assert len(folder) == 2 * len(TOKENS)
+    assert len(folder) == 2 * len(made.TOKENS)
     assert sources[0].read == sources[1].read
     [(path, sha256)] = sources[0].read.items()
     assert path.endswith("moe_perf.parquet") and len(sha256) == 64
 
 
-def test_a_gpu_is_found_by_the_start_of_its_name(wheel):
+def test_a_gpu_is_found_by_the_start_of_its_name(wheel, monkeypatch):
+    """An unknown one is answered with the known ones; facts are read once."""
     source = open_source(wheel)
     assert source.gpu("h200") == source.gpu("H200-sxm") == GPU
-    assert source.facts(GPU).bandwidth_gbps == PEAK_GBPS
-    assert set(source.rows(GPU, "moe", ENGINE, ENGINE_VERSION)["device"]) == {DEVICE}
-
-
-@pytest.mark.parametrize("asked", ["h300", "b20", "h", "h200_s"])
-def test_an_unknown_gpu_is_answered_with_the_known_ones(wheel, asked):
-    with pytest.raises(ConfigError, match=f"--gpu {asked}: .* has rows of {GPU}"):
-        open_source(wheel).gpu(asked)
-
-
-def test_the_facts_of_a_gpu_are_read_once(wheel, monkeypatch):
-    source = open_source(wheel)
+    for asked in ("h300", "b20", "h", "h200_s"):
+        with pytest.raises(ConfigError, match=f"--gpu {asked}: .* has rows of {GPU}"):
+            source.gpu(asked)
     first = source.facts(GPU)
+    assert first.bandwidth_gbps == made.PEAK_GBPS
+    assert set(source.rows(*MOE)["device"]) == {made.DEVICE}
     monkeypatch.setattr(Source, "_bytes", None)
     assert source.facts(GPU) is first
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.fit.fitted import fitted_of_table
-from evict_profile.records import replace
+from evict_profile.records import replace, to_mapping
 from evict_profile.report import calibration_page, replay_page
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.composer import Composer, DecodeTime, cells_of, sweep_of
@@ -18,15 +18,13 @@ from evict_profile.table.document import file_sha256
 from evict_profile.traces.schema import NEEDED, Metadata, mark
 from tests.command import evict, refused
 from tests.shipped import tracked
-from tests.sources.wheel import ENGINE, GPU, KERNEL, PAIR, attention_us, gemm_us, moe_us
+from tests.sources.wheel import GPU, KERNEL, PAIR, attention_us, gemm_us, moe_us
 from tests.traces.synthetic import ABOUT, Plan, make_table
 
 MODEL = load_model("qwen3-30b-a3b")
 SMALL = replace(ABOUT, depth=1, topk=2, nodes=2)
 UNROUTED = replace(SMALL, layers=0, experts=0, top_k=0)
 """A trace that may be of any model."""
-
-WORDS = ("compose", "--model", MODEL.name, "--gpu", "h200", "--engine", ENGINE)
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +57,9 @@ def test_cells_hold_their_parts(composer):
     sweep = sweep_of((512,))
     small = replace(sweep.grid, width=(1, 8), batch=(1, 4), validation=2)
     cells = cells_of(composer, replace(sweep, grid=small))
-    parts = [
-        name
-        for name in cells
-        if name.endswith("_us") and name not in ("clock_us", "wall_us", "reference_us")
-    ]
-    assert cells[parts].sum(axis=1).to_numpy() == pytest.approx(cells["clock_us"])
+    parts = cells.filter(regex="_us$").drop(columns=["wall_us", "reference_us"])
+    clock_us = parts.pop("clock_us")
+    assert parts.sum(axis=1).to_numpy() == pytest.approx(clock_us)
     assert "experts_us" in parts
 
 
@@ -80,12 +75,9 @@ def test_the_table_costs_what_the_formulas_say(table):
 def test_intervals_hold_the_composition_error_and_attention(table, composer):
     cost = table.costs(1, 2048)
     step = composer.step(64, MODEL.uniform_union(64), 2048, 1)
-    assert (
-        cost.low_us[64] / cost.step_cost_us[64] < 0.64 - (1 - step.low / step.us) + 1e-6
-    )
-    assert (
-        cost.high_us[64] / cost.step_cost_us[64] > 1.36 + step.high / step.us - 1 - 1e-6
-    )
+    low, high = (us[64] / cost.step_cost_us[64] for us in (cost.low_us, cost.high_us))
+    assert low < 0.64 - (1 - step.low / step.us) + 1e-6
+    assert high > 1.36 + step.high / step.us - 1 - 1e-6
     assert np.all(cost.low_us > 0)
 
 
@@ -102,17 +94,6 @@ def test_the_origin_is_in_the_table_and_on_its_screen(table, composed_path):
     assert "C(n)/C(1) at batch 1 is an upper bound" in said
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    for module, names in (
-        (replay_page, ("bars", "width_curves")),
-        (calibration_page, ("reliability",)),
-    ):
-        for name in names:
-            monkeypatch.setattr(module, name, lambda *given: Markup(""))
-
-
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "words",
     [
@@ -124,7 +105,14 @@ def undrawn(monkeypatch):
     ],
     ids=lambda words: words[0],
 )
-def test_every_screen_says_that_costs_are_composed(composed_path, tmp_path, words):
+def test_every_screen_says_that_costs_are_composed(
+    composed_path, tmp_path, words, monkeypatch
+):
+    for module, drawing in (
+        *((replay_page, "bars"), (replay_page, "width_curves")),
+        (calibration_page, "reliability"),
+    ):
+        monkeypatch.setattr(module, drawing, lambda *given: Markup(""))
     trace = tmp_path / "trace.parquet"
     plan = Plan(prompts=5, tokens=2, workloads=("code",), about=SMALL)
     steps = make_table(plan).select(NEEDED)
@@ -137,48 +125,36 @@ def test_every_screen_says_that_costs_are_composed(composed_path, tmp_path, word
         assert "composed from public rows, not measured" in written.read_text()
 
 
-def test_an_exact_lookup_never_finds_it(table, composed_path):
-    running = {name: getattr(table.key, name) for name in table.key.names()}
-    served = {**running, "graph_mode": "full"}
-    tree = composed_path.parents[3]
-    with pytest.raises(DataError, match="graph_mode: full here, composed there"):
-        find_table(tree, served)
-
-
 def test_there_is_nothing_to_measure_again(table, composed_path):
+    """Its cells lie beside it; an exact lookup never finds it."""
     with pytest.raises(DataError, match="composed from public rows"):
         measured(table.provenance)
     said = refused("check", composed_path, "--recheck", folder=composed_path.parent)
     assert "no sweep of its to repeat" in said
-
-
-def test_its_cells_lie_beside_it(composed_path):
-    fitted, table = fitted_of_table(composed_path)
+    fitted = fitted_of_table(composed_path)[0]
     assert len(fitted.frame) == table.provenance.samples
     assert fitted.validation.error == table.fit.validation
+    served = {**to_mapping(table.key), "graph_mode": "full"}
+    with pytest.raises(DataError, match="graph_mode: full here, composed there"):
+        find_table(composed_path.parents[3], served)
 
 
-@pytest.mark.parametrize(("times", "fixed"), [(1.1, 0.1), (1.0, 0.0), (0.9, 0.0)])
-def test_a_decode_time_sets_the_fixed_term(composer, times, fixed):
+def test_a_decode_time_sets_the_fixed_term(composer):
+    """One far below the sum of the parts is refused."""
     plain = composer.plain(4, 512)
-    found = composer.with_decode_time(DecodeTime(times * plain, 4, 512))
-    assert found.fixed_us == pytest.approx(fixed * plain)
-    assert found.plain(4, 512) == pytest.approx((1.0 + fixed) * plain)
-
-
-def test_a_decode_time_far_below_the_parts_is_refused(composer):
+    for times, fixed in ((1.1, 0.1), (1.0, 0.0), (0.9, 0.0)):
+        found = composer.with_decode_time(DecodeTime(times * plain, 4, 512))
+        assert found.fixed_us == pytest.approx(fixed * plain)
+        assert found.plain(4, 512) == pytest.approx((1.0 + fixed) * plain)
     with pytest.raises(ConfigError, match="the parts alone take"):
-        composer.with_decode_time(DecodeTime(0.8 * composer.plain(4, 512), 4, 512))
+        composer.with_decode_time(DecodeTime(0.8 * plain, 4, 512))
 
 
 def test_a_decode_time_is_read():
     assert DecodeTime.of("5200.5@2,1024") == DecodeTime(5200.5, 2, 1024)
-
-
-@pytest.mark.parametrize("text", ["5200", "x@1,2", "-1@1,512", "1@0,512"])
-def test_a_time_of_another_form_is_refused(text):
-    with pytest.raises(ConfigError, match="must be US@BATCH,CONTEXT"):
-        DecodeTime.of(text)
+    for text in ("5200", "x@1,2", "-1@1,512", "1@0,512"):
+        with pytest.raises(ConfigError, match="must be US@BATCH,CONTEXT"):
+            DecodeTime.of(text)
 
 
 def test_the_list_names_models_or_kernels_of_one(wheel, tmp_path):

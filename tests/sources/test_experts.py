@@ -8,21 +8,12 @@ from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.pairs import pairs
 from evict_profile.sources.unions import balanced_union
-from tests.sources.wheel import (
-    BASE_US,
-    PAIR,
-    PEAK_GBPS,
-    SHAPE,
-    SHARE,
-    US_PER_EXPERT,
-    US_PER_TOKEN,
-    moe_rows,
-    moe_us,
-)
+from tests.sources import wheel as made
+from tests.sources.wheel import PAIR, US_PER_EXPERT, moe_rows, moe_us
 
 
 def experts(rows, **changed):
-    return ExpertRows(PAIR._replace(**changed), pd.DataFrame(rows), PEAK_GBPS)
+    return ExpertRows(PAIR._replace(**changed), pd.DataFrame(rows), made.PEAK_GBPS)
 
 
 def test_the_formula_behind_the_rows_is_found(wheel):
@@ -30,9 +21,9 @@ def test_the_formula_behind_the_rows_is_found(wheel):
     assert pairs(source) == [PAIR]
     found = ExpertRows.of(source, PAIR)
     assert found.identified
-    expected = [BASE_US, US_PER_EXPERT, US_PER_TOKEN, 0.0, 0.0, 0.0]
+    expected = [made.BASE_US, US_PER_EXPERT, made.US_PER_TOKEN, 0.0, 0.0, 0.0]
     np.testing.assert_allclose(found.coefficients, expected, rtol=1e-6, atol=1e-6)
-    assert found.bandwidth_share == pytest.approx(SHARE)
+    assert found.bandwidth_share == pytest.approx(made.SHARE)
     assert found.held_out().max() < 1e-6
     assert len(found.off_diagonal()) > 5
     assert found.off_diagonal().max() < 1e-6
@@ -41,7 +32,7 @@ def test_the_formula_behind_the_rows_is_found(wheel):
 def test_a_rank_of_several_holds_its_share_of_the_union():
     rows = moe_rows()
     for row in rows:
-        union = balanced_union(row["num_tokens"], SHAPE[3], SHAPE[2], ep=2)
+        union = balanced_union(row["num_tokens"], made.EXPERTS, made.TOP_K, ep=2)
         row["us"] = moe_us(row["num_tokens"], union)
     found = experts([r for r in rows if r["distribution"] == "balanced"], ep=2)
     cost = found.us(np.array([64.0]), np.array([100.0]))
@@ -64,23 +55,14 @@ def test_a_plateau_and_three_unions_are_needed():
     assert not experts([row for row in rows if row["num_tokens"] <= 16]).identified
     assert not experts([row for row in rows if row["num_tokens"] >= 8]).identified
 
-
-def test_rows_measured_twice_count_once():
-    rows = moe_rows()
+    # Rows that were measured twice count once.
     again = [row | {"us": row["us"] * factor} for row in rows for factor in (0.9, 1.1)]
     found = experts([*rows, *again])
     assert found.coefficients[1] == pytest.approx(US_PER_EXPERT)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"dtype": "int1"},
-        {"gpu": "h20"},
-        {"ep": 3},
-        {"kernel": "min_latency", "shape": (4096, 14336, 2, 8)},
-    ],
-)
-def test_what_is_not_known_is_not_covered(changed):
+def test_what_is_not_known_is_not_covered():
     assert PAIR.is_known
-    assert not PAIR._replace(**changed).is_known
+    small = {"kernel": "min_latency", "shape": (4096, 14336, 2, 8)}
+    for changed in ({"dtype": "int1"}, {"gpu": "h20"}, {"ep": 3}, small):
+        assert not PAIR._replace(**changed).is_known

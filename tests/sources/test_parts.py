@@ -8,17 +8,8 @@ from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.parts import Parts
-from tests.sources.wheel import (
-    ENGINE_VERSION,
-    PAIR,
-    PEAK_GBPS,
-    all_reduce_us,
-    attention_rows,
-    attention_us,
-    gemm_us,
-    write_rows,
-    write_wheel,
-)
+from tests.sources import wheel as made
+from tests.sources.wheel import PAIR, attention_rows, attention_us, gemm_us
 
 MODEL = load_model("qwen3-30b-a3b")
 
@@ -28,27 +19,22 @@ def parts(root, model=MODEL, **changed):
 
 
 def norm_us(tokens):
-    return 3.0 + 8 * tokens * MODEL.hidden_size / PEAK_GBPS / 1e3
+    return 3.0 + 8 * tokens * MODEL.hidden_size / made.PEAK_GBPS / 1e3
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 300])
 def test_a_layer_is_its_products_and_norms(wheel, tokens):
-    found = parts(wheel).moe_layer(tokens)
     qkv, output = gemm_us(tokens, 5120, 2048), gemm_us(tokens, 2048, 4096)
-    assert found == pytest.approx(
-        {
-            "norms": 2 * norm_us(tokens),
-            "attention products": qkv + output,
-            "router": gemm_us(tokens, 128, 2048),
-        }
-    )
+    expected = {"norms": 2 * norm_us(tokens), "attention products": qkv + output}
+    expected |= {"router": gemm_us(tokens, 128, 2048)}
+    assert parts(wheel).moe_layer(tokens) == pytest.approx(expected)
 
 
 def test_ranks_share_products_and_add_all_reduces_of_a_graph(wheel):
     found = parts(wheel, tp=2).moe_layer(8)
     qkv, output = gemm_us(8, 2560, 2048), gemm_us(8, 2048, 2048)
     assert found["attention products"] == pytest.approx(qkv + output)
-    assert found["all-reduce"] == pytest.approx(2 * all_reduce_us(8 * 2048))
+    assert found["all-reduce"] == pytest.approx(2 * made.all_reduce_us(8 * 2048))
     assert parts(wheel, tp=1, ep=2).moe_layer(8) == pytest.approx(found)
 
 
@@ -59,9 +45,9 @@ def test_attention_lies_between_one_query_and_a_cache_for_each(wheel):
 
 
 def test_windowed_layers_see_their_window(tmp_path):
-    root = write_wheel(tmp_path / "wheel")
+    root = made.write_wheel(tmp_path / "wheel")
     windowed = [row | {"us": row["us"] / 2} for row in attention_rows(window_size=256)]
-    write_rows(root, "attention", attention_rows() + windowed)
+    made.write_rows(root, "attention", attention_rows() + windowed)
     attention = replace(MODEL.attention, sliding_window=256, sliding_every=2)
     found = parts(root, replace(MODEL, attention=attention))
     expected = (attention_us(1, 1024) + attention_us(1, 256) / 2) / 2
@@ -102,12 +88,10 @@ def test_shared_and_dense_experts_are_products_of_their_type(wheel):
     assert found.slowdown("fp8") == pytest.approx(0.7)
 
 
-def test_heads_without_rows_are_refused_with_those_that_have(wheel):
-    with pytest.raises(ConfigError, match="no rows with num_heads 8, only 16, 32"):
-        parts(wheel, tp=4).attention(1, 512, 1)
-
-
 def test_rows_of_another_version_are_told(wheel):
+    """Heads without rows are refused with those that have."""
     found = parts(wheel, version="0.6.0")
     found.head(1)
-    assert found.substituted_versions == {"gemm": ENGINE_VERSION}
+    assert found.substituted_versions == {"gemm": made.ENGINE_VERSION}
+    with pytest.raises(ConfigError, match="no rows with num_heads 8, only 16, 32"):
+        parts(wheel, tp=4).attention(1, 512, 1)

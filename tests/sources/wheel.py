@@ -28,16 +28,9 @@ def moe_us(tokens: int, union: float) -> float:
 
 
 def moe_rows(**changed: Any) -> list[dict[str, Any]]:
-    facts = {
-        "kernel_source": KERNEL,
-        "moe_dtype": "bfloat16",
-        "hidden_size": HIDDEN,
-        "inter_size": WIDTH,
-        "topk": TOP_K,
-        "num_experts": EXPERTS,
-        "moe_tp_size": 1,
-        "moe_ep_size": 1,
-    }
+    facts = {"kernel_source": KERNEL, "moe_dtype": "bfloat16", "hidden_size": HIDDEN}
+    facts |= {"inter_size": WIDTH, "topk": TOP_K, "num_experts": EXPERTS}
+    facts |= {"moe_tp_size": 1, "moe_ep_size": 1}
     rows = []
     for tokens in TOKENS:
         unions = {
@@ -69,16 +62,9 @@ def attention_us(sequences: float, context: float) -> float:
 
 def attention_rows(**changed: Any) -> list[dict[str, Any]]:
     """Decoding with the heads of qwen3-30b-a3b, whole and cut in two."""
-    facts = {
-        "num_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "beam_width": 1,
-        "attn_dtype": "bfloat16",
-        "kv_cache_dtype": "bfloat16",
-        "window_size": 0,
-        "step": 0,
-    }
+    facts = {"num_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "step": 0}
+    facts |= {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
+    facts |= {"beam_width": 1, "window_size": 0}
     whole = facts | changed
     halves = {"num_heads": 16, "num_key_value_heads": 2}
     return [
@@ -95,27 +81,16 @@ def all_reduce_us(elements: float) -> float:
 
 def all_reduce_rows() -> list[dict[str, Any]]:
     """Of two GPUs, in a graph and, ten times slower, without."""
+    facts = {"allreduce_dtype": "bfloat16", "num_gpus": 2}
+    sizes = [(n, all_reduce_us(n)) for n in (128, 2**14, 2**21)]
     return [
-        {
-            "kernel_source": f"custom_{mode}",
-            "allreduce_dtype": "bfloat16",
-            "num_gpus": 2,
-            "message_size": elements,
-            "us": slower * all_reduce_us(elements),
-        }
-        for mode, slower in (("graph", 1.0), ("eager", 10.0))
-        for elements in (128, 2**14, 2**21)
+        {**facts, "kernel_source": mode, "message_size": n, "us": slower * us}
+        for mode, slower in (("custom_graph", 1.0), ("custom_eager", 10.0))
+        for n, us in sizes
     ]
 
 
-def write_rows(
-    root: Path,
-    operation: str,
-    rows: list[dict[str, Any]],
-    gpu: str = GPU,
-    engine: str = ENGINE,
-    version: str = ENGINE_VERSION,
-) -> Path:
+def write_rows(root, operation, rows, gpu=GPU, engine=ENGINE, version=ENGINE_VERSION):
     """One file of rows, with the columns that all of them have."""
     kind = OPERATIONS[operation]
     common = {"framework": engine, "version": version, "device": DEVICE}
@@ -140,10 +115,7 @@ def write_wheel(root: Path, version: str = VERSION) -> Path:
         "all-reduce": all_reduce_rows(),
     }.items():
         write_rows(root, operation, rows)
-    gpu = {
-        "mem_bw": PEAK_GBPS * 1e9,
-        "mem_capacity": 141e9,
-        "mem_empirical_constant_latency": 3e-6,
-    }
+    gpu = {"mem_bw": PEAK_GBPS * 1e9, "mem_capacity": 141e9}
+    gpu |= {"mem_empirical_constant_latency": 3e-6}
     (root / SYSTEMS / f"{GPU}.yaml").write_text(yaml.safe_dump({"gpu": gpu}))
     return root
