@@ -6,7 +6,6 @@ plus the token's own. So unions grow less than uniform routing's.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,22 +18,11 @@ from evict_profile.traces.load import trace_of
 from evict_profile.traces.schema import COLUMNS, Metadata, mark, route_type
 from evict_profile.traces.synthetic import grow
 
-Message = dict[str, Any]
-
 ABOUT = TraceInfo(
-    model="synthetic",
-    layers=3,
-    experts=16,
-    top_k=2,
-    depth=4,
-    topk=4,
-    nodes=24,
-    engine="synthetic",
-    engine_version="1",
-    device="paper",
-    threads=1,
+    model="synthetic", layers=3, experts=16, top_k=2, depth=4, topk=4, nodes=24,
+    engine="synthetic", engine_version="1", device="paper", threads=1,
     weights_sha256="0" * 64,
-)
+)  # fmt: skip
 TINY = replace(ABOUT, layers=4, experts=32, top_k=4)
 """The shape of the model that the table of the known run covers."""
 VOCABULARY = 1000
@@ -100,10 +88,8 @@ def reply_steps(plan, key):
     concentration = np.full((plan.tokens, about.topk + 1), child)
     nodes = grow(rng, concentration, about.depth, about.nodes, plan.trust)
     shape = (about.layers, about.experts)
-    popularity, own = (
-        1.5 * rng.gumbel(size=shape),
-        rng.gumbel(size=(VOCABULARY, *shape)),
-    )
+    popularity = 1.5 * rng.gumbel(size=shape)
+    own = rng.gumbel(size=(VOCABULARY, *shape))
     size = np.bincount(nodes.step, minlength=plan.tokens)
     ends = np.cumsum(size)
     steps = []

@@ -62,6 +62,7 @@ def test_a_tree_holds_what_any_width_and_depth_would_verify():
 
 
 def test_a_trace_is_dense_and_the_same_for_a_seed():
+    """An unknown mix is refused with those there are."""
     trace = synthetic_trace("bimodal", prompts=2, tokens=20, context=7)
     assert trace.dense and len(trace.replies) == 2
     assert trace.context.tolist() == [*range(7, 27)] * 2
@@ -69,8 +70,5 @@ def test_a_trace_is_dense_and_the_same_for_a_seed():
     assert np.array_equal(again.nodes.path_prob, trace.nodes.path_prob)
     assert np.array_equal(again.nodes.depth, trace.nodes.depth)
     assert np.all(np.bincount(trace.nodes.step) >= NODES)
-
-
-def test_an_unknown_mix_is_refused_with_those_there_are():
     with pytest.raises(ConfigError, match=r"'poems'; there are easy, hard"):
         synthetic_trace("poems")

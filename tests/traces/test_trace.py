@@ -46,14 +46,10 @@ def test_depth_rank_place_and_least_on_the_path(forest):
     for parent, prob, _ in forest:
         for i, above in enumerate(parent):
             siblings = [j for j, other in enumerate(parent) if other == above]
-            expected.append(
-                (
-                    plain_depth(parent, i),
-                    plain_rank(parent, prob, i, siblings.__contains__),
-                    plain_rank(parent, prob, i, lambda _: True),
-                    plain_least(parent, prob, i),
-                )
-            )
+            among = siblings.__contains__, lambda _: True
+            ranks = (plain_rank(parent, prob, i, which) for which in among)
+            least = plain_least(parent, prob, i)
+            expected.append((plain_depth(parent, i), *ranks, least))
     lowered = falling(nodes.parent, nodes.path_prob)
     found = (nodes.depth, nodes.rank, nodes.place, lowered)
     assert [*zip(*(each.tolist() for each in found), strict=True)] == expected
@@ -89,19 +85,13 @@ def test_steps_are_taken_with_their_trees_and_routes():
     assert len(taken.replies) == len(set(named))
 
 
-@pytest.mark.parametrize(
-    ("positions", "dense", "tokens"),
-    [
-        ((0, 1, 2), True, 3),
-        ((0, 2, 4), False, 6),
-        ((1, 2, 3), False, 5),
-        ((4,), False, 6),
-    ],
-)
-def test_a_reply_with_a_tree_everywhere_is_dense(positions, dense, tokens):
+def test_a_reply_with_a_tree_everywhere_is_dense():
     """It has one step a token; else the last step adds what it committed."""
-    trace = make_steps([CODE], [ONE_NODE] * len(positions), positions)
-    assert (trace.dense, trace.tokens.tolist()) == (dense, [tokens])
+    whole, *others = ((0, 1, 2), 3), ((0, 2, 4), 6), ((1, 2, 3), 5), ((4,), 6)
+    for positions, tokens in (whole, *others):
+        trace = make_steps([CODE], [ONE_NODE] * len(positions), positions)
+        dense = positions == whole[0]
+        assert (trace.dense, trace.tokens.tolist()) == (dense, [tokens])
 
 
 def test_replies_to_one_prompt_share_its_number():
@@ -136,13 +126,11 @@ def test_parts_share_no_prompt_and_leave_none_out():
 
 
 def test_temperatures_are_not_learnt_from_together():
+    """Nor is anything learnt from plain steps alone."""
     pooled = make_trace(Plan(prompts=1, tokens=2, temperatures=(0.0, 1.0)))
     with pytest.raises(DataError, match=r"temperatures 0, 1, .*--temperature"):
         check_one_temperature(pooled)
     check_one_temperature(pooled.only(temperatures=[1.0]))
-
-
-def test_plain_steps_alone_are_no_trees():
     check_trees(make_steps([CODE], [ONE_NODE]))
     with pytest.raises(DataError, match="holds no draft node"):
         check_trees(make_steps([CODE], [([], [], [])]))
