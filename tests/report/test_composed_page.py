@@ -4,14 +4,8 @@ import pandas as pd
 import pytest
 
 from evict_profile.records import replace
-from evict_profile.report.public import (
-    UNIFORM,
-    composed_page,
-    growth_curves,
-    growths,
-    part_rows,
-    ratio_rows,
-)
+from evict_profile.report import public
+from evict_profile.report.public import composed_page, growths
 from evict_profile.report.tables import break_even_rows
 from evict_profile.table import BatchActivation, CostTable, ServedStep
 
@@ -34,7 +28,8 @@ def test_the_page_says_that_nothing_was_measured(composed_path):
 
 
 def test_ratios_grow_with_the_union_alone(composed_path):
-    rows = {row[1]: row for row in ratio_rows(CostTable.load(composed_path)).cells[:3]}
+    found = public.ratio_rows(CostTable.load(composed_path))
+    rows = {row[1]: row for row in found.cells[:3]}
     last = {name: float(str(row[-1])) for name, row in rows.items()}
     assert last["uniform routing"] > 1.5 * last["identical tokens"]
     assert all(row[3] == "1.00" for row in rows.values())
@@ -48,7 +43,7 @@ def test_each_batch_is_drawn_at_the_experts_that_it_activates(composed_path):
     known = (BatchActivation(1, one), four)
     routed = replace(table, activation=replace(table.activation, by_batch=known))
     before, after = (
-        {each.batch: each.us for each in growths(t) if each.routing == UNIFORM}
+        {each.batch: each.us for each in growths(t) if each.routing == public.UNIFORM}
         for t in (table, routed)
     )
     assert after[1] == pytest.approx(before[1])
@@ -57,7 +52,7 @@ def test_each_batch_is_drawn_at_the_experts_that_it_activates(composed_path):
 
 def test_parts_of_a_layer_add_up(composed_path):
     cells = cells_beside(composed_path)
-    rows = part_rows(cells)
+    rows = public.part_rows(cells)
     wide = cells[(cells["width"] == 64) & (cells["batch"] == 1)].dropna(
         subset="experts_us"
     )
@@ -74,14 +69,11 @@ def test_the_page_states_the_accepted_length_at_which_drafts_pay(composed_path):
     assert all(str(cell) in page for cell in rows.cells[0])
     ratio = ServedStep.of(table).ratio(1, 4, 3, 512).value
     assert float(rows.cells[0][3]) == pytest.approx(ratio, abs=0.01)
+    # The page draws the growth of each batch.
+    drawing = public.growth_curves(table)
+    assert all(f"batch {batch}" in drawing for batch in table.axes.batch)
+    assert drawing in page
 
 
 def test_a_table_without_drafting_states_no_accepted_length(saved_table):
     assert break_even_rows(CostTable.load(saved_table)).cells == ()
-
-
-def test_the_page_draws_the_growth_of_each_batch(composed_path):
-    table = CostTable.load(composed_path)
-    drawing = growth_curves(table)
-    assert all(f"batch {batch}" in drawing for batch in table.axes.batch)
-    assert drawing in composed_page(table, cells_beside(composed_path))

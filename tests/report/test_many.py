@@ -3,13 +3,8 @@
 import pytest
 
 from evict_profile.records import replace
-from evict_profile.report.many import (
-    MAX_WIDTHS,
-    by_device,
-    many_tables_page,
-    ratios,
-    shown_widths,
-)
+from evict_profile.report import many as pages
+from evict_profile.report.many import by_device, many_tables_page, ratios
 from evict_profile.table import CostTable
 
 
@@ -23,10 +18,10 @@ def test_ratios_are_over_one_token_where_the_smallest_width_is_two(saved_table):
 def test_shown_widths_are_spread_evenly_and_end_with_the_largest(saved_table):
     table = CostTable.load(saved_table)
     many = replace(table, axes=replace(table.axes, width=tuple(range(1, 34))))
-    shown = shown_widths([table, many])
-    assert len(shown) <= MAX_WIDTHS
+    shown = pages.shown_widths([table, many])
+    assert len(shown) <= pages.MAX_WIDTHS
     assert shown[-1] == 33
-    assert shown_widths([]) == []
+    assert pages.shown_widths([]) == []
 
 
 def test_a_device_shows_the_least_of_its_kernels(composed_path):
