@@ -95,6 +95,12 @@ def test_the_kept_counterexamples_are_found_again(combination):
     by_hand = to_mapping(examine(readable(combination)))
     assert to_mapping(examine(drawn, seed=seed)) == to_mapping(found.largest)
     assert (to_mapping(found.readable), found.readable.seed) == (by_hand, None)
+    told = json.loads(
+        json.dumps(
+            {"counterexample": found.largest, "readable": by_hand}, default=to_mapping
+        )
+    )
+    assert told.items() <= answer.items()
     assert answer["max_tv"] == answer["counterexample"]["tv_value"]
 
 
