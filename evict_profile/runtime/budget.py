@@ -1,12 +1,11 @@
 """Expert budgets: a forward activates at most B experts of each layer (MoE-Spec).
 
-The tokens of a draft tree are verified together, and each further expert that any of
-them activates is read from memory. A budget keeps, layer by layer, the B experts with
-the largest sum of router probabilities (arXiv 2602.16052); a token that loses an expert
-takes its next best. It is lossy, except where B holds all that the tokens could run.
+Layer by layer the B experts with the largest sum of router probabilities stay (arXiv
+2602.16052); a token that loses an expert takes its next best. Lossy unless B holds all
+that the tokens could run.
 
-Fixed shapes and no value read by the host, so that a CUDA graph can hold it. Wherever
-two are equal, the expert of lower index stands first, as in SGLang's own router.
+Shapes are fixed and the host reads no value, so a CUDA graph can capture it. Ties go to
+the expert of lower index, as in SGLang's router.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -24,7 +23,6 @@ RANKINGS: tuple[Ranking, ...] = get_args(Ranking)
 RouterScoring = Literal["softmax", "sigmoid"]
 
 MOST_EXPERTS = 1 << 20
-"""Above any expert's index."""
 
 SMALLEST = torch.finfo(torch.float32).tiny
 """The least that weights are divided by."""
@@ -48,17 +46,16 @@ def route(
 ) -> Routes:
     """Route tokens to the B experts that they together want most.
 
-    Where it `holds_all`, nothing is ranked and nothing lost. Ranked by "top-k", tokens
-    of positive weight that would activate no more than B experts between them lose none
-    either; by "mass" an expert that no token runs can outrank one that some token runs.
+    Ranked by "top-k", tokens of positive weight that together activate at most B
+    experts lose none; by "mass" an expert that no token runs can outrank one that some
+    token runs.
 
     Args:
         probabilities: floats [T, E], by the router.
         top_k: experts that a token runs.
         budget: experts that may run, from `top_k` to E.
         renormalise: whether weights are divided by their sum (`norm_topk_prob`).
-        node_weights: floats [T], how much each token counts in the ranking; 0 for the
-            padding rows of a graph.
+        node_weights: floats [T], weight of each token in the ranking; 0 for padding.
         ranking: which of a token's probabilities count: all, or its `top_k` largest.
     """
     tokens, experts = probabilities.shape
@@ -81,15 +78,14 @@ def route(
 
 
 def holds_all(tokens: int, top_k: int, budget: int, experts: int) -> bool:
-    """Whether a budget has room for all experts that so many tokens could run.
-
-    By shapes alone, so that a CUDA graph is captured as one or the other.
+    """Whether a budget holds all experts that so many tokens could run; by shapes
+    alone.
     """
     return min(tokens * top_k, experts) <= budget
 
 
 def check(top_k: int, budget: int, experts: int, ranking: str = "mass") -> None:
-    """Refuse what no layer with so many experts can keep."""
+    """Refuse a budget that no layer with so many experts can keep."""
     if ranking not in RANKINGS:
         raise ConfigError(
             f"unknown ranking {ranking!r} of expert budgets: use {RANKINGS}"
@@ -102,11 +98,10 @@ def check(top_k: int, budget: int, experts: int, ranking: str = "mass") -> None:
 
 
 def probabilities_of(logits: Tensor, scoring: RouterScoring) -> Tensor:
-    """Router probabilities, float32 [T, E], every row adding up to 1.
+    """Router probabilities, float32 [T, E]; every row adds up to 1.
 
-    Sigmoid scores are scaled to 1 as well, so that all tokens have the same weight.
-    Order and ratios of a token's experts stay, so a router that renormalises is
-    reproduced.
+    Sigmoid scores are scaled to 1 too, so all tokens have the same weight; a router
+    that renormalises is reproduced.
     """
     if scoring == "softmax":
         return logits.float().softmax(dim=1)
@@ -116,8 +111,8 @@ def probabilities_of(logits: Tensor, scoring: RouterScoring) -> Tensor:
 def _best(probabilities: Tensor, top_k: int, kept: Tensor) -> Tensor:
     """Each token's best among the kept experts, int64 [T, k].
 
-    Positive floats rank as their bits do. `topk` leaves the order of equals open, so it
-    gets distinct integer keys; a stable sort takes several times as long.
+    Positive floats rank as their bits do. Distinct integer keys fix the order of ties,
+    which `topk` leaves open; a stable sort takes several times as long.
     """
     offered = probabilities.index_select(1, kept).view(torch.int32)
     keys = torch.sub(kept, offered, alpha=MOST_EXPERTS)

@@ -1,4 +1,4 @@
-"""Arguments as the runtime needs them, or one sentence that says what to fix."""
+"""Checks of arguments; each refusal is one sentence that says what to fix."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,6 @@ from evict_profile.stats import Floats
 
 
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
-    """Refuse a word that is none of those allowed."""
     if value not in allowed:
         raise ConfigError(f"{name} {value!r} is not one of {', '.join(allowed)}")
 
@@ -106,7 +105,6 @@ def host_costs(cost_us: Floats | Tensor) -> Floats:
 
 
 def require_probabilities(path_prob: NDArray[Any]) -> None:
-    """Refuse NaN and values outside [0, 1]."""
     if path_prob.size:
         # The index of the largest, which NaN is, costs a third of the largest.
         largest = path_prob.item(path_prob.argmax())
@@ -116,7 +114,6 @@ def require_probabilities(path_prob: NDArray[Any]) -> None:
 
 
 def no_probability(name: str) -> ConfigError:
-    """The refusal of numbers that are no probabilities."""
     return ConfigError(
         f"{name} holds a value that is NaN or outside [0, 1]; give probabilities, and "
         "0 where a request has fewer nodes"

@@ -1,7 +1,6 @@
 """Costs as a decision reads them, kept from step to step.
 
-Evaluating a place takes hundreds of microseconds, and its answer changes only with the
-batch and, slowly, with the context. So each is evaluated once.
+An evaluation takes hundreds of microseconds, and depends on batch and context alone.
 """
 
 from collections.abc import Sequence
@@ -28,8 +27,6 @@ Costs = tuple[Floats, tuple[str, ...]]
 
 
 class Overhead(NamedTuple):
-    """Time of a step without its verification, with its caveats and parts."""
-
     us: float = 0.0
     caveats: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
@@ -132,7 +129,6 @@ class CostCache:
         return Overhead(clock.overhead_us(levels), caveats, ("draft", "fixed"))
 
     def not_measured(self, lacks: str) -> ConfigError:
-        """The refusal of a question on depth that the table cannot answer."""
         return ConfigError(
             f"{self._table.path}: {lacks} is known, so that the worth of a further "
             "level is not; measure it with: evict-profile calibrate"
@@ -149,19 +145,14 @@ class FixedCosts:
         self._us = np.arange(width, 0.0, -1.0)
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
-        """See `CostCache.at`; nothing is refused."""
         return self._us if nodes is None else self._us[: nodes + 1], ()
 
     def overhead(self, batch: int, levels: int) -> Overhead:
-        """None is covered."""
         return Overhead()
 
 
 def pools_of(allocation: Allocation, batch: int) -> int:
-    """Pools in which nodes compete: one of all requests, or one of each.
-
-    Pools keep equally many, so that k nodes a pool verify batch + k * pools tokens.
-    """
+    """Pools in which nodes compete; k nodes of each verify batch + k * pools tokens."""
     return 1 if allocation == "batch" else batch
 
 
@@ -174,8 +165,7 @@ def reachable_costs(
 ) -> Floats:
     """Step cost when each pool keeps k nodes, k = 0..most, float64 [most + 1].
 
-    `cost_us[t]` is the step cost of t tokens in all; with captured sizes it is read at
-    the next of them, and there is nothing beyond the last.
+    `cost_us[t]` is the cost of t tokens in all, read at the next captured size.
     """
     used = cost_us[batch:]
     if len(used) and not (used.min() > 0.0 and np.isfinite(used.max())):

@@ -1,14 +1,13 @@
 """One decision: how many nodes are verified and which, given past steps.
 
-All nodes that compete are sorted by score. A child never scores above its parent, so
-the best k nodes are closed under ancestors, and no other closed set of k nodes has a
-larger sum. One scan over k finds the optimum over all closed sets: of benefit / cost
-(EVICT, arXiv 2605.00342), or of benefit - rate * cost, the renewal-reward optimum.
+A child never scores above its parent, so the k nodes of highest score are closed under
+ancestors, and no other closed set of k nodes has a larger sum. One scan over k finds
+the optimum over all closed sets: of benefit / cost (EVICT, arXiv 2605.00342), or of
+benefit - rate * cost, the renewal-reward optimum.
 
-EVICT's ratio looks at one step alone: it cuts easy steps too early and hard ones too
-late. The optimum at the long-run rate lags, since text is hard in stretches. `History`
-therefore adds the last steps: (past tokens + benefit) / (past time + cost). Half of the
-past fades in two steps (docs/research/truncation.md).
+EVICT's ratio sees one step: it cuts easy steps too early and hard ones too late.
+`History` adds past steps: (past tokens + benefit) / (past time + cost), of which half
+fades in two steps (docs/research/truncation.md).
 """
 
 import math
@@ -47,11 +46,10 @@ MEMORY = 0.5 ** (1.0 / 2.0)
 """What a step leaves of tokens and time before it."""
 ACCEPTANCE_MEMORY = 0.5 ** (1.0 / 64.0)
 PRIOR_TOKENS = 4.0
-"""Weight of "scores are right". It never fades: after a bad spell that cut all trees to
-their roots there would be nothing to learn from."""
+"""Weight of "scores are right". It never fades: without it, trees cut to their roots
+would give nothing to learn from."""
 
 TIMED_STEPS = 15
-"""Overhead is their median, so that one slow step counts once."""
 
 BACKOFF_MEMORY = 0.5 ** (1.0 / 8.0)
 MAX_BACKOFF_STEPS = 32
@@ -65,15 +63,12 @@ class Plan(Struct, frozen=True):
         keep: bool [B, N], closed under ancestors; it can mark padding where captured
             sizes are filled or all requests get one width.
         tokens: tokens verified in all, before padding to a captured size.
-        expected_accepted: draft tokens among them that are accepted if scores are
-            right.
-        step_cost_us: cost of the parts of the step in `includes`, by the table; NaN
-            where there are none.
-        acceptance_ratio: factor applied to expected acceptance, learned from recent
-            steps.
+        expected_accepted: expected number of accepted draft tokens, by the scores.
+        step_cost_us: the table's cost of the parts in `includes`; NaN without any.
+        acceptance_ratio: factor on expected acceptance, learned from recent steps.
         caveats: reasons why the cost is not exactly the table's.
-        includes: "verify"; with "draft" and "fixed" where the table knows them and the
-            plan was given depths; none where the width is fixed.
+        includes: "verify"; with depths also "draft" and "fixed" where the table knows
+            them; empty at a fixed width.
     """
 
     widths: Tensor
@@ -87,7 +82,6 @@ class Plan(Struct, frozen=True):
 
     @property
     def whole_step(self) -> bool:
-        """Whether the cost is that of the whole step."""
         return "draft" in self.includes
 
     @property
@@ -98,10 +92,9 @@ class Plan(Struct, frozen=True):
 
 
 class Terms(Struct, frozen=True, gc=False):
-    """The numbers in what is maximised: (tokens + benefit) / (us + cost).
+    """The constants of the objective: (tokens + benefit) / (us + cost).
 
-    With a rate it is benefit - rate * cost. Drafts count `acceptance_ratio` times their
-    score.
+    With a rate it is benefit - rate * cost. Benefit is `acceptance_ratio` times scores.
     """
 
     acceptance_ratio: float = 1.0
@@ -117,12 +110,11 @@ class Terms(Struct, frozen=True, gc=False):
 def decide(
     scores: Floats, costs: Floats, pools: int, terms: Terms, ties: Floats | None = None
 ) -> tuple[Bools, Ints, int, float]:
-    """The kept nodes, bool [B, N], the tokens of each request, int64 [B], the nodes k
-    of a pool, and the sum of their scores.
+    """Kept nodes, bool [B, N]; tokens of each request, int64 [B]; k; the sum of scores.
 
-    `scores` [B, N] are contiguous, parents before children where the two tie; `ties`
-    ranks nodes of equal scores. A sort of values takes a tenth of a sort of indices, so
-    nodes above the k-th score are kept, and of its equals the first.
+    `scores` [B, N] are contiguous, parents before children of equal score; `ties` ranks
+    nodes of equal scores. Sorting values takes a tenth of sorting indices, so nodes
+    above the k-th score are kept, and of its equals the first.
     """
     batch = len(scores)
     best = scores.copy() if pools == batch else scores.reshape(pools, -1).copy()
@@ -150,10 +142,9 @@ def select_widths(
     Optimal over all ancestor-closed sets of nodes; ties keep the smaller width.
 
     Args:
-        path_prob: floats [B, N], root excluded; nodes in any order in which a parent
-            stands before a child of the same probability; padding is 0.
-        cost_us: [T + 1], on the host; cost_us[t] is the cost of a step that verifies
-            t tokens in all, as `CostTable.step_cost_us` gives it.
+        path_prob: as of `Truncator.plan`.
+        cost_us: [T + 1], on the host; cost_us[t] is the cost of a step that verifies t
+            tokens in all, as `CostTable.step_cost_us` gives it.
         objective: "ratio" maximises committed tokens over cost in this step (EVICT);
             "rate" maximises committed tokens - rate * cost.
         capture_sizes: totals that the engine can run, or widths when uniform.
@@ -184,10 +175,9 @@ def select_widths(
 class DraftBackoff:
     """Whether to draft at all in the coming step.
 
-    The expected tokens of recent drafted steps per time are compared with a
-    plain step. While they are fewer, steps are skipped. Nothing is learned from a
-    skipped step, so one step drafts after 1, 2, 4 and at last every 32 skipped steps.
-    The past fades in skipped steps too, so that one good step decides then.
+    Steps are skipped while drafted steps commit fewer tokens a time than plain ones. A
+    skipped step shows nothing, so one step drafts after 1, 2, 4 and at last every 32 of
+    them. Past steps fade meanwhile, so that one good step decides then.
     """
 
     def __init__(self) -> None:
@@ -196,7 +186,6 @@ class DraftBackoff:
         self.backoff_steps = 1
 
     def observe(self, tokens_each: float, us: float, drafted: bool) -> None:
-        """Add a step; one that drafted nothing only lets the others fade."""
         self._tokens_each *= BACKOFF_MEMORY
         self._us *= BACKOFF_MEMORY
         if drafted:
@@ -219,8 +208,8 @@ class DraftBackoff:
 class History:
     """Fading sums over the steps of one truncator, tokens of each request.
 
-    Scores are scaled by accepted over expected draft tokens (`acceptance_ratio`): a
-    drafter with too high scores would otherwise verify too much.
+    `acceptance_ratio`, accepted over expected draft tokens, corrects scores that are
+    off.
     """
 
     def __init__(self, learns: bool, overhead_us: float = 0.0) -> None:
@@ -230,12 +219,10 @@ class History:
         self.acceptance_ratio, self.backoff = 1.0, DraftBackoff()
 
     def terms(self, batch: int) -> Terms:
-        """What the next step of so many requests is decided with."""
         us = self._us + self.overhead_us
         return Terms(self.acceptance_ratio, self._tokens_each * batch, us)
 
     def observe(self, plan: Plan, committed: float, step_us: float | None) -> None:
-        """Add a step; see `Truncator.observe`."""
         batch = len(plan.widths)
         committed = checks.number("committed_tokens", committed)
         if not batch <= committed <= plan.tokens:
@@ -261,8 +248,7 @@ class History:
     ) -> None:  # fmt: skip
         """Add a step, and let older ones fade.
 
-        Expected tokens are remembered, not accepted ones, which are noisier; the
-        acceptance ratio keeps the two together.
+        Expected tokens are summed, since accepted ones are noisier.
         """
         if timed_us is not None:
             self._timed.append(max(timed_us - cost_us, 0.0))

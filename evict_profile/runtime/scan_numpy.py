@@ -1,8 +1,7 @@
 """The loops of a decision in numpy: scores of nodes, how many are kept, and which.
 
-`_scan.c` has the same functions and, with sums in the same order, the same numbers to
-the last digit. Arrays are C-contiguous float64 where nothing else is said; the integers
-behind them are their shapes, which only the compiled functions read.
+`_scan.c` has the same functions and sums in the same order, so equal numbers. Arrays
+are C-contiguous float64 by default; only `_scan.c` reads the shapes that follow them.
 """
 
 from typing import Any
@@ -15,7 +14,7 @@ from evict_profile.stats import Bools, Floats
 Ints = NDArray[Any]
 
 LARGEST_PROBABILITY = 1.0 + 1e-5
-"""A product of float32 softmaxes may pass 1 by rounding, and by no more."""
+"""A product of float32 softmaxes may exceed 1 by rounding."""
 
 TINY = 1e-300
 """Divides where a parent has probability 0."""
@@ -25,12 +24,11 @@ def score_level(
     trees: Floats, above: int, begin: int, prob: Floats, parent: Ints | None,
     curves: Floats, *_shapes: int,
 ) -> str | None:  # fmt: skip
-    """Write the scores of a new level into `trees` [B, room] from `begin` on: the
-    parent's, times the chance given the parent.
+    """Write a level's scores, the parent's times the chance given it, into `trees`.
 
-    The level before begins at `above`; `parent` int64 [B, P] are places in it, None
-    for the root. `prob` [B, P, K] are of siblings by rank. Returns which of the two
-    cannot be used; what is written then means nothing.
+    `trees` [B, room] gets them from `begin` on; the level before starts at `above`.
+    `parent` int64 [B, P] are places in that level, None for the root; `prob` [B, P, K]
+    are of siblings by rank. Returns the name of an argument that is invalid.
     """
     batch, families, children = prob.shape
     if not ((prob >= 0.0) & (prob <= LARGEST_PROBABILITY)).all():
@@ -58,11 +56,10 @@ def chance(curves: Floats, prob: Floats, rank: Ints) -> Floats:
 def expect_level(
     trees: Floats, begin: int, end: int, per_rank: Floats, out: Floats, *_shapes: int
 ) -> None:
-    """Write scores into `out` [2, B, end + parents * ranks], without and with those
-    expected of one more level; missing children are -inf.
+    """Write scores [2, B, end + parents * ranks] without and with an expected level.
 
-    The best nodes of the last level, at `begin` to `end`, as many as there are ranks,
-    are expected to have children of their score times `per_rank`.
+    The best nodes of the last level (`begin` to `end`), as many as there are ranks, are
+    expected to have children of their score times `per_rank`; missing ones are -inf.
     """
     parents = np.sort(trees[:, begin:end])[:, ::-1][:, : len(per_rank)]
     out[:, :, :end] = trees[:, :end]
@@ -75,8 +72,8 @@ def best_case(
 ) -> int:
     """Which case reaches the highest tokens / (costs + us); the first of equals.
 
-    `best` [cases, pools, nodes] is in rising order, `costs` [sizes] are those when each
-    pool keeps k nodes, and `base` is the tokens without a node.
+    `best` [cases, pools, nodes] ascends; `costs` [sizes] has the cost of k nodes a
+    pool; `base` is the tokens without a node.
     """
     return _find_size(best, costs, base, us, np.nan)[0]
 
@@ -87,10 +84,9 @@ def select_nodes(
 ) -> tuple[int, float] | None:  # fmt: skip
     """Write which nodes are kept, bool [B, N], and the tokens of each request.
 
-    `best` [pools, nodes] are the scores of each pool in rising order; of equal nodes
-    those of the highest `ties` are kept, and then the first. See `best_case`; with a
-    rate tokens - rate * costs is maximised. Returns how many nodes each pool keeps, and
-    the sum of their scores; None where a score is no probability.
+    `best` [pools, nodes] ascends; of equal nodes those of the highest `ties` are kept,
+    then the first. With a rate, tokens - rate * costs is maximised. Returns the nodes a
+    pool and the sum of their scores; None where a score is no probability.
     """
     # NaN sorts last, and compares as false.
     within = best.size == 0 or best[:, 0].min() >= 0.0
@@ -141,10 +137,10 @@ def _keep_best(
 def score_by_parent(
     path_prob: Floats, parent: Ints, curves: Floats, out: Floats, *_shapes: int
 ) -> bool:
-    """Write the scores of nodes whose parents are known; see `ConditionalScorer`.
+    """Write scores of nodes by their parents; 0 for padding and below a less likely
+    parent.
 
-    They are 0 for padding, and below a parent of lower probability. Returns whether all
-    parents are in their row, but for those of padding.
+    Returns whether all parents are in their row.
     """
     batch, nodes = path_prob.shape
     outside = (parent < -1) | (parent >= nodes)

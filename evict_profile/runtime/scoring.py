@@ -1,11 +1,10 @@
 """Scores of nodes: how likely each is accepted, by path probability or by its parent.
 
-A drafter's path probabilities rank nodes well and are poor probabilities: a curve that
-never falls keeps the ranking and corrects the benefit. Conditional acceptance ranks
-better: at the same probability given the parent, a drafter's best child is accepted
-more often than its third. So each rank has a curve, and a node's score is the product
-of their values along its path. No factor is above 1, so that no score rises from parent
-to child, and the best nodes are closed under ancestors.
+A monotone curve over path probabilities keeps the drafter's ranking and corrects the
+benefit. Conditional acceptance ranks better: at equal probability given the parent, a
+drafter's best child is accepted more often than its third. Each rank has a curve, and a
+node's score is the product of their values along its path. No factor exceeds 1, so the
+best nodes are closed under ancestors.
 """
 
 from collections.abc import Callable
@@ -27,15 +26,14 @@ from evict_profile.table.workload import check_curves, check_per_rank
 
 Row = tuple[float, ...]
 INITIAL_NODES = 128
-"""Nodes of a tree that are laid out at first; larger trees are given more."""
 
 
 class ConditionalScorer:
     """Scores nodes by curves of conditional acceptance.
 
     Attributes:
-        curves: float64 [1 + 2 ranks, scores]: the scores, acceptance there by rank,
-            the last of which serves all beyond it, and the slopes to the next.
+        curves: float64 [1 + 2 ranks, scores]: the scores; acceptance by rank, whose
+            last row serves all ranks beyond; and the slopes to the next score.
     """
 
     def __init__(self, measured: ConditionalAcceptance) -> None:
@@ -44,7 +42,6 @@ class ConditionalScorer:
         self.curves: Floats = np.vstack((x, y, np.pad(slopes, ((0, 0), (0, 1)))))
 
     def on_cpu(self, path_prob: NDArray[Any], parent: NDArray[Any]) -> Floats:
-        """Acceptance of each node, float64 [B, N]; see `Truncator.plan`."""
         shown = np.ascontiguousarray(path_prob, np.float64)
         checks.require_probabilities(shown)
         scores, above = np.empty(shown.shape), np.ascontiguousarray(parent, np.int64)
@@ -62,8 +59,8 @@ class ConditionalScorer:
     ) -> Callable[[Tensor, Tensor], Tensor]:
         """`on_cpu` in tensor operations of fixed shapes, for trees of so many levels.
 
-        Without a sync nothing can be refused: deeper nodes score 0, and a parent
-        outside its row is taken for its last node.
+        Nothing is refused without a sync: deeper nodes score 0, and a parent outside
+        its row is taken for its last node.
         """
         curves = torch.from_numpy(self.curves).to(device)
         knots, ranks = curves[0], len(curves) // 2
@@ -103,7 +100,6 @@ def _with_root(values: Tensor) -> Tensor:
 
 
 IDENTITY = ConditionalScorer(ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0),))).curves
-"""Curves that take a drafter's probabilities as they are."""
 
 
 class Calibration(Struct, frozen=True, dict=True):
@@ -112,10 +108,8 @@ class Calibration(Struct, frozen=True, dict=True):
     Attributes:
         scores: path probabilities, increasing from 0 to 1.
         acceptances: share accepted at each, non-decreasing, 0 at score 0.
-        per_rank: probability that a child of rank r is accepted where its parent is;
-            `DecodingStep.deeper` needs it.
-        conditional: acceptance given the parent, used instead of the curve wherever
-            parents are known; None where not measured.
+        per_rank: probability that a child of rank r is accepted where its parent is.
+        conditional: acceptance given the parent, used where parents are known.
 
     Raises:
         ConfigError: scores, acceptances or probabilities that are not so.
@@ -128,7 +122,6 @@ class Calibration(Struct, frozen=True, dict=True):
 
     @classmethod
     def of(cls, measured: Acceptance) -> "Calibration":
-        """The calibration that a table holds."""
         return cls(
             measured.scores,
             measured.acceptances[0],
@@ -138,7 +131,6 @@ class Calibration(Struct, frozen=True, dict=True):
 
     @classmethod
     def by(cls, conditional: ConditionalAcceptance | None) -> "Calibration | None":
-        """Conditional acceptance alone."""
         if conditional is None:
             return None
         return cls((0.0, 1.0), (0.0, 1.0), conditional=conditional)
@@ -157,12 +149,10 @@ class Calibration(Struct, frozen=True, dict=True):
 
     @cached_property
     def by_parent(self) -> ConditionalScorer | None:
-        """None where conditional acceptance was not measured."""
         return ConditionalScorer(self.conditional) if self.conditional else None
 
     @cached_property
     def rank_chances(self) -> Floats:
-        """`per_rank`, float64 [ranks]."""
         return np.array(self.per_rank)
 
     def on_cpu(
@@ -175,7 +165,6 @@ class Calibration(Struct, frozen=True, dict=True):
         return self.along_path(path_prob)
 
     def along_path(self, path_prob: NDArray[Any]) -> Floats:
-        """Acceptance at path probabilities, by the curve."""
         found: Floats = np.interp(path_prob, *self._knots)
         return found
 
@@ -187,8 +176,7 @@ class Calibration(Struct, frozen=True, dict=True):
 class GrowingTrees:
     """The trees of a batch, roots excluded, scored level by level as they are drafted.
 
-    `nodes` of each request, padding included, are in the order of
-    `DecodingStep.scores`.
+    `nodes` of each request, padding included, are in the order of `scores`.
     """
 
     def __init__(self, batch: int, calibration: Calibration | None = None) -> None:
@@ -204,7 +192,6 @@ class GrowingTrees:
         self._trees = [np.empty((batch, INITIAL_NODES)) for _ in range(count)]
 
     def grow(self, prob: ArrayLike, parent: ArrayLike | None) -> None:
-        """Add a level; see `DecodingStep.extend`."""
         shares = self._shares_of(prob)
         families, children = shares.shape[1:]
         is_root = not self.levels and parent is None and families == 1
@@ -234,12 +221,12 @@ class GrowingTrees:
 
     @property
     def last_level(self) -> Floats:
-        """`scores` of the last level alone."""
         return self._trees[-1][:, self._last_level : self.nodes]
 
     def with_expected_level(self, per_rank: Floats) -> Floats:
         """`scores` without and with the next level, [2, B, places]: EAGLE-2 and -3
-        draft children of as many nodes as there are ranks."""
+        draft children of as many nodes as there are ranks.
+        """
         trees, ranks = self._trees[-1], len(per_rank)
         begin, end = self._last_level, self.nodes
         parents = min(end - begin, ranks)

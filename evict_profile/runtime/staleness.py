@@ -1,8 +1,7 @@
-"""Does the table still describe this machine? Predicted against observed step times.
+"""Whether a table still describes this machine: observed against predicted step times.
 
-A driver, a clock limit or another engine build moves costs without changing a key. The
-table no longer describes the machine when the median of observed / predicted is outside
-the table's own interval, widened by the noise between two measurements of one cell.
+A driver, clock limit or engine build changes costs without a key. A table is stale when
+the median of observed / predicted is outside its interval, widened by its noise.
 """
 
 from collections import deque
@@ -21,8 +20,7 @@ LEAST_US = 1e-3
 
 
 class Staleness(Struct, frozen=True):
-    """The median ratio of observed over predicted, and where it is while the table
-    holds; "unknown" with fewer than 16 steps."""
+    """Observed over predicted; "unknown" with fewer than 16 steps."""
 
     verdict: State
     ratio: float
@@ -38,15 +36,13 @@ class Staleness(Struct, frozen=True):
 
 
 class StepWatch:
-    """Keeps the last steps' times over their predictions."""
-
     def __init__(self, table: CostTable) -> None:
-        """Watch for drift from a table."""
         self._low, self._high = table.watch_bounds
         self._ratios: deque[float] = deque(maxlen=WINDOW)
 
     def observe(self, observed_us: float, predicted_us: float) -> None:
-        """Add one step: the time of the parts that the table includes, twice.
+        """Add one step: the time of the parts that the table includes, and its
+        prediction.
 
         Raises:
             ConfigError: a time that is not finite, or not above zero.
@@ -55,7 +51,6 @@ class StepWatch:
         self._ratios.append(observed / number("predicted_us", predicted_us, LEAST_US))
 
     def report(self) -> Staleness:
-        """The verdict on the last steps."""
         ratio = median(self._ratios) if self._ratios else 1.0
         known = len(self._ratios) >= FEWEST
         verdict: State = "holds" if self._low <= ratio <= self._high else "drifted"

@@ -1,9 +1,8 @@
 """Plans of verification from a table, a rule and past steps.
 
-Before a level is drafted its scores are unknown, but the share of children accepted is
-known by rank. A level is drafted where the best value with the expected level is above
-the best value without it. Looking six levels ahead gains 0.3 % at the most
-(docs/research/truncation.md).
+A level is drafted where the best value with it, of children accepted as often as known
+by rank, is above the best value without it. Looking six levels ahead gains at most 0.3
+% (docs/research/truncation.md).
 """
 
 import math
@@ -37,8 +36,6 @@ AnyObjective = Literal["ratio", "rate", "fixed"]
 
 
 class Rules(NamedTuple):
-    """What every step of a truncator is decided with."""
-
     costs: CostCache | FixedCosts
     history: History
     calibration: Calibration | None = None
@@ -61,16 +58,15 @@ class Truncator:
             verify equally many, as "fixed" does.
         capture_sizes: captured totals (widths, when uniform) of an engine whose table
             was measured without captured graphs.
-        calibration: "table" is the table's own, if it has one; None takes path
-            probabilities as they are.
+        calibration: "table" is the table's own, if any; `None` uses the drafter's
+            probabilities unchanged.
         draft_us: time of a step that its cost does not include; "rate" learns it from
             the times given to `observe`.
         outside: "refuse" what was not measured, or "clamp" to it and mark plans.
 
     Raises:
-        ConfigError: the rule would change the distribution of the output, or an
-            argument cannot be used.
-        ConfigError: another word for `drafts` or `acceptance`.
+        ConfigError: an unusable argument, or a rule that changes the output's
+            distribution.
     """
 
     def __init__(
@@ -121,14 +117,13 @@ class Truncator:
         """Choose the nodes to verify in this step, on the host.
 
         Args:
-            path_prob: floats [B, N], root excluded; nodes in any order in which a
-                parent stands before a child of the same probability; padding is 0.
+            path_prob: floats [B, N], root excluded; parents before children of the same
+                probability; padding is 0.
             context: tokens in a request's KV cache, mean over the batch.
-            depth: int [B, N], 1 under the root, 0 for padding. Where the table knows
-                the time of drafting, the cost then holds the whole step.
-            parent: int [B, N], index of each node's parent in its row, less than its
-                own; -1 under the root, anything for padding. Conditional acceptance
-                needs it.
+            depth: int [B, N], 1 under the root, 0 for padding; adds the time of
+                drafting to the cost where the table knows it.
+            parent: int [B, N], index in its row of each node's parent, less than its
+                own; -1 under the root. Conditional acceptance needs it.
 
         Raises:
             ConfigError: probabilities, depths or parents that cannot be used.
@@ -150,8 +145,7 @@ class Truncator:
         Args:
             batch: requests that decode together.
             context: tokens in a request's KV cache, mean over the batch.
-            nodes: most nodes that a request can verify, of which the best compete;
-                None is all that are covered.
+            nodes: most nodes a request can verify; None is all that are covered.
 
         Raises:
             ConfigError: no size that is covered holds the batch.
@@ -170,8 +164,8 @@ class Truncator:
             step_us: time of the whole step, drafting included; None takes the cost.
 
         Raises:
-            ConfigError: more tokens than were verified, fewer than requests, or a time
-                that is none.
+            ConfigError: more tokens than verified, fewer than requests, or no valid
+                time.
         """
         self._rules.history.observe(plan, committed_tokens, step_us)
 
@@ -202,12 +196,10 @@ class DecodingStep:
     def deeper(self) -> bool:
         """Whether another level raises the expected throughput; a tie stops.
 
-        Before the first level past steps alone decide: ask once a step, and plan and
-        observe the step even if it drafts nothing.
+        Ask once a step; plan and observe the step even if it drafts nothing.
 
         Raises:
-            ConfigError: the table has no time of drafting, or the calibration no
-                per-rank acceptance.
+            ConfigError: the table has no time of drafting or no per-rank acceptance.
         """
         level, (costs, history, calibration, _) = self._trees.levels, self._rules
         if isinstance(costs, FixedCosts):
@@ -237,9 +229,9 @@ class DecodingStep:
 
         Args:
             prob: floats [B, P, K], on the host: of the K children of P nodes, each
-                given its parent, the most probable first; 0 where there is none.
-            parent: int [B, P], place of each family's parent in the level before; None
-                at the first level, whose P is 1.
+                given its parent, the most probable first; 0 for padding.
+            parent: int [B, P], each family's parent in the level before; None at level
+                1.
 
         Raises:
             ConfigError: other shapes, no probabilities, or parents out of range.
@@ -256,7 +248,7 @@ class DecodingStep:
         """Choose the nodes to verify, in the order of `scores`.
 
         Raises:
-            DataError: more levels than were clocked, and that is refused.
+            DataError: the time of so many levels was not measured, and that is refused.
         """
         scores, levels = self._trees.scores, self._trees.levels
         if scores.shape[1] <= self._limit:
@@ -275,10 +267,7 @@ class DecodingStep:
         depth: NDArray[Any] | None,
         parent: NDArray[Any] | None,
     ) -> Plan:
-        """Choose among nodes that come all at once; see `Truncator.plan`.
-
-        Parents are not checked: a node that is its own parent is never accepted.
-        """
+        """Choose among nodes that come all at once; parents are not checked."""
         shown: Floats = np.ascontiguousarray(path_prob, np.float64)
         levels = None if depth is None else int(depth.max(initial=0))
         calibration = self._rules.calibration
@@ -287,7 +276,6 @@ class DecodingStep:
         return self._choose(calibration.on_cpu(shown, parent), levels, shown)
 
     def observe(self, committed_tokens: int, step_us: float | None = None) -> None:
-        """Learn how the planned step went; see `Truncator.observe`."""
         assert self._plan is not None, "plan a step before it is observed"
         self._rules.history.observe(self._plan, committed_tokens, step_us)
 
