@@ -1,12 +1,8 @@
-"""The cost table: one JSON file that says what verification costs, and how sure.
+"""The cost table: one JSON file of verification costs and their intervals.
 
-A table covers one model on one device, engine and set of kernels (its key), and nothing
-near it. At the measured (batch, context) the step cost is the table's staircase;
-elsewhere inside the measured domain the fit covers it; outside nothing is known, and a
-cost must be asked for with `outside="clamp"` and carries a caveat. What a drafter
-brings on a workload stands beside the costs (`evict_profile.table.workload`).
-
-Fit, report and runtime read this one class, so that all refuse the same documents.
+A table covers exactly one key: model, device, engine and kernels. At a measured (batch,
+context) the cost is the staircase; elsewhere inside the domain it is the fit; outside,
+it is refused unless asked for with `outside="clamp"`, which adds a caveat.
 """
 
 import math
@@ -48,9 +44,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
         reuse: statements that it serves other versions of its engine as well.
-        overheads: what a served step takes beside its costs; None takes those of the
-            public record where the costs are estimated, and none elsewhere.
-        path: the file it was read from; no part of the document.
+        overheads: time of a served step beside its costs; None takes the public
+            record's where costs are estimated.
+        path: the file it was read from; not saved.
         caveats: key differences that the lookup was allowed to ignore; not saved.
     """
 
@@ -81,11 +77,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def load(
         cls, path: Path | str, running: Mapping[str, Any] | None = None
     ) -> "CostTable":
-        """Read a table; check its schema, its hash, and its key against what runs.
-
-        Args:
-            path: the JSON file.
-            running: the key of the engine that will use it; None checks no key.
+        """Read a table; check its schema, its hash, and its key against `running`.
 
         Raises:
             DataError: unreadable, another schema, a hash that does not match, a field
@@ -108,19 +100,16 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str) -> "CostTable":
-        """The table that a document of the present schema holds, unsigned."""
         for name in ("path", "caveats"):
             if name in document:
                 raise DataError(f"{source}: unknown key '{name}'; remove it")
         return parse(cls, document, source, DataError)
 
     def save(self, path: Path) -> None:
-        """Write the signed document; callers write atomically."""
         path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
 
     @property
     def own_caveats(self) -> Caveats:
-        """What marks every cost of it: how it was made, and how its model was read."""
         return (*self.provenance.caveats, *self.model.caveats)
 
     @property
@@ -135,13 +124,14 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def sha256(self) -> str:
-        """The hash that its file is signed with: of what was read, or will be saved."""
+        """The hash that its file is signed with."""
         return digest(self.document)
 
     @property
     def origin(self) -> str:
-        """What its costs are: "measured", "composed" of public rows, computed from a
-        "datasheet", or "served" whole steps."""
+        """ "measured", "composed" of public rows, of a "datasheet", or "served" whole
+        steps.
+        """
         if getattr(self.provenance, "clock", "") == DATASHEET:
             return DATASHEET
         return str(self.provenance.__struct_config__.tag)
@@ -164,7 +154,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def cost(self) -> ForwardCost:
-        """The fit, which covers the places between."""
         return ForwardCost(
             self.model.cost_shape,
             _hinge_cost(self.fit.layers),
@@ -190,7 +179,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
         Raises:
             DataError: outside the domain, and `outside` is "refuse".
-            ConfigError: a batch, a context or a word that is none.
+            ConfigError: an invalid batch, context or `outside`.
         """
         if outside not in OUTSIDES:
             raise ConfigError(
@@ -224,8 +213,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def within_budget(self, experts: int) -> "CostTable":
         """The same engine where no layer activates more experts: C(n, min(U, B)).
 
-        Its costs are the fit's everywhere, since unions that large were measured for
-        other widths than the ones that now activate them.
+        All costs are the fit's: unions that large were measured at other widths.
         """
         capped = self.activation.capped(experts)
         return replace(self, activation=capped).read_anew()
@@ -250,9 +238,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return min(self.fit.domain["tokens"][1], widest * batch, *own)
 
     def speed_over(self, engine: str, reference_us: float) -> float:
-        """The factor that brings a recording's clocks to this table's machine speed.
-
-        1 without a reference of both, or between engines, whose references differ.
+        """The factor from a recording's clocks to this table's machine speed; 1 if
+        unknown.
         """
         here = self.provenance.reference_us
         same = engine == self.key.engine
@@ -264,10 +251,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def watch_bounds(self) -> tuple[float, float]:
-        """What a drift watch expects of observed over predicted: low, high.
-
-        The median interval of all costs, widened by `noise`.
-        """
+        """Bounds of observed over predicted: median interval, widened by `noise`."""
         low, high = (
             float(np.median(np.concatenate(shares)))
             for shares in (

@@ -1,8 +1,6 @@
-"""A cost table as a file: signed by its own hash, named by its key and its version.
+"""A cost table's file, schema `evict-cost-table/4`.
 
-Schema `evict-cost-table/4`, and no other.
-`sha256` is the digest of the document without that field, serialised compactly. So one
-changed byte is found, and a table can be named by its hash.
+`sha256` is the digest of the compact JSON without that field; it names the table.
 """
 
 import hashlib
@@ -26,7 +24,7 @@ class ForeignDocument(DataError):
 
 
 def read_signed(path: Path) -> tuple[dict[str, Any], str]:
-    """A signed document of a schema that is read, without its hash; and that hash."""
+    """A signed document of the schema without its hash, and that hash."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except IsADirectoryError as error:
@@ -78,9 +76,8 @@ def _drop_former_keys(document: dict[str, Any]) -> None:
 
 
 def as_text(document: Mapping[str, Any]) -> str:
-    """The signed file of a document: sorted keys, a line for each list of numbers.
-
-    A diff of two tables then shows which staircase moved.
+    """The signed file: sorted keys, a line for each list of numbers, so that diffs are
+    short.
     """
     return _lines({**document, "sha256": digest(document)}) + "\n"
 
@@ -122,7 +119,6 @@ def samples_of(path: Path, sha256: str) -> Path:
 
 
 def file_sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -1,9 +1,8 @@
 """What a table covers, and which other versions of its engine it may serve.
 
-Between releases of one engine on one GPU a third to a half of all costs moved by more
-than 10 %, so a table of another version is refused. Whoever has looked may say in the
-table itself that it still holds: for which version, who says so, why, and by which
-recheck. The table's hash covers it, and every cost that rests on it carries it.
+Between releases of one engine on one GPU a third to a half of all costs changed by more
+than 10 %, so a table of another version is refused, unless a signed `Reuse` states that
+it holds. Every cost that rests on such a statement carries it as a caveat.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ Caveats = tuple[str, ...]
 COMPOSED, SERVED = "composed", "served"
 """Origins of tables that no sweep measured."""
 ROOFLINE = "roofline"
-"""The engine of costs that a data sheet implies."""
 
 
 class Key(Struct, frozen=True):
@@ -63,7 +61,6 @@ class Key(Struct, frozen=True):
 class Reuse(Struct, frozen=True):
     """A statement that a table may serve another version of its engine.
 
-    `who` answers for it since the day `stated`, `why` is the reason, and
     `recheck` says what was measured again, when, and with which result.
     """
 

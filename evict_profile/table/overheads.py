@@ -1,19 +1,18 @@
 """What a served step takes in addition to the forward that a table covers.
 
-A composed table adds up kernels at the union of uniform routing. A server also runs
-small kernels between them, work for each token, drafting, and real text activates
-fewer experts. For a batch B, n verified tokens a request and L drafted levels
+A server also runs small kernels, work for each token and drafting, and real text
+activates fewer experts than uniform routing. For batch B, n verified tokens a request
+and L drafted levels (plain decoding: n = 1, L = 0)
 
     step(B, n, L) = C(B n, at the union's share s) + layers * f + B n * h
                     + (n > 1) * (g + L * (d + t * [more than one branch]))
 
-where plain decoding is n = 1, L = 0. The amounts are fitted to runs that others served
-(`python -m benchmarks.served`). Single amounts are not identified by these runs; what
-they add up to is. A user's own runs replace them (`evict_profile.calibrate.served`).
+The amounts are fitted to published runs (`python -m benchmarks.served`), or to a user's
+own (`evict_profile.calibrate.served`). Only their sum is identified.
 
-One error remains, of what a step takes beyond plain decoding: a ratio of 1 has none of
-it. An error common to all steps cancels in their ratios. The error is known near the
-batches, engine and GPU that runs were compared at, and much larger elsewhere.
+The error is of growth beyond plain decoding, since an error common to all steps cancels
+in ratios. It is known near the batches, engine and GPU of the runs, and larger
+elsewhere.
 """
 
 import math
@@ -29,26 +28,26 @@ from evict_profile.table.parts import TermCost
 from evict_profile.table.workload import ActivationCurve, DraftClock, Drafting
 
 LEVELS = 32
-"""Drafted levels that clocks are written for; deeper ones take as long as the last."""
+"""Drafted levels in a clock; deeper ones take as long as the last."""
 
 
 TWO_SIDED = 1.96
-"""Standard deviations to either end of a normal law's 95 % interval."""
 
 NEAR = 2.0
-"""Times a batch may be larger or smaller than one that was compared: an assumption."""
+"""Largest ratio to a compared batch at which its error is used: an assumption."""
 
 UNSEEN_GROWTH = 0.8
-"""Error of growth where no run was compared: the root mean square over five sets of
-runs, 0.5, 1.0 and 1.0 in `benchmarks/served/data/new-2026.csv`, and 0.6 and 0.9 of
-servers whose runs the repository does not hold."""
+"""Error of growth where no run was compared: the root mean square of 0.5, 1.0 and 1.0
+(`benchmarks/served/data/new-2026.csv`), and 0.6 and 0.9 of runs that are not published.
+"""
 
 OWN_GROWTH = 0.5
-"""Error of growth near the batches of a server's own runs: 0.2 and 0.6 on the two."""
+"""Error of growth near the batches of a server's own runs: 0.2 and 0.6 on two
+servers."""
 
 DATASHEET_GROWTH = 0.9
-"""Of costs from a data sheet: `UNSEEN_GROWTH`, and 0.4 between data sheets and composed
-tables of Qwen3-30B-A3B on H100 and H200."""
+"""`UNSEEN_GROWTH`, and 0.4 between data sheets and composed tables of Qwen3-30B-A3B on
+H100 and H200."""
 
 
 class Amounts(Struct, frozen=True):
@@ -62,31 +61,26 @@ class Amounts(Struct, frozen=True):
     branch_us: NotNegative
 
     def union(self, uniform: Floats, top_k: int) -> Floats:
-        """The union of text where routing at random activates `uniform`."""
         union = top_k + self.union_share * (uniform - top_k)
         return np.where(uniform > top_k, union, uniform)
 
     def scaled(self, curve: ActivationCurve, top_k: int) -> ActivationCurve:
-        """The curve of text from that of uniform routing."""
         union = tuple(self.union(np.array(curve.union), top_k).tolist())
         workload = f"{curve.workload}, times {self.union_share:.2f}"
         return ActivationCurve(workload, curve.is_guess, union)
 
     def layers_us(self, layers: int, fixed_us: float) -> float:
-        """Time of all layers; `fixed_us` of it is in a table's costs already."""
+        """Time of all layers, less the `fixed_us` that a table's costs contain."""
         return max(layers * self.layer_us - fixed_us, 0.0)
 
     def levels_us(self, levels: ArrayLike, topk: int) -> Floats:
-        """Time to draft so many levels of so many branches."""
         return np.multiply(levels, self.level_us + (topk > 1) * self.branch_us)
 
 
 class Overheads(Struct, frozen=True):
-    """The most likely amounts, each one's standard deviation, and the error left.
+    """The most likely amounts, their standard deviations, and the error left.
 
-    `source` names the `runs` that they were learnt from. `growth` is the error of what
-    a step takes beyond plain decoding, a standard deviation of the log, near the
-    `batches` at which it was observed.
+    `growth`, a standard deviation of the log, is known near `batches`.
     """
 
     source: str
@@ -109,7 +103,6 @@ class Overheads(Struct, frozen=True):
 
     @property
     def error(self) -> str:
-        """The error of growth and where it holds, in words."""
         elsewhere = f"a factor of {math.exp(self.growth_at(math.inf)):.1f}"
         if not self.batches:
             return elsewhere
@@ -118,11 +111,9 @@ class Overheads(Struct, frozen=True):
 
     @property
     def near(self) -> str:
-        """The batches at which the error was observed, such as "4..16"."""
         return ", ".join(f"{b / NEAR:g}..{b * NEAR:g}" for b in self.batches)
 
     def growth_at(self, batch: float) -> float:
-        """The error of growth at a batch, a standard deviation of the log."""
         seen = self._seen(batch)
         return self.growth if seen else max(self.growth, UNSEEN_GROWTH)
 
@@ -131,8 +122,8 @@ class Overheads(Struct, frozen=True):
     ) -> tuple[float, float]:
         """The 95 % interval of a step over plain decoding's, which takes `plain_us`.
 
-        Where no run was compared, a step that hardly grows may still take what the
-        amounts differ by between deployments.
+        Where no run was compared, the amounts' differences between deployments are
+        added.
         """
         beyond, apart = max(ratio - 1.0, 0.0), 0.0
         times = math.exp(TWO_SIDED * self.growth_at(batch))
@@ -148,14 +139,13 @@ class Overheads(Struct, frozen=True):
         return any(each / NEAR <= batch <= each * NEAR for each in self.batches)
 
     def drafting(self, batches: tuple[int, ...], engine: str, topk: int) -> Drafting:
-        """The time of drafting so many branches, for each of these batches."""
         levels = tuple(self.amounts.levels_us(np.arange(LEVELS + 1), topk).tolist())
         round_us = self.amounts.round_us
         clocks = (DraftClock(batch, levels, round_us, 0.0) for batch in batches)
         return Drafting(self.source, engine, tuple(clocks))
 
     def terms(self, layers: int, fixed_us: float) -> tuple[TermCost, ...]:
-        """What they add to a forward; `fixed_us` of it is in the costs already."""
+        """Terms of a forward, less the `fixed_us` that its costs contain."""
         every_us = self.amounts.layers_us(layers, fixed_us)
         return (
             TermCost("one", 0.0, None, every_us),
@@ -164,7 +154,6 @@ class Overheads(Struct, frozen=True):
 
 
 RECORD_PLACE = ("sglang", "NVIDIA H200")
-"""The engine and GPU that the record's runs were served by."""
 
 RECORD = Overheads(
     source="runs of SGLang on H200 with EAGLE-3 (benchmarks/served)",
@@ -174,8 +163,7 @@ RECORD = Overheads(
     growth=0.27,
     batches=(8,),
 )
-"""What `benchmarks.served` fits. The growth of three deployments, each predicted from
-the others, errs by 0.16. Three show an interval by Student's t: 3.18 in place of 1.96.
-"""
+"""Growth of three deployments, each predicted from the others, errs by 0.16; Student's
+t for three is 3.18, not 1.96."""
 
 RECORD_ELSEWHERE = replace(RECORD, growth=UNSEEN_GROWTH, batches=())

@@ -1,8 +1,4 @@
-"""What a cost table's costs are made of: its axes, fit, staircases and gates.
-
-Each class refuses what it cannot be with a sentence that names the field; how the parts
-agree with one another is checked where the whole is read.
-"""
+"""The parts of a cost table: its axes, fit, staircases and gates."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -62,10 +58,10 @@ class TermCost(Struct, frozen=True):
 
 
 class Slope(Struct, frozen=True):
-    """How fast a cost rises from a `start` to an `end`, counted along one `axis`.
+    """Slope of a cost from a `start` to an `end`, counted along one `axis`.
 
-    The places are mappings of tokens, union, context and batch. `name` says what there
-    is more of: "request".
+    Places are mappings of tokens, union, context and batch. `name` is the unit:
+    "request".
     """
 
     name: str
@@ -80,7 +76,6 @@ class Slope(Struct, frozen=True):
             raise ValueError(f"axis {self.axis!r} must rise from start to end")
 
     def of(self, cost: Callable[..., Floats]) -> Floats:
-        """Change a unit of what has a value at each place, shaped as its values."""
         units = self.end[self.axis] - self.start[self.axis]
         return (cost(**self.end) - cost(**self.start)) / units
 
@@ -103,13 +98,10 @@ class Fit(Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         held_out: errors on unseen cells, of "hinge" first, then the simpler models.
-        natural: error where the router chose the experts itself, at the union that was
-            observed.
+        natural: error where the router chose the experts, at the union observed.
         domain: least and largest measured value of each axis.
-        validation: error between the levels of the axes, on cells that nothing was
-            fitted to.
-        marginal: what one more of something costs, as far as the cells show it; none
-            in older tables.
+        validation: error between the levels of the axes, on cells not fitted.
+        marginal: cost of one more of something, where the cells identify it.
     """
 
     measured_layers: Count
@@ -133,9 +125,8 @@ class Fit(Struct, frozen=True, omit_defaults=True):
 class Staircase(Struct, frozen=True, dict=True):
     """Step cost when t tokens are verified in all, for t = 0..len - 1.
 
-    Every request verifies at least its root, so entries below `batch` repeat the
-    entry at `batch`. Costs are read at the padded width where sizes are captured, and
-    at the table's activation curve. `includes` names the parts of a step in it.
+    Entries below `batch` repeat the entry at `batch`. Costs are at the padded width of
+    captured sizes and at the activation curve. `includes` names the parts of a step.
     """
 
     batch: Count
@@ -163,10 +154,8 @@ class Staircase(Struct, frozen=True, dict=True):
 class StepCosts(NamedTuple):
     """Step costs at one batch and context, each float64 [T + 1], in microseconds.
 
-    The arrays cannot be written: they are the table's own. Index t is the tokens
-    verified in all. Low and high bound the 95 % interval; where the fit was evaluated,
-    they are as wide, relatively, as at the nearest measured place. `caveats` says what
-    was clamped or overlooked.
+    Read-only; index t is the tokens verified in all. Low and high bound the 95 %
+    interval: at a place of the fit, relatively as wide as at the nearest measured one.
     """
 
     step_cost_us: Floats
@@ -196,8 +185,6 @@ def _read_only(values: ArrayLike) -> Floats:
 
 
 class Gate(Struct, frozen=True):
-    """One condition that a table must meet to be exported."""
-
     name: str
     passed: bool
     message: str

@@ -10,7 +10,7 @@ from evict_profile.records import Amount, Finite, NotNegative, Positive
 from evict_profile.table.key import COMPOSED, SERVED, Caveats
 
 MEASURED, DATASHEET = "measured", "datasheet"
-"""The origin of swept costs; and the clock of those that a device's promises imply."""
+"""The origin of swept costs, and the clock of costs that a data sheet implies."""
 
 COMPUTED = (
     "costs are computed from a data sheet, not measured: bytes over bandwidth and "
@@ -20,10 +20,10 @@ COMPUTED = (
 
 
 class Sessions(Struct, frozen=True, omit_defaults=True):
-    """Sessions of the runner, which differ as a whole for reasons no sample shows.
+    """Sessions of the runner, which differ as a whole.
 
-    `half_width` is that of the relative 95 % interval which this leaves to every cost,
-    and which the intervals of costs contain. It is assumed where there was one session.
+    `half_width` is the relative 95 % interval this adds to every cost; assumed for one
+    session.
     """
 
     count: int
@@ -43,10 +43,7 @@ class Sessions(Struct, frozen=True, omit_defaults=True):
 
 
 class Origin(Struct, frozen=True, tag_field="origin"):
-    """Where the numbers come from, as far as all tables can say.
-
-    `fingerprint` holds the facts that the table's key is made of, and others.
-    """
+    """Where the numbers come from. `fingerprint` holds the key's facts, and others."""
 
     fingerprint: dict[str, Any]
     samples_sha256: str
@@ -60,11 +57,7 @@ class Origin(Struct, frozen=True, tag_field="origin"):
 
 
 class Swept(Origin, frozen=True):
-    """Cells of a grid.
-
-    With `sweep` and the samples a table can be fitted again. The memory's
-    `bandwidth_gbps` is of a copy or of the data sheet.
-    """
+    """Cells of a grid. `bandwidth_gbps` is of a copy or of the data sheet."""
 
     sweep: SweepSpec
     bandwidth_gbps: Positive
@@ -75,16 +68,16 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
 
     Attributes:
         clock: what `latency_us` means on this device.
-        reference_us: the reference work at the speed that the machine had most, to
-            which latencies are brought; `mean_reference_us` is its mean.
-        aa_floor: p95 over cells of the relative difference between the medians of a
-            cell's odd and even samples.
-        drift: relative change of latency over the run, as a straight line; in older
-            tables, of the last third against the first.
-        dtype_reason: why the sweep ran in its dtype, where the runner chose.
-        sessions: None in older tables, whose intervals hold nothing of them.
-        new_graph_us: time beyond its cost of a forward of another width than the last,
-            of an engine that builds a graph for it then.
+        reference_us: time of the reference work at the machine's usual speed, to which
+            latencies are scaled; `mean_reference_us` is its mean.
+        aa_floor: p95 over cells of the relative difference between the medians of odd
+            and even samples.
+        drift: relative change of latency over the run, linear; in older tables, of the
+            last third against the first.
+        dtype_reason: why the runner chose the dtype.
+        sessions: None in older tables, whose intervals exclude them.
+        new_graph_us: extra time of a forward whose width differs from the last one's,
+            on an engine that builds a graph for it.
     """
 
     plan_sha256: str
@@ -105,12 +98,11 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
 
     @property
     def caveats(self) -> Caveats:
-        """A data sheet says what a device promises, and nothing was timed."""
         return (COMPUTED,) if self.clock == DATASHEET else ()
 
     @property
     def slow_times(self) -> float:
-        """What work took on average, over what it takes at the speed that was usual."""
+        """Mean time of the reference work over its time at the usual speed."""
         if not self.mean_reference_us or not self.reference_us:
             return 1.0
         return self.mean_reference_us / self.reference_us
@@ -122,7 +114,6 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
 
     @property
     def scaling(self) -> str:
-        """What is known of costs that were scaled from fewer layers."""
         test = self.scaling_test
         if test is None:
             taken = self.fingerprint.get("layers") == 1
@@ -136,8 +127,7 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
 
 
 class CompositionError(Struct, frozen=True):
-    """Standard deviations of composed over served times: of a step, and of its growth
-    from one batch to another."""
+    """Standard deviations of composed over served times: of a step, of its growth."""
 
     step: Positive
     growth: Positive
@@ -152,10 +142,9 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
         rows_used, rows_dropped: of the experts' kernel; the reasons with their counts.
         router: how the rows' unions were computed, and why so.
         l2_mb: cache by which rows count as read from memory.
-        substituted_versions: of the engine, whose rows stand in for missing ones.
+        substituted_versions: of the engine, whose rows replace missing ones.
         not_included: what a step runs and no row covers.
-        fixed_us: time of every step beside its parts; 0 where nobody gave it, which
-            `fixed_from` says.
+        fixed_us: other time of every step; 0 by default, see `fixed_from`.
     """
 
     package: str
@@ -178,12 +167,10 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
 
     @property
     def noise(self) -> float:
-        """The error of composed growth stands where measurements have a noise floor."""
         return self.error.growth
 
     @property
     def caveats(self) -> Caveats:
-        """No cost of it was measured."""
         return (
             "costs are composed from public rows, not measured: against served times "
             f"one standard deviation is {self.error.step:.0%} of a step, and "
@@ -193,7 +180,7 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
 
     @property
     def fixed_caveat(self) -> str:
-        """What is known of time beside the parts; overheads take its place."""
+        """Time beside the parts; overheads replace it."""
         return f"fixed time of a step: {self.fixed_from}"
 
 
@@ -212,23 +199,20 @@ class ServedSteps(Origin, frozen=True, tag=SERVED):
 
     @property
     def reference_us(self) -> None:
-        """No reference work ran."""
         return None
 
     @property
     def noise(self) -> float:
-        """What two probes of one setting may differ by."""
         return self.half_width
 
     @property
     def caveats(self) -> Caveats:
-        """What marks every cost of the table."""
         whole = "costs are whole steps of a server, drafting and host within"
         return (whole, *self.notes)
 
 
 def measured(origin: Origin) -> Provenance:
-    """The sweep behind a table; a composed one has none."""
+    """The sweep behind a table; others are refused."""
     if isinstance(origin, Provenance):
         return origin
     raise DataError(

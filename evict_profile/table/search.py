@@ -1,12 +1,8 @@
 """Finding a table: by the key of a running engine, or by what engines call a device.
 
-A table of another engine version, kernel or device is not a worse answer but a wrong
-one. So a lookup by key is exact, and a near miss is refused with its difference named.
-
-`EVICT_PROFILE_TABLES` names folders, separated as in PATH; without it the shipped ones
-are searched. vLLM's and SGLang's own tuned files call a device NVIDIA_H200, whitespace
-and slashes made underscores, and so does the index here. A name that no table has
-finds none: what is near is named, for a person to choose, and never taken.
+Lookup by key is exact; the refusal names the nearest tables and their differences.
+`EVICT_PROFILE_TABLES` names folders, separated as in PATH; by default the shipped ones.
+Devices also go by their file names in vLLM and SGLang: NVIDIA_H200.
 """
 
 import os
@@ -28,15 +24,10 @@ from evict_profile.table.provenance import MEASURED, measured
 SEARCH_PATH = "EVICT_PROFILE_TABLES"
 NEAREST = 3
 DTYPES = {"bf16": "bfloat16", "mxfp4": "w4a16_mxfp4", "int4": "int4_wo"}
-"""Other names of data types."""
 
 
 def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
-    """The newest table in a tree of tables whose key is exactly what runs.
-
-    Args:
-        folder: holds <gpu>/<model>/<engine>/<version>.json.
-        running: the key of the engine that will use it.
+    """The newest table in a tree of tables whose key is exactly `running`.
 
     Raises:
         DataError: no table matches. The message names the nearest tables and their
@@ -66,14 +57,13 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
 
 
 def search_path(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """The folders that hold tables, those named first before those after."""
     named = environment.get(SEARCH_PATH, "").split(os.pathsep)
     folders = tuple(Path(each).expanduser() for each in named if each)
     return folders or (data_root() / "cost_tables",)
 
 
 def device_name(gpu: str) -> str:
-    """A device as engines write it in file names: "NVIDIA H200" is NVIDIA_H200."""
+    """A device in engines' file names: "NVIDIA H200" is NVIDIA_H200."""
     return "_".join(gpu.replace("/", " ").split())
 
 
@@ -88,7 +78,6 @@ class Found:
 
     @property
     def device(self) -> str:
-        """What engines call its device; empty where there is no table."""
         return device_name(self.table.key.gpu) if self.table else ""
 
     def age_days(self, now: datetime | None = None) -> int | None:
@@ -102,7 +91,6 @@ class Found:
 
 
 def tables_in(folders: Sequence[Path]) -> tuple[Found, ...]:
-    """Every table of the folders, folder by folder."""
     for folder in folders:
         if not folder.is_dir():
             raise DataError(
@@ -113,10 +101,10 @@ def tables_in(folders: Sequence[Path]) -> tuple[Found, ...]:
 
 
 def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
-    """Those of one device, by either name; where there are none, near ones are named.
+    """The tables of one device, by either name.
 
     Raises:
-        DataError: there are none.
+        DataError: there are none; near ones are named.
     """
     wanted = device_name(device)
     own = tuple(found for found in tables if found.device == wanted)

@@ -1,12 +1,9 @@
-"""How long a served step takes that verifies n tokens a request and drafts L levels.
+"""Latency of a served step that verifies n tokens a request and drafts L levels.
 
-A table knows the forward that verifies. `ServedStep` adds what a server runs beside it
-(`evict_profile.table.overheads`) and drafting: as the table has it, as it is given, or
-as assumed. Everything that needs the time of a step asks this class.
-
-An assumed level of drafting takes as long as one of the target's own MoE layers and its
-head, on one token a request. A multi-token-prediction head runs that; the head of
-EAGLE-3 runs a dense layer and a smaller vocabulary, and should take less.
+`ServedStep` adds a server's overheads (`evict_profile.table.overheads`) and drafting to
+the table's forward. An assumed level of drafting takes as long as one of the target's
+MoE layers and its head on one token a request, as in a multi-token-prediction head.
+EAGLE-3's dense layer and smaller vocabulary should take less.
 """
 
 import math
@@ -39,22 +36,18 @@ ASSUMED = (
     "ASSUMED: a level costs as one of the target's layers and its head, as a "
     "multi-token-prediction head would; give yours with --draft-level-ms"
 )
-"""The workload of drafting that nobody measured."""
 
 WHOLE = ("verify", "draft", "fixed")
-"""Parts of a whole step."""
 
 KEPT = 2048
-"""Costs of so many batches and contexts are kept."""
 
 
 @dataclass(frozen=True, eq=False)
 class ServedStep:
-    """The time of a step where a table's engine serves; `of` makes it.
+    """The time of a step where a table's engine serves.
 
     Attributes:
-        table: its costs are of forwards with what a server adds to them. Its own
-            `drafting` is None where drafting is assumed.
+        table: forwards with a server's overheads; `drafting` is None where assumed.
         overheads: None where nothing was added.
     """
 
@@ -70,12 +63,12 @@ class ServedStep:
         topk: int = 1,
         context: float | None = None,
     ) -> "ServedStep":
-        """The steps of a server: forwards with what it adds to them, and drafting.
+        """The steps of a server: forwards with its overheads, and drafting.
 
         Args:
             drafting: in place of the table's.
             topk: branches a drafted level may have; 1 drafts chains.
-            context: of the forwards from which drafting is assumed; by default the
+            context: of the forwards from which drafting is assumed; None is the
                 smallest.
         """
         overheads = _overheads_of(table)
@@ -89,21 +82,18 @@ class ServedStep:
 
     @property
     def assumes_drafting(self) -> bool:
-        """Whether nobody measured or gave the time of drafting."""
         return self.drafting.workload == ASSUMED
 
     @property
     def caveats(self) -> Caveats:
-        """What its costs overlook."""
         return self.table.caveats
 
     def with_drafting(self, drafting: Drafting) -> "ServedStep":
-        """The same with another time of drafting, which its table then has."""
         table = replace(self.table, drafting=drafting)
         return ServedStep(table, drafting, self.overheads)
 
     def extending(self) -> "ServedStep":
-        """The same where a plain step takes the rest of one that drafts.
+        """The same where a plain step takes the rest of a drafting step.
 
         SGLang extends the drafter's cache in every step, so that the next can draft.
         """
@@ -113,7 +103,6 @@ class ServedStep:
         return self.with_drafting(replace(self.drafting, batches=tuple(clocks)))
 
     def covers(self, batch: int, width: int, context: float) -> bool:
-        """Whether there is a cost of so many tokens a request."""
         return batch * width < len(self._costs(batch, context).step_cost_us)
 
     def us(self, batch: int, width: int, levels: int, context: float) -> Estimate:
@@ -141,15 +130,14 @@ class ServedStep:
         return Estimate(us, low, high)
 
     def beside_us(self, batch: int, levels: int) -> float:
-        """What a step takes beside its forward."""
         return self.drafting.at(batch).overhead_us(levels)
 
     def ratio(self, batch: int, width: int, levels: int, context: float) -> Estimate:
         """A step's time over plain decoding's, with its 95 % interval; see `us`.
 
-        Where overheads are known, the interval is theirs. Else it has the errors of
-        both forwards, as if independent, and all of a time of drafting that is assumed.
-        Drafting that was measured or given has no error.
+        The interval is the overheads', if known. Else it has the errors of both
+        forwards, as if independent, and the whole of assumed drafting; measured
+        drafting has no error.
         """
         ratio = (
             self.us(batch, width, levels, context).value
@@ -184,10 +172,7 @@ class ServedStep:
 
 
 def _overheads_of(table: CostTable) -> Overheads | None:
-    """A table's own; else the public record's where its costs are estimated.
-
-    The record's error is known where the record was served, and larger elsewhere.
-    """
+    """The table's; else the public record's, far from its place with a larger error."""
     if table.overheads or table.origin not in (COMPOSED, DATASHEET):
         return table.overheads
     if table.origin == DATASHEET:
@@ -197,7 +182,7 @@ def _overheads_of(table: CostTable) -> Overheads | None:
 
 
 def _with_overheads(table: CostTable, known: Overheads, topk: int) -> CostTable:
-    """The table of forwards as served; what was measured of a workload stays."""
+    """The table of forwards as served, with what was measured of a workload."""
     fixed_us = getattr(table.provenance, "fixed_us", 0.0)
     added = known.terms(table.model.num_layers, fixed_us)
     activation = table.activation
@@ -216,7 +201,6 @@ def _with_overheads(table: CostTable, known: Overheads, topk: int) -> CostTable:
 
 
 def _of_others(table: CostTable, known: Overheads) -> Caveats:
-    """What overheads of another server leave unknown, and what measures it."""
     if table.overheads:
         return ()
     where = f" at batches outside {known.near}" if known.batches else ""
@@ -230,7 +214,6 @@ def _of_others(table: CostTable, known: Overheads) -> Caveats:
 
 
 def _assumed_drafting(table: CostTable, context: float) -> Drafting:
-    """The assumed times of drafting; nothing else beside the forward."""
     levels, clocks = np.arange(LEVELS + 1.0), []
     for batch in table.axes.batch:
         draft_us = (levels * _own_layer_us(table, batch, context)).tolist()

@@ -1,9 +1,7 @@
-"""What a cost table knows of a workload: the part of it that is not a cost.
+"""What a cost table knows of a workload, measured by `evict-profile calibrate`.
 
-A workload decides how many experts its trees activate, how often the drafter's tokens
-are accepted and how long drafting takes. `evict-profile calibrate` measures these on
-traces and writes them into the table. Each class refuses what it cannot be with a
-ValueError, which a reader of files turns into a sentence.
+Activation of experts, acceptance of draft tokens, and the time of drafting. Each class
+refuses with a ValueError.
 """
 
 import math
@@ -22,10 +20,7 @@ from evict_profile.stats import Floats
 
 
 class BatchActivation(Struct, frozen=True):
-    """U(t) of so many requests verified together; t = 0..batch * width.
-
-    Entries below `batch` are of as many requests that verify their roots alone.
-    """
+    """U(t) of so many requests, t = 0..batch * width; below `batch`, of their roots."""
 
     batch: Count
     union: tuple[NotNegative, ...]
@@ -37,9 +32,8 @@ class BatchActivation(Struct, frozen=True):
 class ActivationCurve(Struct, frozen=True, dict=True):
     """U(t): mean distinct experts a layer when t tokens run; t = 0..len - 1.
 
-    `by_batch` holds the batches that were measured on the workload. Another batch has
-    the curve of the nearest of them in ratio, and where there is none it has `union`,
-    which also says how a batch goes on beyond its own end.
+    `by_batch` holds measured batches; others use the nearest in ratio. `union` serves
+    where there is none, and beyond a batch's own end.
     """
 
     workload: str
@@ -71,10 +65,9 @@ class ActivationCurve(Struct, frozen=True, dict=True):
 
 
 class CalibrationError(Struct, frozen=True):
-    """How far scores are from acceptance on replies that were left out.
+    """Errors of scores against acceptance on held-out replies.
 
-    `ece` is the mean |score - share accepted| over bins, `brier` the mean squared
-    difference between score and outcome.
+    `ece` is the mean |score - share accepted| over bins, `brier` the mean square.
     """
 
     ece: NotNegative
@@ -84,9 +77,8 @@ class CalibrationError(Struct, frozen=True):
 class ConditionalAcceptance(Struct, frozen=True):
     """Acceptance of a node whose parent is accepted, by its probability given that.
 
-    A node's chance is the product of these along its path, which ranks nodes better
-    than a curve over the product of probabilities does. Row r of `acceptances` serves
-    the r-th best of siblings from 0, the last row all after it.
+    A node's chance is the product along its path. Row r of `acceptances` serves the
+    r-th best of siblings from 0, the last row all after it.
     """
 
     scores: tuple[float, ...]
@@ -100,8 +92,8 @@ class Acceptance(Struct, frozen=True):
     """From path probability to acceptance, as measured on `steps` of a workload.
 
     `acceptances` is one row. `per_rank` is the mean probability that a node's child of
-    rank r is accepted, given that the node is; r = 0 is the child of the highest score.
-    `held_out` has the errors of "raw" and "calibrated" scores.
+    rank r, by score, is accepted if the node is. `held_out` has the errors of "raw" and
+    "calibrated" scores.
     """
 
     workload: str
@@ -119,12 +111,11 @@ class Acceptance(Struct, frozen=True):
 
 
 class DraftClock(Struct, frozen=True):
-    """What a step takes beside verification at a batch size, in microseconds.
+    """Time of a step beside verification at a batch size, in microseconds.
 
-    Levels are drafted one after another: `draft_us` is the time to draft to depth d,
-    cumulative, 0 at d = 0. `fixed_us` is the rest of a step of tree decoding
-    (acceptance, caches, host), `plain_fixed_us` of plain decoding. `reference_us` is
-    the runner's reference work meanwhile, until the times are at a table's speed.
+    `draft_us` is cumulative by depth, 0 at d = 0. `fixed_us` is the rest of a step of
+    tree decoding (acceptance, caches, host), `plain_fixed_us` of plain decoding;
+    `reference_us` is the runner's reference work, until scaled to a table's speed.
     """
 
     batch: Count
@@ -152,15 +143,12 @@ class DraftClock(Struct, frozen=True):
         return drafted + self.fixed_us
 
     def at_speed(self, factor: float) -> "DraftClock":
-        """The same on a machine where everything takes `factor` times as long."""
         draft = tuple(round(factor * us, 1) for us in self.draft_us)
         fixed = (round(factor * us, 1) for us in (self.fixed_us, self.plain_fixed_us))
         return DraftClock(self.batch, draft, *fixed)
 
 
 class Drafting(Struct, frozen=True):
-    """The time of drafting, as the engine that decodes measured it."""
-
     workload: str
     engine: str
     batches: tuple[DraftClock, ...]
@@ -174,12 +162,11 @@ class Drafting(Struct, frozen=True):
     def at_speed(
         cls, clocks: Sequence[DraftClock], workload: str, engine: str, factor: float
     ) -> "Drafting | None":
-        """Clocks at the speed of a machine that takes `factor` times as long."""
+        """Clocks on a machine where everything takes `factor` times as long."""
         timed = tuple(c.at_speed(factor) for c in sorted(clocks, key=lambda c: c.batch))
         return cls(workload, engine, timed) if timed else None
 
     def at(self, batch: int) -> DraftClock:
-        """The clock of a batch, or of the nearest in ratio."""
         return min(self.batches, key=lambda each: abs(math.log(each.batch / batch)))
 
     @property
@@ -187,7 +174,6 @@ class Drafting(Struct, frozen=True):
         return max(clock.max_depth for clock in self.batches)
 
     def caveats(self, batch: int) -> tuple[str, ...]:
-        """What a cost at this batch overlooks."""
         known = self.at(batch).batch
         return () if known == batch else (f"drafting of batch {batch} as of {known}",)
 
@@ -232,7 +218,6 @@ def _numbers(name: str, values: Any) -> Floats:
 
 
 def check_rising(name: str, values: Sequence[float]) -> None:
-    """At least one number, and none below the one before it."""
     if not values:
         raise ValueError(f"{name} holds no number")
     if any(after < before for before, after in pairwise(values)):
