@@ -1,12 +1,8 @@
 """All policies on one trace and one table: the fastest, with its interval.
 
-A setting that is chosen because it was the fastest here will be slower elsewhere
-(selection bias). So throughputs of chosen settings, and of the verdict's strongest
-setting and adaptive policy, are stated less their optimism. Every resample chooses
-again.
-
-A comparison takes both sides from the same resamples of prompts and orders, so that
-most of the spread between prompts cancels.
+Throughputs of settings chosen on the trace are stated less their optimism (selection
+bias); every resample chooses again. Both sides of a comparison share resamples of
+prompts and orders, which cancels most of the spread between prompts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,10 +66,9 @@ def parts(trace: Trace) -> Iterator[tuple[Trace, str, float]]:
 
 
 class ScenarioReplay:
-    """Replays of one scenario: policies are tuned, simulated and compared.
+    """Replays of one scenario, in as many orders of replies as there are `seeds`.
 
-    Each policy is simulated in as many orders of replies as there are seeds. `speed`
-    is the table's machine over the recorder's; see `StepTimes`.
+    `speed` is the table's machine over the recorder's; see `StepTimes`.
     """
 
     def __init__(
@@ -93,7 +88,6 @@ class ScenarioReplay:
         self._rates = lru_cache(None)(self._first_rates)
 
     def compare(self) -> Comparison:
-        """Tune what can be tuned, then simulate everything with every seed."""
         points, settings = self.tune(), dict[str, Tuned]()
         sums = dict[str, Sums]()
         for policy, too_fast in self.chosen(points):
@@ -130,15 +124,13 @@ class ScenarioReplay:
         )
 
     def run(self, policy: Policy, seed: int) -> Run:
-        """One run of a fresh policy."""
         return simulate(self.arrays, policy, self.costs, self.scenario.batch, seed)
 
     def by_prompt(self, policy: Policy, seed: int) -> Floats:
-        """Sums of `COLUMNS` of such a run, float64 [prompts, columns]."""
+        """Sums of `COLUMNS` of a run, float64 [prompts, columns]."""
         return self._by_prompt(self.run(policy, seed))
 
     def sums(self, make: MakePolicy) -> Sums:
-        """Sums over a policy's runs."""
         return self._sums(lambda seed: self.by_prompt(make(), seed))
 
     def tune(self) -> list[FixedPoint]:
@@ -146,9 +138,8 @@ class ScenarioReplay:
         return fixed_points(self._rate, self.arrays.nodes, self.arrays.depth)
 
     def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
-        """Policies that read no table, the baselines first, and their optimism.
-
-        Each is the fastest of its kind in the first order of replies.
+        """The fastest policy of each kind without a table, the baselines first; its
+        optimism.
         """
         known = self.table.acceptance
         conditional = known.conditional if known else None
@@ -160,7 +151,7 @@ class ScenarioReplay:
     def _with_growth_error(self, sums: Sums, plain: Sums) -> Sums:
         """Sums whose steps beyond plain decoding's err as the table's growth may.
 
-        One draw a resample serves all policies: they are timed by one table.
+        Policies share the draw of a resample, as they share a table.
         """
         overheads = self.costs.served.overheads
         if overheads is None:
@@ -187,8 +178,8 @@ class ScenarioReplay:
     def _sums(self, run: Callable[[int], Floats], learns: bool = True) -> Sums:
         """Sums over runs in every order.
 
-        One request in a dense trace takes the same steps in every order, unless the
-        policy learns.
+        One request in a dense trace takes the same steps in all, unless the policy
+        learns.
         """
         alone = self.scenario.batch == 1 and self.arrays.trace.dense
         seeds = range(self.seeds) if learns or not alone else [0] * self.seeds
@@ -236,7 +227,7 @@ class ScenarioReplay:
 
 
 def _best_of(kind: Sequence[str], sums: Mapping[str, Sums]) -> tuple[str, Sums]:
-    """The simplest of a kind of policy that will do, and its sums less optimism."""
+    """The simplest policy within one per cent of the fastest; sums less optimism."""
     names = [name for name in kind if name in sums]
     rates = np.stack([tokens_per_s(sums[name]) for name in names])
     chosen = one_percent_rule(rates)
@@ -247,7 +238,7 @@ def _best_of(kind: Sequence[str], sums: Mapping[str, Sums]) -> tuple[str, Sums]:
 def one_percent_rule(rates: Floats) -> Ints:
     """The first policy within one per cent of the fastest, int64 [...].
 
-    Of throughputs, float64 [policies, ...]; the simplest come first.
+    `rates` is float64 [policies, ...], the simplest first.
     """
     first: Ints = (rates * WORTHWHILE >= rates.max(axis=0)).argmax(axis=0)
     return first

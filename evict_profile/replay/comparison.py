@@ -1,8 +1,7 @@
 """The numbers of a scenario's replay, and its verdict.
 
-The simplest policy that will do is advised. Each step up in effort, from plain decoding
-to the strongest setting that knows no cost and from that to a policy that reads a
-table, must gain more than one per cent, with an interval above no gain.
+From plain decoding to the strongest setting without costs, and from that to a policy
+with a table, each step must gain over one per cent, with an interval above no gain.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +15,6 @@ ADAPT, FIX, STOP = ACTIONS = ("adapt", "fix a setting", "do not speculate")
 
 @dataclass(frozen=True)
 class Scenario:
-    """A part of a trace at a batch size."""
-
     workload: str
     temperature: float
     batch: int
@@ -31,7 +28,7 @@ class PolicyResult:
     """One policy in one scenario. Means are over the steps of requests.
 
     Attributes:
-        setting: what it was set to in hindsight, if anything.
+        setting: the setting that was fastest in hindsight, if any.
         served_by: environment and flags that set SGLang so; empty where none can.
         tokens_per_s: of the whole batch; less the optimism of a setting.
         over: its throughput over that of each baseline, and of the oracle.
@@ -60,8 +57,6 @@ class PolicyResult:
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Throughput at one fixed depth and width, as replayed."""
-
     depth: int
     width: int
     tokens_per_s: float
@@ -72,10 +67,9 @@ class Comparison:
     """All policies in one scenario, and what follows.
 
     Attributes:
-        fixed: every fixed depth and width that was tried.
-        strongest, adaptive: the simplest within one per cent of the fastest of those
-            set in hindsight, and of those that read a table; less their optimism.
-        assumptions: what the choice rests on without a measurement.
+        strongest, adaptive: the simplest within one per cent of the fastest of
+            `HINDSIGHT` and of `GUIDED`; less their optimism.
+        assumptions: what the choice assumes without a measurement.
         caveats: all that latencies assume, and whether prompts are too few.
     """
 
@@ -91,7 +85,6 @@ class Comparison:
     caveats: tuple[str, ...]
 
     def of(self, policy: str) -> PolicyResult:
-        """The result of a policy."""
         return next(each for each in self.results if each.policy == policy)
 
     @property
@@ -117,18 +110,15 @@ class Comparison:
 
     @property
     def advised(self) -> PolicyResult:
-        """The result of the policy that is advised."""
         by_choice = {ADAPT: self.adaptive, FIX: self.strongest, STOP: self.of(AR)}
         return by_choice[self.choice]
 
     @property
     def adaptive_over_fixed(self) -> Estimate:
-        """Throughput of the strongest adaptive policy over the strongest setting."""
         return self.adaptive.over[self.strongest.policy]
 
     @property
     def settled(self) -> bool:
-        """Whether the intervals settle the choice."""
         if self.choice == ADAPT:
             return self.adaptive_over_fixed.worthwhile
         if self.choice == FIX:
@@ -144,7 +134,6 @@ class Comparison:
 
     @property
     def break_even(self) -> tuple[str, ...]:
-        """Where the choice would change, in sentences."""
         return tuple(_break_even(self))
 
     def __str__(self) -> str:
@@ -162,7 +151,6 @@ class Comparison:
 
 
 def fastest(points: Sequence[FixedPoint]) -> FixedPoint:
-    """The fastest of some fixed settings."""
     return max(points, key=lambda point: point.tokens_per_s)
 
 
@@ -176,7 +164,6 @@ def percent(ratio: Estimate) -> str:
 
 
 def summary(found: Sequence[Comparison]) -> str:
-    """How often each choice is advised, and what it gains against plain decoding."""
     sentences = []
     for choice in ACTIONS:
         made = [each for each in found if each.choice == choice]
@@ -204,7 +191,8 @@ def _gains(choice: str, found: Sequence[Comparison]) -> str:
 
 
 def _break_even(found: Comparison) -> Iterator[str]:
-    """The step at which speculation, and the drafting at which adapting, pays nothing.
+    """The step time at which speculation, and the drafting time at which adapting,
+    stops paying.
 
     A setting that commits c tokens a step equals plain decoding where its step takes c
     plain steps. Two policies of c tokens, s us and d levels a step are equally fast

@@ -17,9 +17,9 @@ WORD = 64
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """One level of the trees of all steps, family by family; see `PolicyStep.extend`.
+    """One level of all trees, family by family; see `PolicyStep.extend`.
 
-    `node`, int64 [steps, P * K], are places among the trace's nodes; -1 is padding.
+    `node`, int64 [steps, P * K], are the trace's nodes; -1 is padding.
     """
 
     prob: Floats
@@ -27,7 +27,6 @@ class Level:
     node: Ints
 
     def of(self, rows: Ints) -> tuple[Floats, Ints | None]:
-        """Probabilities and parents in some steps: what a policy is shown."""
         parent = None if self.parent is None else self.parent[rows]
         return self.prob[rows], parent
 
@@ -36,8 +35,8 @@ class Level:
 class DraftedTrees:
     """The trees of all steps drafted to one depth, level by level; [steps, nodes].
 
-    `expert_row` is a node's row in the trace's routes. Padding has its root's, and is
-    never accepted.
+    `expert_row` indexes the trace's routes. Padding has its root's, and is not
+    accepted.
     """
 
     accepted: Bools
@@ -68,7 +67,7 @@ class TraceArrays:
     def next_rows(self, rows: Ints, committed: Ints) -> Ints:
         """The step after each, given the tokens it committed; -1 at the reply's end.
 
-        In a sparse trace it is the next that was recorded.
+        In a sparse trace it is the next recorded step.
         """
         ahead = rows + (committed if self.trace.dense else 1)
         over = (committed >= self.tokens_left[rows]) | (
@@ -77,17 +76,16 @@ class TraceArrays:
         return np.where(over, -1, ahead)
 
     def mean_context(self, rows: Ints) -> float:
-        """Tokens in a request's KV cache, mean over the steps that run together."""
+        """Tokens in a request's KV cache, mean over `rows`."""
         return float(np.add.reduce(self.context[rows])) / len(rows)
 
     def union(self, expert_rows: Ints) -> float:
-        """Distinct experts that these nodes activate together, mean over layers."""
+        """Distinct experts of these nodes together, mean over layers."""
         together = np.bitwise_or.reduce(self._experts[expert_rows], axis=0)
         return float(np.bitwise_count(together).sum()) / len(together)
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
-        """The levels of all steps."""
         levels: list[Level] = []
         slot = np.zeros(len(self.trace.nodes), np.int64)
         for depth in range(1, self.depth + 1):
@@ -95,9 +93,8 @@ class TraceArrays:
         return tuple(levels)
 
     def _level(self, depth: int, slot: Ints) -> Level:
-        """A level, family by family in the order recorded; siblings best first.
-
-        `slot`, int64 [nodes], the column of each node in its level, is filled in.
+        """A level in recorded order, siblings best first; fills `slot`, its nodes'
+        columns.
         """
         nodes, steps = self.trace.nodes, len(self.trace)
         shown = self._shown(depth)
@@ -134,7 +131,6 @@ class TraceArrays:
         return shown
 
     def _drafted(self, depth: int) -> DraftedTrees:
-        """The nodes shown of each step, had it drafted to this depth."""
         steps = np.arange(len(self.trace))[:, None]
         none = np.empty((len(steps), 0), dtype=np.int64)
         node = np.concatenate([none, *(x.node for x in self.levels[:depth])], axis=1)
@@ -144,10 +140,7 @@ class TraceArrays:
         return DraftedTrees(accepted, row)
 
     def _ranks(self, depth: int, conditional: ConditionalAcceptance | None) -> Ints:
-        """Nodes of its tree that have a higher score than each, int64 [steps, nodes].
-
-        Of equals the first; padding comes after all.
-        """
+        """Nodes of its tree that come before each by score, int64 [steps, nodes]."""
         trees = GrowingTrees(len(self.trace), Calibration.by(conditional))
         for level in self.levels[:depth]:
             trees.grow(level.prob, level.parent)

@@ -1,12 +1,9 @@
-"""The oracle knows what the target will accept, and verifies and drafts no more.
+"""The oracle knows which nodes the target accepts, and verifies and drafts no others.
 
-For one request in a dense trace the fastest way to the end of the reply is found
-exactly, backwards from it: as far as more work never costs less, no policy is faster.
-
-A batch advances in lockstep, and in a sparse trace it is unknown where a shorter step
-leads. There the oracle picks in each step, for the whole batch, the depth of largest
-tokens - rate * time, at the rate that this reaches (Dinkelbach, "On nonlinear
-fractional programming", 1967): no proven bound.
+For one request in a dense trace, the fastest path to the reply's end is found exactly
+by backward recursion: a bound, if more work never costs less. Otherwise the oracle
+chooses for the whole batch the depth of largest tokens - rate * time, at the rate that
+this reaches (Dinkelbach, "On nonlinear fractional programming", 1967): no proven bound.
 """
 
 import numpy as np
@@ -20,7 +17,6 @@ CLOSE = 1e-6
 
 
 def oracle_run(arrays: TraceArrays, costs: StepTimes, batch: int, seed: int) -> Run:
-    """The oracle's run, a bound for one request in a dense trace."""
     if batch == 1 and arrays.trace.dense:
         depths = shortest_depths(arrays, costs)
 
@@ -55,7 +51,7 @@ def _greedy_run(
 
 
 def shortest_depths(arrays: TraceArrays, costs: StepTimes) -> Ints:
-    """Depth of each step on the fastest way to its reply's end, int64 [steps]."""
+    """Depth of each step on the fastest path to its reply's end, int64 [steps]."""
     best = np.zeros(len(arrays.reply), dtype=np.int64)
     to_go_us = np.zeros(len(arrays.reply))
     for row in range(len(best) - 1, -1, -1):

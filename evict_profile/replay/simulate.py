@@ -1,20 +1,15 @@
 """Decoding of a trace, simulated: B requests in lockstep, at a table's costs.
 
-An engine can follow the same rules exactly:
-
 - `reply_order(replies, seed)` is an endless order: one seeded permutation of the
-  replies, repeated. Slots 0..B-1 take its first B.
-- In each step every slot drafts to one common depth, verifies, and commits its
-  accepted tokens and one of the target's own. A reply counts tokens up to its end; the
-  policy observes all that were committed.
-- A slot whose reply has ended takes the next reply of the order before the next step,
-  lower slots first. So the batch is always full.
-- The run ends with the step in which the tokens counted reach the number that all
-  replies have together.
+replies, repeated. Slots 0..B-1 take its first B. - In each step every slot drafts to
+one common depth, verifies, and commits its accepted tokens and one of the target's own.
+A reply counts tokens up to its end; the policy observes all that were committed. - A
+slot whose reply has ended takes the next reply of the order before the next step, lower
+slots first. So the batch is always full. - The run ends with the step in which the
+tokens counted reach the number that all replies have together.
 
-A policy decides with what is known before verification. The step is charged for what
-then ran: the fit's latency at its tokens, its union of experts and its context,
-drafting to the depth drafted, and the rest of a step, shorter in plain decoding.
+A step costs the fit's latency at its tokens, union and context, drafting to its depth,
+and the fixed rest, which is shorter in plain decoding.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,8 +28,7 @@ from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.table import DraftClock, Drafting, ServedStep
 
 Decide = Callable[[Ints], tuple[int, Bools]]
-"""From the rows of the steps that run together, [B], to the depth drafted and which of
-the nodes drafted are verified, [B, N]."""
+"""From rows, [B], to the depth drafted and which drafted nodes are verified, [B, N]."""
 
 
 class StepTime(NamedTuple):
@@ -47,13 +41,12 @@ class StepTime(NamedTuple):
 
     @property
     def us(self) -> float:
-        """The whole step."""
         return self.verify_us + self.draft_us + self.fixed_us
 
 
 @dataclass(frozen=True)
 class Run:
-    """One simulation, step by step; S steps of B requests.
+    """One simulation; S steps of B requests.
 
     Attributes:
         rows: int64 [S, B], steps of the trace.
@@ -73,27 +66,23 @@ class Run:
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens counted."""
         return int(self.counted.sum())
 
     @cached_property
     def step_us(self) -> Floats:
-        """Time of each step, float64 [S]."""
         us: Floats = self.cost[:, :3].sum(axis=1)
         return us
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens of the whole batch a second."""
         return 1e6 * self.tokens / float(self.step_us.sum())
 
 
 class StepTimes:
-    """Latencies of the steps of one trace at one batch size, by served steps.
+    """Latencies of the steps of one trace at one batch size.
 
-    Where the table knows no time of drafting, the trace's clocks stand in, brought to
-    the table's machine by `speed` (see `CostTable.speed_over`). Policies decide with
-    `table`, which has the time of drafting that is charged.
+    A table without drafting takes the trace's clocks, scaled by `speed` (see
+    `CostTable.speed_over`). Policies decide with `table`, which has them.
     """
 
     def __init__(
@@ -113,7 +102,6 @@ class StepTimes:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the choice of a policy rests on without a measurement."""
         found = []
         if self.served.assumes_drafting:
             found.append(
@@ -132,7 +120,6 @@ class StepTimes:
 
     @cached_property
     def caveats(self) -> tuple[str, ...]:
-        """What these costs had to assume."""
         found = [*self.served.caveats, *self.assumptions]
         found.extend(self.served.drafting.caveats(self.batch))
         found.append(
@@ -147,9 +134,8 @@ class StepTimes:
         return (*found, *self._outside())
 
     def interval_note(self, verified: Floats) -> str:
-        """The table's own interval at this batch and context, in words.
-
-        `verified` are tokens of a request in a step, one a policy.
+        """The table's interval at `verified`, tokens of a request in a step, one a
+        policy.
         """
         context = float(self.arrays.context.mean())
         cost = self.table.costs(self.batch, context, "clamp")
@@ -161,9 +147,8 @@ class StepTimes:
         )
 
     def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepTime:
-        """The time of steps of the trace that run together, `rows`, int64 [B].
-
-        `expert_rows` are those of all verified draft nodes.
+        """The time of steps `rows`, int64 [B], that verify `expert_rows` of draft
+        nodes.
         """
         tokens = len(rows) + len(expert_rows)
         if self.arrays.has_routes:
@@ -175,7 +160,7 @@ class StepTimes:
         return StepTime(verify_us, self.draft_us(depth), self.fixed_us(depth), union)
 
     def verify_us(self, tokens: int, union: float, context: float) -> float:
-        """The target's forward; batch and context outside the table are at its edge."""
+        """The target's forward; batch and context are clamped to the table's."""
         domain = self.table.fit.domain
         run = padded_tokens(
             np.array([tokens]), self.batch, self.table.axes.capture_sizes
@@ -190,20 +175,17 @@ class StepTimes:
 
     @cached_property
     def undrafted_us(self) -> float:
-        """The target's forward over the roots of a batch alone, mid-trace."""
+        """The forward of a batch of roots alone, mid-trace."""
         union = self.expected_union(self.batch)
         return self.verify_us(self.batch, union, float(self.arrays.context.mean()))
 
     def draft_us(self, depth: int) -> float:
-        """Drafting to a depth; levels deeper than clocked take as long as the last."""
         return self._clock.overhead_us(depth) - self.fixed_us(depth)
 
     def fixed_us(self, depth: int) -> float:
-        """The rest of a step, with drafting or without."""
         return self._clock.fixed_us if depth else self._clock.plain_fixed_us
 
     def expected_union(self, tokens: int) -> float:
-        """The table's union for so many tokens of this batch."""
         at = np.array([float(tokens)])
         return float(self.table.activation.at(at, self.batch)[0])
 
@@ -212,7 +194,6 @@ class StepTimes:
         return self.served.drafting.at(self.batch)
 
     def _outside(self) -> Iterator[str]:
-        """What of the trace lies outside the table."""
         contexts, batch = self.arrays.context, self.batch
         needed = {
             "batch": (batch, batch),
@@ -227,14 +208,12 @@ class StepTimes:
 
 
 def reply_order(replies: int, seed: int) -> Iterator[int]:
-    """Numbers of replies in the order in which slots take them; endless."""
     return cycle(np.random.default_rng(seed).permutation(replies).tolist())
 
 
 def simulate(
     arrays: TraceArrays, policy: Policy, costs: StepTimes, batch: int, seed: int
 ) -> Run:
-    """Decode the trace's replies under a policy; see the module for the rules."""
 
     def decide(rows: Ints) -> tuple[int, Bools]:
         step = policy.begin(len(rows), arrays.mean_context(rows), arrays.nodes)
@@ -261,9 +240,8 @@ def simulate_decisions(
     seed: int,
     observe: Callable[[int, float], None] | None = None,
 ) -> Run:
-    """As `simulate`, for whatever decides whole steps.
-
-    `observe` takes the tokens that each step committed, and its time.
+    """`simulate` of any decision; `observe` takes each step's committed tokens and
+    time.
     """
     order = reply_order(len(arrays.first), seed)
     rows = arrays.first[list(islice(order, batch))]

@@ -20,11 +20,7 @@ SCHEMA = "evict-replay/4"
 
 @dataclass(frozen=True)
 class ReplayStudy:
-    """A comparison by scenario.
-
-    `dense` says whether the trace has a tree at every position, `seeds` in how many
-    orders of replies.
-    """
+    """A comparison by scenario; `dense` if the trace has a tree at every position."""
 
     table: CostTable
     about: TraceInfo
@@ -34,11 +30,10 @@ class ReplayStudy:
 
     @property
     def summary(self) -> str:
-        """The verdicts in a sentence or two."""
         return summary(self.comparisons)
 
     def as_json(self) -> str:
-        """Everything as JSON; unbounded intervals end in null."""
+        """JSON, in which unbounded intervals end in null."""
         table = self.table
         return as_json(
             {
@@ -71,7 +66,6 @@ def replay_study(
     seeds: int,
     say: Callable[[str], None],
 ) -> ReplayStudy:
-    """Replay a trace; `say` gets a line for each scenario before it is replayed."""
     for batch in batches:
         # Each request verifies its root and, to decide at all, one token more.
         if 2 * batch > (most := table.max_tokens(batch)):
@@ -101,7 +95,7 @@ def replayed_trace(
     temperatures: Sequence[float] = (),
     part: tuple[int, int] = (0, 1),
 ) -> Trace:
-    """The replies that are replayed: of a file, or of a mix of `traces.synthetic`."""
+    """Replies of a file, or of a mix of `traces.synthetic`."""
     if (traces is None) == (not synthetic):
         raise ConfigError(
             f"give either a trace file, or --synthetic with one of {', '.join(MIXES)}"

@@ -14,8 +14,8 @@ PER_STEP = (
 )  # fmt: skip
 """Means over the steps of requests, as `PolicyResult` names them."""
 COLUMNS = ("us", "requests", *PER_STEP)
-"""What is summed over the steps of a prompt. `us` is the request's share of a step's
-time, and `requests` counts its steps; from `depth` on the values are of whole steps."""
+"""Summed over the steps of a prompt. `us` is the request's share of a step's time,
+`requests` counts its steps; from `depth` on the values are of whole steps."""
 
 Sums = Mapping[str, Floats]
 """By column, over all prompts and in each resample, float64 [1 + resamples]."""
@@ -24,10 +24,9 @@ Sums = Mapping[str, Floats]
 def sums_by_prompt(arrays: TraceArrays, run: Run, undrafted_us: float) -> Floats:
     """Sums of `COLUMNS` over the steps of each prompt, float64 [prompts, columns].
 
-    In a batch a request's share of a step's time is what the step would be shorter
-    without its draft tokens, and an equal part of the rest (`undrafted_us` is the
-    forward of roots alone). Equal parts of the whole would charge a request that is
-    hard to draft for tokens that others verified, and widen intervals.
+    A request's share of a step is the time saved without its draft tokens, and an equal
+    part of the rest (`undrafted_us`: the forward of roots). Equal shares of the whole
+    would charge requests for tokens that others verified, and widen intervals.
     """
     prompt = arrays.prompt[arrays.reply[run.rows]]
     verify_us, draft_us, fixed_us, union = run.cost.T[:, :, None]
@@ -47,10 +46,9 @@ def sums_by_prompt(arrays: TraceArrays, run: Run, undrafted_us: float) -> Floats
 
 
 def tokens_per_s(sums: Sums) -> Floats:
-    """Tokens of the whole batch a second, float64 [1 + resamples]."""
     return 1e6 * sums["committed"] / sums["us"]
 
 
 def less_optimism(sums: Sums, optimism: Floats) -> Sums:
-    """The sums at throughputs lower by log ratios; a step takes what it took."""
+    """The sums at throughputs lower by log ratios; step times stay."""
     return {**sums, "us": np.exp(optimism) * sums["us"]}

@@ -25,11 +25,9 @@ WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 Tuned = Fixed | Threshold
 Rate = Callable[[Tuned], float]
-"""Tokens/s of a policy in the first order of replies."""
 
 
 def fixed_points(rate: Rate, nodes: int, deepest: int) -> list[FixedPoint]:
-    """Some widths at every depth, then all near the best pair and the best width."""
 
     def point(depth: int, width: int) -> FixedPoint:
         return FixedPoint(depth, width, rate(Fixed("", depth, width)))
@@ -53,7 +51,6 @@ def candidates(
     nodes: int,
     conditional: ConditionalAcceptance | None,
 ) -> Iterator[Sequence[Tuned]]:
-    """The settings of each kind, the simplest kind first."""
     pairs = [(point.depth, point.width) for point in points]
     deepest = max(depth for depth, _ in pairs)
     yield [plain_decoding()]
