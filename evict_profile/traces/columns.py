@@ -21,14 +21,13 @@ DEFAULTS: dict[str, Any] = {
 }
 
 ROUNDING = 1e-3
-"""Relative; products in half precision may exceed their parent's by this."""
+"""Relative excess over the parent's probability that half precision may cause."""
 
 
 class TraceColumns:
     """Columns of a trace: rows are steps; the nodes of all rows are concatenated."""
 
     def __init__(self, table: pa.Table, about: TraceInfo, source: str) -> None:
-        """Check all columns; `source` names the table in messages."""
         self.table, self.about, self.source = table, about, source
         if missing := [name for name in NEEDED if name not in self]:
             self.refuse(
@@ -83,7 +82,6 @@ class TraceColumns:
         raise DataError(f"{self.source}: {reason}")
 
     def check_rows(self, bad: Bools, reason: str) -> None:
-        """Raise a DataError that names the first bad row."""
         if bad.any():
             row = int(np.argmax(bad))
             prompt, position = (self.values(n)[row] for n in ("prompt", "position"))
@@ -91,12 +89,10 @@ class TraceColumns:
 
     @cached_property
     def position(self) -> Ints:
-        """int64 [rows]."""
         return self.values("position")
 
     @cached_property
     def size(self) -> Ints:
-        """Nodes of each row, int64 [rows]."""
         return self.lists("path_prob")[0]
 
     @cached_property

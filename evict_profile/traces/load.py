@@ -24,15 +24,12 @@ IDENTITY = ("workload", "temperature", "prompt", "seed")
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One file of a folder: a whole trace of some steps."""
-
     path: Path
     table: pa.Table
     metadata: Metadata
 
     @property
     def server(self) -> str:
-        """The file's name up to the part's number."""
         return self.path.stem.rpartition("-")[0]
 
 
@@ -47,7 +44,7 @@ def trace_of(table: pa.Table, source: Path | str) -> Trace:
 
 
 def parts_of(folder: Path, schema: str = SCHEMA) -> list[Part]:
-    """A folder's parts by server, in the order written."""
+    """Parts by server, in the order written."""
     tables = {path: read(path) for path in folder.glob("*.parquet")}
     parts = [Part(p, t, metadata_of(t, str(p), schema)) for p, t in tables.items()]
     parts.sort(key=lambda part: (part.server, part.path.name))
@@ -79,11 +76,7 @@ def _check_alike(first: Part, other: Part) -> None:
 
 
 def _joined(folder: Path) -> Trace:
-    """One trace of all parts.
-
-    Of each batch size the last part's clocks are kept: parts hold medians without
-    counts.
-    """
+    """One trace of all parts; clocks are the last part's, as medians have no counts."""
     parts = parts_of(folder)
     clocks = {clock.batch: clock for part in parts for clock in part.metadata.clocks}
     about = parts[0].metadata.about
@@ -92,7 +85,6 @@ def _joined(folder: Path) -> Trace:
 
 
 def _renumbered(parts: Sequence[Part]) -> pa.Table:
-    """All rows, with prompts renumbered: each server counts from 0."""
     tables, base = list[pa.Table](), 0
     for _, server_parts in groupby(parts, key=lambda part: part.server):
         rows = pa.concat_tables([part.table for part in server_parts])
@@ -107,7 +99,6 @@ def _renumbered(parts: Sequence[Part]) -> pa.Table:
 
 
 def _trace(columns: TraceColumns, clocks: tuple[DraftClock, ...]) -> Trace:
-    """Rows sorted into replies."""
     names, order = [each.name for each in fields(Reply)], list(IDENTITY)
     rows = pd.DataFrame({name: columns.values(name) for name in names})
     twice = rows.assign(position=columns.position).duplicated().to_numpy()

@@ -44,7 +44,6 @@ COLUMNS = pa.schema(
 
 
 def route_type(experts: int) -> np.dtype[Any]:
-    """Type of the routes column, little-endian."""
     return np.dtype("<u1" if experts <= 256 else "<u2")
 
 
@@ -57,9 +56,8 @@ def encode_routes(routes: NDArray[Any], experts: int) -> bytes:
 class Metadata:
     """Metadata of a recording, without its schema.
 
-    Attributes:
-        recorded: facts that parts of one recording share; empty if a server wrote them.
-        replies: parts of the whole recording; 0 if unknown.
+    `recorded` are facts that its parts share, empty if a server wrote them; `replies`
+    of the whole recording, 0 if unknown.
     """
 
     about: TraceInfo = field(default_factory=TraceInfo)

@@ -1,10 +1,9 @@
 """Synthetic traces with known acceptance probabilities.
 
 Trees grow as in EAGLE-2: each level expands its best nodes by path probability.
-Children of a node share a Dirichlet draw with one more category, "none of these". One
-child is accepted with its probability, or none, so a path probability is the
-probability of acceptance. With `trust`, each level succeeds `trust` times as often as
-the drafter states.
+Children of a node share a Dirichlet draw with one more category, "none". At most one is
+accepted, with its probability; so a path probability is that of acceptance. With
+`trust`, each level succeeds `trust` times as often as the drafter states.
 """
 
 from collections.abc import Sequence
@@ -17,12 +16,11 @@ from evict_profile.stats import Bools, Floats
 from evict_profile.traces.trace import Nodes, Reply, Trace, TraceInfo
 
 BRANCH = 8
-"""Nodes expanded per level, and children of each."""
 DEPTH = 6
 NODES = 60
 EASY = (0.05, 0.06)
-"""Dirichlet concentrations of each child and of "none": the first child is accepted
-with mean probability 0.73 (code)."""
+"""Dirichlet concentrations of each child and of "none"; the first child: 0.73
+(code)."""
 HARD = (0.3, 1.2)
 """The first child is accepted with mean probability 0.35 (chat at temperature 1)."""
 
@@ -83,7 +81,7 @@ def dense_trace(
     tokens: Sequence[int],
     context: int,
 ) -> Trace:
-    """One reply per prompt, of `tokens` tokens, with trees at all positions."""
+    """One reply of `tokens` tokens a prompt, with trees at all positions."""
     position = np.concatenate([np.arange(each) for each in tokens])
     size = np.array([len(each) for each in trees])
     # Each reply's trees count their steps and nodes from 0.
@@ -123,10 +121,7 @@ def grow(
 ) -> Nodes:
     """A tree at each position, with all nodes that any depth and width would verify.
 
-    Args:
-        concentration: of the children and of "none", float64 [positions, children + 1].
-        depth: levels.
-        nodes: the most that are verified.
+    `concentration` is float64 [positions, children + 1], the last of "none".
     """
     tokens, branch = len(concentration), concentration.shape[1] - 1
     beam = np.full((tokens, 1), -1)

@@ -1,7 +1,7 @@
 """A trace in memory: replies, their steps, and the draft tree of each step.
 
-If every position of a reply has a tree, any cut can be replayed: at position i it
-commits c tokens and continues at i + c.
+A reply with a tree at every position can be replayed under any truncation: at position
+i it commits c tokens and continues at i + c.
 """
 
 from collections.abc import Collection
@@ -27,8 +27,7 @@ class Nodes:
     Attributes:
         step: index of the tree's step, non-decreasing.
         parent: index of the parent, less than the node's own; -1 is the root.
-        path_prob: product of the drafter's probabilities from the root, at most the
-            parent's.
+        path_prob: product of the drafter's probabilities from the root.
         accepted: the target accepted the whole path to the node.
     """
 
@@ -42,7 +41,6 @@ class Nodes:
 
     @cached_property
     def depth(self) -> Ints:
-        """Levels below the root, 1 and up."""
         depth, above = np.ones(len(self), np.int64), self.parent
         while (inner := above >= 0).any():
             depth += inner
@@ -95,8 +93,6 @@ def falling(parent: Ints, path_prob: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Reply:
-    """Identity of a reply."""
-
     workload: str
     prompt: int
     seed: int = 0
@@ -114,9 +110,8 @@ class TraceInfo:
     """What was recorded, and on what; 0 and "" if unknown.
 
     Attributes:
-        layers, experts, top_k: of the target's MoE layers; needed to read routes.
-        reference_us: latency of the recorder's reference work, whose speed all clocks
-            are scaled to; 0 without one.
+        layers, experts, top_k: of the target's MoE layers.
+        reference_us: the recorder's reference work, at whose speed all clocks are.
         depth, topk, nodes: levels of a draft tree, nodes expanded per level (and
             children of each), and nodes verified.
     """
@@ -145,9 +140,9 @@ class Trace:
         reply: int64 [steps], index into `replies`.
         position: int64 [steps], tokens of the reply committed before it.
         context: int64 [steps], tokens in the target's KV cache.
-        routes: int16 [steps + nodes, layers, k], experts of each step's root, then of
-            its nodes; None if unknown.
-        verify_us: float64 [steps], the target's forward; None without a clock.
+        routes: int16 [steps + nodes, layers, k], experts of roots, each before its
+            nodes.
+        verify_us: float64 [steps], the target's forward.
     """
 
     about: TraceInfo
@@ -165,7 +160,6 @@ class Trace:
 
     @cached_property
     def size(self) -> Ints:
-        """Nodes per step, int64 [steps]."""
         return np.bincount(self.nodes.step, minlength=len(self))
 
     @cached_property
@@ -176,12 +170,10 @@ class Trace:
 
     @cached_property
     def first(self) -> Ints:
-        """Each reply's first step, int64 [replies]."""
         return np.searchsorted(self.reply, np.arange(len(self.replies)))
 
     @cached_property
     def end(self) -> Ints:
-        """The step after each reply's last, int64 [replies]."""
         return np.searchsorted(self.reply, np.arange(len(self.replies)), side="right")
 
     @cached_property
@@ -197,10 +189,9 @@ class Trace:
 
     @cached_property
     def tokens(self) -> Ints:
-        """Tokens of each reply, int64 [replies].
+        """Tokens of each reply, int64 [replies]: one per step if dense.
 
-        A dense reply has one step per token. Otherwise the last step committed what the
-        full tree allowed.
+        The last step of a sparse reply commits what its full tree allowed.
         """
         accepted = np.bincount(self.nodes.step, self.nodes.accepted, len(self))
         last = self.end - 1
@@ -209,12 +200,10 @@ class Trace:
 
     @cached_property
     def prompts(self) -> tuple[tuple[str, int], ...]:
-        """(workload, prompt) pairs, sorted."""
         return tuple(sorted({(each.workload, each.prompt) for each in self.replies}))
 
     @cached_property
     def prompt(self) -> Ints:
-        """Index of each reply's prompt in `prompts`, int64 [replies]."""
         place = {prompt: i for i, prompt in enumerate(self.prompts)}
         return np.array([place[each.workload, each.prompt] for each in self.replies])
 
@@ -284,7 +273,6 @@ def ranges(first: Ints, size: Ints) -> Ints:
 
 
 def check_same_model(about: TraceInfo, model: ModelSpec, noun: str = "trace") -> None:
-    """Refuse a table of other experts than a recording states."""
     recorded = (about.layers, about.experts, about.top_k)
     covered = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
     if about.experts and recorded != covered:
@@ -306,7 +294,6 @@ def check_one_temperature(trace: Trace) -> None:
 
 
 def check_trees(trace: Trace) -> None:
-    """Refuse a trace without draft nodes."""
     if not len(trace.nodes):
         raise DataError(
             "the trace holds no draft node, only plain steps; record while drafting"
