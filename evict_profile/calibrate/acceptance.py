@@ -1,7 +1,4 @@
-"""Acceptance probability of draft nodes, fitted to trees that were verified whole.
-
-Curves are monotone, so the best k nodes stay the best k.
-"""
+"""Monotone curves of acceptance, fitted to trees that were verified whole."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +12,9 @@ from evict_profile.traces import Nodes
 MOST_KNOTS = 32
 BINS = MOST_KNOTS - 2
 RANKS = 4
-"""Ranks fitted separately; the last serves all higher ones."""
 DIGITS = 7
 
 Calibrator = Callable[[Nodes], Floats]
-"""Chance of acceptance of each node, float64 [nodes]."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +22,7 @@ class Curves:
     """Acceptance over a probability, linear between knots.
 
     `acceptances` is [rows, knots]: one row for path probabilities, one a rank for
-    conditional probabilities. The last row serves all higher ranks.
+    conditional ones, whose last serves all higher ranks.
     """
 
     scores: Floats
@@ -52,15 +47,11 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Conditional:
-    """Acceptance given the parent's, by rank, multiplied along the path.
-
-    Factors are at most 1, so no child exceeds its parent.
-    """
+    """Acceptance given the parent's, by rank, multiplied along the path."""
 
     level: Curves
 
     def __call__(self, nodes: Nodes) -> Floats:
-        """Chance of acceptance of each node, float64 [nodes]."""
         chance = self.level.at(nodes.own_prob, nodes.rank)
         for depth in range(2, int(nodes.depth.max()) + 1):
             here = np.flatnonzero(nodes.depth == depth)
@@ -78,7 +69,6 @@ def fit_isotonic(nodes: Nodes) -> Curves:
 
 
 def fit_conditional(nodes: Nodes) -> Conditional:
-    """Curves by rank, fitted to nodes whose parent was accepted."""
     own = nodes.parent_accepted
     rank = np.minimum(nodes.rank[own], RANKS - 1)
     curves = _fit_curves(nodes.own_prob[own], rank, nodes.accepted[own], RANKS)
@@ -99,10 +89,9 @@ CANDIDATES: dict[str, Callable[[Nodes], Calibrator]] = {
 
 
 def per_rank_acceptance(nodes: Nodes, topk: int) -> Floats:
-    """Share of accepted, expanded parents whose child of each rank was accepted.
+    """Share of expanded, accepted parents whose child of each rank was accepted.
 
-    Float64 [topk], sum at most 1. The root counts as accepted; a parent without a
-    recorded child does not count.
+    Float64 [topk], sum at most 1; the root counts as accepted.
     """
     parents = len(np.unique(nodes.family[nodes.parent_accepted]))
     hits = np.bincount(nodes.rank[nodes.accepted], minlength=topk)[:topk]
@@ -112,7 +101,7 @@ def per_rank_acceptance(nodes: Nodes, topk: int) -> Floats:
 def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
     """Isotonic regression by row over bins of equal total probability.
 
-    Each cell has a prior of one node that is accepted as its bin is over all rows.
+    The prior is one node in each cell, accepted as its bin is over all rows.
     """
     bins = bins_of_mass(prob, BINS)
     count = int(bins.max()) + 1
@@ -130,7 +119,7 @@ def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
 
 
 def bins_of_mass(prob: Floats, most: int) -> Ints:
-    """Bin of each node from 0; bins have equal total probability, none is empty."""
+    """Bins of equal total probability from 0; none is empty."""
     ordered = np.sort(prob)
     promised = np.cumsum(ordered)
     shares = promised[-1] * np.arange(1, most) / most

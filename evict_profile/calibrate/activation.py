@@ -13,14 +13,13 @@ from evict_profile.traces.trace import Routes, ranges
 
 BATCHES = (1, 4, 16)
 DRAWS = 400
-"""Groups of requests drawn for a batch above one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Activation:
     """U(t), each float64 [t + 1] from t = 0.
 
-    The interval over prompts is NaN if every group of requests holds all prompts.
+    The interval over prompts is NaN if every group of requests has all prompts.
     """
 
     union: Floats
@@ -36,7 +35,6 @@ Activations = dict[int, Activation]
 
 
 def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
-    """Activation by batch; None without routes."""
     if trace.routes is None:
         return None
     rng = np.random.default_rng(seed)
@@ -53,7 +51,7 @@ def as_activation_curve(
 ) -> ActivationCurve:
     """The curve of a table, for 0..`tokens` tokens at least.
 
-    Beyond one tree's tokens it follows the largest batch, beyond that uniform routing.
+    Beyond one tree's tokens it follows the largest batch, then uniform routing.
     """
     kept = {batch: each.union for batch, each in found.items()}
     alone, most = kept[1], kept[max(kept)]
@@ -75,8 +73,7 @@ def tree_width(trace: Trace) -> int:
 
 
 def kept_order(trace: Trace, steps: Ints) -> Routes:
-    """Routes of one step a request, int16 [tokens, layers, k]: roots, then nodes by
-    falling path probability."""
+    """Routes, int16 [tokens, layers, k]: roots, then nodes, the most probable first."""
     assert trace.routes is not None, "activation is measured where there are routes"
     nodes, root = trace.nodes, trace.root[steps]
     own = ranges(root - steps, trace.size[steps])
@@ -89,10 +86,7 @@ def kept_order(trace: Trace, steps: Ints) -> Routes:
 
 
 def union_by_tokens(routes: Routes, experts: int) -> Floats:
-    """Distinct experts of the first t tokens, mean over layers; float64 [tokens + 1].
-
-    `routes` is [tokens, layers, k].
-    """
+    """Mean over layers of distinct experts of the first t of [tokens, layers, k]."""
     tokens, layers, _ = routes.shape
     name = routes.astype(np.int64) + experts * np.arange(layers)[None, :, None]
     when = np.broadcast_to(np.arange(1, tokens + 1)[:, None, None], name.shape)
@@ -105,7 +99,7 @@ def union_by_tokens(routes: Routes, experts: int) -> Floats:
 
 
 def _of_groups(trace: Trace, groups: Sequence[Ints]) -> Activation:
-    """Mean over groups of steps; the interval leaves each prompt out once."""
+    """Mean over groups of steps, with a jackknife interval over prompts."""
     rows = _rows(trace, [kept_order(trace, steps) for steps in groups])
     without = np.ones((len(trace.prompts), len(groups)))
     for group, steps in enumerate(groups):
@@ -117,7 +111,6 @@ def _of_groups(trace: Trace, groups: Sequence[Ints]) -> Activation:
 
 
 def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
-    """U(t) of each order, padded with its last value."""
     rows = np.empty((len(orders), 1 + max(map(len, orders))))
     for row, order in zip(rows, orders, strict=True):
         union = union_by_tokens(order, trace.about.experts)
@@ -126,7 +119,6 @@ def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
 
 
 def _group(trace: Trace, batch: int, rng: np.random.Generator) -> Ints:
-    """One random step of each of `batch` replies."""
     replies = rng.choice(len(trace.replies), batch, replace=False)
     size = trace.end - trace.first
     steps = [trace.first[each] + rng.integers(size[each]) for each in replies]

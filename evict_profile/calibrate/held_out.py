@@ -1,7 +1,6 @@
 """Errors of each calibrator on held-out prompts.
 
-Nodes of one tree and trees of one reply are dependent, so folds and resamples are of
-whole prompts.
+Nodes of a tree and trees of a reply are dependent; folds and resamples are of prompts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +43,6 @@ class HeldOutChances:
     chances: Mapping[str, Floats]
 
     def errors(self, chosen: str) -> dict[str, HeldOutErrors]:
-        """Errors of each candidate on the same resamples of prompts."""
         bootstrap = Bootstrap(int(self.prompt.max()) + 1)
         reference = self.squares(chosen)
 
@@ -63,20 +61,17 @@ class HeldOutChances:
         }
 
     def squares(self, name: str) -> Floats:
-        """Float64 [nodes]."""
         errors: Floats = (self.chances[name] - self.accepted) ** 2
         return errors
 
     def one_standard_error_rule(self, names: Sequence[str]) -> str:
-        """The first candidate within one standard error of the best Brier score.
-
-        Breiman et al., "Classification and regression trees", 1984.
+        """Of candidates, as in Breiman et al., "Classification and regression trees",
+        1984.
         """
         best = min((self.squares(name) for name in names), key=np.mean)
         return next(n for n in names if self._is_noise(self.squares(n) - best))
 
     def _is_noise(self, values: Floats) -> bool:
-        """Whether a mean over nodes is at most its standard error."""
         by_prompt = np.bincount(self.prompt, values)
         count = np.bincount(self.prompt)
         apart = by_prompt - values.mean() * count
@@ -92,7 +87,6 @@ def calibration_error(chance: Floats, accepted: Bools) -> float:
 
 
 def hold_out(trace: Trace, seed: int = 0) -> HeldOutChances:
-    """Cross-validated chances over folds of whole prompts."""
     prompts, nodes = len(trace.prompts), trace.nodes
     if prompts < MIN_PROMPTS:
         raise DataError(

@@ -1,7 +1,7 @@
-"""What the waves of a probed server say together, and which are left out.
+"""A probed server's waves, and which are left out.
 
-A wave is left out where requests of others ran beside it, or where the plainest work of
-its round, the smallest batch, took much longer than it mostly does.
+A wave is left out if it ran beside others' requests, or if its round's smallest batch
+was more than 10 % slower than its median.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,6 @@ from evict_profile.probe.server import ServerInfo, check_one_deployment
 from evict_profile.stats import Estimate, student
 
 SLOW = 1.1
-"""A reference over its median, from which the round counts as disturbed."""
 
 BUSY = "requests of others ran beside it; probe the server when it is idle"
 SLOWED = "its round was slow; let nothing else use the machine"
@@ -26,7 +25,7 @@ SLOWED = "its round was slow; let nothing else use the machine"
 
 @dataclass(frozen=True)
 class ProbedSetting:
-    """One batch of one server: its runs, and why others of its waves were left out."""
+    """One batch of one server: its runs, and why other waves were left out."""
 
     server: ServerInfo
     batch: int
@@ -52,13 +51,11 @@ class ProbedSetting:
 
 
 def settings(path: Path) -> list[ProbedSetting]:
-    """Each setting of a file, in the order probed."""
     found = read_probe(path)
     return [each for probed, waves in found for each in _of(probed, waves)]
 
 
 def check_servers(settings: Sequence[ProbedSetting], model: str) -> None:
-    """Check that settings are of one server, which serves this model."""
     check_one_deployment([each.server for each in settings])
     known = [path.stem for path in known_models()]
     for name in {each.server.model for each in settings}:
@@ -71,7 +68,6 @@ def check_servers(settings: Sequence[ProbedSetting], model: str) -> None:
 
 
 def _of(probed: Probed, waves: Sequence[Wave]) -> Iterator[ProbedSetting]:
-    """The settings of one server."""
     about = probed.server
     faults = _faults(about, waves)
     for batch in sorted({wave.batch for wave in waves}):
@@ -88,7 +84,7 @@ def _of(probed: Probed, waves: Sequence[Wave]) -> Iterator[ProbedSetting]:
 
 
 def _faults(about: ServerInfo, waves: Sequence[Wave]) -> list[tuple[Wave, str]]:
-    """Each wave, and why it is left out; "" of those that count."""
+    """Each wave, and why it is left out; "" if it is not."""
     whole = [wave for wave in waves if not fault_of(about, wave)]
     least = min((each.batch for each in waves), default=0)
     rates = {each.round: _step(each) for each in whole if each.batch == least}

@@ -1,8 +1,7 @@
-"""Runs of a server, as a CSV, its benchmark or its log gives them.
+"""Runs of a server, from a CSV, a benchmark's result or a log.
 
-A step takes the decoding time of a token, TPOT, times the tokens that it commits.
-`python -m sglang.bench_serving --output-file` and `vllm bench serve --save-result`
-give it the same name.
+A step takes TPOT times the tokens that it commits. `sglang.bench_serving --output-file`
+and `vllm bench serve --save-result` have it.
 """
 
 import json
@@ -43,7 +42,6 @@ class Row(Struct, frozen=True):
     prompts: str | int = ""
 
     def run(self, source: str) -> ServedRun:
-        """The same as a fit takes it, if no two of its numbers contradict."""
         levels = self.drafts if self.levels is None else self.levels
         width = self.verified or self.drafts + 1
         committed = self.accept_length or float(not self.drafts)
@@ -64,9 +62,8 @@ class Row(Struct, frozen=True):
 def read_runs(path: Path, drafts: int | None, warn: Warn) -> list[ServedRun]:
     """The runs in a file, whose format its content shows.
 
-    Args:
-        drafts: K of its runs, 0 for plain decoding; None for a CSV, which has it.
-        warn: takes a sentence on what a run does not measure well.
+    `drafts` is K, 0 for plain decoding; a CSV has its own. `warn` takes a sentence on
+    what a run does not measure well.
     """
     if path.suffix == ".jsonl" and drafts is None:
         return [run for setting in settings(path) for run in setting.runs]
@@ -93,7 +90,6 @@ def read_runs(path: Path, drafts: int | None, warn: Warn) -> list[ServedRun]:
 
 
 def warnings_of(runs: Sequence[ServedRun]) -> Iterator[str]:
-    """A sentence on each thing that runs, taken together, cannot show."""
     settings = Counter((r.batch, r.width, r.levels, r.topk) for r in runs)
     if 1 in settings.values():
         yield "some settings ran once, so their spread is unknown; run each 3 times"
@@ -112,7 +108,6 @@ def _of_csv(text: str, path: Path) -> list[Facts]:
 
 
 def _of_json(text: str, path: Path, warn: Warn) -> list[Facts]:
-    """SGLang's and vLLM's results, one object a run."""
     runs, rest = [], text.strip()
     try:
         while rest:
@@ -147,7 +142,7 @@ def _of_result(found: Facts, path: Path, warn: Warn) -> Facts:
 
 
 def _of_log(text: str, path: Path) -> Facts:
-    """llama-server's requests in one; its time leaves out the first token of each."""
+    """llama-server's requests as one run; its time excludes each first token."""
     lines = _EVALUATED.findall(text)
     own = [(float(ms), int(tokens)) for prompt, ms, tokens in lines if not prompt]
     tokens, ms = sum(tokens - 1 for _, tokens in own), sum(ms for ms, _ in own)

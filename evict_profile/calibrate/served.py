@@ -1,8 +1,7 @@
-"""What runs of a server say of the time that its steps take beside experts.
+"""Overheads of a server from its runs.
 
 Log ratios of steps are fitted by least squares to the model of `table.overheads`. The
-prior is what other deployments showed and how far they lie apart: two runs move what
-they can show, and the rest stays.
+prior is other deployments' amounts and their spread.
 """
 
 from collections.abc import Sequence
@@ -19,20 +18,20 @@ from evict_profile.table import CostTable, ServedStep
 from evict_profile.table.overheads import OWN_GROWTH, RECORD, Amounts, Overheads
 
 LEVEL_SD, RATIO_SD = 0.1, 0.06
-"""Errors of a plain step and of a step over it that no amount explains, sd of logs."""
+"""Unexplained errors of a plain step and of a step over it, sd of logs."""
 
 OWN_LAYERS_US = 100.0
-"""Standard deviation of a server's time per layer, once plain decoding is measured."""
+"""Standard deviation of time per layer, once plain decoding is measured."""
 
 FIXED, WIDER = ("layer_us", "round_us", "level_us"), 10.0
-"""Times that do not grow with tokens, and how much farther than others' they may lie
-if a run is off by more than `RATIO_SD` otherwise: the host may bind such a server."""
+"""Times independent of tokens, and the factor on their prior sd if a run is off by more
+than `RATIO_SD` otherwise: the host may bind such a server."""
 
 FASTER, SLOWER = 0.8, 1.25
-"""A drafting step over what the record explains, outside of which a cause is named."""
+"""A drafting step over its prediction, outside of which a cause is named."""
 
 UNEXPLAINED = 1.3
-"""A step this many times away from its explanation is refused."""
+"""A step this many times off its prediction is refused."""
 
 LARGEST = Amounts(1.05, 2_000.0, 1_000.0, 50_000.0, 20_000.0, 5_000.0)
 
@@ -58,7 +57,6 @@ class ServedRun:
 
     @property
     def step_us(self) -> float:
-        """The latency of the whole step."""
         return 1e6 * self.batch * self.committed / self.tokens_per_s
 
 
@@ -78,23 +76,19 @@ class Deployment:
 
     @property
     def plain(self) -> tuple[ServedRun, ...]:
-        """Runs that draft nothing."""
         return tuple(run for run in self.runs if run.width == 1)
 
     @property
     def served_us(self) -> Floats:
-        """What each run's step took, float64 [runs]."""
         return np.array([run.step_us for run in self.runs])
 
     def step_us(self, amounts: Amounts) -> Floats:
-        """What each run's step should take, float64 [runs]."""
         return np.array([_step_us(self.table, run, amounts) for run in self.runs])
 
     def errors(self, amounts: Amounts) -> tuple[Floats, Floats]:
         """Log of predicted over served: of plain steps, and of drafting ones over them.
 
-        A drafting run goes over the mean of the plain runs of its batch; where there is
-        none, over those whose batch is nearest.
+        A drafting run is divided by the mean of the plain runs at the nearest batch.
         """
         off = np.log(self.step_us(amounts) / self.served_us)
         drafts = np.array([run.width > 1 for run in self.runs])
@@ -105,7 +99,6 @@ class Deployment:
 
 
 def _step_us(table: CostTable, run: ServedRun, amounts: Amounts) -> float:
-    """The step by amounts on the table without any; `ServedStep` adds the same."""
     asked = np.array(run.batch * run.width)
     tokens = padded_tokens(asked, run.batch, table.axes.capture_sizes)
     union = table.activation.at(tokens, run.batch)
@@ -124,10 +117,9 @@ def _step_us(table: CostTable, run: ServedRun, amounts: Amounts) -> float:
 def fit_overheads(
     deployments: Sequence[Deployment], prior: Overheads, source: str
 ) -> Overheads:
-    """Overheads of deployments that share them, beginning from the prior's.
+    """Overheads of deployments that share them, from a prior.
 
-    Each deployment counts as ten ratios at the most: runs of one server share what the
-    model leaves out.
+    A deployment weighs at most ten ratios: its runs share what the model omits.
     """
     start, spread = (np.array(astuple(each)) for each in (prior.amounts, prior.spread))
 
@@ -155,15 +147,12 @@ def fit_overheads(
 
 @dataclass(frozen=True)
 class ServedStudy:
-    """What a server's own runs change of what was known of its overheads."""
-
     deployment: Deployment
     before: Overheads
     found: Overheads
 
     @property
     def meaning(self) -> str:
-        """What an engineer should look at first, in one sentence."""
         served = self.deployment
         drafts = np.array([run.width > 1 for run in served.runs])
         bare = replace(RECORD.amounts, layer_us=0.0, token_us=0.0)
@@ -188,10 +177,7 @@ class ServedStudy:
 
 
 def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStudy:
-    """Fit a table's overheads to its server's runs, beginning from those it has.
-
-    The error that remains is known near the batches of runs that drafted.
-    """
+    """Fit a table's overheads to runs; the error is known near the drafting batches."""
     for run in runs:
         tokens, most = run.batch * run.width, table.max_tokens(run.batch)
         if tokens > most or run.batch > table.fit.domain["batch"][1]:
@@ -217,7 +203,6 @@ def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStu
 
 
 def _check_explained(deployment: Deployment, amounts: Amounts) -> None:
-    """Refuse runs that no overheads explain: they are of another server or unit."""
     steps_us = zip(
         deployment.runs, deployment.served_us, deployment.step_us(amounts), strict=True
     )

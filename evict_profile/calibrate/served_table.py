@@ -1,10 +1,9 @@
-"""A cost table of whole steps that a server took, where no union is known.
+"""A cost table of whole steps of a server, whose union is unknown.
 
-At a batch B, a step that verifies n = 1 + K tokens a request takes S(n). A straight
-line through the settings that draft, continued to n = 1, misses the plain step S(1) by
-what a step takes as soon as it drafts at all; that stands in the table's drafting, and
-the rest in its costs. Between probed n a cost is on a straight line; beyond the widest
-nothing is known.
+At a batch B, a step that verifies n = 1 + K tokens a request takes S(n). The line
+through the drafting settings, extrapolated to n = 1, exceeds the plain step S(1) by the
+fixed time of drafting, which becomes the table's drafting. Costs between probed n are
+linear; beyond the widest nothing is known.
 """
 
 from collections.abc import Sequence
@@ -39,10 +38,10 @@ from evict_profile.table import (
 from evict_profile.table.served import WHOLE
 
 INTERPOLATION_SD = 0.04
-"""How far a step between probed ones may lie from the straight line, in logs."""
+"""Error of interpolation between probed steps, in logs."""
 
 MOST_NOISE = 0.1
-"""Half-width of a setting's interval, relative, above which no table is made."""
+"""Relative half-width of a setting's interval, above which no table is made."""
 
 NOTES = (
     "settings were measured one after another, so a change of machine speed would look "
@@ -52,8 +51,6 @@ NOTES = (
 
 
 class Steps:
-    """The settings of one batch, the plain one first."""
-
     def __init__(self, batch: int, settings: Sequence[ProbedSetting]) -> None:
         own = sorted(
             (s for s in settings if s.batch == batch), key=lambda s: s.server.drafts
@@ -76,11 +73,9 @@ class Steps:
 
     @property
     def tokens(self) -> int:
-        """The most that were verified."""
         return int(self.batch * self.width[-1])
 
     def staircase(self, context: int) -> Staircase:
-        """Costs of all tokens up to the widest setting's."""
         width = np.maximum(np.arange(self.tokens + 1) / self.batch, 1.0)
         us = np.interp(width, self.width, self.us)
         probed = np.interp(width, self.width, self.half_width)
@@ -96,7 +91,6 @@ class Steps:
 def served_table(
     settings: Sequence[ProbedSetting], gpu: str, model: ModelSpec
 ) -> CostTable:
-    """The table of a server's settings; `gpu` is what it runs on."""
     check_servers(settings, model.name)
     batches = tuple(sorted({s.batch for s in settings}))
     steps, noise = [Steps(batch, settings) for batch in batches], _noise(settings)
@@ -138,14 +132,13 @@ def served_table(
 def export_served(
     table: CostTable, settings: Sequence[ProbedSetting], tables: Path
 ) -> Path:
-    """Write the table and its runs into a tree of tables; where."""
+    """Write the table and its runs into a tree of tables; returns the path."""
     runs = pd.DataFrame([vars(run) for setting in settings for run in setting.runs])
     home = (tables / table.relative_path).parent
     return save_next(table, home, lambda path: runs.to_parquet(path, index=False))[1]
 
 
 def _noise(settings: Sequence[ProbedSetting]) -> list[float]:
-    """Half-widths of the settings' intervals, none of them too wide."""
     noise = [s.step_us.high / s.step_us.value - 1.0 for s in settings]
     worst = settings[int(np.argmax(noise))]
     if max(noise) > MOST_NOISE:
@@ -177,7 +170,7 @@ def _key(server: ServerInfo, gpu: str, model: ModelSpec) -> Key:
 
 
 def _fit(steps: Sequence[Steps]) -> tuple[tuple[TermCost, ...], ErrorSummary]:
-    """Costs of batches between, and how far off they are at the probed ones."""
+    """The fit over batches, and its errors at the probed ones."""
     batch = np.concatenate([np.full(len(s.us), float(s.batch)) for s in steps])
     tokens = batch * np.concatenate([s.width for s in steps])
     us = np.concatenate([s.us for s in steps])

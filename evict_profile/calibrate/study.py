@@ -37,7 +37,7 @@ GROUPS = 20
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """Calibrators compared, and the curves that a table gets, fitted to all nodes.
+    """The curves that a table gets, and the calibrators compared.
 
     `chosen` is by the one-standard-error rule of the held-out Brier score.
     """
@@ -55,7 +55,7 @@ class CostCheck:
     """A table's costs against verification clocks under natural routing.
 
     `error` is over medians of groups of steps of similar latency; `ratio` is the median
-    of measured over predicted steps.
+    of measured over predicted.
     """
 
     error: ErrorSummary
@@ -96,7 +96,6 @@ class CalibrationStudy:
 
 
 def calibration_study(trace: Trace, table: CostTable) -> CalibrationStudy:
-    """Fit acceptance, activation and drafting times, and check the table's costs."""
     check_same_model(trace.about, table.model)
     check_trees(trace)
     speed = table.speed_over(trace.about.engine, trace.about.reference_us)
@@ -111,7 +110,6 @@ def calibration_study(trace: Trace, table: CostTable) -> CalibrationStudy:
 
 
 def calibrated_table(found: CalibrationStudy, table: CostTable) -> CostTable:
-    """The table with what was fitted; parts without data stay unchanged."""
     acceptance = as_acceptance(found.calibrated, found.name, len(found.trace))
     activation = table.activation
     if found.activations:
@@ -123,10 +121,9 @@ def calibrated_table(found: CalibrationStudy, table: CostTable) -> CostTable:
 
 
 def calibrate(trace: Trace) -> Calibrated:
-    """Compare calibrators on held-out prompts, and fit the best to all.
+    """Choose a calibrator on held-out prompts by Brier score, and fit it to all.
 
-    The Brier score decides: an error in a likely node costs more than in an unlikely
-    one.
+    Brier weighs errors in likely nodes more.
     """
     nodes, held_out = trace.nodes, hold_out(trace)
     chosen = held_out.one_standard_error_rule(list(CURVES))
@@ -160,8 +157,7 @@ def as_acceptance(found: Calibrated, workload: str, steps: int) -> Acceptance:
 
 
 def check_costs(trace: Trace, cost: ForwardCost, speed: float) -> CostCheck | None:
-    """Predict each timed step; `speed` scales its clocks. None without clocks or
-    routes."""
+    """Predict each timed step, whose clock is scaled by `speed`; None without data."""
     if trace.verify_us is None or trace.routes is None:
         return None
     trees = np.split(trace.routes, trace.root[1:])
