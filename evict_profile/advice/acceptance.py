@@ -1,8 +1,8 @@
-"""How many tokens a step commits by what it drafts, in the forms that people have it.
+"""Tokens a step commits by what it drafts, from the forms of acceptance in use.
 
-A chain that drafts K tokens commits those the target accepts and one of its own. It is
-accepted as a prefix, so a longer chain also says what a shorter one would commit. A
-trace and a server's metrics are of requests, so they alone give an interval.
+A chain of K drafts commits the accepted prefix and one token of the target, so a longer
+chain also gives the shorter ones. Only traces and metrics are of requests and give an
+interval.
 """
 
 import json
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from evict_profile.traces import Nodes, Trace
 
 LONGEST = 16
-"""The longest chain that a rate is spelt out for."""
 
 REJECTION_GROWTH = 1.09
-"""Of the chance of a rejection, from each draft to the next; see `of_rate`."""
+"""Growth of the chance of a rejection from one draft to the next; see `of_rate`."""
 
 MAX_DRAFTS, MAX_STEPS = 1024, 10**7
 """The most drafts of a step, and steps of a request, that metrics may state."""
@@ -47,10 +46,10 @@ FORMS = (
 class AcceptedLengths:
     """Tokens that a step commits, for each way to draft; the first drafts nothing.
 
-    By way the tokens a request verifies, root included, the levels drafted, and the
-    mean tokens of a step, the target's own included. `half_width` is half of the 95 %
-    interval over the mean: 0 where nothing says how sure it is, infinite of too few
-    prompts. `served` has speeds over plain decoding as served, by draft length.
+    By way: tokens a request verifies, root included; levels drafted; mean committed
+    tokens, the target's included. `half_width` is half of the relative 95 % interval: 0
+    if unknown, infinite for too few prompts. `served` has measured speeds over plain
+    decoding by draft length.
     """
 
     kind: Literal["chain", "tree"]
@@ -62,7 +61,7 @@ class AcceptedLengths:
     served: Mapping[int, float] = field(default_factory=dict)
 
     def name(self, way: int) -> str:
-        """How a way to draft is called: "K=3" or "16 tokens, depth 5"."""
+        """ "K=3" or "16 tokens, depth 5"."""
         if not self.levels[way]:
             return "none"
         if self.kind == "chain":
@@ -93,13 +92,12 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
 
 
 def file_of(text: str) -> tuple[Path, str]:
-    """The file of `FILE[:curve]`, and the curve."""
     name, _, curve = text.partition(":")
     return Path(name).expanduser(), curve
 
 
 def _numbers(text: str) -> list[float]:
-    """Numbers between commas; none where one of them is no number."""
+    """Numbers between commas; none if one is not a number."""
     try:
         return [float(each) for each in text.split(",")]
     except ValueError:
@@ -122,7 +120,6 @@ def _of_numbers(text: str, numbers: list[float]) -> AcceptedLengths:
 
 
 def of_lengths(lengths: Mapping[int, float], source: str) -> AcceptedLengths:
-    """From mean committed tokens by draft length K; lengths may lack some K."""
     for drafts, length in lengths.items():
         if drafts < 1 or not 1.0 <= length <= drafts + 1:
             raise ConfigError(
@@ -140,11 +137,11 @@ def of_lengths(lengths: Mapping[int, float], source: str) -> AcceptedLengths:
 def of_rate(rate: float) -> AcceptedLengths:
     """From the chance that the first draft is accepted.
 
-    The k-th draft, given those before it, is accepted with 1 - (1 - rate) 1.09^(k - 1),
-    and never below 0. 1.09 is the median of 55 groups of EAGLE-3 runs at K = 3, 5, 7
-    (quartiles 1.06 to 1.13; benchmarks/served/data/specbundle.csv); all 14 curves of
-    InferenceX fall as well (1.07 to 1.6; inferencex-golden-al.csv beside it). A
-    constant rate gives 3 % too much at K = 5 and 5 % at K = 7.
+    The k-th draft, given those before it, is accepted with max(0, 1 - (1 - rate)
+    1.09^(k - 1)). 1.09 is the median of 55 groups of EAGLE-3 runs at K = 3, 5, 7
+    (quartiles 1.06 to 1.13; benchmarks/served/data/specbundle.csv); the 14 curves of
+    inferencex-golden-al.csv beside it have 1.07 to 1.6. A constant rate gives 3 % too
+    much at K = 5 and 5 % at K = 7.
     """
     rejected = (1.0 - rate) * REJECTION_GROWTH ** np.arange(LONGEST)
     lengths = 1.0 + np.cumsum(np.cumprod(np.maximum(1.0 - rejected, 0.0)))
@@ -153,9 +150,8 @@ def of_rate(rate: float) -> AcceptedLengths:
 
 
 def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:
-    """From a YAML of lengths by model, mode and K, as InferenceX commits them.
-
-    Where it holds several curves, one is named: "dsv4-pro/thinking_on".
+    """From InferenceX's YAML by model, mode and K; one of several is
+    "dsv4-pro/thinking_on".
     """
     content = read_mapping(path)
     stated = content.pop("served", {})
@@ -197,8 +193,8 @@ def _curves(content: Any, name: str = "") -> Iterator[tuple[str, dict[int, float
 def of_metrics(path: Path) -> AcceptedLengths:
     """From responses of vLLM under `--per-request-spec-decode-metrics`.
 
-    A step that drafted fewer than K tokens says nothing of K. What `summary` gives
-    is enough where every step drafted the same number of levels.
+    A step with fewer than K drafts is no sample of K. `summary` is enough where all
+    steps draft the same number.
     """
     requests = [
         steps
@@ -222,7 +218,6 @@ def of_metrics(path: Path) -> AcceptedLengths:
 
 
 def _documents(path: Path) -> Any:
-    """A JSON document, or a list of one a line."""
     try:
         text = path.read_text(encoding="utf-8")
         try:
@@ -248,7 +243,7 @@ def _metrics(content: Any) -> Iterator[Mapping[str, Any]]:
 
 
 class RequestMetrics(Struct, frozen=True):
-    """What vLLM says of one request's drafts, by its own names."""
+    """vLLM's metrics of a request, by its own names."""
 
     acceptance_histogram: list[Annotated[int, Meta(ge=0, le=MAX_STEPS)]]
     num_draft_tokens: int | None = None
@@ -277,10 +272,10 @@ class RequestMetrics(Struct, frozen=True):
 
 
 def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:
-    """From a trace: the chain of each tree's best children, and the tree cut to widths.
+    """The chain of each tree's best children, and the tree cut to widths.
 
-    Where the trace has a tree at every position, decoding goes on where each way to
-    draft would have; else its steps are those of the full tree.
+    In a dense trace decoding continues where each way commits; else at the full tree's
+    steps.
     """
     from evict_profile.traces import load_traces
     from evict_profile.traces.trace import check_one_temperature, check_trees
@@ -303,7 +298,6 @@ def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:
 
 
 def best_children(nodes: "Nodes") -> Bools:
-    """Whether a node is in its tree's chain of best children, bool [nodes]."""
     chain: Bools = nodes.rank == 0
     for depth in range(2, int(nodes.depth.max(initial=1)) + 1):
         here = np.flatnonzero(nodes.depth == depth)
@@ -312,8 +306,8 @@ def best_children(nodes: "Nodes") -> Bools:
 
 
 def _decoded(trace: "Trace", place: Ints, ways: Sequence[int]) -> Floats:
-    """Tokens and steps of each prompt's replies where so many of a step's nodes are
-    verified, in the order of their places, float64 [prompts, ways, 2].
+    """Tokens and steps of each prompt with the nodes of lowest `place`, [prompts, ways,
+    2].
     """
     sums = np.zeros((len(trace.prompts), len(ways), 2))
     for way, drafts in enumerate(ways):

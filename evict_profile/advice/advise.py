@@ -1,8 +1,7 @@
 """The best draft length at each batch, and its speed-up over plain decoding.
 
-Speed over plain decoding is committed(way) step(plain) / step(way), of served steps.
-The interval adds relative errors in quadrature: of acceptance, and of the ratio of
-steps (`ServedStep.ratio`).
+Speed-up is committed(way) step(plain) / step(way). Its interval adds relative errors of
+acceptance and of the ratio of steps (`ServedStep.ratio`) in quadrature.
 """
 
 import math
@@ -20,19 +19,17 @@ from evict_profile.stats import WORTHWHILE, Estimate
 from evict_profile.table import CostTable, ServedStep
 
 CHANGE = 1.05
-"""Gain from which a schedule changes the draft length, and from which one is advised.
-
-The second is an assumption about what it costs an engine to have a schedule: with one
-vLLM fell to piecewise graphs, from 59.6 to 50.0 tokens a second (vLLM #49548)."""
+"""Gain from which a schedule changes the draft length, and from which one is advised:
+an assumed cost of schedules. vLLM with one used piecewise graphs, and fell from 59.6 to
+50.0 tokens a second (vLLM #49548)."""
 
 
 @dataclass(frozen=True)
 class DraftOption:
-    """One way to draft at one batch.
+    """One way to draft at one batch; a chain's draft length K is its levels.
 
-    A chain's draft length K is its levels. `ratio` is that of its step to plain
-    decoding's, the accepted length that breaks even; `speed` is over plain decoding,
-    `served` as somebody measured it.
+    `ratio` is of its step to plain decoding's, the accepted length that breaks even;
+    `speed` is over plain decoding, `served` the same as measured.
     """
 
     name: str
@@ -46,8 +43,6 @@ class DraftOption:
 
 @dataclass(frozen=True)
 class BatchAdvice:
-    """All ways to draft at one batch, plain decoding first."""
-
     batch: int
     ways: tuple[DraftOption, ...]
 
@@ -59,7 +54,7 @@ class BatchAdvice:
 
     @property
     def sure(self) -> bool:
-        """Whether the interval settles that drafting pays, or that it does not."""
+        """Whether the interval excludes a speed-up of 1."""
         if self.best.levels:
             return self.best.speed.worthwhile
         drafts = self.ways[1:]
@@ -67,14 +62,11 @@ class BatchAdvice:
 
     @cached_property
     def speeds(self) -> dict[int, float]:
-        """Speed over plain decoding by draft length."""
         return {way.levels: way.speed.value for way in self.ways}
 
 
 @dataclass(frozen=True)
 class Advisor:
-    """Served steps and an acceptance, at a context."""
-
     served: ServedStep
     lengths: AcceptedLengths
     context: float
@@ -88,7 +80,7 @@ class Advisor:
         level_ms: float | None = None,
         draft_table: CostTable | None = None,
     ) -> "Advisor":
-        """Of a table as it is in its file, by default at its smallest context."""
+        """Of a table as in its file; `context` is by default its smallest."""
         topk = 2 if lengths.kind == "tree" else 1
         at = min(table.axes.context) if context is None else context
         served = ServedStep.of(table, topk=topk, context=at)
@@ -97,7 +89,6 @@ class Advisor:
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """The table's batches at which a request can verify the shortest draft."""
         table, least = self.served.table, int(self.lengths.width[1:].min())
         every = table.axes.batch
         if found := tuple(b for b in every if table.max_tokens(b) >= least * b):
@@ -108,7 +99,6 @@ class Advisor:
         )
 
     def at(self, batch: int) -> BatchAdvice:
-        """The ways to draft at a batch that the table covers."""
         covered = (
             way
             for way, width in enumerate(self.lengths.width.tolist())
@@ -133,14 +123,11 @@ class Advisor:
 
 
 class Range(NamedTuple):
-    """Batches that draft the same number, both ends included."""
-
     first: int
     last: int
     drafts: int
 
     def has(self, batch: int) -> bool:
-        """Whether the batch is one of them."""
         return self.first <= batch <= self.last
 
 
@@ -148,8 +135,8 @@ class Range(NamedTuple):
 class DraftPlan:
     """One draft length for all batches, and one by batch, over a traffic.
 
-    The traffic is the share of plain decoding's time that is spent at each batch, and
-    a gain the speed over plain decoding of all of it. `drafts` is 0 for none.
+    Traffic is the share of plain decoding's time by batch; gains are speeds over plain
+    decoding of all of it. `drafts` is 0 for none.
     """
 
     traffic: Mapping[int, float]
@@ -162,14 +149,14 @@ class DraftPlan:
     def advised(self) -> tuple[Range, ...]:
         """The schedule if it gains enough over one length; none is plain decoding.
 
-        One length is chosen for the traffic, and so reaches to its largest batch.
+        One length covers all batches up to the traffic's largest.
         """
         if self.schedule_gain > CHANGE * self.gain and len(self.schedule) > 1:
             return self.schedule
         return (Range(1, max(self.traffic), self.drafts),) if self.drafts else ()
 
     def speed(self, advice: BatchAdvice) -> float:
-        """Over plain decoding, of what is advised at a batch; 1 where nothing is."""
+        """Over plain decoding, as advised at a batch; 1 where nothing is."""
         own = (each for each in self.advised if each.has(advice.batch))
         return next((advice.speeds.get(each.drafts, 1.0) for each in own), 1.0)
 
@@ -179,9 +166,8 @@ def plan(
 ) -> DraftPlan:
     """The best single draft length, and the best schedule.
 
-    Work that takes plain decoding a share of its time at a batch takes that share over
-    the speed there; so the gain is the harmonic mean of speeds. In a falling schedule
-    no batch drafts more than the smallest does.
+    A gain is the harmonic mean of speeds by traffic. In a falling schedule no batch
+    drafts more than the smallest.
     """
     largest = advisor.batches[-1]
     if max(traffic) > largest:
@@ -212,8 +198,7 @@ def _gain(traffic: Mapping[int, float], speeds: Mapping[int, float]) -> float:
 def schedule(advisor: Advisor, longest: int | None = None) -> tuple[Range, ...]:
     """The draft length by batch, from 1 to the largest that the table covers.
 
-    Batches below the smallest that is covered draft as that one does. A length stays
-    unless the best gains 5 % over it. Every batch drafts: changing to and from plain
+    A length changes only for a gain of 5 %. Every batch drafts, since changing to plain
     decoding costs engines more than it saves.
     """
     smallest, largest = advisor.batches[0], advisor.batches[-1]

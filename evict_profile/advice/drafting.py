@@ -10,7 +10,6 @@ from evict_profile.table.overheads import LEVELS
 
 MAX_LEVEL_MS = 1_000.0
 SAME_FACTS = ("device", "clock", "threads", "engine_version", "library_sha256")
-"""Of a target's and a draft's table, for their times to be added."""
 
 
 def drafting_of(
@@ -19,10 +18,9 @@ def drafting_of(
     draft_table: CostTable | None = None,
     context: float = 0.0,
 ) -> Drafting:
-    """What a step takes beside its forward, as given; else as the served step has it.
+    """Time of a step beside its forward, as given; else the served step's.
 
-    By the draft model's own table, of llama.cpp; or by the time to draft one level,
-    where the step's rest stays as it is known.
+    A draft model's table of llama.cpp, or the time of one level with the known rest.
     """
     table = served.table
     if draft_table is not None:
@@ -53,10 +51,9 @@ def _of_model(
 ) -> DraftClock:
     """n D(1) + D(n + 1) by n, and two graphs.
 
-    llama.cpp decodes n drafts one by one, and after verification all n + 1 tokens in
-    one forward; both follow a forward of another width, so each builds a graph. A
-    table has the times at its machine's most frequent speed, which beside neighbours
-    differs by model and run: what counts is the draft's average over the target's.
+    llama.cpp decodes n drafts one by one and, after verification, all n + 1 tokens in
+    one forward; both follow a forward of another width and build a graph. Tables are at
+    the usual speed, so the draft's average over the target's is applied.
     """
     forward_us = draft.costs(batch, context).step_cost_us
     levels = np.arange(1, (len(forward_us) - 1) // batch)
