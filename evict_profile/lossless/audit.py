@@ -1,8 +1,7 @@
-"""The audit: each classification, with the largest bias of exact enumeration.
+"""Each classification, with the largest bias of exact enumeration.
 
-`tests/lossless/proof` enumerates 96 random worlds and a readable one; a test
-regenerates `counterexamples.json` from it. A combination without a counterexample is
-exact in all.
+`tests/lossless/proof` enumerates 96 random worlds and a readable one, and generates
+`counterexamples.json`. Combinations without a counterexample are exact in all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,9 +33,8 @@ FOUND = Path(__file__).with_name("counterexamples.json")
 
 
 class Counterexample(Struct, frozen=True):
-    """The output that shows a bias best; fractions as text.
-
-    Only the readable world has no `seed`.
+    """The output with the largest bias; fractions as text. Only the readable world has
+    no seed.
     """
 
     seed: int | None
@@ -84,7 +82,6 @@ class Audit(Struct, frozen=True):
 
 @cache
 def known_counterexamples() -> dict[str, dict[str, Counterexample | None]]:
-    """ "largest" and "readable" of each biased combination."""
     found = read_mapping(FOUND)
     return parse(dict[str, dict[str, Counterexample | None]], found, str(FOUND))
 
@@ -106,10 +103,7 @@ def audit_of_words(words: Mapping[str, str | None]) -> Audit:
 
 
 def summary(audits: Iterable[Audit]) -> list[tuple[str, Fraction]]:
-    """Combinations grouped by reason, with their largest total variation.
-
-    Biased rules on sampled drafts are listed one by one.
-    """
+    """Combinations by reason, with the largest total variation; sampled ones alone."""
     groups: dict[tuple[str, ...], list[Audit]] = {}
     for each in audits:
         words, verdict = each.combination, each.verdict
@@ -126,7 +120,6 @@ def summary(audits: Iterable[Audit]) -> list[tuple[str, Fraction]]:
 
 
 def _joint_name(combinations: list[Combination]) -> str:
-    """Several combinations in one line; "any" for all words of a field."""
     drafts, acceptance, rule, score = (
         every
         if {*used} == {*known}

@@ -1,13 +1,13 @@
 """Whether a truncation rule is lossless, from four words that describe it.
 
-The theorem (proof: docs/explanation/lossless.md), for drafts in an order with parents
-before children and elder siblings before younger:
+The theorem (proof: docs/explanation/lossless.md), for drafts ordered parents before
+children and elder siblings before younger:
 
 - If the emitted token is the target's own sample, any rule on the past and the drafts
-  is lossless: drafts decide how many tokens a step emits, never which.
-- Under p/q rejection a rule is lossless if it is non-anticipating: whether a draft is
-  verified depends on the past and on earlier drafts, not on its own token or later
-  ones. The accept test is exact only for a token that is distributed as q.
+is lossless: drafts decide how many tokens a step emits, never which. - Under p/q
+rejection a rule is lossless if it is non-anticipating: whether a draft is verified
+depends on the past and on earlier drafts, not on its own token or later ones. The
+accept test is exact only for a token that is distributed as q.
 """
 
 from typing import Literal, get_args
@@ -63,7 +63,6 @@ class Classification(Struct, frozen=True):
 
 
 def classify(combination: Combination) -> Classification:
-    """Whether outputs keep the target's distribution."""
     if bias := _bias(combination):
         instead = nearest_lossless(combination)
         phrase = f"the {instead.rule} rule on {instead.score} scores"
@@ -82,7 +81,6 @@ def classify(combination: Combination) -> Classification:
 
 
 def nearest_lossless(combination: Combination) -> Combination:
-    """The nearest lossless combination."""
     if _bias(combination) is None:
         return combination
     if combination.drafts == "topk":
@@ -93,7 +91,6 @@ def nearest_lossless(combination: Combination) -> Combination:
 
 
 def _bias(combination: Combination) -> str | None:
-    """The cause of a bias under p/q rejection; None without one."""
     if combination.acceptance != "rejection":
         return None
     if combination.drafts == "topk":
