@@ -1,7 +1,6 @@
 """Runs the command line in a process that ends with its parent.
 
-Otherwise the sweep of a killed fleet would disturb later measurements. A runner ends
-with its sweep in the same way.
+A sweep that outlives a killed fleet would disturb later measurements.
 """
 
 import os
@@ -11,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 DIES_WITH_PARENT = "EVICT_PROFILE_DIES_WITH_PARENT"
-"""Set for a command that ends with the process that started it."""
 
 GRACE_S = 900.0
 """Seconds beyond its minutes for a sweep to open its runner and to take clocks."""
@@ -20,7 +18,7 @@ GRACE_S = 900.0
 def run_command(
     words: Sequence[str], env: Mapping[str, str], log: Path, minutes: float
 ) -> tuple[int, str]:
-    """Run `evict-profile` in a process of its own: its status and its last line."""
+    """Run `evict-profile` in a process; returns its status and its last line."""
     try:
         with log.open("wb") as out:
             status = subprocess.run(

@@ -22,7 +22,6 @@ ENVIRONMENT_SHARE = 0.001
 
 @contextmanager
 def ray_at(address: str) -> Iterator[Any]:
-    """Ray, on the cluster at an address."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray

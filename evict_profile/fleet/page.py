@@ -15,7 +15,6 @@ from evict_profile.sweep.grid import make_grid
 
 
 def fleet_page(folder: FleetFolder, name: str, jobs: Sequence[Job]) -> str:
-    """The page of a fleet."""
     outcomes = folder.outcomes()
     own = {job.name: outcomes[job.name] for job in jobs}
     return many_tables_page(
@@ -24,7 +23,6 @@ def fleet_page(folder: FleetFolder, name: str, jobs: Sequence[Job]) -> str:
 
 
 def show_fleet(console: Console, folder: FleetFolder, jobs: Sequence[Job]) -> None:
-    """Print a line per job, then the path of each table or why there is none."""
     outcomes, cells = folder.outcomes(), []
     for job in jobs:
         parts = [p for s in folder.shards(job) for p in s.store.parts.glob("*.parquet")]

@@ -19,12 +19,11 @@ from evict_profile.table import (
 )
 
 MINUTES = 60.0
-"""Longest time of one recheck."""
 ELSEWHERE = -1
 """In place of an exit status: no machine here has the table's device."""
 
 Answers = dict[Path, tuple[int, str]]
-"""Of each table the exit status and the last line of `check --recheck`."""
+"""Exit status and last line of `check --recheck`, by table."""
 
 
 def newest_tables(found: tuple[Found, ...]) -> dict[Path, CostTable]:
@@ -58,7 +57,6 @@ def recheck_tree(
 
 
 def recheck_here(devices: Mapping[Path, str], python: str | None) -> Answers:
-    """Recheck the tables whose device this machine has."""
     gpus, cpu, answers = gpu_names(), cpu_name(), {}
     with TemporaryDirectory() as folder:
         for path, device in devices.items():

@@ -44,12 +44,10 @@ class Shard(NamedTuple):
 
     @property
     def store(self) -> Store:
-        """The run of the shard."""
         return Store(self.home / f"{self.number}-of-{self.job.shards}")
 
     @property
     def argv(self) -> list[str]:
-        """Arguments of `evict-profile` that begin or continue the run."""
         python = self.job.engine.python
         options: dict[str, object] = {
             "--model": self.home / "model.json",
@@ -64,7 +62,6 @@ class Shard(NamedTuple):
 
     @property
     def shell_command(self) -> str:
-        """The same as a command of the shell, with its environment."""
         env = [f"{name}={value}" for name, value in self.job.engine.env.items()]
         return shlex.join(["env", *env, "evict-profile", *self.argv])
 
@@ -77,8 +74,6 @@ class Shard(NamedTuple):
 
 
 class FleetFolder(RunFolder):
-    """The folder of a fleet."""
-
     header_name, noun = "fleet.json", "sweeps"
 
     def write_plan(self, jobs: Sequence[Job]) -> None:
@@ -103,7 +98,6 @@ class FleetFolder(RunFolder):
         self.write_header(plan)
 
     def shards(self, job: Job) -> list[Shard]:
-        """All shards of a job."""
         home = self.folder.resolve() / job.name
         return [Shard(job, index, home) for index in range(1, job.shards + 1)]
 
@@ -117,7 +111,6 @@ class FleetFolder(RunFolder):
         return path if path.is_file() else None
 
     def record_outcome(self, job: Job, **outcome: str) -> None:
-        """Store the outcome of a job."""
         self.add_note("outcomes", {**self.outcomes(), job.name: outcome})
 
     def publish(self, job: Job, tables: Path) -> None:
@@ -140,7 +133,6 @@ class FleetFolder(RunFolder):
 
 
 def _check_measurable(jobs: Sequence[Job]) -> None:
-    """Refuse jobs that no sweep can measure, before any is run."""
     for job in jobs:
         try:
             runner_command(job.sweep.runner, None)

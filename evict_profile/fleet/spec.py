@@ -1,7 +1,6 @@
 """Reads a fleet and lists its jobs: models x sweeps x dtypes x runners x devices.
 
-A device states what a node must offer, in Ray's terms. A sweep on a CPU takes the whole
-machine by default, because two sweeps at once would share its memory bandwidth.
+A sweep on a CPU takes the whole machine by default, since sweeps share its bandwidth.
 """
 
 from itertools import product
@@ -56,8 +55,8 @@ class Fleet(Struct, frozen=True):
 
     Attributes:
         exclude: jobs to leave out, by one or more of the axes.
-        shards: number of machines that share each job.
-        tries: number of tries of each shard in one run of the command.
+        shards: machines that share each job.
+        tries: of each shard in one run of the command.
         minutes: longest time of one try.
     """
 
@@ -82,7 +81,6 @@ class Fleet(Struct, frozen=True):
 
 
 def load_fleet(path: Path) -> Fleet:
-    """Read a fleet."""
     return parse(Fleet, read_mapping(path), str(path))
 
 
@@ -98,7 +96,6 @@ class Job(Struct, frozen=True):
 
 
 def jobs_of(fleet: Fleet) -> list[Job]:
-    """List the jobs of a fleet."""
     models = {model.name: model for model in map(load_model, fleet.models)}
     sweeps = {sweep.name: sweep for sweep in map(load_sweep, fleet.sweeps)}
     axes = (models, sweeps, fleet.dtypes, fleet.runners, fleet.devices)
