@@ -1,8 +1,7 @@
 """Probes a server with waves of several batch sizes until the time is up.
 
-A round holds one wave of each batch size, in a new random order, so that a machine that
-slows down slows all of them. K is set when a server starts: to compare several K, probe
-each server for a while, in turns, into the same file.
+A round has one wave of each batch size in random order, against drift. To compare
+several K, which a server fixes at its start, probe each in turn into one file.
 """
 
 import asyncio
@@ -112,7 +111,7 @@ async def _wave(server: Server, model: str, batch: int, raw: bool, number: int) 
 async def _rates(
     server: Server, model: str, batch: int, raw: bool, number: int
 ) -> Rates:
-    """Decode prompts that no cache holds; if a connection breaks, try again."""
+    """Decode prompts that no cache holds; retry if a connection breaks."""
     first = random.Random(f"{number} {batch}").randrange(len(TEXTS))
     texts = (TEXTS[(first + each) % len(TEXTS)].strip() for each in range(batch))
     prompts = [f"{number}.{each} {text}" for each, text in enumerate(texts)]

@@ -1,7 +1,4 @@
-"""The file of a probe: a line of JSON for a server, then a line for each wave.
-
-A server that starts again with another K gets a line of its own, with its waves below.
-"""
+"""The file of a probe: a line of JSON for each start of a server, then its waves."""
 
 import json
 import os
@@ -23,12 +20,11 @@ from evict_profile.records import (
 )
 
 DRAFTED_TOLERANCE = 0.1
-"""Share of K by which drafted tokens may differ: the last steps of a reply draft less.
-"""
+"""Relative tolerance of drafted tokens to K: the last steps of a reply draft less."""
 
 
 class Probed(Struct, frozen=True):
-    """A probed server. `text` is "chat" or "raw", the kind of its prompts."""
+    """A probed server. `text` is "chat" or "raw"."""
 
     server: ServerInfo
     text: str
@@ -39,10 +35,10 @@ class Wave(Struct, frozen=True):
     """One wave: `batch` requests that were decoded together.
 
     Attributes:
-        accepted: tokens per step and request; None if the server does not state it.
+        accepted, drafted: tokens per step and request; None if the server does not
+            state it.
         others: requests of others that ran when the wave began.
         took_s: seconds of the wave, with prefill.
-        drafted: tokens per step and request; None if the server does not state it.
     """
 
     round: Amount
@@ -79,7 +75,6 @@ def fault_of(server: ServerInfo, wave: Rates | Wave) -> str:
 
 
 def read_probe(path: Path) -> list[tuple[Probed, list[Wave]]]:
-    """Read the servers of a file, each with all its waves."""
     found = list[tuple[Probed, list[Wave]]]()
     waves = list[Wave]()
     for number, line in enumerate(_text(path).splitlines(), 1):
@@ -106,9 +101,8 @@ def read_probe(path: Path) -> list[tuple[Probed, list[Wave]]]:
 
 
 def resume(path: Path, server: Probed) -> list[Wave]:
-    """Append the line of a server to a file, and return its waves in the file.
-
-    A last line that a killed probe left half written is dropped.
+    """Append a server's line, and return its waves; a half-written last line is
+    dropped.
     """
     known = list[tuple[Probed, list[Wave]]]()
     if path.exists():
@@ -132,7 +126,6 @@ def _text(path: Path) -> str:
 
 
 def append(path: Path, line: Probed | Wave) -> None:
-    """Append a line, and flush it to the disk."""
     make_folder(path.parent)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(to_mapping(line)) + "\n")

@@ -1,8 +1,7 @@
 """Reads from a running server its engine, K, load, and accepted tokens.
 
-SGLang answers /server_info, llama-server /props and vLLM /version. Their /metrics count
-drafts and accepted tokens under names that differ by a prefix; SGLang counts the
-verifications of a request in its reply instead.
+SGLang answers /server_info, llama-server /props and vLLM /version. Names in /metrics
+differ by a prefix; SGLang counts verifications in its reply instead.
 """
 
 import re
@@ -18,7 +17,6 @@ from evict_profile.records import Amount, Count, Facts, differences
 READ_TIMEOUT_S = 120.0
 FIX_URL = "fix the URL, as http://localhost:8000"
 MAX_QUOTED = 300
-"""Characters of a server's own message that are quoted."""
 
 MAX_PORT = 65_535
 RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
@@ -31,8 +29,7 @@ FLAGS = (
     "tp_size", "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
     "moe_runner_backend", "total_slots", "model_path", *SPECULATION_FLAGS,
 )  # fmt: skip
-"""Facts of a server that change its step time. An engine that drafts sets those of
-`SPECULATION_FLAGS` itself."""
+"""Facts that change step time; a drafting engine sets `SPECULATION_FLAGS` itself."""
 
 _SAMPLE = re.compile(
     r"^(?:(?:vllm|sglang|llamacpp):)?([\w:]+)(\{[^}]*\})? "
@@ -58,7 +55,6 @@ class ServerInfo(Struct, frozen=True):
 
     @property
     def speculation(self) -> str:
-        """Its K in words."""
         return f"K = {self.drafts}" if self.drafts else "plain decoding"
 
     @property
@@ -73,12 +69,10 @@ class ServerInfo(Struct, frozen=True):
 
 
 def is_local(url: httpx.URL) -> bool:
-    """Whether a URL is of this machine."""
     return url.host in ("localhost", "::1") or url.host.startswith("127.")
 
 
 def check_one_deployment(servers: Sequence[ServerInfo]) -> None:
-    """Check that servers differ only in their drafts."""
     for each in servers[1:]:
         both, sides = (servers[0].deployment, each.deployment), ("first", "then")
         if found := differences(*both, sides=sides):
@@ -89,8 +83,6 @@ def check_one_deployment(servers: Sequence[ServerInfo]) -> None:
 
 
 class Server:
-    """A server behind a base URL such as http://localhost:8000."""
-
     def __init__(self, url: str, key: str = "") -> None:
         try:
             whole = httpx.URL(re.sub(r"(/v1)?/*$", "", url))
@@ -135,7 +127,6 @@ class Server:
             ) from error
 
     async def model(self, asked: str | None) -> str:
-        """The model that it serves; `asked` names one of several."""
         with self.answering():
             reply = (await self.http.get("/v1/models")).raise_for_status()
         try:

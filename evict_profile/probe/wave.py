@@ -1,8 +1,8 @@
 """Decodes one wave of B requests together, and derives the rates of its steps.
 
-All requests start together. Only the time counts in which all of them decode: from the
-last first token to the first last token, so that it holds no prefill and no queueing.
-With R tokens per second in all, a step of B requests takes B * accepted / R.
+Only the time counts in which all decode, from the last first token to the first last
+token, without prefill and queueing. With R tokens per second in all, a step of B
+requests takes B * accepted / R.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from evict_profile.probe.server import ACCEPTED, DRAFTED, DRAFTS, Server
 
 REPLY_TOKENS = 128
 MIN_TOKENS = 8
-"""Tokens that each request must decode in the time that counts."""
 
 
 class Rates(NamedTuple):
@@ -26,8 +25,7 @@ class Rates(NamedTuple):
 
     Attributes:
         tokens_per_s: of all requests; 0 if they hardly decode together.
-        accepted: tokens per step and request; None if the server does not state it.
-        drafted: draft tokens, by the same source.
+        accepted, drafted: tokens per step and request; None if not stated.
         context: mean context length in tokens.
     """
 
@@ -45,7 +43,6 @@ class Reply:
         self.prompt = self.steps = self.drafted = 0
 
     def add(self, message: dict[str, Any], at_s: float) -> None:
-        """Add one message of the stream."""
         usage, timings = message.get("usage") or {}, message.get("timings") or {}
         self.prompt = usage.get("prompt_tokens", self.prompt)
         counted = (message.get("sglext") or {}).get("spec_tokens_details") or {}
@@ -67,7 +64,6 @@ class Reply:
 
 
 def _text(choice: dict[str, Any]) -> str:
-    """The text of a choice, under the name that its interface uses."""
     said = choice | (choice.get("delta") or {})
     names = ("text", "content", "reasoning", "reasoning_content")
     return "".join(said.get(name) or "" for name in names)
@@ -76,7 +72,6 @@ def _text(choice: dict[str, Any]) -> str:
 async def decode(
     server: Server, model: str, prompts: Sequence[str], raw: bool
 ) -> Rates:
-    """Decode prompts together, one request each."""
     before = await server.metrics()
     asked = (_reply(server, model, prompt, raw) for prompt in prompts)
     with server.answering():
