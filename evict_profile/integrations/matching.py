@@ -1,8 +1,4 @@
-"""The table of a running server, or the reason why there is none.
-
-Costs move between kernels and between releases of an engine, so a table of anything
-else is a wrong one. A model is compared by its shape, since its name is the table's.
-"""
+"""The table of a running server, matched by key and model shape, or a refusal."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -17,17 +13,14 @@ from evict_profile.table import COMPOSED, CostTable
 logger = logging.getLogger(__name__)
 
 KNOWN_OF_COMPOSED = ("gpu", "dtype", "engine", "tp", "ep")
-"""Fields of a server's key that a table without a measurement can share: it knows no
-kernels or graphs of it, and is at best of a version nearby."""
+"""Fields of a server's key that composed tables have; kernels and graphs are unknown,
+and the version is at best near."""
 
 
 def installed_version(
     engine: str, packages: Sequence[str], supported: Sequence[str], how: str = ""
 ) -> str:
-    """The version of an engine in this environment, if it was tried.
-
-    The plug-ins reach into names that engines change without notice.
-    """
+    """The version of an engine in this environment, if the plug-in was tested on it."""
     for package in packages:
         try:
             version = metadata.version(package)
@@ -51,9 +44,8 @@ def load_matching_table(
 ) -> CostTable:
     """The table, if it is of this very server; its caveats are logged.
 
-    `observed` are the fields of the key that the server runs, `shape` those of
-    `shape_of`; "composed" in `allow` takes a table that nobody measured, and `fix` says
-    how to come by the right one.
+    `observed` are fields of the server's key, `shape` as by `shape_of`. "composed" in
+    `allow` takes composed tables; `fix` says how to make the right one.
     """
     table = CostTable.load(path)
     for what, covered in shape_of(table).items():
@@ -78,7 +70,6 @@ def load_matching_table(
 
 
 def _composed_for(observed: Mapping[str, Any], table: CostTable) -> CostTable:
-    """The same of a composed table: less is compared, and another version marked."""
     key, version = table.key, observed["engine_version"]
     own = {name: observed[name] for name in KNOWN_OF_COMPOSED}
     if own["dtype"] in key.dtype.split("_"):  # "fp8" of "fp8_block"

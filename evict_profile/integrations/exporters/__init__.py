@@ -1,7 +1,6 @@
 """A cost table in the formats that serving systems load: a function a format.
 
-Each format holds less than the table, so each comes with a note on what it lost.
-Nothing here imports a serving system: the formats are theirs, the code is not.
+Each export notes what its format cannot hold. No serving system is imported.
 """
 
 import json
@@ -64,7 +63,6 @@ def write_format(
 
 
 def write_advice(advisor: Advisor, plan: DraftPlan, name: str, out: Path) -> Export:
-    """Write the draft lengths that are advised as an engine reads them."""
     if not plan.advised:
         raise DataError(
             "drafting does not pay at these batches with this acceptance, and no file "
@@ -83,8 +81,7 @@ def write_advice(advisor: Advisor, plan: DraftPlan, name: str, out: Path) -> Exp
 def _written(
     export: Export, served: ServedStep, name: str, context: float, out: Path
 ) -> Export:
-    """The export as written; what was lost also stands in the file, under
-    `evict_profile`, beside the table's key."""
+    """The export as written; `evict_profile` in it has notes and the table's key."""
     table = served.table
     notes = (*_lost_by_all(served, name, context), *export.notes)
     origin = {
@@ -100,7 +97,6 @@ def _written(
 
 
 def _lost_by_all(served: ServedStep, name: str, context: float) -> Iterator[str]:
-    """What holds of a table in any format, whoever reads it."""
     key, system = served.table.key, name.partition("-")[0]
     if system not in key.engine:
         yield (
@@ -116,7 +112,6 @@ def _lost_by_all(served: ServedStep, name: str, context: float) -> Iterator[str]
 
 
 def _text(export: Export, origin: Mapping[str, Any]) -> str:
-    """The file: a line a field, and where it came from."""
     if export.style == "yaml":
         marks = "".join(
             f"# {line}\n" for line in json.dumps(origin, indent=1).split("\n")

@@ -1,11 +1,8 @@
-"""Costs for planners that decide step by step: SGLang's DSpark, vLLM's budget.
+"""Costs for planners that decide step by step, after drafting: SGLang's DSpark, vLLM's
+budget.
 
-Both look a step up by the tokens it verifies in all, roots included. A staircase is of
-one batch, and counts from `batch` tokens on. Where several have a count, a curve by
-tokens takes the smallest batch: so it keeps the cost of the next token, which is what a
-scheduler weighs.
-
-A planner decides after drafting, so every step of a curve drafts equally many levels.
+Both read costs by the tokens of a step, roots included. Where staircases of several
+batches have a count, the smallest batch is used, which keeps the marginal cost.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +30,7 @@ class Export:
     Attributes:
         fields: what the system loads.
         notes: what this format lost of this table, one sentence each.
-        command: runs the system with it, called FILE; empty where there is none.
+        command: runs the system with FILE; may be empty.
         style: how the file is written; YAML holds the notes as comments.
     """
 
@@ -48,11 +45,9 @@ class TokenCurve:
     """Step cost by tokens in all, of the staircases at one context.
 
     Attributes:
-        tokens: int64 [counts], increasing; counts that no measured batch makes are
-            absent.
+        tokens: int64 [counts], increasing; unmeasured counts are absent.
         step_cost_us: float64 [counts].
-        apart: largest relative difference, over the staircases, between what a
-            staircase says and what the curve says at the same tokens.
+        apart: largest relative difference of a staircase from the curve.
     """
 
     tokens: Ints
@@ -73,7 +68,6 @@ class TokenCurve:
 
     @property
     def last(self) -> int:
-        """The most tokens that are covered."""
         return int(self.tokens[-1])
 
     @property
@@ -84,14 +78,14 @@ class TokenCurve:
 
     @property
     def begins_tier(self) -> Bools:
-        """bool [counts]: whether the cost is another than one count before."""
+        """bool [counts]: whether the cost differs from the count before."""
         return np.append(True, np.diff(self.step_cost_us) != 0.0)
 
     def verify_ms(self) -> list[tuple[int, float]]:
-        """Both ends of every flat tier, as (tokens, milliseconds).
+        """Both ends of every constant range, as (tokens, milliseconds).
 
-        vLLM takes the first point at or above the tokens asked for, within captured
-        sizes, and interpolates beyond them: both ends are exact under either.
+        vLLM takes the first point at or above a count within captured sizes, and
+        interpolates beyond: both are exact.
         """
         kept = self.begins_tier | np.append(self.begins_tier[1:], True)
         cost_ms = (self.step_cost_us[kept] / 1e3).round(6).tolist()
@@ -119,11 +113,7 @@ def staircases_at(table: CostTable, context: int | None) -> tuple[Staircase, ...
 def curve_of(
     staircases: Sequence[Staircase], max_tokens: int | None = None
 ) -> TokenCurve:
-    """A curve by which a planner would trim.
-
-    Args:
-        max_tokens: that the engine verifies at once; the curve must reach them.
-    """
+    """A curve by which a planner would trim; it must reach `max_tokens`."""
     curve = TokenCurve.of(staircases)
     if max_tokens is not None and max_tokens > curve.last:
         raise DataError(
@@ -156,10 +146,8 @@ def sglang_sps(
 ) -> Export:
     """SGLang's `SpsCostTable`: steps per second by tokens verified in all.
 
-    SGLang keeps the last sample at or under the tokens asked for (a floor look-up), so
-    a sample is needed wherever the cost changes, and a flat tier needs only its
-    first. The last count measured is kept as well: it says where the measuring ended,
-    and SGLang takes a table of a single sample for one that was never filled in.
+    SGLang reads the last sample at or below a count, so each change of cost is written.
+    The last count is written too, since SGLang ignores a table of one sample.
     """
     forwards = staircases_at(served.table, context)
     staircases = tuple(served.whole(stairs, drafts) for stairs in forwards)
@@ -183,7 +171,6 @@ def sglang_sps(
 def _lost(
     table: CostTable, staircases: Sequence[Staircase], curve: TokenCurve
 ) -> Iterator[str]:
-    """What a cost by tokens loses of the table."""
     activation = table.activation
     workload = "a guess" if activation.is_guess else activation.workload
     low, cost, high = (

@@ -1,9 +1,8 @@
 """Draft lengths as stock engines read them: no plug-in, chains only.
 
-Each engine reads a range of batches in its own way: vLLM by both ends, SGLang by the
-first batch, TensorRT-LLM by the last. Beyond the last range vLLM and SGLang go on with
-its draft length, and TensorRT-LLM drafts nothing. What is written is what is advised:
-one draft length, or a schedule. Neither has a batch that drafts nothing.
+Ranges of batches are read by both ends (vLLM), the first batch (SGLang) or the last
+(TensorRT-LLM). Beyond the last range vLLM and SGLang continue its draft length, and
+TensorRT-LLM drafts nothing.
 """
 
 import json
@@ -26,10 +25,7 @@ Ranges = tuple[Range, ...]
 
 
 def vllm(ranges: Ranges, advisor: Advisor) -> Export:
-    """vLLM's speculative config; a schedule is [first, last, drafts] each.
-
-    It never drafts more than `num_speculative_tokens`.
-    """
+    """vLLM's speculative config; its schedule caps at `num_speculative_tokens`."""
     fields: dict[str, object] = {
         "num_speculative_tokens": max(r.drafts for r in ranges)
     }
@@ -49,7 +45,6 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
     """SGLang's `--speculative-adaptive-config`: steps by the first batch of a range.
 
     One candidate a slot, since SGLang would choose among several by acceptance alone.
-    One draft length needs no file.
     """
     fields = {str(each.first): {"candidate_steps": [each.drafts]} for each in ranges}
     notes = [GOES_ON.format(ranges[-1].last, "SGLang")]
@@ -73,8 +68,7 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
 def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
     """TensorRT-LLM's `draft_len_schedule`: drafts by the last batch of a range.
 
-    It requires `max_draft_len` at the smallest key and refuses a longer draft at any
-    other.
+    The smallest key must have `max_draft_len`.
     """
     config: dict[str, object] = {
         "decoding_type": "Eagle3",
@@ -105,9 +99,9 @@ def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
 
 
 def _to_see(lengths: AcceptedLengths, drafts: int, command: str) -> Iterator[str]:
-    """The line with which a user sees the prediction on the own server.
+    """How to compare the prediction with a server of the user.
 
-    No server accepts lengths that lack some K, or rise by more than one K before.
+    Servers accept only lengths for all K, that rise by at most one a K.
     """
     levels = lengths.levels[: drafts + 1].tolist()
     rates = np.diff(lengths.committed[: drafts + 1])
@@ -126,4 +120,3 @@ ENGINES: Mapping[str, Callable[[Ranges, Advisor], Export]] = {
     "trtllm": trtllm,
     "llama-cpp": llama_cpp,
 }
-"""What `evict-profile advise --for` calls."""

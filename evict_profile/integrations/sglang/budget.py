@@ -1,11 +1,9 @@
 """Expert budgets inside SGLang: verifications activate at most B experts of each layer.
 
-SGLang lets a model bring its own routing function: during a verification the hook
-gives the router one that keeps to the budget. The plug-in's graphs alone have it, so
-that a server that stops cutting trees decodes as if the plug-in were not there.
-
-A token counts as the square root of its path probability, a root in full
-(docs/research/budgets.md compares weights); captured graphs read them from a buffer.
+During verification the hook gives the router a routing function within the budget. Only
+the plug-in's graphs have it, so a server that stops truncating decodes as usual. A
+token's weight is the square root of its path probability, 1 for a root
+(docs/research/budgets.md); captured graphs read it from a buffer.
 """
 
 import dataclasses
@@ -36,8 +34,7 @@ logger = logging.getLogger("evict_profile.sglang")
 class BudgetHook:
     """The hook around `select_experts`; it does nothing until `attach`.
 
-    `node_weights` are those of the tokens of the verification within the budget that
-    runs or is being captured; None while there is none.
+    `node_weights` are of the verification that runs or is captured; else None.
     """
 
     def __init__(self, budget: int) -> None:
@@ -47,26 +44,22 @@ class BudgetHook:
         self._weights = torch.ones(0)
 
     def allocate(self, tokens: int, device: torch.device | str) -> None:
-        """Make the buffer of weights; before any graph is captured."""
         self._weights = torch.ones(tokens, device=device)
 
     def set_token_weights(self, path_prob: Tensor) -> None:
-        """Set the weights of the next verification's tokens: each request's root and
-        its nodes, whose path probabilities are [B, M]."""
+        """Set the weights of the next verification: roots and nodes, `path_prob` [B,
+        M].
+        """
         requests, nodes = path_prob.shape
         rows = self._weights[: requests * (nodes + 1)].view(requests, nodes + 1)
         rows[:, 0] = 1.0
         rows[:, 1:] = path_prob.sqrt()
 
     def enabled(self) -> AbstractContextManager[None]:
-        """Verifications of the attached target keep to the budget in this context."""
         return assigned(self, _enabled=True)
 
     def attach(self, model_runner: Any) -> None:
-        """Act in the verifications of a target, and warn that this is lossy.
-
-        Padding rows of a graph, which write to SGLang's dummy slot, have no weight.
-        """
+        """Act in a target's verifications; warns that this is lossy."""
         check_model(model_runner, self.budget)
         model = model_runner.model
         forward = model.forward
@@ -123,7 +116,6 @@ class BudgetHook:
         return not more
 
     def _routing(self, scoring: Any) -> Callable[..., tuple[Tensor, Tensor]]:
-        """The routing function of a verification, as SGLang calls one."""
 
         def routing(
             hidden_states: Tensor, gating_output: Tensor, topk: int, renormalize: bool
@@ -142,7 +134,6 @@ class BudgetHook:
 
 
 def check_model(model_runner: Any, budget: int) -> None:
-    """Refuse a model that cannot keep to a budget."""
     from sglang.srt.layers.moe.topk import TopK
 
     modules = model_runner.model.modules()
@@ -190,7 +181,7 @@ def refusal(config: Any) -> str | None:
 
 
 def _shared_slots(config: Any) -> int:
-    """Shared experts in the top k; 0.5.23 moved the field."""
+    """Shared experts in the top k; 0.5.23 renamed the field."""
     if hasattr(config, "num_shared_topk_slots"):
         return int(config.num_shared_topk_slots)
     return int(config.num_fused_shared_experts)

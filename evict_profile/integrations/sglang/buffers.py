@@ -1,8 +1,7 @@
 """Buffers beside captured graphs: the drafter's scores, and the experts that ran.
 
-Both hooks copy into buffers that were made before any graph was captured. The copy is
-then part of the graph, and the host reads (or writes) the buffer between replays; other
-results of a hook lie in the graph's pool, which later kernels reuse.
+Buffers made before capture are copied within the graph, and read or written by the host
+between replays; other results lie in the graph's pool, which kernels reuse.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,8 +17,7 @@ ROUTER_TARGET = "sglang.srt.layers.moe.topk.select_experts"
 class Scores:
     """The path probabilities of the last draft, float32 [B, N - 1].
 
-    SGLang throws them away once the tree is chosen. A draft that is larger than the
-    buffer passes through, as all do before `allocate`.
+    Drafts that are larger than the buffer are not kept.
     """
 
     def __init__(self) -> None:
@@ -39,7 +37,6 @@ class Scores:
         parents_list: Sequence[Tensor],
         draft_tokens: int,
     ) -> Any:
-        """The hook around `organize_draft_results`."""
         chosen = original(score_list, token_list, parents_list, draft_tokens)
         index, (rows, nodes) = chosen[1], self._buffer.shape
         if len(index) <= rows and index.shape[1] == nodes:
@@ -55,9 +52,8 @@ class Scores:
 class RouteBuffers:
     """Buffers of routes, int32 [tokens, k] for each MoE layer, and their hook.
 
-    All MoE backends that go through `select_experts` read the expert ids it returns:
-    overwriting them in place (`forcing`) makes an exact union, and copying them out
-    (`recording`) shows what ran.
+    All MoE backends behind `select_experts` read its ids: overwriting them (`forcing`)
+    makes an exact union, and a copy (`recording`) shows what ran.
     """
 
     def __init__(self) -> None:
@@ -68,7 +64,6 @@ class RouteBuffers:
     def allocate(
         self, layers: list[int], tokens: int, top_k: int, device: torch.device | str
     ) -> None:
-        """Make the buffers; before any graph is captured."""
         for buffers in (self.recorded, self.forced):
             for layer in layers:
                 buffers[layer] = torch.zeros(

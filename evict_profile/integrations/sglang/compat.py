@@ -1,7 +1,6 @@
-"""What the plug-in reads of SGLang, and what must be true before trees are cut.
+"""What the plug-in reads of SGLang, and what must be true before trees are truncated.
 
-A cost table is keyed by what was observed, and not by what was asked for: SGLang
-resolves "auto" by device, model and what is installed, and falls back.
+Keys are of observed kernels, since SGLang resolves "auto" and falls back.
 """
 
 import logging
@@ -29,8 +28,7 @@ ON_CPU = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
 """Versions whose EAGLE-3 engine runs in the tests, on a CPU; the plug-in's."""
 
 SUPPORTED = ("0.5.16", *ON_CPU)
-"""The sweep's. 0.5.16 is for CUDA machines with torch 2.11; its EAGLE path cannot run
-on a CPU, so that the plug-in was never tried there."""
+"""The sweep's. 0.5.16 needs CUDA with torch 2.11; its EAGLE path is untested."""
 
 ATTENTION = ("FlashAttentionBackend", "FlashInferAttnBackend", "TritonAttnBackend")
 ATTENTION_ON_CPU = ("IntelAMXAttnBackend",)
@@ -50,7 +48,6 @@ ENVIRONMENT = {
     "the drafter's cache",
     "SGLANG_SIMULATE_ACC_LEN": "simulated acceptance takes no account of what was cut",
 }
-"""SGLang's variables that must not be set, and why."""
 
 OPTIONS: Mapping[str, tuple[object, str]] = {
     "tp_size": (1, "tensor parallelism is not tried: ranks must agree on a width"),
@@ -70,7 +67,6 @@ OPTIONS: Mapping[str, tuple[object, str]] = {
 
 
 def installed(versions: Sequence[str] = SUPPORTED) -> str:
-    """The version of SGLang in this environment, which must be one of these."""
     how = (
         "; in a checkout: pip install '.[sglang]', or give the Python that has it with "
         "--python"
@@ -86,7 +82,6 @@ def option(server_args: Any, name: str) -> Any:
 
 @contextmanager
 def overridden(server_args: Any, **values: Any) -> Iterator[None]:
-    """Change resolved options, and put them back."""
     before = {name: option(server_args, name) for name in values}
     override = (_context() or server_args).override
     override(SOURCE, **values)
@@ -98,7 +93,6 @@ def overridden(server_args: Any, **values: Any) -> Iterator[None]:
 
 @contextmanager
 def assigned(target: Any, **values: Any) -> Iterator[None]:
-    """Give an object other attributes, and give it back its own."""
     before = {name: getattr(target, name) for name in values}
     try:
         for name, value in values.items():
@@ -110,8 +104,9 @@ def assigned(target: Any, **values: Any) -> Iterator[None]:
 
 
 def _context() -> Any:
-    """Where the resolved options live since 0.5.18: `ServerArgs` is only the record of
-    what was asked. 0.5.16 keeps both in `ServerArgs`, and has None here."""
+    """Where resolved options are since 0.5.18, apart from the arguments in
+    `ServerArgs`; None in 0.5.16.
+    """
     from sglang.srt import runtime_context
 
     context = runtime_context.get_context()
@@ -119,14 +114,13 @@ def _context() -> Any:
 
 
 def experts(model: torch.nn.Module) -> Iterator[Any]:
-    """The modules that hold routed experts, in order."""
     from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
 
     return (module for module in model.modules() if isinstance(module, FusedMoE))
 
 
 def observed_key(model_runner: Any) -> dict[str, Any]:
-    """The key of this engine, all but the model's name."""
+    """The key of this engine without the model's name."""
     args = model_runner.server_args
     is_captured = model_runner.decode_cuda_graph_runner is not None
     return {
@@ -164,20 +158,15 @@ def moe_backend(model_runner: Any) -> str:
 
 
 def on_gpu(model_runner: Any) -> bool:
-    """Whether the model runs on a GPU."""
     return str(model_runner.device).startswith("cuda")
 
 
 def device_name(model_runner: Any) -> str:
-    """The GPU, or the CPU's model, by name."""
     return torch.cuda.get_device_name() if on_gpu(model_runner) else cpu_name()
 
 
 def check_hooks(needed: Iterable[str]) -> None:
-    """Refuse a process in which SGLang did not apply all hooks.
-
-    SGLang only logs a hook that fails, and goes on.
-    """
+    """Refuse a process in which a hook is missing; SGLang only logs that."""
     from sglang.srt.plugins.hook_registry import HookRegistry
 
     if missing := sorted(set(needed) - HookRegistry._patched):
@@ -218,7 +207,7 @@ def _check_options(server_args: Any) -> None:
 
 
 def check_routes(runner: Any) -> None:
-    """Refuse a server that routes inside a kernel, where no hook reaches."""
+    """Refuse a server that routes inside a kernel, out of reach of hooks."""
     backend = moe_backend(runner)
     if backend.endswith(tuple(f"-{name}" for name in BYPASSING)):
         raise ConfigError(
@@ -250,7 +239,6 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
 
 
 def _warn_of_other_drafts(table: CostTable, worker: Any) -> None:
-    """Verification costs the same whatever was drafted; drafting does not."""
     facts = table.provenance.fingerprint
     drafted = (facts.get("steps"), facts.get("topk"))
     served = (worker.speculative_num_steps, worker.topk)

@@ -1,8 +1,7 @@
 """How many tokens each request of a batch verifies: the runtime, fed by SGLang.
 
-A step's time is the time from its copy to the next step's. Each copy waits for the
-device, so exactly one step lies between two of them, however far the host runs ahead;
-where a prefill came between, the time is not counted.
+A step is timed from its copy to the next step's: copies wait for the device, so exactly
+one step lies between. Steps with a prefill between are not timed.
 """
 
 import time
@@ -24,8 +23,7 @@ from evict_profile.runtime import CostTable, Plan, Truncator
 class WidthChoice:
     """The runtime's plan at the width of one step, and the host time that it took.
 
-    `verify_us` is the table's cost of its verification alone; None where the table
-    measured no such batch, which a graph may pad, or no such context.
+    `verify_us` is the table's cost of verification; None outside its measurements.
     """
 
     plan: Plan
@@ -34,19 +32,15 @@ class WidthChoice:
 
     @property
     def requests(self) -> int:
-        """Requests in the batch."""
         return len(self.plan.keep)
 
     @property
     def width(self) -> int:
-        """Tokens that each request verifies."""
         return int(self.plan.tokens) // self.requests
 
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """Tokens that a step committed, and its time if it is known."""
-
     choice: WidthChoice
     committed: int
     step_us: float | None
@@ -55,9 +49,8 @@ class StepOutcome:
 class Chooser:
     """Decides widths from a table, and learns from how the steps went.
 
-    The table is of the served step, which extends the drafter's cache in every step.
-    For greedy decoding and target-only sampling, as SGLang's trees have; on both, any
-    rule of cutting is lossless.
+    The table is of a step that extends the drafter's cache. SGLang's trees are decoded
+    greedily or sampled target-only, where any truncation is lossless.
     """
 
     def __init__(self, table: CostTable, capture_sizes: Sequence[int]) -> None:
@@ -98,7 +91,6 @@ class Chooser:
         return self._chosen(captured, context, levels, begun_us)
 
     def pause(self, requests: int, context: float) -> WidthChoice | None:
-        """The choice of a step that drafts nothing, if past steps say it pays."""
         if not self.can_pause:
             return None
         begun_us = _now_us()
@@ -108,8 +100,7 @@ class Chooser:
         return self._chosen(step.plan(), context, 0, begun_us)
 
     def learn(self, accepted: NDArray[Any]) -> StepOutcome | None:
-        """Learn from the step before what each of its requests accepted; to be called
-        before the next choice."""
+        """Learn what each request accepted in the last step; before the next choice."""
         (last, self._last), since_us = (self._last, None), self._since_us
         if last is None and since_us is not None:
             return None  # learnt already, when the pause was decided
@@ -122,16 +113,13 @@ class Chooser:
         return outcome
 
     def costs(self, requests: int) -> bool:
-        """Whether the table has the cost of this batch size."""
         least, most = self._table.fit.domain["batch"]
         return least <= requests <= most
 
     def skip(self) -> None:
-        """Learn nothing from this step, whose width was not decided here."""
         self._last = self._since_us = None
 
     def exclude_prefill(self) -> None:
-        """Count the time up to now for no step: a prefill ran."""
         self._since_us = None
 
     def _chosen(
@@ -148,8 +136,9 @@ class Chooser:
         return self._last
 
     def _at_captured_width(self, plan: Plan, path_prob: NDArray[Any]) -> Plan:
-        """The plan at the next captured width, which the decision may stop short of
-        where the last nodes have score 0; then the most probable of those."""
+        """The plan at the next captured width, filled with the most probable nodes of
+        score 0.
+        """
         requests = len(path_prob)
         decided = int(plan.tokens) // requests
         width = self._capture_sizes[bisect_left(self._capture_sizes, decided)]
@@ -167,7 +156,6 @@ class Chooser:
         )
 
     def _inside(self, context: float) -> float:
-        """The nearest context that was measured."""
         least, most = self._table.fit.domain["context"]
         return min(max(context, least), most)
 

@@ -1,9 +1,8 @@
 """The widths that a server verifies: one attention backend and one set of graphs each.
 
-A captured decode graph has one width, and an attention backend may have it built in
-(fa3 sizes its metadata by it): m tokens on the graphs of N would run in eager mode, and
-with fa3 be wrong. SGLang's adaptive speculation builds backends and graphs in the same
-way for each step count.
+Decode graphs and some backends (fa3's metadata) have a fixed width: others would run in
+eager mode, with fa3 incorrectly. SGLang's adaptive speculation builds both by step
+count in the same way.
 """
 
 import time
@@ -19,13 +18,13 @@ from evict_profile.integrations.sglang.compat import assigned, overridden
 from evict_profile.runtime import CostTable
 
 DEFAULT_CAPTURE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""For a table that was measured without captured graphs, which has no capture sizes."""
+"""For a table that was measured without captured graphs."""
 
 
 def capture_sizes_of(
     table: CostTable, draft_tokens: int, asked: Collection[int] | None
 ) -> tuple[int, ...]:
-    """Widths to choose from: asked for, or the table's; none above the whole tree."""
+    """Widths to choose from: `asked`, or the table's; none above the whole tree."""
     covered = table.axes.capture_sizes or tuple(
         range(1, table.fit.domain["width"][1] + 1)
     )
@@ -56,8 +55,7 @@ def capture_sizes_of(
 
 @dataclass(frozen=True)
 class GraphState:
-    """The attention backend that verifies one width, and its captured graphs, one a
-    batch size; with the device memory and the time that building them took."""
+    """One width's attention backend and graphs by batch; memory and build time."""
 
     width: int
     attn_backend: Any
@@ -67,17 +65,13 @@ class GraphState:
 
 
 def own_state(model_runner: Any, width: int) -> GraphState:
-    """The state that SGLang itself built, for its full width."""
     return GraphState(
         width, model_runner.attn_backend, model_runner.decode_cuda_graph_runner
     )
 
 
 def build_state(model_runner: Any, width: int, num_steps: int) -> GraphState:
-    """Build, and on a GPU capture, what verifies a width.
-
-    Call it after the server's own graphs were captured, outside the drafter's contexts.
-    """
+    """Build and capture a width after the server's graphs, outside drafter contexts."""
     start, free = time.monotonic(), free_bytes(model_runner.device)
     own = model_runner.decode_cuda_graph_runner
     options = {
@@ -96,12 +90,10 @@ def build_state(model_runner: Any, width: int, num_steps: int) -> GraphState:
 
 
 def spec_steps(width: int, num_steps: int) -> int:
-    """Levels below the root that a tree of this width can have."""
     return min(num_steps, width - 1)
 
 
 def swapped(model_runner: Any, state: GraphState) -> AbstractContextManager[None]:
-    """Let a model runner verify with a state, and give it back its own."""
     return assigned(
         model_runner,
         attn_backend=state.attn_backend,
@@ -110,7 +102,6 @@ def swapped(model_runner: Any, state: GraphState) -> AbstractContextManager[None
 
 
 def described(states: Collection[GraphState], device: str) -> str:
-    """What the graphs of each width took, and what is left, for the server's log."""
     each = ", ".join(f"{s.width}: {s.memory_bytes / 2**20:.0f} MiB" for s in states)
     free = free_bytes(device)
     left = f", {free / 2**30:.1f} GiB of the GPU are left" if free else ""
@@ -121,7 +112,6 @@ def described(states: Collection[GraphState], device: str) -> str:
 
 
 def free_bytes(device: str) -> int:
-    """Free memory of a GPU; 0 on a CPU."""
     if not str(device).startswith("cuda"):
         return 0
     torch.cuda.synchronize()

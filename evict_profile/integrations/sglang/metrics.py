@@ -1,8 +1,7 @@
 """Metrics of the plug-in, in the log and in SGLang's registry; and drift of the table.
 
-A line gives means over the steps since the last line: the first after `FIRST_STEPS`,
-then two a minute while there are steps. Predicted is the table's cost of the parts of a
-step that it knows, observed is the whole step.
+A line has means since the last one: after `FIRST_STEPS`, then twice a minute. Predicted
+is the cost of the parts that the table has, observed is the whole step.
 """
 
 import functools
@@ -34,7 +33,6 @@ GAUGES = {
     "decision_us": "Time of a step that deciding takes, mean, microseconds.",
     "verify_ratio": "Time of a verification over its cost, median.",
 }
-"""What SGLang's own registry, its /metrics endpoint, shows as evict_profile:NAME."""
 
 
 LINE = (
@@ -45,8 +43,7 @@ LINE = (
 
 
 class Metrics:
-    """Sums up steps, and logs their means now and then; with `prometheus`, the means
-    also stand in SGLang's registry."""
+    """Logs means of steps; with `prometheus`, they are in SGLang's registry too."""
 
     def __init__(self, prometheus: bool = False) -> None:
         self.verify_ratio = 1.0
@@ -64,7 +61,6 @@ class Metrics:
         self._since_s, self._has_logged = 0.0, False
 
     def add(self, outcome: StepOutcome) -> None:
-        """Add one step, and log the means if it is time."""
         sums, choice = self._sums, outcome.choice
         if not sums:
             self._since_s = time.monotonic()
@@ -86,7 +82,6 @@ class Metrics:
             self.log(choice.plan.includes)
 
     def log(self, includes: tuple[str, ...]) -> None:
-        """Log the means since the last line; times over the steps that have one."""
         sums = self._sums
         means = {
             "verify_ratio": self.verify_ratio,
@@ -115,7 +110,6 @@ class VerifyTimer:
         model_runner.forward = self._timed(model_runner.forward)
 
     def verifying(self) -> AbstractContextManager[None]:
-        """The forward in this context is a verification."""
         return assigned(self, _verifies=True)
 
     def take_us(self) -> float | None:
@@ -151,9 +145,8 @@ class VerifyTimer:
 class DriftWatch:
     """Logs once when the table no longer describes the machine; decides nothing.
 
-    It waits for a full window of steps, since a server may start at other clocks. Where
-    the table guesses how many experts a workload activates, its costs are those of
-    uniform routing, an upper bound: only slower steps are drift.
+    A full window excludes clocks at start. With uniform activation, whose costs are an
+    upper bound, only slower steps are drift.
     """
 
     def __init__(self, table: CostTable) -> None:

@@ -23,7 +23,7 @@ class Mode:
     """Verifies whole trees, as the server does without the plug-in.
 
     A step calls `begin`; where it decodes, `pauses`, `choose` unless it pauses,
-    `verified`; and `end`. Another mode overrides what it needs.
+    `verified`; and `end`, unless it raised.
     """
 
     capture_sizes: tuple[int, ...] = ()  # none where the server's own graphs do
@@ -36,7 +36,6 @@ class Mode:
         return False
 
     def choose(self, batch: Any, drafted: Drafted) -> Drafted:
-        """The trees to verify, of those that were drafted."""
         return drafted
 
     def verifying(self) -> AbstractContextManager[None]:
@@ -51,10 +50,7 @@ class Mode:
 
 
 class FixedWidth(Mode):
-    """Verifies the best nodes by conditional acceptance, as many in every step.
-
-    They are ranked on the device; no cost is read and nothing is copied to the host.
-    """
+    """Verifies a fixed number of nodes by conditional acceptance, on the device."""
 
     def __init__(self, table: CostTable, width: int, worker: Any) -> None:
         acceptance, most = table.acceptance, worker.speculative_num_draft_tokens
@@ -84,9 +80,8 @@ class FixedWidth(Mode):
 class ByTable(Mode):
     """Verifies the width that pays by a cost table, decided step by step.
 
-    The decision is made on the host, because the width says which captured graph is
-    launched. It takes one copy from the device: the scores of this step, and the tokens
-    that the last step accepted.
+    The host decides which captured graph runs, after one copy of this step's scores and
+    the last step's accepted tokens.
     """
 
     def __init__(
@@ -135,8 +130,9 @@ class ByTable(Mode):
         self._accepted = result.accept_lens  # read with the next step's scores
 
     def _decides(self, batch: Any) -> bool:
-        """Whether this step's width is decided. A batch without a cost is verified
-        whole; the first is logged."""
+        """Whether the table covers the batch; else whole trees are verified, and it is
+        logged.
+        """
         requests = len(batch.seq_lens)
         if not batch.forward_mode.is_decode():
             return False
@@ -153,9 +149,8 @@ class ByTable(Mode):
         return False
 
     def _learn(self, batch: Any, *more: Tensor) -> list[NDArray[Any]]:
-        """Copy lengths and more to the host, all at once, and learn from the last step.
-
-        With overlapped scheduling SGLang knows lengths on the device alone.
+        """Copy lengths (with overlap only the device has them) and more; learn from the
+        step.
         """
         lengths = batch.seq_lens if batch.seq_lens_cpu is None else batch.seq_lens_cpu
         accepted, *rest = fetch(self._pinned, self._accepted, lengths, *more)
@@ -169,10 +164,7 @@ class ByTable(Mode):
 
 
 def fetch(pinned: dict[Any, Tensor], *tensors: Tensor) -> list[NDArray[Any]]:
-    """Tensors on the host, valid until the next fetch; one wait for all copies.
-
-    `pinned` keeps the buffers, one for each size and place.
-    """
+    """Tensors on the host, valid until the next call; `pinned` has buffers by shape."""
     found = []
     for place, tensor in enumerate(tensors):
         if tensor.is_cuda:

@@ -1,8 +1,7 @@
 """Recording what a live server drafts and accepts: traces, evict-trace/1.
 
-The whole tree is verified, so nothing is censored. Each step waits for the device at
-the ends of its stages: an observed server is slower than another, and its clocks are
-those of a server without overlap.
+Whole trees are verified. Each stage waits for the device, so the server is slower, and
+its clocks are those of a server without overlap.
 """
 
 import os
@@ -36,7 +35,6 @@ from evict_profile.traces.trace import TraceInfo
 
 WORKLOAD = "served"
 KEPT_REPLIES = 1 << 16
-"""More than any server has under way."""
 
 STEPS_PER_PART = 256
 IDLE_S = 0.3
@@ -104,7 +102,7 @@ class Observer(Mode):
         self._leave_out(now_us)
 
     def end(self) -> None:
-        """Levels are drafted as one graph, whose time stands in the first."""
+        """All levels are drafted as one graph, timed as the first."""
         if self._drafted is None:
             return
         draft_us = self._drafted_us - self._begun_us
@@ -118,13 +116,12 @@ class Observer(Mode):
         self._rows = []
 
     def _leave_out(self, since_us: float) -> None:
-        """Count the observer's own time for no stage."""
         own_us = self._now_us() - since_us
         self._begun_us += own_us
         self._drafted_us += own_us
 
     def _is_whole(self, index: int) -> bool:
-        """Whether all nodes hang on the root; a node that does not is not verified."""
+        """Whether all nodes hang on the root; others are not verified."""
         assert self._drafted
         parent = self._drafted.parent[index]
         return bool((parent < torch.arange(len(parent))).all())
@@ -141,7 +138,7 @@ class Observer(Mode):
         }
 
     def _reply(self, rid: str, position: int) -> int:
-        """The number of a request's reply; one that is no further is another's."""
+        """The number of a reply; an `rid` whose position falls is a new one."""
         number, last = self._replies.pop(rid, (0, position))
         if position <= last:
             number, self._seen = self._seen, self._seen + 1
@@ -173,10 +170,9 @@ class Observer(Mode):
 
 
 class TraceWriter:
-    """Writes steps when enough are there, or when the server has nothing to do.
+    """Writes steps in parts, when many wait or the server is idle.
 
-    SGLang ends its processes by SIGKILL, which loses the last second. Each part is a
-    whole trace, and the folder of the parts is read as one.
+    SGLang ends its processes by SIGKILL, which loses the last second.
     """
 
     def __init__(self, folder: Path, about: TraceInfo) -> None:
@@ -202,7 +198,7 @@ class TraceWriter:
         verify_us: float,
         fixed_us: float,
     ) -> None:
-        """Add a step of `batch` requests; raises what writing in an idle moment did."""
+        """Add a step of `batch` requests; raises errors of idle writes."""
         if self._failed:
             raise self._failed
         stages = {
@@ -221,7 +217,6 @@ class TraceWriter:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what was recorded since the last part."""
         if not self._rows:
             return
         clocks = tuple(self._clock(batch) for batch in sorted(self._times))
@@ -245,8 +240,8 @@ class TraceWriter:
     def _clock(self, batch: int) -> DraftClock:
         """Medians over whole steps at a batch size.
 
-        All levels are drafted as one graph, so that any depth takes the time of all; a
-        step that drafts nothing extends the drafter's cache as well.
+        All levels are one graph, so every depth takes its time; a step that drafts
+        nothing extends the drafter's cache too.
         """
         draft_us, fixed_us = map(median, zip(*self._times[batch], strict=True))
         levels = (0.0, *[draft_us] * self._about.depth)
@@ -256,10 +251,7 @@ class TraceWriter:
 def accepted_nodes(
     parent: list[int], tokens: list[int], committed: list[int]
 ) -> list[bool]:
-    """Whether a reply went through each node: siblings never hold the same token.
-
-    `committed` are the tokens of the step; the last is the target's own.
-    """
+    """Whether a reply went through each node; the target's token ends `committed`."""
     accepted, at = [False] * len(parent), -1
     for token in committed[:-1]:
         at = next(

@@ -1,7 +1,6 @@
-"""The entry point, which SGLang calls in each of its processes before anything else.
+"""The entry point, which SGLang calls first in each of its processes.
 
-Does nothing, and imports nothing of SGLang, unless the environment asks for it
-(`settings`). Then it registers hooks, which lead to the worker.
+Unless the environment asks for hooks (`settings`), nothing of SGLang is imported.
 """
 
 import logging
@@ -21,7 +20,6 @@ OFF = "evict-profile: off, nothing was changed: %s"
 
 
 def register() -> None:
-    """Register the hooks, if the environment asks for any."""
     try:
         settings = from_environment()
         if settings.mode == "off":
@@ -38,7 +36,6 @@ def register() -> None:
 
 
 def hooks(serving: Serving) -> dict[str, Any]:
-    """The function around each hooked target."""
     around = {
         worker.CREATE: partial(create_worker, serving),
         worker.BUILD: partial(worker.build_verify_input, serving),
@@ -54,7 +51,7 @@ def hooks(serving: Serving) -> dict[str, Any]:
 def create_worker(
     serving: Serving, original: Any, algorithm: Any, server_args: Any
 ) -> Any:
-    """SGLang's worker class, or ours over it where it is EAGLE-3's."""
+    """SGLang's worker class, truncating where it is EAGLE-3's."""
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
     base = original(algorithm, server_args)

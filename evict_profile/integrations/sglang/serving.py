@@ -1,8 +1,7 @@
 """One server's state: the checks at its start, and one step after another.
 
-Fails closed. A doubt at the start, or an error in a decision, ends the plug-in's part
-for good and is logged once; the server then verifies whole trees, as it does without
-the plug-in.
+A failed check or decision disables the plug-in for good and is logged once; the server
+then verifies whole trees.
 """
 
 import logging
@@ -26,12 +25,12 @@ logger = logging.getLogger("evict_profile.sglang")
 
 
 class Serving:
-    """The plug-in's state in a process, and of the one worker that is made there.
+    """The plug-in's state in a process, and of its one worker.
 
     At the start the worker calls `begin`, `allocate`, `prepare` and `ready`; in each
     forward `step` around all, then `pauses`, `choose`, `set_token_weights`, `verified`,
-    with `graphs` around what prepares and runs a verification. Once `active` is false,
-    it stays so. Each request verifies `width` tokens, `full_width` without the plug-in.
+    with `graphs` around a verification and its preparation. Each request verifies
+    `width` tokens, `full_width` without the plug-in. `active` never returns to true.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -46,13 +45,11 @@ class Serving:
         self._states: dict[int, GraphState] = {}
 
     def begin(self, worker: Any) -> None:
-        """Follow a worker whose target is loaded."""
         self.worker, self.active = worker, True
         self.width = self.full_width = int(worker.speculative_num_draft_tokens)
 
     @property
     def runner(self) -> Any:
-        """The target's model runner."""
         return self.worker.target_worker.model_runner
 
     def allocate(self) -> None:
@@ -109,7 +106,6 @@ class Serving:
 
     @contextmanager
     def step(self, batch: Any) -> Iterator[None]:
-        """Around one forward of the worker: a prefill, or a step of decoding."""
         self.width = self.full_width
         prefill = batch.forward_mode.is_extend() or batch.is_extend_in_batch
         with self._fail_closed():
@@ -119,14 +115,12 @@ class Serving:
             self._mode.end()
 
     def pauses(self, batch: Any) -> bool:
-        """Whether this step drafts nothing and verifies the root alone."""
         with self._fail_closed():
             if self._mode.pauses(batch):
                 self.width = 1
         return self.width == 1
 
     def choose(self, batch: Any, drafted: Drafted) -> Drafted:
-        """The trees of this step at its width; whole ones where none is decided."""
         with self._fail_closed():
             kept = self._mode.choose(batch, drafted)
             self.width = kept.width
@@ -134,13 +128,11 @@ class Serving:
         return drafted
 
     def set_token_weights(self, path_prob: Tensor) -> None:
-        """Spend an expert budget on what will be accepted of these nodes [B, M]."""
         if self.budget and self.active:
             self.budget.set_token_weights(path_prob)
 
     @contextmanager
     def graphs(self) -> Iterator[None]:
-        """Verify with the graphs of this step's width while the context lasts."""
         with ExitStack() as stack:
             if state := self._states.get(self.width):
                 stack.enter_context(graphs.swapped(self.runner, state))
@@ -149,7 +141,6 @@ class Serving:
             yield
 
     def verified(self, batch: Any, result: Any) -> None:
-        """Keep what the step committed."""
         with self._fail_closed():
             self._mode.verified(batch, result)
 
@@ -157,8 +148,9 @@ class Serving:
         return self.budget.enabled() if self.budget else nullcontext()
 
     def _state_of(self, width: int) -> GraphState:
-        """Graphs of its own, but for the whole tree, which the server has graphs for;
-        and for that, too, where the server's were captured without the budget."""
+        """Own graphs, but the server's for the whole tree where those keep to the
+        budget.
+        """
         if width == self.full_width and not self.budget:
             return graphs.own_state(self.runner, width)
         steps = self.worker.speculative_num_steps
@@ -166,7 +158,6 @@ class Serving:
 
     @contextmanager
     def _fail_closed(self) -> Iterator[None]:
-        """Verify whole trees from now on, and say why, if the block raises anything."""
         try:
             yield
         except Exception as error:

@@ -13,15 +13,11 @@ from evict_profile.table import SEARCH_PATH
 
 PREFIX = "EVICT_PROFILE_"
 OTHERS = (SEARCH_PATH, "EVICT_PROFILE_LIBLLAMA")
-"""Read by the commands and by the llama.cpp runner."""
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Settings(msgspec.Struct, frozen=True, rename="upper"):
-    """The plug-in's settings; `table` is the variable EVICT_PROFILE_TABLE, and so on.
-
-    docs/decide/sglang.md describes each; `width` is that of every request and step.
-    """
+    """Settings from EVICT_PROFILE_TABLE and so on; see docs/decide/sglang.md."""
 
     mode: Literal["off", "observe", "on"] = "off"
     table: Path | None = None
@@ -43,7 +39,7 @@ VARIABLES = Settings.__struct_encode_fields__
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the environment; an empty variable counts as unset."""
+    """The environment's settings; an empty variable counts as unset."""
     given = {
         name.removeprefix(PREFIX): text
         for name, text in environment.items()
@@ -78,7 +74,6 @@ def _parsed(given: dict[str, str]) -> Settings:
 
 
 def _check_consistent(settings: Settings) -> None:
-    """Refuse what one variable needs of another, and does not have."""
     observes = settings.mode == "observe"
     needs_table = {
         "MODE=on": settings.mode == "on",

@@ -1,8 +1,8 @@
-"""SGLang's draft tree, as its drafter hands it over, and how it is cut.
+"""SGLang's draft tree, as its drafter returns it, and its truncation.
 
-A node is a flat index into all that was drafted: `topk` nodes on the first level, then
-`topk` x `topk` a level, so that a parent has the smaller index. `parent_list` says, for
-each group of `topk` siblings, the flat index of their parent, -1 for the root.
+A node is a flat index into all drafted nodes: `topk` on the first level, then `topk` x
+`topk` a level, so parents have smaller ones. `parent_list` has the flat index of each
+sibling group's parent, -1 for the root.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ Ints = NDArray[np.int64]
 def parents(index: Any, parent_list: Any, topk: int, library: Any) -> Any:
     """int64 [B, M], place of each node's parent in its row, -1 under the root.
 
-    A node whose parent was not chosen has its own place: nothing reaches it. SGLang
-    chooses such a node, and ignores it, where it ties its parent. `library` is torch,
-    or numpy on the host: for so few nodes an operation takes 1 us, of torch 2 to 10.
+    A node whose parent was not chosen (SGLang ignores it, on ties) is its own parent.
+    `library` is torch, or numpy on the host, which takes 1 us an operation, not 2 to
+    10.
     """
     (batch, nodes), groups = index.shape, parent_list.shape[1]
     if not groups:
@@ -45,8 +45,9 @@ def depths(index: Ints, topk: int) -> Ints:
 
 @dataclass(frozen=True)
 class Drafted:
-    """Draft trees of a batch, roots excluded: `parent_list` int64 [B, G], the rest
-    [B, M], in order of `index`. `path_prob` is the drafter's product from the root."""
+    """Draft trees of a batch, roots excluded: `parent_list` int64 [B, G], the rest [B,
+    M], in order of `index`. `path_prob` is the drafter's product from the root.
+    """
 
     parent_list: Tensor
     index: Tensor
@@ -56,7 +57,6 @@ class Drafted:
 
     @property
     def width(self) -> int:
-        """Tokens that one request verifies with this tree, its root included."""
         return self.index.shape[1] + 1
 
     @cached_property
@@ -66,7 +66,6 @@ class Drafted:
         return found
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Drafted":
-        """The batch with one function applied to each of its tensors."""
         return Drafted(
             change(self.parent_list),
             change(self.index),
@@ -76,8 +75,7 @@ class Drafted:
         )
 
     def kept(self, keep: NDArray[np.bool_]) -> "Drafted":
-        """The nodes that a decision on the host keeps, bool [B, M], of each request
-        as many: one copy to the device, where ranking again takes fifty operations."""
+        """Nodes by bool [B, M], equally many a request, in one copy to the device."""
         places = torch.from_numpy(keep.nonzero()[1].reshape(len(keep), -1))
         return self.at(places.to(self.index.device, non_blocking=True))
 
@@ -92,14 +90,11 @@ class Drafted:
 
 
 def cut(drafted: Drafted, width: int, scores: Tensor | None = None) -> Drafted:
-    """The best nodes of each tree, so that each request verifies `width` tokens.
+    """The best nodes of each tree by `scores` [B, M], then by path probability.
 
-    The best by `scores` [B, M], of equals the more probable; without them by
-    probability. Nodes stay in order of flat indices, as SGLang's tree kernel wants.
-
-    The sort is stable, since a child whose probability is 1.0 ties its parent: in order
-    of flat indices the parent then comes first, which `torch.topk` does not promise. So
-    what is kept is closed under ancestors, if the tree was.
+    Each request verifies `width` tokens, its root included. Nodes stay in order of flat
+    indices for SGLang's kernel. The sort is stable, which `torch.topk` is not: a child
+    with probability 1.0 ties its parent, which comes first; so ancestors are kept.
     """
     if not 1 <= width <= drafted.width:
         raise ValueError(f"width {width} is not within 1..{drafted.width}")

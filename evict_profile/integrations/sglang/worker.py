@@ -1,10 +1,9 @@
 """SGLang's EAGLE worker, verifying fewer tokens than were drafted.
 
-Verifying m of N drafted tokens needs the scores, which SGLang throws away; a stable
-sort; `draft_token_num` and `spec_steps` of the smaller tree, which is built with the
-steps of the whole tree, the stride of SGLang's list of parents; the worker's own width
-while it verifies; and afterwards results and cache slots of the full width, because
-drafting goes on in them.
+Verifying m of N drafted tokens needs the scores, which SGLang discards; a stable sort;
+`draft_token_num` and `spec_steps` of the smaller tree, built with the whole tree's
+steps as stride of the parents; the worker's width while it verifies; then results and
+cache slots of full width for the next draft.
 """
 
 from collections.abc import Callable
@@ -24,7 +23,6 @@ BUILD = "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input"
 
 
 def truncating(base: Any, serving: Serving) -> Any:
-    """A worker class over SGLang's own, with this state."""
     name = f"Truncating{base.__name__}"
     return type(name, (TruncatingWorker, base), {"evict_profile": serving})
 
@@ -99,11 +97,11 @@ def build_verify_input(
     draft_probs: Tensor | None,
     **kwargs: Any,
 ) -> Any:
-    """The hook around `build_eagle_verify_input`: cut, then build the smaller tree.
+    """The hook around `build_eagle_verify_input`: truncate, then build the smaller
+    tree.
 
-    The graphs are swapped in before, since the tree's mask is written into its buffers.
-    The tree kernel still gets the steps that were drafted, because they are the
-    stride of `parent_list`; only what is accepted is no longer than the smaller tree.
+    The graphs are swapped in first, since the mask is written into their buffers. The
+    tree kernel gets the drafted steps, the stride of `parent_list`.
     """
     if batch.forward_mode.is_idle() or not serving.active:
         rest = (parent_list, index, tokens, draft_probs)
@@ -123,7 +121,6 @@ def build_verify_input(
 
 
 def _widen(worker: Any, batch: Any, result: Any, width: int) -> None:
-    """Give a result the rows, and the batch the cache slots, of the full width."""
     full = worker.speculative_num_draft_tokens
     result.next_token_ids = _padded(result.next_token_ids, width, full)
     logits = result.logits_output
@@ -142,7 +139,6 @@ def _padded(rows: Tensor, width: int, full: int) -> Tensor:
 
 
 def _cache_slots(batch: Any, width: int) -> Tensor:
-    """Where so many tokens a request are cached, behind what is committed."""
     from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
 
     slots: Tensor = assign_extend_cache_locs_func(

