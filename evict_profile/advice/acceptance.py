@@ -5,19 +5,17 @@ chain also gives the shorter ones. Only traces and metrics are of requests and g
 interval.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import gt
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from msgspec import Meta, Struct
 
+from evict_profile.advice.metrics import read_steps
 from evict_profile.errors import ConfigError
-from evict_profile.records import parse, read_mapping, replace
+from evict_profile.records import read_mapping, replace
 from evict_profile.stats import Bools, Bootstrap, Floats, Ints
 
 if TYPE_CHECKING:
@@ -27,10 +25,6 @@ LONGEST = 16
 
 REJECTION_GROWTH = 1.09
 """Growth of the chance of a rejection from one draft to the next; see `of_rate`."""
-
-MAX_DRAFTS, MAX_STEPS = 1024, 10**7
-"""The most drafts of a step, and steps of a request, that metrics may state."""
-Drafts = Annotated[int, Meta(ge=0, le=MAX_DRAFTS)]
 
 TREE_WIDTHS = (2, 4, 8, 12, 16, 24, 32, 48, 64)
 
@@ -150,9 +144,7 @@ def of_rate(rate: float) -> AcceptedLengths:
 
 
 def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:
-    """From InferenceX's YAML by model, mode and K; one of several is
-    "dsv4-pro/thinking_on".
-    """
+    """InferenceX's lengths by model, mode and K, of one `curve`: "dsv4-pro/mode"."""
     content = read_mapping(path)
     stated = content.pop("served", {})
     served = dict(_curves(stated)).get("", {})
@@ -196,11 +188,7 @@ def of_metrics(path: Path) -> AcceptedLengths:
     A step with fewer than K drafts is no sample of K. `summary` is enough where all
     steps draft the same number.
     """
-    requests = [
-        steps
-        for found in _metrics(_documents(path))
-        if (steps := parse(RequestMetrics, found, str(path), extra_keys=True).steps)
-    ]
+    requests = read_steps(path)
     if not requests:
         raise ConfigError(
             f"{path}: no metrics.speculative_decoding in it state what each step "
@@ -215,60 +203,6 @@ def of_metrics(path: Path) -> AcceptedLengths:
             sums[number, way] = committed.sum(), len(committed)
     source = f"{len(requests)} requests of {path.name}"
     return _of_sums("chain", source, ways, ways, sums)
-
-
-def _documents(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-        try:
-            return json.loads(text)
-        except ValueError:
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be read: {error.strerror}; give the responses as saved"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{path}: is neither JSON nor a JSON a line; give the responses as saved"
-        ) from error
-
-
-def _metrics(content: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(content, dict) and "acceptance_histogram" in content:
-        yield content
-    elif isinstance(content, dict | list):
-        for inner in content.values() if isinstance(content, dict) else content:
-            yield from _metrics(inner)
-
-
-class RequestMetrics(Struct, frozen=True):
-    """vLLM's metrics of a request, by its own names."""
-
-    acceptance_histogram: list[Annotated[int, Meta(ge=0, le=MAX_STEPS)]]
-    num_draft_tokens: int | None = None
-    per_step_accepted: list[Drafts] | None = None
-    per_step_drafted: list[Drafts] | None = None
-
-    def __post_init__(self) -> None:
-        accepted, drafted = self.per_step_accepted or [], self.per_step_drafted or []
-        if len(accepted) != len(drafted) or any(map(gt, accepted, drafted)):
-            raise ValueError(
-                "per_step_accepted and per_step_drafted need one count a step, and no "
-                "step accepts more than it drafted; save the responses again"
-            )
-
-    @property
-    def steps(self) -> tuple[Ints, Ints] | None:
-        """Drafted and accepted tokens of each step; None where they are not stated."""
-        drafted, accepted = self.per_step_drafted, self.per_step_accepted
-        if drafted and accepted:
-            return (np.array(drafted), np.array(accepted)) if any(drafted) else None
-        counts = self.acceptance_histogram
-        drafts, steps = len(counts) - 1, sum(counts)
-        if not steps or drafts < 1 or self.num_draft_tokens != drafts * steps:
-            return None
-        return np.full(steps, drafts), np.repeat(np.arange(drafts + 1), counts)
 
 
 def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:
@@ -306,9 +240,7 @@ def best_children(nodes: "Nodes") -> Bools:
 
 
 def _decoded(trace: "Trace", place: Ints, ways: Sequence[int]) -> Floats:
-    """Tokens and steps of each prompt with the nodes of lowest `place`, [prompts, ways,
-    2].
-    """
+    """Tokens and steps by prompt, the best nodes verified: [prompts, ways, 2]."""
     sums = np.zeros((len(trace.prompts), len(ways), 2))
     for way, drafts in enumerate(ways):
         hit = trace.nodes.accepted & (place < drafts)
