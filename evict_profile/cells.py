@@ -189,6 +189,11 @@ def places_of(cells: pd.DataFrame) -> tuple[Floats, Floats, Floats, Floats]:
     return tokens, union, context, batch
 
 
+def samples_by_cell(timed: pd.DataFrame) -> pd.Series:
+    """The `latency_us` of each cell as a list, in the order given."""
+    return timed.groupby(list(CELL_FIELDS))["latency_us"].agg(list)
+
+
 def measured(timed: pd.DataFrame) -> pd.DataFrame:
     """What samples with their `latency_us` say of their cells.
 
@@ -198,12 +203,10 @@ def measured(timed: pd.DataFrame) -> pd.DataFrame:
     its interval holds also where the stop rule has ended.
 
     Returns:
-        `frame_of` the cells in order, with `samples_us`, a list in the order given;
-        their `latency_us`, a median, with its relative standard `error`; and their
-        `observed_union`, a mean.
+        `frame_of` the cells in order, with `samples_us`, a list, and
+        their `latency_us`, a median, with its relative standard `error`.
     """
-    groups = timed.groupby(list(CELL_FIELDS))
-    samples_us = groups["latency_us"].agg(list)
+    samples_us = samples_by_cell(timed)
     cells = frame_of(cells_of(samples_us.reset_index()))
     median_us, error = np.empty((2, len(cells)))
     for own in cells.groupby("part").indices.values():
@@ -213,7 +216,6 @@ def measured(timed: pd.DataFrame) -> pd.DataFrame:
         samples_us=samples_us.to_numpy(),
         latency_us=median_us,
         error=error,
-        observed_union=groups["observed_union"].mean().to_numpy(),
     )
 
 

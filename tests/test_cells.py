@@ -75,16 +75,6 @@ def test_latency_is_a_time_at_the_usual_reference():
     assert latency == pytest.approx([1000 / 99, 20.0, 15.0, 1000 / 101, 15.0])
 
 
-def opened(*speeds):
-    """Cells of 10 and 20 us in sessions of such a clock and reference."""
-    wide = replace(CELL, width=9)
-    return to_frame(
-        replace(sample(clock_us * slow, 100.0 * odd), cell=cell, session=f"#{number}")
-        for number, (slow, odd) in enumerate(speeds)
-        for cell, clock_us in ((CELL, 10.0), (wide, 20.0), (CELL, 10.0))
-    )
-
-
 @given(st.lists(positive, min_size=1, max_size=9))
 def test_clock_without_reference_is_taken_as_it_is(clocks):
     frame = with_latency(to_frame([sample(c) for c in clocks]))

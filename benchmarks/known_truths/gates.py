@@ -14,7 +14,7 @@ import pandas as pd
 
 from benchmarks.known_truths.intervals import SWEEP, KnownRunner, demo_grid
 from benchmarks.known_truths.worlds import Disturbance, Machine, in_class
-from evict_profile.cells import CELL_FIELDS, Sample, to_frame
+from evict_profile.cells import Sample, samples_by_cell, to_frame
 from evict_profile.errors import DataError
 from evict_profile.fit.gates import aa_gate, drift_gate
 from evict_profile.fit.provenance import aa_floor
@@ -153,10 +153,10 @@ def refusals(run: Run, seed: int) -> list[str]:
         except DataError:
             return ["copies"]
     samples = Samples(frame)
-    by_cell = samples.timed.groupby(list(CELL_FIELDS))["latency_us"].agg(list)
+    by_cell = samples_by_cell(samples.timed).tolist()
     gates = (
         drift_gate(samples.drift),
-        aa_gate(aa_floor(by_cell.tolist()), SWEEP.stop.relative_half_width),
+        aa_gate(aa_floor(by_cell), SWEEP.stop.relative_half_width),
     )
     return [gate.name for gate in gates if not gate.passed]
 

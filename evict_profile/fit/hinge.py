@@ -1,15 +1,12 @@
 """C(n, U, context, batch): a model's verification cost as a sum of hinges, fitted.
 
-From points (points.py) to a cost with intervals, in four steps: non-negative least
-squares on a given set of hinges (`fit_hinges`), the choice of knots (`choose_terms`),
-both parts of a model (`fit_cost`), and refits that say how sure the result is
-(`bootstrap`).
+Four steps: non-negative least squares on given hinges (`fit_hinges`), the choice of
+knots (`choose_terms`), both parts of a model (`fit_cost`), and refits that show how
+certain the result is (`bootstrap`).
 
-The MoE layers and the rest of a model (embedding, dense layers, head: the cells of part
-"non_moe") are measured and fitted apart. MoE layers are alike and run one after
-another, so a forward costs `moe_layers / layers measured` times the first plus the
-second. Where whole forwards were measured, the first holds everything and the second
-costs nothing.
+MoE layers are alike and run one after another, so a forward costs `moe_layers / layers
+measured` times their fit, plus the fit of the rest (embedding, dense layers, head).
+Where whole forwards were measured, the first holds everything.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -244,24 +241,18 @@ def bootstrap(
 ) -> list[ForwardCost]:
     """Refits with each cell's residual under a random sign, and one refinement more.
 
-    The wild bootstrap (Wu, 1986): cells were chosen, not drawn, so each stays in
-    every replicate, at its prediction plus or minus its residual. Residuals hold the
-    noise of the medians and the misfit of the form alike. A fit is drawn towards a
-    point by its leverage h, so the residual is what it would be without that point:
-    over 1 - h (HC3; MacKinnon & White, 1985).
-
-    The choice of knots is in doubt as well: each replicate has one of the bends and
-    jumps that were nearly chosen (Buckland, Burnham & Augustin, 1997).
+    The wild bootstrap (Wu, 1986): cells were chosen, not drawn, so each stays in every
+    replicate. A fit is drawn towards a point by its leverage h, so residuals are
+    divided by 1 - h (HC3; MacKinnon & White, 1985). Each replicate has one of the bends
+    and jumps that were nearly chosen, since the choice of knots is uncertain as well
+    (Buckland, Burnham & Augustin, 1997).
     """
     rng = np.random.default_rng(seed)
-    layers, rest = (
-        _refitting(cost, fitted.shape, points, rng)
-        for cost, points in zip(
-            (fitted.layers, fitted.non_moe), parts_of(points), strict=True
-        )
-    )
+    layers, rest = parts_of(points)
+    refit_layers = _refitting(fitted.layers, fitted.shape, layers, rng)
+    refit_rest = _refitting(fitted.non_moe, fitted.shape, rest, rng)
     return [
-        replace(fitted, layers=layers(number), non_moe=rest(number))
+        replace(fitted, layers=refit_layers(number), non_moe=refit_rest(number))
         for number in range(BOOTSTRAPS)
     ]
 

@@ -62,7 +62,7 @@ def split_points(
     captured.
 
     Args:
-        cells: see `cells.measured`.
+        cells: see `Samples.cells`.
     """
     validation, levels = grid.validating(list(cells.index)), set(grid.cells)
 

@@ -7,11 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from evict_profile import __version__
-from evict_profile.cells import (
-    CELL_FIELDS,
-    OK,
-    reference_mode_us,
-)
+from evict_profile.cells import OK, reference_mode_us, samples_by_cell
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import Count, parse
 from evict_profile.stats import Floats
@@ -52,7 +48,6 @@ def check_header(header: Header, source: str) -> None:
 def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
     """Of a table with so many cells, from a run's header and its samples."""
     frame, timed = samples.frame, samples.timed
-    by_cell = timed.groupby(list(CELL_FIELDS))["latency_us"].agg(list)
     skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
     reference_us, new_graph = reference_mode_us(timed), header.opened.get("new_graph")
     drift, clock = samples.drift, header.fingerprint["clock"]
@@ -73,7 +68,7 @@ def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
         scaling_test=header.scaling_test,
         clock=clock,
         reference_us=reference_us,
-        aa_floor=aa_floor(by_cell.tolist()),
+        aa_floor=aa_floor(samples_by_cell(timed).tolist()),
         drift=drift.trend.size,
         evict_profile=__version__,
         dtype_reason=header.opened.get("dtype_reason", ""),

@@ -75,10 +75,7 @@ class Samples:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """What the others say of their cells, see `measured`.
-
-        What a router chose does not depend on the speed: unions are of all samples.
-        """
+        """`measured` cells, without such blocks, and their mean `observed_union`."""
         cells = measured(self.timed.drop(index=self.slow.index[self.slow]))
         union = self.timed.groupby(list(CELL_FIELDS))["observed_union"].mean()
         own = union.loc[list(map(astuple, cells.index))]

@@ -37,9 +37,8 @@ coefficients = st.lists(st.floats(0.0, 100.0), min_size=3, max_size=3)
 
 
 def points_of(latencies):
-    points, off_level = split_points(
-        measured(timed(latencies)), make_grid(SWEEP, MODEL), ()
-    )
+    cells = measured(timed(latencies)).assign(observed_union=0.0)
+    points, off_level = split_points(cells, make_grid(SWEEP, MODEL), ())
     return pd.concat([points, off_level]).sort_values("width")
 
 

@@ -134,7 +134,8 @@ def test_cells_between_the_levels_stand_at_the_width_that_ran():
     grid = make_grid(spec, MODEL)
     latencies = dict.fromkeys(grid.measured, [100.0] * 6)
     capture_sizes = sorted({c.width for c in grid.cells})
-    fitted, validates = split_points(measured(timed(latencies)), grid, capture_sizes)
+    cells = measured(timed(latencies)).assign(observed_union=0.0)
+    fitted, validates = split_points(cells, grid, capture_sizes)
     assert len(fitted) == len(grid.cells) + 4
     assert len(validates) == 4
     assert {c.width for c in (*fitted.index, *validates.index)} == set(capture_sizes)

@@ -142,16 +142,6 @@ def test_only_closed_cells_need_nothing(count, noise):
     assert left <= len(cells) * (STOP.max_samples - count)
 
 
-def test_medians_of_few_skewed_samples_are_brought_to_the_median_of_their_law():
-    draws = np.random.default_rng(1).lognormal(0.0, 0.5, (2000, 4))
-    cells = [Cell("layers", width, 0, 0, 1, "natural") for width in range(1, 2001)]
-    medians = measured(timed(dict(zip(cells, draws.tolist(), strict=True))))[
-        "latency_us"
-    ]
-    raw = float(np.median(draws, axis=1).mean())
-    assert float(medians.mean()) < raw - 0.01
-
-
 def test_the_intervals_of_cells_that_stopped_hold_their_medians():
     """By a cell's own samples, 80 to 91 of 100 did where some had stopped early."""
     truths: list[bool] = []
