@@ -1,8 +1,8 @@
-"""Cells and samples: what is asked to be measured, and what was measured.
+"""Cells and samples: the points to measure, and the timed forwards.
 
 A cell is one point (n, U, context, batch); a sample is one timed forward of it.
-Requested and observed values stand side by side in every sample, so that a forward
-that did other work than it was asked to can be told and left out.
+Every sample holds requested and observed values, so that a forward that did other
+work than requested is found and left out.
 """
 
 from collections.abc import Iterable, Sequence

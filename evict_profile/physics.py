@@ -4,7 +4,7 @@ A layer must read the weights it uses once (every activated expert, whatever the
 of its tokens), read the KV cache of every request, and multiply each token with its
 top-k experts. Bytes over bandwidth and operations over rate bound its time from
 below (Williams et al., "Roofline", 2009). The slope of time in U is bytes per
-expert over bandwidth, the one number that tells a true cost table from a false one.
+expert over bandwidth: a table with another slope does not measure expert weights.
 """
 
 from dataclasses import dataclass

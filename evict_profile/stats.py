@@ -31,7 +31,7 @@ WORTHWHILE = 1.01
 """Speed over that of a simpler choice from which the effort pays."""
 MODE_WITHIN, MODE_STEPS = 0.1, 8
 MIN_PROMPTS = 5
-"""With fewer prompts, resampling tells nothing, and intervals are unbounded."""
+"""With fewer prompts, resampling is not informative, and intervals are unbounded."""
 MOST_PROMPTS = 1024
 """More are resampled in as many groups, drawn at random: weights of each prompt by
 itself would take gigabytes, and the spread of a sum is the same."""
@@ -229,13 +229,12 @@ def student(freedom: float, level: float = 1.0 - TAIL) -> float:
 
 
 def optimism(values: Floats, chosen: Ints) -> Floats:
-    """By how much what was chosen for its value flatters itself, as log ratios.
+    """The selection bias of a value that was chosen as the best, as log ratios.
 
-    Whichever looks best on some prompts is worse on others. Each resample makes its own
-    choice; by how much that is better there than on all prompts, on average, is what
-    the first choice owes to its prompts (Efron, 1983). A log value less its optimism
-    has the mean taken off; in a resample it then errs as that resample's choice does,
-    so that an interval holds the noise of choosing.
+    Each resample makes its own choice. The mean difference between its value there and
+    on all prompts is the bias of the first choice (Efron, 1983). A log value less its
+    optimism has that mean subtracted; in a resample it has the error of that
+    resample's choice, so that an interval includes the noise of choosing.
 
     Args:
         values: positive, float64 [candidates, 1 + resamples].
@@ -248,8 +247,8 @@ def optimism(values: Floats, chosen: Ints) -> Floats:
     own = logs[chosen, np.arange(len(chosen))] - logs[chosen, 0]
     gained = own - (logs[chosen[0]] - logs[chosen[0], 0])
     mean = gained[1:].mean()
-    flattered: Floats = np.append(mean, 2.0 * mean - gained[1:])
-    return flattered
+    bias: Floats = np.append(mean, 2.0 * mean - gained[1:])
+    return bias
 
 
 def _grouped(by_prompt: NDArray[Any]) -> Floats:

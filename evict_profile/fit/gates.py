@@ -75,14 +75,14 @@ def union_gate(fitted: Fitted) -> Gate:
     """Time followed the union before the sweep began, or it was proved not to."""
     test = measured(fitted.provenance).union_test
     differ = bool(test["differ"])
-    alike = "cost the same"
+    same = "cost the same"
     if _is_cost_in_n(fitted):
-        alike += ", or nearly: the cost follows n alone"
+        same += ", or nearly: the cost follows n alone"
     return _gate(
         "union test",
         differ or _is_cost_in_n(fitted),
         f"U={test['small_union']} and U={test['large_union']} at n={test['width']} "
-        f"{'differ' if differ else alike}",
+        f"{'differ' if differ else same}",
         "time does not follow the union: check the experts kernel",
     )
 
@@ -143,7 +143,7 @@ def non_moe_gate(fitted: Fitted) -> Gate:
 
 
 def scaling_gate(made: Provenance) -> Gate:
-    """Layers cost alike, where fewer than the model's were measured."""
+    """Layers cost the same, where fewer than the model's were measured."""
     test = made.scaling_test or {}
     return _gate(
         "layer scaling",

@@ -4,7 +4,7 @@ Four steps: non-negative least squares on given hinges (`fit_hinges`), the choic
 knots (`choose_terms`), both parts of a model (`fit_cost`), and refits that show how
 certain the result is (`bootstrap`).
 
-MoE layers are alike and run one after another, so a forward costs `moe_layers / layers
+MoE layers are equal and run in sequence, so a forward costs `moe_layers / layers
 measured` times their fit, plus the fit of the rest (embedding, dense layers, head).
 Where whole forwards were measured, the first holds everything.
 """
@@ -127,7 +127,7 @@ def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]
     them, and powers of two of the rows per expert. A knot is kept only if it lowers
     the cross-validated error by more than that gain's own standard error (the
     one-standard-error rule of Breiman et al., 1984, on paired cells), so that noise
-    alone buys none.
+    alone adds none.
     """
     terms = base
     errors = cross_validated(terms, seen)
@@ -140,7 +140,7 @@ def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]
         finer, option = min(scored, key=lambda pair: float(pair[0].mean()))
         gains = errors - finer
         noise = gains.std(ddof=1) / np.sqrt(len(gains))
-        # Not `<=`: one cell alone has no noise, and NaN buys no knot.
+        # Not `<=`: one cell alone has no noise, and NaN adds no knot.
         if not gains.mean() > STANDARD_ERRORS * noise:
             break
         errors, terms = finer, option

@@ -3,8 +3,8 @@
 *Does time follow the union?* Every runner must pass this one. At a fixed n, forcing the
 smallest and the largest union changes nothing but the expert weights that are read, so
 the latencies must differ by more than noise. They take turns, and each is compared with
-its neighbour in time: where arithmetic rules and the machine's speed wanders, it tells
-14 % apart from nothing, which intervals of two medians cannot.
+its neighbour in time. Where arithmetic dominates and the machine's speed varies, this
+separates 14 % from no difference, which intervals of two medians cannot.
 
 And bytes per expert over the slope in U must be a bandwidth that the device can have:
 0.3 to 1.05 of its measured copy. That slope is taken where every expert has one row,
@@ -51,7 +51,7 @@ UNION_REPEATS = 12
 """The fewest whose 95 % interval of the median leaves out two on each side: with eight
 it reaches from the least to the most, and one spike decides."""
 MAX_NOISE_RATIO = 1.2
-"""Medians further apart than this, and not told apart, are noise and no verdict."""
+"""Medians further apart than this without a significant difference are noise."""
 MIN_SLOWER_TURNS = UNION_REPEATS - 1
 """Turns in which the large union must be the slower: 3 of 1000 by chance."""
 
@@ -99,12 +99,12 @@ class UnionTest:
     @property
     def cost_in_n(self) -> bool:
         """The union hardly matters, for sure, and not because it was not forced."""
-        alike = self.ratio_upper <= MAX_NOISE_RATIO
-        return self.proved_routing and not self.differ and alike
+        same = self.ratio_upper <= MAX_NOISE_RATIO
+        return self.proved_routing and not self.differ and same
 
     @property
     def passed(self) -> bool:
-        """Both conditions hold, the second as far as noise can tell."""
+        """Both conditions hold, the second within noise."""
         return (self.differ and self.possible) or self.cost_in_n
 
     def sentence(self) -> str:
@@ -117,7 +117,7 @@ class UnionTest:
         if not self.differ and noisy and not self.cost_in_n:
             return (
                 f"{case}: the slower one changes from turn to turn, so the machine is "
-                "too busy to tell: quiet it and start again"
+                "too busy for this test: quiet it and start again"
             )
         if self.cost_in_n:
             return (

@@ -68,7 +68,7 @@ class Sweep:
             if not due.cells:
                 return True
             if 0 < complete < due.number <= spec.sessions:
-                self._reopen("opening the runner anew, so that sessions average out")
+                self._reopen("starting the runner again, so that sessions average out")
             samples = list(self._measure_round(due, len(frame)))
             if samples:
                 self.store.append(samples)

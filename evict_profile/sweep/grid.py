@@ -29,8 +29,8 @@ MAX_DRAWS = 4096
 """Places that are tried; where hardly any is feasible, fewer are measured."""
 
 COMMON_CELLS = 6
-"""In every shard, the anchor among them. At 8 % noise eight samples of each tell shards
-apart that differ by 10 % (2.2 % standard error); those of the anchor alone do not."""
+"""In every shard, the anchor among them. At 8 % noise eight samples of each detect a
+difference of 10 % between shards (2.2 % standard error); the anchor alone does not."""
 
 NATURAL_SHARE, NON_MOE_SHARE = 4, 8
 """Of so many spread forced cells, one is measured beside with each."""
@@ -41,7 +41,7 @@ class Grid:
     """Cells to measure, the anchor among them, and those that cannot be.
 
     Cells `between` the levels are fitted like the others. `validation` cells lie there
-    too and are measured likewise, and nothing is fitted to them.
+    too and are measured in the same way; nothing is fitted to them.
     """
 
     cells: tuple[Cell, ...]

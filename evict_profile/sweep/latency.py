@@ -235,7 +235,7 @@ def session_contrasts(
     timed: pd.DataFrame, names: np.ndarray
 ) -> Iterable[tuple[int, int, Floats]]:
     """Two sessions, and the weights of all by which some cell of one is compared with
-    one of the other; none where each cell was measured in both alike. Of many sessions
+    one of the other; none where both measured each cell equally often. Of many sessions
     those with the most samples are compared."""
     cell = timed.groupby(list(CELL_FIELDS)).ngroup()
     of_cell = pd.crosstab(cell, timed["session"], normalize="index")[names].to_numpy()

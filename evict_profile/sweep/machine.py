@@ -51,10 +51,10 @@ class GpuWatch:
             self._reasons.pop(harmless, None)
 
     def events(self) -> str:
-        """Names of the reasons in force now; "" where the driver does not tell.
+        """Names of the reasons in force now; "" where the driver gives none.
 
         NVML answers NotSupported to this query on some GPUs, on MIG slices and in
-        virtual machines; a sweep must not end for want of a remark.
+        virtual machines; a sweep goes on without it.
         """
         try:
             mask = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
@@ -79,7 +79,7 @@ def gpu_names() -> tuple[str, ...]:
 def cpu_name() -> str:
     """The CPU as the system names it: on Arm by the numbers of its cores and its board.
 
-    `runners.device` names it alike, in an environment of its own.
+    `runners.device` gives the same name, in an environment of its own.
     """
     cpuinfo = CPUINFO.read_text()
     if named := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):

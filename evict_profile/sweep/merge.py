@@ -1,7 +1,7 @@
 """Shards of one sweep become a run.
 
-Equal fingerprints do not prove that machines run alike. The drift gate judges that when
-the run is exported, by the cells that all shards measure.
+Equal fingerprints do not prove that machines have the same speed. The drift gate
+compares them when the run is exported, by the cells that all shards measure.
 """
 
 from dataclasses import replace

@@ -36,8 +36,8 @@ class Header:
         opened: the runner's answers that are measurements of their own: capture_sizes,
             bandwidth_gbps, bytes_per_expert; dtype_reason, where it chose one; and
             new_graph, of the reference, where it builds graphs.
-        union_test: its readings, as in `union_test.UnionTest`.
-        scaling_test: likewise; None where all layers, or only one, are measured.
+        union_test: its readings, as in `checks.UnionTest`.
+        scaling_test: its readings; None where all layers, or only one, are measured.
         shard: "i/n".
     """
 
