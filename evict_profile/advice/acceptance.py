@@ -144,7 +144,8 @@ def of_rate(rate: float) -> AcceptedLengths:
 
 
 def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:
-    """InferenceX's lengths by model, mode and K, of one `curve`: "dsv4-pro/mode"."""
+    """InferenceX's lengths by model, mode and K, of one `curve`, such as
+    "dsv4-pro/thinking_on"."""
     content = read_mapping(path)
     stated = content.pop("served", {})
     served = dict(_curves(stated)).get("", {})

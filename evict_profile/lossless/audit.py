@@ -103,7 +103,10 @@ def audit_of_words(words: Mapping[str, str | None]) -> Audit:
 
 
 def summary(audits: Iterable[Audit]) -> list[tuple[str, Fraction]]:
-    """Combinations by reason, with the largest total variation; sampled ones alone."""
+    """Combinations by reason, with the largest total variation.
+
+    Each biased rule and score on sampled drafts is a line of its own.
+    """
     groups: dict[tuple[str, ...], list[Audit]] = {}
     for each in audits:
         words, verdict = each.combination, each.verdict

@@ -1,8 +1,8 @@
 """What a table covers, and which other versions of its engine it may serve.
 
 Between releases of one engine on one GPU a third to a half of all costs changed by more
-than 10 %, so a table of another version is refused, unless a signed `Reuse` states that
-it holds. Every cost that rests on such a statement carries it as a caveat.
+than 10 %, so a table of another version is refused, unless a `Reuse` in the table
+states that it holds. Every cost that rests on such a statement carries it as a caveat.
 """
 
 from collections.abc import Mapping, Sequence

@@ -28,7 +28,8 @@ ON_CPU = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
 """Versions whose EAGLE-3 engine runs in the tests, on a CPU; the plug-in's."""
 
 SUPPORTED = ("0.5.16", *ON_CPU)
-"""The sweep's. 0.5.16 needs CUDA with torch 2.11; its EAGLE path is untested."""
+"""The sweep's. 0.5.16 needs CUDA with torch 2.11. Its EAGLE path cannot run on a CPU,
+so the plug-in was not tested there."""
 
 ATTENTION = ("FlashAttentionBackend", "FlashInferAttnBackend", "TritonAttnBackend")
 ATTENTION_ON_CPU = ("IntelAMXAttnBackend",)

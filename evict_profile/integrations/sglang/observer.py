@@ -138,7 +138,7 @@ class Observer(Mode):
         }
 
     def _reply(self, rid: str, position: int) -> int:
-        """The number of a reply; an `rid` whose position falls is a new one."""
+        """The number of a reply; an `rid` whose position does not rise is new."""
         number, last = self._replies.pop(rid, (0, position))
         if position <= last:
             number, self._seen = self._seen, self._seen + 1
