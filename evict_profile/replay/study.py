@@ -15,7 +15,7 @@ from evict_profile.traces import Trace, TraceInfo, load_traces
 from evict_profile.traces.synthetic import MIXES, synthetic_trace
 from evict_profile.traces.trace import check_same_model, check_trees
 
-SCHEMA = "evict-replay/4"
+SCHEMA = "evict-replay/5"
 
 
 @dataclass(frozen=True)
