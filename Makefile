@@ -34,7 +34,7 @@ verdict: $(VENV)/ready
 		--accept examples/specbundle-qwen3-30b-a3b.yaml --batch 8
 
 demo: $(VENV)/ready
-	$(BIN)/evict-profile profile --model qwen3-30b-a3b --sweep demo \
+	$(BIN)/evict-profile sweep qwen3-30b-a3b --plan demo \
 		--max-minutes $(DEMO_MINUTES)
 
 # Trained weights, real text, real clocks: costs, traces, the verdict, and at the end the
@@ -42,17 +42,16 @@ demo: $(VENV)/ready
 # prompts is judged on the other.
 demo-world: $(VENV)/ready
 	rm -rf $(RUNS)/tables
-	$(BIN)/evict-profile profile --model $(WORLD)/model.yaml \
-		--sweep examples/small_world/sweep.yaml \
+	$(BIN)/evict-profile sweep $(WORLD)/model.yaml --plan examples/small_world/sweep.yaml \
 		--out $(RUNS)/sweep --tables $(RUNS)/tables --max-minutes 4
 	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RUNS)/traces \
 		--prompts $(PROMPTS) --tokens 48 --batch 1 --batch 4
-	$(BIN)/evict-profile calibrate $(RUNS)/traces --part 1/2 \
-		--table $$(echo $(RUNS)/tables/*/*/*/1.0.0.json) --out $(RUNS)/calibration.html
-	$(BIN)/evict-profile replay $(RUNS)/traces --part 2/2 --batch 1 --batch 4 \
-		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json) --out $(RUNS)/verdict.html
-	$(BIN)/python -m examples.small_world clock $(WORLD) $(RUNS)/traces --part 2/2 \
-		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json) --prompts $(PROMPTS) \
+	$(BIN)/evict-profile calibrate $(RUNS)/tables/*/*/*/1.0.0.json $(RUNS)/traces --part 1/2 \
+		--out $(RUNS)/calibration.html
+	$(BIN)/evict-profile replay $(RUNS)/tables/*/*/*/1.0.1.json $(RUNS)/traces \
+		--part 2/2 --batch 1 --batch 4 --out $(RUNS)/verdict.html
+	$(BIN)/python -m examples.small_world clock $(RUNS)/tables/*/*/*/1.0.1.json \
+		$(WORLD) $(RUNS)/traces --part 2/2 --prompts $(PROMPTS) \
 		--contenders --workload mixed --batch 1 --batch 4 --out $(RUNS)/wall_clock.json
 
 # Tests share nothing but read-only files, so a process a core runs them side by side,

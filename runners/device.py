@@ -50,7 +50,7 @@ def pick_dtype(model: Message, asked: str, device: torch.device) -> tuple[str, s
     if asked == "auto" and own not in ("bfloat16", "float32"):
         raise Refusal(
             "infeasible",
-            f"{own} is a type of llama.cpp: measure it with --sweep llama, or give "
+            f"{own} is a type of llama.cpp: measure it with --plan llama, or give "
             "--dtype bfloat16 or float32",
         )
     if asked != "auto":

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 import yaml
@@ -25,11 +24,11 @@ ROOFLINE = {
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory):
-    """A folder in which `profile` has run on a datasheet."""
+    """A folder in which `sweep` has run on a datasheet."""
     folder = tmp_path_factory.mktemp("work")
     (folder / "short.yaml").write_text(yaml.safe_dump(ROOFLINE))
     done = evict(
-        "profile", "--model", "tiny", "--sweep", "short.yaml", "--out", "run",
+        "sweep", "tiny", "--plan", "short.yaml", "--out", "run",
         "--tables", "tables", folder=folder,
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
@@ -48,13 +47,13 @@ ADVISE = ("advise", H200, "--accept")
 AUDIT = ("audit", "--drafts", "sampled", "--accept", "rejection", "--rule", "ratio")
 
 
-def test_profile_writes_table_samples_and_report(profiled):
+def test_a_sweep_writes_table_samples_and_report(profiled):
     assert (profiled / TABLE).is_file()
     assert (profiled / TABLE).with_suffix(".parquet").is_file()
     assert "<svg" in (profiled / "run/report.html").read_text()
 
 
-AGAIN = ("profile", "--model", "tiny", "--sweep", "short.yaml", "--out", "run")
+AGAIN = ("sweep", "tiny", "--plan", "short.yaml", "--out", "run")
 AGAIN += ("--shard", "1/1")
 
 
@@ -73,7 +72,7 @@ AGAIN += ("--shard", "1/1")
         (AGAIN, "continuing run"),
     ],
 )
-def test_a_profile_is_read_again(profiled, words, said):
+def test_a_sweep_is_read_again(profiled, words, said):
     parts = sorted((profiled / "run/parts").iterdir())
     done = evict(*words, folder=profiled)
     assert done.exit_code == 0, done.stderr
@@ -86,8 +85,8 @@ def test_diff_names_what_changed(profiled, tmp_path):
     grid = {**ROOFLINE["grid"], "context": [64, 128]}
     other = {**ROOFLINE, "gpu": "a100-sxm-80gb", "grid": grid}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(other))
-    words = ("--model", "tiny", "--sweep", "other.yaml", "--out", "run")
-    done = evict("profile", *words, "--shard", "1/1", folder=tmp_path)
+    words = ("sweep", "tiny", "--plan", "other.yaml", "--out", "run")
+    done = evict(*words, "--shard", "1/1", folder=tmp_path)
     assert done.exit_code == 0, done.stderr
     done = evict("export", "run", "--tables", "tables", folder=tmp_path)
     assert done.exit_code == 0, done.stderr
@@ -103,7 +102,7 @@ def test_no_gpu_is_said_when_one_is_asked_for(tmp_path):
     """With the fix; where there is a GPU, there is nothing to test."""
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU, so asking for one succeeds")
-    words = ("profile", "--model", "tiny", "--sweep", "tiny", "--device", "cuda")
+    words = ("sweep", "tiny", "--plan", "tiny", "--device", "cuda")
     assert "pass --device cpu" in refused(*words, folder=tmp_path)
 
 
@@ -114,35 +113,41 @@ def test_doctor_names_the_machine(tmp_path):
     assert "qwen3-30b-a3b" in done.stdout or "tiny" in done.stdout
 
 
+SHARDS = ("s1", "s2")
+
+
 @pytest.mark.slow
-def test_merged_shards_are_the_whole(profiled, tmp_path):
-    sweep = profiled / "short.yaml"
-    words = ("profile", "--model", "tiny", "--sweep", sweep)
+def test_shards_are_fitted_and_exported_as_one_run(profiled, tmp_path):
+    words = ("sweep", "tiny", "--plan", profiled / "short.yaml")
     for index in (1, 2):
         shard = ("--shard", f"{index}/2", "--out", f"s{index}")
         assert evict(*words, *shard, folder=tmp_path).exit_code == 0
-    assert evict("merge", "s1", "s2", "--out", "m", folder=tmp_path).exit_code == 0
+    said = [
+        evict("fit", *runs, folder=tmp_path) for runs in ([profiled / "run"], SHARDS)
+    ]
+    whole, both = (done.stdout.partition("passed drift")[0] for done in said)
+    assert "held-out error" in whole and both == whole
+    done = evict("export", *SHARDS, "--tables", "tables", folder=tmp_path)
+    assert f"table: {TABLE}" in done.stdout
+    assert evict("diff", profiled / TABLE, TABLE, folder=tmp_path).exit_code == 0
 
-    def cells(run):
-        frames = [pd.read_parquet(p) for p in (run / "parts").iterdir()]
-        columns = ["part", "width", "union", "context", "batch", "split"]
-        return set(pd.concat(frames)[columns].itertuples(index=False, name=None))
 
-    assert cells(tmp_path / "m") == cells(profiled / "run")
-    header = json.loads((tmp_path / "m/sweep.json").read_text())
-    assert header["shard"] == "1/1"
+def test_profile_is_another_name_of_sweep(profiled):
+    words = ("profile", *AGAIN[1:])
+    assert "continuing run" in evict(*words, folder=profiled).stdout
+    assert " profile " not in evict("--help", folder=profiled).stdout
 
 
 def test_a_mistyped_name_is_told_before_libraries_load(tmp_path):
     commands = [
         ["show", "none"],
         ["check", "none", "--recheck"],
-        ["replay", "none", "--table", str(H200)],
-        ["replay", "--synthetic", "easy", "--table", "."],
+        ["replay", str(H200), "none"],
+        ["replay", ".", "--synthetic", "easy"],
         ["advise", str(H200), "--accept", "none"],
         ["advise", str(H200), "--accept", "0.7", "--batch", "0"],
-        ["profile", "--model", "none"],
-        ["profile", "--sweep", "none"],
+        ["sweep", "none"],
+        ["sweep", "tiny", "--plan", "none"],
         ["fleet", "none.yaml"],
     ]
     code = (
@@ -182,7 +187,7 @@ def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path):
     scripted = Path(__file__).with_name("runners") / "scripted.py"
     sweep = {**ROOFLINE, "runner": str(scripted)}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(sweep))
-    words = ("profile", "--model", "tiny", "--sweep", "own.yaml", "--out", "run")
+    words = ("sweep", "tiny", "--plan", "own.yaml", "--out", "run")
     process = subprocess.Popen(
         [sys.executable, "-m", "evict_profile", *words],
         cwd=tmp_path, env={**os.environ, "SCRIPTED_SLEEP": "0.05"},
@@ -201,7 +206,7 @@ def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path):
 
 
 def test_ctrl_c_says_that_nothing_is_half_done(tmp_path):
-    words = ("replay", "--synthetic", "easy", "--table", str(H200))
+    words = ("replay", str(H200), "--synthetic", "easy")
     process = subprocess.Popen(
         [sys.executable, "-m", "evict_profile", *words],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -247,14 +252,9 @@ def test_audit_names_what_is_lossless_instead(tmp_path):
 
 def test_a_table_is_written_for_sglang(tmp_path):
     out = tmp_path / "deep" / "sps.json"
-    words = ("export", H200, "--format", "sglang-sps", "--out", out)
+    words = ("export", H200, "--for", "sglang-sps", "--out", out)
     done = evict(*words, folder=tmp_path)
     assert done.exit_code == 0, done.stderr
     assert "95 % interval" in done.stdout
     sps = json.loads(out.read_text())
     assert len(sps["sample_batch_tokens"]) == len(sps["sample_steps_per_sec"])
-
-
-SWEEP = ("profile", "--model", "tiny", "--sweep")
-FORMAT = ("export", H200, "--format")
-LIST = ("compose", "--list")

@@ -34,7 +34,7 @@ plain=$(PYTHONPATH="$work/plain" "$python" -P -c "$decides")
 test "$compiled" = "True [4, 3]" && test "$plain" = "False [4, 3]" ||
     { echo "compiled: $compiled; without a compiler: $plain"; exit 1; }
 # A datasheet's clock: a measured one can fail a gate, as it should, on a busy machine.
-run profile --model tiny --sweep roofline --tables "$work/tables"
+run sweep tiny --plan roofline --tables "$work/tables"
 run show "$work"/tables/*/tiny/roofline/1.0.0.json
 test -s runs/tiny/roofline/report.html
 # The engine that measures came along as well: one cell of it, and no gate.

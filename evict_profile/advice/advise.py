@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from evict_profile.advice.acceptance import AcceptedLengths
-from evict_profile.advice.drafting import drafting_of
+from evict_profile.advice.drafting import drafting_of_level
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.stats import WORTHWHILE, Estimate
@@ -78,14 +78,15 @@ class Advisor:
         lengths: AcceptedLengths,
         context: float | None = None,
         level_ms: float | None = None,
-        draft_table: CostTable | None = None,
     ) -> "Advisor":
         """Of a table as in its file; `context` is by default its smallest."""
         topk = 2 if lengths.kind == "tree" else 1
         at = min(table.axes.context) if context is None else context
         served = ServedStep.of(table, topk=topk, context=at)
-        given = drafting_of(served, level_ms, draft_table, at)
-        return cls(replace(served, drafting=given), lengths, at)
+        if level_ms is not None:
+            given = drafting_of_level(table, level_ms)
+            served = replace(served, drafting=given)
+        return cls(served, lengths, at)
 
     @property
     def batches(self) -> tuple[int, ...]:

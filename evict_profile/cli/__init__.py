@@ -13,9 +13,11 @@ import typer
 from typer.core import TyperGroup
 
 from evict_profile import __version__
-from evict_profile.cli import decide, measure, read
+from evict_profile.cli import measure, read
+from evict_profile.cli.advise import advise
 from evict_profile.cli.calibrate import calibrate
 from evict_profile.cli.compose import compose
+from evict_profile.cli.export import export
 from evict_profile.cli.options import console, reject_empty, stderr
 from evict_profile.cli.probe import probe
 from evict_profile.cli.replay import replay
@@ -28,23 +30,28 @@ USER_ERROR = 2
 INTERRUPTED = 130
 UNWRITABLE = {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}
 
-COMMANDS = (
-    measure.profile,
-    measure.merge,
-    compose,
-    probe,
-    decide.export,
-    calibrate,
-    replay,
-    decide.advise,
-    read.report,
-    read.show,
-    read.diff,
-    read.check,
-    measure.audit,
-    measure.doctor,
-    measure.fleet,
-)
+PANELS = {
+    "Measure": (
+        measure.sweep,
+        measure.fit,
+        export,
+        probe,
+        calibrate,
+        compose,
+        measure.fleet,
+    ),
+    "Decide": (advise, replay),
+    "Read": (
+        read.show,
+        read.report,
+        read.diff,
+        read.check,
+        read.doctor,
+        read.audit,
+    ),
+}
+"""The commands by what they are for, in the order of `--help`."""
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class ErrorGroup(TyperGroup):
@@ -78,13 +85,15 @@ class ErrorGroup(TyperGroup):
 app = typer.Typer(
     cls=ErrorGroup,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings=HELP,
     pretty_exceptions_enable=False,
-    help="Profile verification cost for MoE speculative decoding: sweep, fit, export "
-    "cost tables, replay, advise.",
+    help="Measure what verification costs in MoE speculative decoding: sweep, fit, "
+    "export cost tables, and decide with them.",
 )
-for command in COMMANDS:
-    app.command()(command)
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.command("profile", hidden=True)(measure.sweep)
 
 
 def _print_version(asked: bool) -> None:

@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from typer import Context, Option
+from typer import Argument, Context, Option
 
 from evict_profile.cli import options
 from evict_profile.cli.options import console, reject_unused, stderr
@@ -13,10 +13,10 @@ from evict_profile.io import check_folder, check_outputs, parse_share, say, writ
 
 def calibrate(
     ctx: Context,
-    table: Path | None = Option(
+    table: Path | None = Argument(
         None,
         callback=options.valid_table,
-        help="Cost table to update. Without it, --served builds a new table.",
+        help="Cost table (.json). Without it, --served builds a new table.",
     ),
     traces: options.Traces = None,
     served: list[str] | None = Option(
@@ -27,13 +27,13 @@ def calibrate(
     tables: Path | None = Option(
         None,
         help="Folder to export the table into.",
-        show_default="beside --table, or cost_tables",
+        show_default="beside the table, or cost_tables",
     ),
     model: str | None = Option(
-        None, help="Model of the probed server. Needed without --table."
+        None, help="Model of the probed server. Needed without a table."
     ),
     gpu: str | None = Option(
-        None, help="GPU of the probed server. Needed without --table."
+        None, help="GPU of the probed server. Needed without a table."
     ),
     workload: options.Workloads = None,
     temperature: float | None = Option(
@@ -44,12 +44,15 @@ def calibrate(
     part: options.Part = "1/1",
     out: options.Page = Path("calibration.html"),
 ) -> None:
-    """Calibrate a cost table by a trace or a server's runs, as its next version."""
+    """Calibrate a table by a trace or by runs of a server.
+
+    The table is written as its next version.
+    """
     if bool(served) == bool(traces):
         raise ConfigError("give either traces or --served, a server's runs")
     check_folder(tables or (table.parent if table else Path("cost_tables")))
     if table:
-        reject_unused(ctx, {"model", "gpu"}, "with --table")
+        reject_unused(ctx, {"model", "gpu"}, "with a table")
     if not traces:
         reject_unused(ctx, {"workload", "temperature", "part"}, "with --served")
         if table:
@@ -57,8 +60,7 @@ def calibrate(
         else:
             _table_of_runs(served or [], model, gpu, tables or Path("cost_tables"))
         return
-    if not table:
-        raise ConfigError("--table is missing: the cost table of the model traced")
+    assert table, "an argument before the traces"
     temperatures = [] if temperature is None else [temperature]
     choice = workload or [], temperatures, parse_share("--part", part)
     _calibrate_by_trace(table, traces, choice, tables, out)
@@ -126,8 +128,8 @@ def _table_of_runs(
 
     if not (model and gpu):
         raise ConfigError(
-            "--table names the cost table of the server; without one, --model and "
-            "--gpu say what was probed, and --served a file of 'evict-profile probe'"
+            "give the cost table of the server before --served; without one, --model "
+            "and --gpu name what was probed, in a file of 'evict-profile probe'"
         )
     found = [each for file in served for each in settings(Path(file))]
     show_settings(console, found)

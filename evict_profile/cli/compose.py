@@ -48,7 +48,7 @@ def compose(
     ),
     tables: options.Tables = Path("composed"),
 ) -> None:
-    """Compose a cost table of a real GPU from public measurements of its parts."""
+    """Estimate a GPU's table from public kernel timings."""
     if list_them or all_pairs:
         used = USED_BY_LIST if list_them else USED_BY_ALL
         unused = {each.name or "" for each in ctx.command.params} - used

@@ -1,19 +1,15 @@
-"""Commands that measure: profile, merge, fleet, doctor; and audit."""
+"""Commands that measure and fit: sweep, fit and fleet."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import typer
 from typer import Argument, Context, Option
 
 from evict_profile.cli import options
 from evict_profile.cli.options import console, reject_unused
-from evict_profile.errors import ConfigError, Interrupted
+from evict_profile.errors import Interrupted
 from evict_profile.io import check_folder, say, write_text
-from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
-
-if TYPE_CHECKING:
-    from evict_profile.sweep.store import Store
 
 UNUSED_OPTIONS = {
     "roofline": {"layers", "device"},
@@ -22,60 +18,48 @@ UNUSED_OPTIONS = {
 """Options of a sweep that have no effect with its runner."""
 
 
-def profile(
+def sweep(
     ctx: Context,
-    model: str = Option(
-        "qwen3-30b-a3b", help="Model: a shipped name, a YAML, a HF config.json or GGUF."
+    model: str = Argument(
+        metavar="MODEL", help="Model: a shipped name, a YAML, a HF config.json or GGUF."
     ),
-    sweep_name: str = Option(
-        "demo", "--sweep", help="Sweep: a shipped name, or a YAML."
-    ),
-    out: Path | None = Option(
-        None, help="Run folder.", show_default="runs/MODEL/SWEEP"
-    ),
+    plan: str = Option("demo", help="Plan of the sweep: a shipped name, or a YAML."),
+    out: Path | None = Option(None, help="Run folder.", show_default="runs/MODEL/PLAN"),
     layers: int | None = Option(
-        None, min=1, help="MoE layers to run.", show_default="the sweep's"
+        None, min=1, help="MoE layers to run.", show_default="the plan's"
     ),
     device: Literal["auto", "cpu", "cuda"] | None = Option(
-        None, help="Device that runs the layers.", show_default="the sweep's"
+        None, help="Device that runs the layers.", show_default="the plan's"
     ),
     dtype: Literal["auto", "bfloat16", "float32"] | None = Option(
-        None, help="Type of weights and activations.", show_default="the sweep's"
+        None, help="Type of weights and activations.", show_default="the plan's"
     ),
     max_minutes: float = Option(
         float("inf"), help="Minutes of measuring.", show_default="no limit"
     ),
     python: options.Python = None,
-    lib: Path | None = Option(
-        None, exists=True, help="Your libllama.so, for the runner llama_cpp."
-    ),
     shard: str | None = Option(
-        None, help="Measure only shard i of n, as i/n, and write no table."
+        None, help="Measure only shard i of n, as i/n; `fit` and `export` merge them."
     ),
     tables: options.Tables = Path("cost_tables"),
 ) -> None:
-    """Sweep, fit, export a cost table and write its report. Run it again to resume."""
+    """Measure a model, fit, export its table and write its report.
+
+    The same command continues a sweep that was stopped.
+    """
     if shard:
         reject_unused(ctx, {"tables"}, "with --shard, which writes no table")
     else:
         check_folder(tables)
     from evict_profile.config import load_model, load_sweep
-    from evict_profile.config.sweep import LLAMA_CPP
     from evict_profile.records import replace
 
     # What is mistyped is reported before the libraries of a sweep load.
-    shape, spec = load_model(model), load_sweep(sweep_name)
+    shape, spec = load_model(model), load_sweep(plan)
     unused = UNUSED_OPTIONS.get(spec.runner, ())
     reject_unused(ctx, unused, f"with the runner {spec.runner}")
     given = {"layers": layers, "device": device, "dtype": dtype}
     spec = replace(spec, **{name: value for name, value in given.items() if value})
-    if lib:
-        if spec.runner != LLAMA_CPP:
-            raise ConfigError(
-                f"--lib is for the runner {LLAMA_CPP}, and the sweep '{spec.name}' "
-                f"runs {spec.runner}; leave it out, or give --sweep llama"
-            )
-        spec = replace(spec, llama=replace(spec.llama, library=str(lib.absolute())))
 
     from evict_profile.sweep.engine import Limits, run_sweep
     from evict_profile.sweep.store import Store
@@ -85,12 +69,9 @@ def profile(
     finished = run_sweep(spec, shape, store, limits, console, python)
     end = "finished" if finished else "stopped; the same command continues it"
     say(console, f"sweep {end}: {store.folder}")
-    if not shard:
-        _export(store, tables)
+    if shard:
+        return
 
-
-def _export(store: "Store", tables: Path) -> None:
-    """Fit a run, export its cost table and write its report."""
     from evict_profile.fit.export import export_table
     from evict_profile.fit.fitted import fit_run
     from evict_profile.report.cost_page import write_report
@@ -105,16 +86,17 @@ def _export(store: "Store", tables: Path) -> None:
     say(console, f"report: {page}")
 
 
-def merge(
-    shards: list[Path] = Argument(help="Run folders of all shards."),
-    out: Path = Option(help="Run folder to write the merged run to."),
+def fit(
+    runs: list[Path] = Argument(
+        metavar="RUN...", help="Run folder, or the folders of all its shards."
+    ),
 ) -> None:
-    """Merge the shards of one sweep into one run."""
-    from evict_profile.sweep.merge import merge
+    """Fit a run, and print its held-out errors and gates."""
+    from evict_profile.fit.fitted import fit_run
+    from evict_profile.report.fits import show_fit
     from evict_profile.sweep.store import Store
 
-    merge([Store(folder) for folder in shards], Store(out))
-    say(console, f"merged {len(shards)} shards into {out}")
+    show_fit(console, fit_run(*map(Store, runs)))
 
 
 def fleet(
@@ -130,7 +112,10 @@ def fleet(
     ),
     tables: options.Tables = Path("cost_tables"),
 ) -> None:
-    """Run many sweeps on machines that share a folder. Run it again to resume."""
+    """Run many sweeps on machines that share a folder.
+
+    The same command continues a fleet that was stopped.
+    """
     from evict_profile.fleet.spec import jobs_of, load_fleet
 
     spec = load_fleet(path)  # what is mistyped, before the other libraries load
@@ -158,33 +143,3 @@ def fleet(
     say(console, f"page: {page}")
     if not all(map(folder.table, jobs)):
         raise typer.Exit(1)
-
-
-def doctor() -> None:
-    """Print the hardware and libraries of this machine, and which models fit."""
-    from evict_profile.doctor import examine
-
-    for finding in examine():
-        say(console, str(finding))
-
-
-def audit(
-    drafts: str | None = Option(None, help=", ".join(DRAFTS)),
-    accept: str | None = Option(None, help=", ".join(ACCEPTANCES)),
-    rule: str | None = Option(None, help=", ".join(RULES)),
-    score: str | None = Option(None, help=", ".join(SCORES)),
-    json_out: bool = Option(False, "--json", help="Print JSON."),
-) -> None:
-    """Check whether a truncation rule keeps the target's distribution.
-
-    Without options, every combination is checked, as in docs/explanation/lossless.md.
-    """
-    from evict_profile.lossless.audit import COMBINATIONS, audit_of_words
-    from evict_profile.lossless.audit import audit as audit_of
-    from evict_profile.report.audits import show_audit, show_audits
-
-    words = {"drafts": drafts, "accept": accept, "rule": rule, "score": score}
-    if any(words.values()):
-        show_audit(console, audit_of_words(words), json_out)
-    else:
-        show_audits(console, list(map(audit_of, COMBINATIONS)), json_out)

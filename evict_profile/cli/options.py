@@ -33,10 +33,6 @@ Python = Annotated[
 ]
 TableFile = Annotated[Path, Argument(callback=valid_table, help="Cost table (.json).")]
 Tables = Annotated[Path, Option(help="Folder to export cost tables into.")]
-TracedTable = Annotated[
-    Path,
-    Option(callback=valid_table, help="Cost table (.json) of the model in the trace."),
-]
 Traces = Annotated[
     Path | None,
     Argument(exists=True, help="Trace: a .parquet, or a folder of its parts."),
@@ -59,6 +55,32 @@ Source = Annotated[
         exists=True,
         help="AIConfigurator's wheel, or its unpacked folder.",
         show_default="the installed package",
+    ),
+]
+ACCEPT_HELP = (
+    "Acceptance: a rate 0.75, lengths 1.84,2.51,3.01, one length 3:2.64 of K=3, shares "
+    "0.8,0.65, FILE.yaml[:curve], FILE.json of vLLM's metrics, or TRACE.parquet."
+)
+Traffic = Annotated[
+    str | None,
+    Option(
+        help="Share of plain decoding's time by batch size, as 1:.5,8:.3,64:.2.",
+        show_default="equal",
+    ),
+]
+ContextTokens = Annotated[
+    int | None,
+    Option(
+        "--context",
+        help="Context length in tokens.",
+        show_default="the table's smallest",
+    ),
+]
+DraftLevelMs = Annotated[
+    float | None,
+    Option(
+        help="Milliseconds to draft one more token.",
+        show_default="the table's, else assumed",
     ),
 ]
 

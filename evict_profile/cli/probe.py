@@ -13,7 +13,9 @@ from evict_profile.io import check_writable, say
 
 
 def probe(
-    url: str = Argument(help="URL of the server, such as http://localhost:8000."),
+    url: str = Argument(
+        metavar="URL", help="URL of the server, such as http://localhost:8000."
+    ),
     batch: str = Option("1,4,16", help="Batch sizes: requests decoded at once."),
     minutes: float = Option(5.0, help="Minutes to probe, without warm-up."),
     out: Path = Option(help="File of runs (.jsonl); new runs are added to it."),
@@ -27,7 +29,10 @@ def probe(
     ),
     raw: bool = Option(False, help="Send plain prompts, without a chat template."),
 ) -> None:
-    """Measure decode-step latency of a running server. Run it again to resume."""
+    """Measure the decode steps of a running server.
+
+    The same command adds to what was measured before.
+    """
     from evict_profile.calibrate.probed import settings
     from evict_profile.probe.loop import ProbeConfig
     from evict_profile.probe.loop import probe as probe_server

@@ -1,4 +1,4 @@
-"""Commands that read what was measured: show, report, diff and check."""
+"""Commands that read: show, report, diff, check, doctor and audit."""
 
 import tempfile
 from pathlib import Path
@@ -10,12 +10,13 @@ from evict_profile.cli import options
 from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_outputs, say, write_text
+from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
 
 RUN_HEADER = "sweep.json"
 
 
 def report(table: options.TableFile, out: options.Page = Path("report.html")) -> None:
-    """Write the report of a cost table as one HTML file."""
+    """Write the report of a table as one HTML file."""
     from evict_profile.table import COMPOSED, CostTable, files_of
 
     check_outputs([out], files_of(table))
@@ -43,7 +44,7 @@ def show(
         None, help="List only tables of this device, such as NVIDIA_H200."
     ),
 ) -> None:
-    """Print a cost table or the fit of a run, or list tables with error and gates."""
+    """Print a table, the fit of a run, or a list of tables."""
     from evict_profile.report.tables import show_found, show_table
     from evict_profile.table import CostTable, of_device, search_path, tables_in
 
@@ -67,13 +68,16 @@ def show(
         where = ", ".join(map(str, paths or search_path()))
         raise ConfigError(
             f"no table and no sweep lies in {where} (one that the union test refused "
-            "leaves none); name another folder, or measure with: evict-profile profile"
+            "leaves none); name another folder, or measure with: evict-profile sweep"
         )
     show_found(console, of_device(found, device) if device else found)
 
 
 def diff(before: options.TableFile, after: options.TableFile) -> None:
-    """Print what differs between two cost tables; exit code 1 if anything does."""
+    """Print what differs between two tables.
+
+    The exit code is 1 if anything does.
+    """
     from evict_profile.report.tables import show_diff
     from evict_profile.table import CostTable
 
@@ -85,13 +89,11 @@ def diff(before: options.TableFile, after: options.TableFile) -> None:
 def check(
     ctx: Context,
     table: Path = Argument(
-        help="Cost table (.json); with --recheck, also a folder of tables."
+        metavar="TABLE|TREE",
+        help="Cost table (.json); with --recheck, also a folder of tables.",
     ),
     recheck: bool = Option(False, "--recheck", help="Measure some cells again."),
     python: options.Python = None,
-    address: str | None = Option(
-        None, help="Address of a Ray cluster that rechecks a folder, or auto."
-    ),
     reuse_for: str | None = Option(
         None, help="State in the table's next version that it serves this engine too."
     ),
@@ -101,17 +103,19 @@ def check(
         None, help="What was measured of --reuse-for's version, and the result."
     ),
 ) -> None:
-    """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
+    """Check a table's hash, samples and gates; measure again.
+
+    The exit code is 1 if a check fails or the machine drifted.
+    """
     if not recheck:
-        reject_unused(ctx, {"python", "address"}, "without --recheck")
+        reject_unused(ctx, {"python"}, "without --recheck")
     if not reuse_for:
         reject_unused(ctx, {"who", "why", "rechecked"}, "without --reuse-for")
     if table.is_dir():
         reject_unused(ctx, {"reuse_for"}, "with a folder of tables")
-        _check_tree(table, recheck, python, address)
+        _check_tree(table, recheck, python)
         return
     options.valid_table(table)
-    reject_unused(ctx, {"address"}, "with one table, which is rechecked here")
     _check_table(table, recheck, python)
     if reuse_for:
         _state_reuse(table, reuse_for, who or "", why or "", rechecked or "")
@@ -137,9 +141,7 @@ def _check_table(path: Path, recheck: bool, python: str | None) -> None:
             raise typer.Exit(1)
 
 
-def _check_tree(
-    tree: Path, recheck: bool, python: str | None, address: str | None
-) -> None:
+def _check_tree(tree: Path, recheck: bool, python: str | None) -> None:
     """Recheck the newest table of each key; a damaged file does not stop the rest."""
     if not recheck:
         raise ConfigError(f"{tree}: is a folder; name a table in it, or add --recheck")
@@ -150,7 +152,7 @@ def _check_tree(
     damaged = [each.refused for each in found if each.refused]
     for refused in damaged:
         say(console, f"not a table: {refused}")
-    answers = recheck_tree(newest_tables(found), python, address)
+    answers = recheck_tree(newest_tables(found), python)
     for path, (_, words) in answers.items():
         say(console, f"{path}: {words}")
     if damaged or any(status > 0 for status, _ in answers.values()):
@@ -171,3 +173,33 @@ def _state_reuse(table: Path, version: str, who: str, why: str, rechecked: str) 
     made, path = export_reuse(table, reuse)
     say(console, str(made.reuse[-1]))
     say(console, f"table: {path}")
+
+
+def doctor() -> None:
+    """Print what works on this machine, and which models fit."""
+    from evict_profile.doctor import examine
+
+    for finding in examine():
+        say(console, str(finding))
+
+
+def audit(
+    drafts: str | None = Option(None, help=", ".join(DRAFTS)),
+    accept: str | None = Option(None, help=", ".join(ACCEPTANCES)),
+    rule: str | None = Option(None, help=", ".join(RULES)),
+    score: str | None = Option(None, help=", ".join(SCORES)),
+    json_out: bool = Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Check whether a truncation rule is lossless.
+
+    Without options, every combination is checked, as in docs/explanation/lossless.md.
+    """
+    from evict_profile.lossless.audit import COMBINATIONS, audit_of_words
+    from evict_profile.lossless.audit import audit as audit_of
+    from evict_profile.report.audits import show_audit, show_audits
+
+    words = {"drafts": drafts, "accept": accept, "rule": rule, "score": score}
+    if any(words.values()):
+        show_audit(console, audit_of_words(words), json_out)
+    else:
+        show_audits(console, list(map(audit_of, COMBINATIONS)), json_out)

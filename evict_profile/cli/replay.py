@@ -11,7 +11,7 @@ from evict_profile.io import check_outputs, parse_share, say, write_text
 
 
 def replay(
-    table: options.TracedTable,
+    table: options.TableFile,
     traces: options.Traces = None,
     synthetic: str = Option(
         "", help="Synthetic workload instead of a trace: easy, hard, bursts ..."
@@ -26,7 +26,7 @@ def replay(
     out: options.Page = Path("replay.html"),
     json_out: options.Json = None,
 ) -> None:
-    """Replay a trace under drafting policies, and say which is fastest, if any."""
+    """Replay a trace under drafting policies, and compare them."""
     from evict_profile.replay.study import replay_study, replayed_trace
     from evict_profile.report.replay_page import replay_page, show_replay
     from evict_profile.table import CostTable, files_of

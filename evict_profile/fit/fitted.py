@@ -1,6 +1,6 @@
 """A run, fitted: its samples, the cost model, intervals and held-out errors.
 
-Made from a run's folder (`fit_run`), or from a table and the samples beside it
+Made from a run's folders (`fit_run`), or from a table and the samples beside it
 (`fitted_of_table`).
 """
 
@@ -37,6 +37,7 @@ from evict_profile.fit.provenance import check_header, provenance_of, scaling_ha
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.latency import Drift, Samples
+from evict_profile.sweep.merge import merged
 from evict_profile.sweep.store import Header, Store
 from evict_profile.table import (
     DATASHEET,
@@ -217,21 +218,21 @@ class Fitted:
         return float(high - low) / (large.union - small.union) / measured_layers
 
 
-def fit_run(store: Store) -> Fitted:
-    """Fit the samples of a run."""
-    header, frame = store.header(), store.frame()
-    check_header(header, str(store.header_path))
+def fit_run(*stores: Store) -> Fitted:
+    """Fit the samples of a run, or of all shards of one."""
+    folder, header, frame, clocks = merged(stores)
+    check_header(header, str(stores[0].header_path))
     routed = (frame["part"] == "layers") & (frame["split"] == "natural")
     possible = frame["observed_union"].between(1.0, header.model.moe.num_experts)
     frame = frame[~routed | possible | (frame["status"] != OK)]
     grid = make_grid(header.sweep, header.model)
     samples = Samples(frame)
-    _check_cells(store.folder, header, grid.anchor, samples)
+    _check_cells(folder, header, grid.anchor, samples)
     capture_sizes = tuple(sorted({*header.opened["capture_sizes"]}))
     points, _ = split_points(samples.cells, grid, capture_sizes)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
     made = provenance_of(header, samples, len(points))
-    return Fitted(header.model, capture_sizes, made, samples, cost, store.clocks())
+    return Fitted(header.model, capture_sizes, made, samples, cost, clocks)
 
 
 def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:

@@ -9,7 +9,6 @@ FLEET/JOB/1-of-1/               the run of a shard
 
 import json
 import shlex
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +29,6 @@ from evict_profile.runner import runner_command
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.engine import is_finished
 from evict_profile.sweep.grid import make_grid
-from evict_profile.sweep.merge import merge
 from evict_profile.sweep.store import Store
 from evict_profile.table import CostTable
 
@@ -50,15 +48,12 @@ class Shard(NamedTuple):
     def argv(self) -> list[str]:
         python = self.job.engine.python
         options: dict[str, object] = {
-            "--model": self.home / "model.json",
-            "--sweep": self.home / "sweep.json",
+            "--plan": self.home / "sweep.json",
             "--shard": f"{self.number}/{self.job.shards}",
             "--out": self.store.folder,
         } | ({"--python": python} if python else {})
-        return [
-            "profile",
-            *(str(word) for option in options.items() for word in option),
-        ]
+        given = (str(word) for option in options.items() for word in option)
+        return ["sweep", str(self.home / "model.json"), *given]
 
     @property
     def shell_command(self) -> str:
@@ -114,18 +109,11 @@ class FleetFolder(RunFolder):
         self.add_note("outcomes", {**self.outcomes(), job.name: outcome})
 
     def publish(self, job: Job, tables: Path) -> None:
-        """Merge, fit and export a job whose shards are done, and write its report."""
+        """Fit and export a job whose shards are done, and write its report."""
         path, page = self.table(job), self.folder / job.name / "report.html"
         if path and page.is_file():
             return
-        stores = [shard.store for shard in self.shards(job)]
-        whole = stores[0]
-        if len(stores) > 1:
-            whole = Store(self.folder / job.name / "merged")
-            # Of a merge that was killed, or of shards that were measured again since.
-            shutil.rmtree(whole.folder, ignore_errors=True)
-            merge(stores, whole)
-        fitted = fit_run(whole)
+        fitted = fit_run(*(shard.store for shard in self.shards(job)))
         if not path:
             path = export_table(fitted, tables)[1].resolve()
             self.record_outcome(job, table=str(path))

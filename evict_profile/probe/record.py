@@ -83,8 +83,8 @@ def read_probe(path: Path) -> list[tuple[Probed, list[Wave]]]:
             content = dict(json.loads(line))
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"{source}: is no line of a probe; remove it, or give --table for runs "
-                "of another kind"
+                f"{source}: is no line of a probe; remove it, or give a cost "
+                "table for runs of another kind"
             ) from error
         if "server" in content:
             probed = parse(Probed, content, source)
@@ -120,8 +120,8 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path}: cannot be read: {error}; check the path, and give --table for "
-            "FILE=K"
+            f"{path}: cannot be read: {error}; check the path, and give a "
+            "cost table for FILE=K"
         ) from error
 
 

@@ -5,11 +5,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from evict_profile.advice.advise import CHANGE, Advisor, BatchAdvice, DraftPlan
+from evict_profile.advice.acceptance import acceptance_of
+from evict_profile.advice.advise import (
+    CHANGE,
+    Advisor,
+    BatchAdvice,
+    DraftPlan,
+    plan,
+    traffic_of,
+)
 from evict_profile.io import finite
 from evict_profile.records import to_mapping
 from evict_profile.report.console import Rows, as_text
 from evict_profile.report.numbers import spread
+from evict_profile.table import CostTable
 
 KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 
@@ -49,8 +58,8 @@ class Advice:
             lines += ["", *(f"| {' | '.join(map(str, row))} |" for row in cells)]
         return "\n".join([*lines, "", *self.verdict(), "", *(f"- {f}" for f in facts)])
 
-    def json(self, **more: object) -> str:
-        """All numbers, and what else is given; an end that no interval has is null."""
+    def json(self) -> str:
+        """All numbers; an end that no interval has is null."""
         table, plan = self.advisors[0].served.table, self.plan
         content = {
             "table": {"path": str(table.path), **to_mapping(table.key)},
@@ -61,7 +70,6 @@ class Advice:
             ],
             "plan": {**to_mapping(plan), "advised": plan.advised},
             "verdict": [*self.verdict()],
-            **more,
         }
         return json.dumps(finite(content), ensure_ascii=False, indent=1)
 
@@ -136,6 +144,44 @@ class Advice:
                         f"{best.levels} --speculative-num-draft-tokens {best.width}, "
                         "topk as traced"
                     )
+
+
+def advise(
+    table: CostTable,
+    accept: str,
+    *,
+    batch: Sequence[int] = (),
+    traffic: str | None = None,
+    context: int | None = None,
+    draft_level_ms: float | None = None,
+    reader: str = "",
+) -> Advice:
+    """Recommend draft lengths from acceptance alone.
+
+    Args:
+        accept: a rate, accepted lengths or a file, as `acceptance_of` reads them.
+        batch: batch sizes of which to show every draft length; by default the best of
+            each of the table's.
+        traffic: shares of plain decoding's time by batch, as `traffic_of` reads them.
+        context: tokens; by default the table's smallest.
+        draft_level_ms: to draft one more token; by default the table's.
+        reader: the engine that is to serve it.
+
+    Raises:
+        ConfigError: if acceptance or traffic cannot be read, or the table does not
+            cover what is asked for.
+    """
+    shares = traffic_of(traffic) if traffic else {}
+    advisors = [
+        Advisor.of(table, lengths, context, draft_level_ms)
+        for lengths in acceptance_of(accept)
+    ]
+    one = [1] if reader == "llama-cpp" else ()  # It decodes one request at a time.
+    batches = tuple(dict.fromkeys(one or batch or shares or advisors[0].batches))
+    shares = shares or dict.fromkeys(batches, 1.0 / len(batches))
+    # TensorRT-LLM refuses a longer draft than the smallest batch has.
+    planned = plan(advisors[0], shares, falling=reader == "trtllm")
+    return Advice(advisors, batches, planned, bool(batch))
 
 
 def advice_rows(advice: Sequence[BatchAdvice], every: bool) -> Rows:

@@ -1,51 +1,76 @@
-"""Shards of one sweep become a run.
+"""Shards of one sweep are one run.
 
 Equal fingerprints do not prove that machines have the same speed. The drift gate
-compares them when the run is exported, by the cells that all shards measure.
+compares them when the run is fitted, by the cells that all shards measure.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
 
 from evict_profile.errors import DataError
 from evict_profile.records import differences
-from evict_profile.sweep.store import Store, other_plan
+from evict_profile.sweep.store import Header, Store, other_plan
+from evict_profile.table import DraftClock
 
 
-def merge(sources: list[Store], target: Store) -> None:
-    """Put the shards of one plan together in a new run."""
-    if target.exists():
-        raise DataError(f"{target.folder}: holds a sweep already; choose a new folder")
-    headers = [source.header() for source in sources]
-    for source, header in zip(sources[1:], headers[1:], strict=True):
+class Run(NamedTuple):
+    """What a sweep left, of all its shards.
+
+    Attributes:
+        folder: of the run, or of its first shard.
+        frame: all samples; those of a shard have a session of their own.
+    """
+
+    folder: Path
+    header: Header
+    frame: pd.DataFrame
+    clocks: tuple[DraftClock, ...]
+
+
+def merged(stores: Sequence[Store]) -> Run:
+    """The run of one folder, or of the folders of all shards of one plan."""
+    first, *others = stores
+    if not others:
+        return Run(first.folder, first.header(), first.frame(), first.clocks())
+    headers = [store.header() for store in stores]
+    _check_one_plan(stores, headers)
+    frames = [
+        _with_sessions(store, header)
+        for store, header in zip(stores, headers, strict=True)
+    ]
+    clocks = {clock.batch: clock for store in stores for clock in store.clocks()}
+    whole = pd.concat(frames).sort_values(["round", "order"], ignore_index=True)
+    header = replace(headers[0], shard="1/1")
+    return Run(first.folder, header, whole, tuple(clocks[b] for b in sorted(clocks)))
+
+
+def _check_one_plan(stores: Sequence[Store], headers: Sequence[Header]) -> None:
+    for store, header in zip(stores[1:], headers[1:], strict=True):
         reasons = differences(header.fingerprint, headers[0].fingerprint)
         if reasons := reasons + other_plan(header, headers[0]):
             raise DataError(
-                f"{source.folder}: does not belong to {sources[0].folder} "
-                f"({'; '.join(reasons)}); merge only shards of one plan"
+                f"{store.folder}: does not belong to {stores[0].folder} "
+                f"({'; '.join(reasons)}); give only shards of one plan"
             )
     shards = sorted(header.shard for header in headers)
     count = int(shards[0].split("/")[1])
-    whole = sorted(f"{index}/{count}" for index in range(1, count + 1))
-    if shards != whole:
+    every = sorted(f"{index}/{count}" for index in range(1, count + 1))
+    if shards != every:
         raise DataError(
-            f"{target.folder}: was given shards {', '.join(shards)}, and the whole is "
-            f"{', '.join(whole)}; give each shard of the plan once"
+            f"these are shards {', '.join(shards)} of a plan of {', '.join(every)}; "
+            "give each shard once"
         )
-    frames = [source.frame() for source in sources]
-    for source, frame in zip(sources, frames, strict=True):
-        if frame.empty:
-            raise DataError(
-                f"{source.folder}: holds no sample; run its sweep again, or copy its "
-                "parts into it"
-            )
-    clocks = {clock.batch: clock for s in sources for clock in s.clocks()}
-    with target.locked():
-        target.check_no_orphans()
-        for index, (header, frame) in enumerate(zip(headers, frames, strict=True)):
-            named = frame.assign(session=frame["session"].replace("", header.shard))
-            for number, part in named.groupby("round"):
-                target.add(part, int(str(number)), index)
-        for batch in sorted(clocks):
-            target.add_clock(clocks[batch])
-        # Last, so that a merge cut short is no run.
-        target.create(replace(headers[0], shard="1/1"))
+
+
+def _with_sessions(store: Store, header: Header) -> pd.DataFrame:
+    frame = store.frame()
+    if frame.empty:
+        raise DataError(
+            f"{store.folder}: holds no sample; run its sweep again, or copy its "
+            "parts into it"
+        )
+    return frame.assign(session=frame["session"].replace("", header.shard))

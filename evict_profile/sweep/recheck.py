@@ -114,7 +114,7 @@ def check_same_machine(table: CostTable, session: OpenRunner) -> None:
     if facts:
         raise DataError(
             f"this is not what the table was measured on ({'; '.join(facts)}); "
-            f"measure this machine with: evict-profile profile --model "
+            f"measure this machine with: evict-profile sweep "
             f"{name_or_file(table.model.name)}"
         )
 

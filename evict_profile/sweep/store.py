@@ -77,7 +77,7 @@ class Store(RunFolder):
             )
         if not self.exists():
             raise DataError(
-                f"{self.folder}: holds no sweep; run 'evict-profile profile --out "
+                f"{self.folder}: holds no sweep; run 'evict-profile sweep MODEL --out "
                 f"{self.folder}' first"
             )
         source = str(self.header_path)

@@ -91,7 +91,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         if missed:
             raise DataError(
                 f"{place}: is of another engine ({'; '.join(missed)}); measure this "
-                f"one with: evict-profile profile --model {table.key.model}"
+                f"one with: evict-profile sweep {table.key.model}"
             )
         table = replace(table, path=place, caveats=bridged + table.own_caveats)
         # The file's own: what later versions know by default would change its name.

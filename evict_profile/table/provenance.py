@@ -217,5 +217,5 @@ def measured(origin: Origin) -> Provenance:
         return origin
     raise DataError(
         "this table was composed from public rows or probed from outside, so there is "
-        "no sweep of its to repeat; measure the device with: evict-profile profile"
+        "no sweep of its to repeat; measure the device with: evict-profile sweep"
     )

@@ -52,7 +52,7 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
     raise DataError(
         f"no table in {folder} for {running['model']} on {running['gpu']} "
         f"with {running['engine']} {running['engine_version']}; {hint}measure one "
-        f"with: evict-profile profile --model {running['model']}"
+        f"with: evict-profile sweep {running['model']}"
     )
 
 
@@ -114,7 +114,7 @@ def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
     near = get_close_matches(wanted, there, n=3, cutoff=0.5) or there
     hint = f"; there are {', '.join(near)}: give one if it is yours" if near else ""
     raise DataError(
-        f"no table is of {wanted}{hint}; measure one with evict-profile profile, or "
+        f"no table is of {wanted}{hint}; measure one with evict-profile sweep, or "
         "compose one with evict-profile compose"
     )
 

@@ -209,7 +209,7 @@ def _of_others(table: CostTable, known: Overheads) -> Caveats:
         f"intervals are wide{where}: drafting and host times are of "
         f"{RECORD.source}, and no runs there show a smaller error; measure one run "
         "of your server with 'evict-profile probe URL --out runs.jsonl' and "
-        f"'evict-profile calibrate --served runs.jsonl --table {path}'",
+        f"'evict-profile calibrate {path} --served runs.jsonl'",
     )
 
 

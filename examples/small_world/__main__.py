@@ -93,7 +93,7 @@ def trace(
 
 @app.command()
 def budget(
-    table: options.TracedTable,
+    table: options.TableFile,
     recording: Path = Argument(exists=True, help="Of 'trace --budget'."),
     workload: options.Workloads = None,
     agreement: float = Option(0.98, help="Share of tokens that must stay likeliest."),
@@ -116,7 +116,7 @@ def budget(
 
 @app.command()
 def clock(
-    table: options.TracedTable,
+    table: options.TableFile,
     world: Path = Argument(exists=True, file_okay=False),
     traces: Path = Argument(exists=True, help="What 'trace' recorded."),
     prompts: int = Option(min=1, help="As traced."),

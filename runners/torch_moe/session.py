@@ -140,7 +140,7 @@ def pick_layers(
             "infeasible",
             f"model '{model['name']}' has {', '.join(odd)}, which this runner cannot "
             "build; compose its table (evict-profile compose), or measure it in an "
-            "engine that serves it (--sweep sglang or llama)",
+            "engine that serves it (--plan sglang or llama)",
         )
     if not hasattr(F, "grouped_mm"):
         raise Refusal(

@@ -34,7 +34,7 @@ evict() { # NAME SECONDS WORDS...
 profile() { # NAME MODEL SWEEP MINUTES [OPTION...]
   local name=$1 model=$2 sweep=$3 minutes=$4
   shift 4
-  evict "$name" $((minutes * 60 + 180)) profile --model "$model" --sweep "$sweep" \
+  evict "$name" $((minutes * 60 + 180)) sweep "$model" --plan "$sweep" \
     --out "$OUT/run-$name" --tables "$OUT/tables-$name" --max-minutes "$minutes" "$@"
 }
 

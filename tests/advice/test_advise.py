@@ -256,13 +256,11 @@ class TestCommand:
 
     def test_documents_are_alone_on_stdout(self, saved_table, tmp_path):
         words = (saved_table, "--accept", "1.95,2.85,3.7", "--draft-level-ms", 0)
-        done = self.asked(tmp_path, *words, "--for", "vllm", "--md")
+        done = self.asked(tmp_path, *words, "--md")
         assert "| batch | draft |" in done.stdout
-        assert "vllm serve" in done.stderr and "vllm serve" not in done.stdout
-        done = self.asked(tmp_path, *words, "--for", "vllm", "--json")
-        file = json.loads(done.stdout)["file"]
-        assert file["command"].startswith("vllm serve")
-        assert (tmp_path / file["path"]).is_file()
+        done = self.asked(tmp_path, *words, "--json")
+        assert json.loads(done.stdout)["plan"]["drafts"] == 3
+        assert not list(tmp_path.glob("advice*"))
 
     def test_a_table_that_costs_no_draft_is_refused_at_once(
         self, saved_table, tmp_path, monkeypatch

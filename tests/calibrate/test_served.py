@@ -160,7 +160,7 @@ def test_the_command_writes_the_next_version(tmp_path):
     for name in (PATH, PATH.with_suffix(".parquet")):
         (tmp_path / name.name).write_bytes(name.read_bytes())
     (tmp_path / "runs.csv").write_text(CSV)
-    words = ("calibrate", "--served", "runs.csv", "--table", "1.0.0.json")
+    words = ("calibrate", "1.0.0.json", "--served", "runs.csv")
     done = evict(*words, folder=tmp_path)
     assert done.exit_code == 0, done.output
     shown = (

@@ -122,7 +122,7 @@ def test_it_is_saved_and_read_with_its_origin(table, tmp_path):
     assert "whole steps of a server" in " ".join(read.caveats)
     with pytest.raises(ConfigError, match="not costs of a tree's tokens"):
         Truncator(read, drafts="topk", acceptance="target-only")
-    with pytest.raises(DataError, match="advise' with --accept and --for one of"):
+    with pytest.raises(DataError, match="give --accept and --for one of"):
         write_format(read, "sglang-sps", tmp_path / "out.json", 3)
 
 

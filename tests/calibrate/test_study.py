@@ -61,14 +61,14 @@ def overconfident(trace):
     return calibrate(trace)
 
 
-def calibrated(traces, *words):
-    call = ("calibrate", traces, "--out", "c.html", *words)
+def calibrated(table, traces, *words):
+    call = ("calibrate", table, traces, "--out", "c.html", *words)
     return evict(*call, folder=traces.parent)
 
 
 def test_the_command_writes_the_next_version_and_a_page(saved_table, tmp_path):
     traces = synthetic.write_trace(tmp_path / "t.parquet", PLAN)
-    done = calibrated(traces, "--table", saved_table)
+    done = calibrated(saved_table, traces)
     assert done.exit_code == 0, done.stderr
     made = CostTable.load(tmp_path / "1.0.1.json")
     assert made.drafting is not None
@@ -87,7 +87,7 @@ def test_a_part_of_a_trace_and_another_tree_can_be_named(saved_table, tmp_path):
     plan = replace(SMALL, temperatures=(0.0, 1.0))
     traces = synthetic.write_trace(tmp_path / "t.parquet", plan)
     chosen = ("--workload", "code", "--temperature", "1", "--tables", "tree")
-    calibrated(traces, "--table", saved_table, *chosen)
+    calibrated(saved_table, traces, *chosen)
     [path] = (tmp_path / "tree").rglob("1.0.1.json")
     workload = CostTable.load(path).acceptance.workload
     assert workload.startswith("code, synthetic, T=1: 15 trees")
@@ -100,7 +100,7 @@ def test_without_routes_the_activation_curve_stays_and_that_is_said(
     code_alone = pq.read_table(whole, filters=[("workload", "=", "code")])
     traces = tmp_path / "t.parquet"
     pq.write_table(code_alone.select(NEEDED), traces)
-    done = calibrated(traces, "--table", saved_table)
+    done = calibrated(saved_table, traces)
     assert done.exit_code == 0, done.stderr
     before, made = CostTable.load(saved_table), CostTable.load(tmp_path / "1.0.1.json")
     assert made.activation == before.activation

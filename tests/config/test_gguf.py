@@ -100,7 +100,7 @@ def test_each_layer_is_what_its_tensors_and_the_pattern_say(
 
 def test_a_file_that_is_none_is_refused(tmp_path):
     (tmp_path / "text.gguf").write_text("no model")
-    words = ("profile", "--model", "text.gguf", "--sweep", "llama")
+    words = ("sweep", "text.gguf", "--plan", "llama")
     assert "is no readable GGUF file" in refused(*words, folder=tmp_path)
 
 

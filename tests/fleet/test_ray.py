@@ -7,10 +7,9 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-fleet")
 
-from evict_profile.fleet import run
 from evict_profile.fleet.run import FleetFolder
 from evict_profile.sweep.machine import cpu_name
-from tests.command import evict, refused
+from tests.command import refused
 from tests.fleet.conftest import NAME, write_fleet
 from tests.fleet.test_run import PATIENCE_S, parts_of, start, sweeps_of, until
 
@@ -50,19 +49,7 @@ def test_a_killed_worker_is_retried_and_a_killed_driver_continues(address, tmp_p
     said, _ = start(tmp_path, "--address", address).communicate(timeout=PATIENCE_S)
     assert "1 jobs: 1 published" in said, said
     assert before.items() <= parts_of(tmp_path).items()
-    assert (tmp_path / "fleet" / NAME / "merged/sweep.json").is_file()
     assert FleetFolder(tmp_path / "fleet").outcomes()[NAME].keys() == {"table"}
-
-
-def test_a_tree_is_rechecked_where_its_machine_is(address, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "write_report", lambda *_: None)
-    write_fleet(tmp_path)
-    done = evict("fleet", "fleet.yaml", folder=tmp_path)
-    assert done.exit_code == 0, done.output
-    words = ("check", "cost_tables", "--recheck", "--address", address)
-    done = evict(*words, folder=tmp_path)
-    assert done.exit_code == 0, done.output
-    assert "1.0.0.json: this machine against the table: same" in done.stdout
 
 
 def test_an_address_without_a_cluster_is_one_sentence(tmp_path):

@@ -67,7 +67,7 @@ def test_a_plan_is_frozen_and_printed(fleet_of, tmp_path):
     assert done.exit_code == 0 and "2 jobs: 2 open" in done.stdout, done.output
     line, _ = (tmp_path / "fleet/commands.txt").read_text().splitlines()
     words = shlex.split(line)
-    assert words[:4] == ["env", "A=b c", "evict-profile", "profile"]
+    assert words[:4] == ["env", "A=b c", "evict-profile", "sweep"]
     assert words[-2:] == ["--out", str(tmp_path / "fleet" / NAME / "1-of-1")]
     assert evict(*FLEET, "--plan-only", folder=tmp_path).stdout == done.stdout
 
@@ -223,7 +223,7 @@ def test_whatever_ends_a_sweep_or_the_command_it_is_continued(tmp_path, fleet_of
     line = (tmp_path / "fleet/commands.txt").read_text().splitlines()[0]
     words = shlex.split(line)[:-1]
     untouched = tmp_path / "untouched"
-    done = evict(*words[words.index("profile") :], untouched, folder=tmp_path)
+    done = evict(*words[words.index("sweep") :], untouched, folder=tmp_path)
     assert done.exit_code == 0, done.output
     whole = Store(tmp_path / "fleet" / NAME / "1-of-2").frame()
     assert comparable(whole).equals(comparable(Store(untouched).frame()))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evict_profile.errors import ConfigError, DataError
+from evict_profile.errors import DataError
 from evict_profile.fit.export import make_table
 from evict_profile.integrations.exporters import write_format
 from evict_profile.integrations.exporters.planners import (
@@ -75,11 +75,6 @@ def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path):
     assert "at context 256 alone" in notes[1]
     # A file with this text SGLang takes for another format.
     assert '"bias_seconds"' not in text
-
-
-def test_an_unknown_format_is_refused(table, tmp_path):
-    with pytest.raises(ConfigError, match="choose one of sglang-sps"):
-        write_format(table, "csv", tmp_path / "x", 3)
 
 
 def test_without_a_time_of_drafting_nothing_is_written(table, tmp_path):

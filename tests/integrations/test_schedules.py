@@ -74,7 +74,7 @@ def test_another_engines_table_is_marked(table, tmp_path):
 
 
 def test_llama_cpp_is_advised_at_one_request(saved_table, tmp_path):
-    words = ("advise", saved_table, "--accept", "0.9,0.8,0.7", "--for", "llama-cpp")
+    words = ("export", saved_table, "--accept", "0.9,0.8,0.7", "--for", "llama-cpp")
     done = evict(*words, "--draft-level-ms", 0, folder=tmp_path)
     assert done.stdout.endswith("--spec-type TYPE --spec-draft-n-max 3\n")
 

@@ -25,7 +25,7 @@ def studied(traces, table, synthetic="", workloads=()):
 @pytest.mark.slow
 def test_command_writes_verdict_page_and_numbers(trace_file, saved_table, tmp_path):
     done = evict(
-        "replay", trace_file, "--table", saved_table, "--batch", 2, "--batch", 1,
+        "replay", saved_table, trace_file, "--batch", 2, "--batch", 1,
         "--seeds", 1, "--out", "page.html", "--json", "numbers.json", folder=tmp_path,
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr

@@ -99,9 +99,9 @@ def test_the_origin_is_in_the_table_and_on_its_screen(table, composed_path):
     [
         ("show", "TABLE"),
         ("diff", "TABLE", "TABLE"),
-        ("export", "TABLE", "--format", "sglang-sps", "--out", "OUT"),
-        ("calibrate", "TRACE", "--table", "TABLE", "--tables", "OUT"),
-        ("replay", "TRACE", "--table", "TABLE", "--seeds", "1"),
+        ("export", "TABLE", "--for", "sglang-sps", "--out", "OUT"),
+        ("calibrate", "TABLE", "TRACE", "--tables", "OUT"),
+        ("replay", "TABLE", "TRACE", "--seeds", "1"),
     ],
     ids=lambda words: words[0],
 )

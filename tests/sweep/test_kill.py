@@ -54,11 +54,11 @@ class KilledSweep:
     def start(self):
         """Start or continue; the runner notes the seed of each sample it measures."""
         self.journal.unlink(missing_ok=True)
-        options = ["--model", "tiny", "--sweep", self.plan, "--shard", "1/1"]
+        options = ["tiny", "--plan", self.plan, "--shard", "1/1"]
         options += ["--out", self.store.folder]
         slowed = {"SCRIPTED_SLEEP": "0.005", "RUNNER_JOURNAL": str(self.journal)}
         return subprocess.Popen(
-            [sys.executable, "-m", "evict_profile", "profile", *options],
+            [sys.executable, "-m", "evict_profile", "sweep", *options],
             env={**os.environ, **slowed},
             stdout=subprocess.DEVNULL,
         )

@@ -1,21 +1,18 @@
 """Shards of one plan become one run, and those of different plans are refused."""
 
-import errno
 import shutil
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.cells import cells_of
 from evict_profile.config import GridSpec, SweepSpec
 from evict_profile.errors import DataError
 from evict_profile.records import replace
-from evict_profile.sweep.merge import merge
+from evict_profile.sweep.merge import merged
 from evict_profile.sweep.store import Store
 from evict_profile.table import DraftClock
 from tests.sweep.conftest import round_of
-from tests.test_run_folder import failing_write
 
 OTHER_DEVICE = {"device": "stone", "layers": 2}
 
@@ -33,42 +30,26 @@ def shards_of(tmp_path, header, grid, count, name="shard"):
     return stores
 
 
-def test_merged_shards_are_the_whole(tmp_path, header, grid, monkeypatch):
-    """As one run; samples without a session take their shard's name.
-
-    A disk that fills while merging leaves nothing that looks whole, and what is whole
-    is not merged into again.
-    """
-    shards, whole = shards_of(tmp_path, header, grid, 3), Store(tmp_path / "whole")
-    with monkeypatch.context() as full:
-        full.setattr(pq, "write_table", failing_write(errno.ENOSPC))
-        with pytest.raises(DataError, match="free some space"):
-            merge(shards, whole)
-    assert not whole.exists()
-    merge(shards, whole)
-    assert whole.header() == header
+def test_merged_shards_are_the_whole(tmp_path, header, grid):
+    """As one run; samples without a session take their shard's name."""
+    shards = shards_of(tmp_path, header, grid, 3)
+    whole = merged(shards)
+    assert (whole.folder, whole.header) == (shards[0].folder, header)
     by = ["round", "seed", "part", "width", "union", "context", "batch", "split"]
     frames = [s.frame().assign(session=s.header().shard) for s in shards]
     given = pd.concat(frames).sort_values(by, ignore_index=True)
-    merged = whole.frame().sort_values(by, ignore_index=True)
-    pd.testing.assert_frame_equal(merged, given)
-    assert set(cells_of(merged)) == set(grid.cells)
-    assert [clock.batch for clock in whole.clocks()] == [1, 2]
-    with pytest.raises(DataError, match="holds a sweep already"):
-        merge(shards, whole)
+    own = whole.frame.sort_values(by, ignore_index=True)
+    pd.testing.assert_frame_equal(own, given)
+    assert list(whole.frame["round"]) == sorted(whole.frame["round"])
+    assert set(cells_of(own)) == set(grid.cells)
+    assert [clock.batch for clock in whole.clocks] == [1, 2]
 
 
-def test_merge_refuses_what_another_merge_left(tmp_path, header, grid):
-    """Cut off before its last line; and a folder that another process writes into."""
-    shards, target = shards_of(tmp_path, header, grid, 2), Store(tmp_path / "whole")
-    target.append(round_of(grid, 1))
-    with pytest.raises(DataError, match=r"samples but no sweep\.json"):
-        merge(shards, target)
-    shutil.rmtree(target.parts)
-    with target.locked(), pytest.raises(DataError, match="another process"):
-        merge(shards, target)
-    merge(shards, target)
-    assert target.exists()
+def test_one_run_is_itself(tmp_path, header, grid):
+    [store] = shards_of(tmp_path, header, grid, 1)
+    run = merged([store])
+    assert (run.header, run.clocks) == (store.header(), store.clocks())
+    pd.testing.assert_frame_equal(run.frame, store.frame())
 
 
 @pytest.mark.parametrize(
@@ -81,22 +62,18 @@ def test_merge_refuses_what_another_merge_left(tmp_path, header, grid):
 def test_merge_refuses_a_foreign_run(tmp_path, header, grid, changes, reason):
     shards = shards_of(tmp_path, header, grid, 2)
     shards += shards_of(tmp_path, replace(header, **changes), grid, 3, "foreign")[2:]
-    target = Store(tmp_path / "whole")
     with pytest.raises(DataError, match=rf"foreign2.*{reason}"):
-        merge(shards, target)
-    assert not target.folder.exists()
+        merged(shards)
 
 
 def test_merge_refuses_one_shard_twice(tmp_path, header, grid):
     one, two = shards_of(tmp_path, header, grid, 2)
-    with pytest.raises(DataError, match="give each shard of the plan once"):
-        merge([one, two, one], Store(tmp_path / "whole"))
+    with pytest.raises(DataError, match="give each shard once"):
+        merged([one, two, one])
 
 
 def test_merge_refuses_a_shard_without_samples(tmp_path, header, grid):
     one, two = shards_of(tmp_path, header, grid, 2)
     shutil.rmtree(two.folder / "parts")
-    target = Store(tmp_path / "whole")
     with pytest.raises(DataError, match="holds no sample; run its sweep again"):
-        merge([one, two], target)
-    assert not target.folder.exists()
+        merged([one, two])

@@ -57,7 +57,7 @@ def recheck_with(fitted, saved_table, tmp_path, monkeypatch):
 
 def test_another_machine_is_refused_before_a_cell_is_measured(recheck_with):
     """By what differs, with the command that measures this one."""
-    said = r"device: another here.*evict-profile profile"
+    said = r"device: another here.*evict-profile sweep"
     with pytest.raises(DataError, match=said):
         recheck_with(None, device="another")
 
@@ -175,7 +175,7 @@ def test_another_machine_is_refused_with_a_command_that_runs(saved_table, model,
     """A model without a file in configs/ is given as a file."""
     table = CostTable.load(saved_table)
     table = replace(table, model=replace(table.model, name=model))
-    with pytest.raises(DataError, match=f"profile --model {named}"):
+    with pytest.raises(DataError, match=f"sweep {named}"):
         check_same_machine(table, SimpleNamespace(facts={"gpu": "another"}))
 
 

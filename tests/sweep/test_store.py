@@ -61,7 +61,7 @@ def test_a_copied_part_is_refused(store, grid):
 
 def test_no_sweep_here(tmp_path):
     """An empty folder, with the command that makes a run; and a file."""
-    with pytest.raises(DataError, match=r"holds no sweep; run 'evict-profile profile"):
+    with pytest.raises(DataError, match=r"holds no sweep; run 'evict-profile sweep"):
         Store(tmp_path / "none").header()
     path = tmp_path / "samples.csv"
     path.write_text("width,latency_us\n")

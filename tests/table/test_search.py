@@ -61,7 +61,7 @@ class TestLookup:
     def test_an_empty_tree_is_told_how_to_fill_it(self, tmp_path):
         """Half a key is refused."""
         running = {**dict.fromkeys(Key.names(), "x"), "model": "olmoe"}
-        with pytest.raises(DataError, match="evict-profile profile --model olmoe"):
+        with pytest.raises(DataError, match="evict-profile sweep olmoe"):
             find_table(tmp_path, running)
         with pytest.raises(DataError, match="lacks gpu, model"):
             find_table(tmp_path, {})

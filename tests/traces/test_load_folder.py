@@ -139,7 +139,7 @@ def test_no_folder_of_parts_is_refused(make, sentence, tmp_path):
 def test_commands_take_the_folder(command, options, saved_table, tmp_path):
     plan = Plan(prompts=5, tokens=3, workloads=("served",), about=TINY)
     write_parts(tmp_path / "parts", make_table(plan), rows=8)
-    words = (command, "parts", "--table", saved_table, "--out", "page.html", *options)
+    words = (command, saved_table, "parts", "--out", "page.html", *options)
     done = evict(*words, folder=tmp_path)
     assert done.exit_code == 0, done.stderr
     assert (tmp_path / "page.html").is_file()

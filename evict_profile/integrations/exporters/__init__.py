@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from evict_profile.advice.advise import Advisor, DraftPlan
-from evict_profile.errors import ConfigError, DataError
+from evict_profile.errors import DataError
 from evict_profile.integrations.exporters.planners import (
     Export,
     sglang_sps,
@@ -24,7 +24,7 @@ from evict_profile.records import replace, to_mapping
 from evict_profile.table import SERVED, CostTable, ServedStep
 
 FORMATS: Mapping[str, Callable[..., Export]] = {"sglang-sps": sglang_sps}
-"""What `evict-profile export TABLE --format` calls."""
+"""Planners for which `evict-profile export TABLE --for` writes."""
 
 
 def write_format(
@@ -42,13 +42,10 @@ def write_format(
         context: a context of the table; None takes its smallest.
         max_tokens: that the engine verifies at once; the table must cover them.
     """
-    if name not in FORMATS:
-        raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
     if table.origin == SERVED:
         raise DataError(
             f"{table.path}: holds whole steps of a server, and {name} needs costs of "
-            f"tokens; use 'evict-profile advise' with --accept and --for one of "
-            f"{', '.join(ENGINES)}"
+            f"tokens; give --accept and --for one of {', '.join(ENGINES)}"
         )
     served = ServedStep.of(table)
     if served.assumes_drafting:

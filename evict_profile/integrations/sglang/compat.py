@@ -230,7 +230,7 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
     }
     words = ("--model", f"{config.model_path}/config.json", "--python", sys.executable)
     fix = (
-        "measure this engine with: evict-profile profile --sweep sglang "
+        "measure this engine with: evict-profile sweep MODEL --plan sglang "
         f"{shlex.join(words)}"
     )
     key = observed_key(runner)

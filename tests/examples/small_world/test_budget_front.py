@@ -176,7 +176,7 @@ def test_what_cannot_be_compared_is_refused(recording, table, tmp_path):
 
 def test_the_command_writes_drawing_and_numbers(recording, table_file, tmp_path):
     drawing, numbers = tmp_path / "p.svg", tmp_path / "n.json"
-    words = ("budget", recording, "--table", table_file, "--out")
+    words = ("budget", table_file, recording, "--out")
     done = run(*words, drawing, "--json", numbers)
     assert done.exit_code == 0, done.stderr
     assert f"Take {SQRT_TOP_K} 8" in done.stdout

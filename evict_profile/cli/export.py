@@ -1,0 +1,97 @@
+"""The command that writes a run's table, or a table in the format of an engine."""
+
+from pathlib import Path
+
+from typer import Argument, Context, Option
+
+from evict_profile.cli import options
+from evict_profile.cli.options import console, reject_unused
+from evict_profile.errors import ConfigError
+from evict_profile.io import check_folder, check_outputs, say
+
+OF_ENGINES = {"accept", "traffic", "draft_level_ms"}
+OF_PLANNERS = {"drafts", "max_tokens"}
+
+
+def export(
+    ctx: Context,
+    sources: list[Path] = Argument(
+        exists=True,
+        metavar="RUN...|TABLE",
+        help="Run folder, or the folders of all its shards; with --for, a cost table.",
+    ),
+    tables: options.Tables = Path("cost_tables"),
+    reader: str | None = Option(
+        None,
+        "--for",
+        help="Engine that reads the file: vllm, sglang, trtllm, llama-cpp; or "
+        "sglang-sps, for its planner.",
+    ),
+    out: Path | None = Option(
+        None, help="Output file of --for.", show_default="READER.json, or .yaml"
+    ),
+    accept: str | None = Option(
+        None, help=f"{options.ACCEPT_HELP} For a draft length."
+    ),
+    traffic: options.Traffic = None,
+    context: options.ContextTokens = None,
+    draft_level_ms: options.DraftLevelMs = None,
+    drafts: int = Option(3, min=1, help="Levels of each step, for sglang-sps."),
+    max_tokens: int | None = Option(
+        None,
+        min=1,
+        help="Tokens that the engine verifies at once, for sglang-sps.",
+        show_default="all that the table covers",
+    ),
+) -> None:
+    """Write a run's cost table, or a table for an engine.
+
+    A run's table is written if it passes every gate.
+    """
+    if not reader:
+        unused = {"out", "context", *OF_ENGINES, *OF_PLANNERS}
+        reject_unused(ctx, unused, "without --for")
+        check_folder(tables)
+        from evict_profile.fit.export import export_run, outcome
+
+        say(console, outcome(*export_run(sources, tables)))
+        return
+    reject_unused(ctx, {"tables"}, "with --for")
+    from evict_profile.integrations.exporters import ENGINES, FORMATS, write_format
+    from evict_profile.table import CostTable, files_of
+
+    if reader not in (known := [*ENGINES, *FORMATS]):
+        raise ConfigError(f"--for {reader}: choose one of {', '.join(known)}")
+    unused = OF_PLANNERS if reader in ENGINES else OF_ENGINES
+    if reader == "llama-cpp":
+        unused = {*unused, "traffic"}
+    reject_unused(ctx, unused, f"with --for {reader}")
+    source, *others = sources
+    if others:
+        raise ConfigError(f"--for {reader} writes one table; leave out {others[0]}")
+    path = out or Path(f"{reader}.{'yaml' if reader == 'trtllm' else 'json'}")
+    check_outputs([path], files_of(source))
+    table = CostTable.load(source)
+    if reader in FORMATS:
+        made = write_format(table, reader, path, drafts, context, max_tokens)
+    else:
+        from evict_profile.integrations.exporters import write_advice
+        from evict_profile.report.advice import advise
+
+        if not accept:
+            raise ConfigError(
+                f"--for {reader} needs --accept, from which the draft length follows; "
+                "give an accepted length as --accept 3:2.64"
+            )
+        advice = advise(
+            table,
+            accept,
+            traffic=traffic,
+            context=context,
+            draft_level_ms=draft_level_ms,
+            reader=reader,
+        )
+        made = write_advice(advice.advisors[0], advice.plan, reader, path)
+    for line in (*made.notes, f"{reader}: {path}", made.command):
+        if line:
+            say(console, line)
