@@ -17,6 +17,7 @@ from tests.shipped import tracked
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = tracked("README.md", "docs/*.md", "examples/*.md")
 MODULES = sorted({*ROOT.glob("evict_profile/**/*.py"), *ROOT.glob("runners/**/*.py")})
+PIPELINE = ROOT / "examples/pipeline.py"
 CODE = re.compile(r"```sh\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 CALL = re.compile(r"^evict-profile ([a-z-]+)([^#\n]*)", re.MULTILINE)
 
@@ -85,9 +86,15 @@ def test_pages_and_rooms_are_in_plain_words(file):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_runs_as_printed(document, monkeypatch):
-    """Every block of Python, from the top of the checkout, with what it asserts."""
+    """Every block of Python, from the top of the checkout, with what it asserts.
+
+    One that measures is a file of examples/, which tests/test_pipeline.py runs.
+    """
     monkeypatch.chdir(ROOT)
     for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+        if "run_sweep(" in block:
+            assert block == PIPELINE.read_text()
+            continue
         exec(compile(block, str(document), "exec"), {"__name__": "__main__"})
 
 

@@ -77,7 +77,7 @@ def advise(
     if as_json:
         say(console, advice.json())
     else:
-        say(console, advice.markdown() if markdown else advice.text())
+        say(console, advice.markdown() if markdown else str(advice))
 
 
 def _named_table(

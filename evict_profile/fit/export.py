@@ -115,6 +115,12 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
 
     The first table of a key is 1.0.0; measuring again raises the patch, a change of
     axes the minor version. A table that is there already is loaded, not written again.
+
+    Returns:
+        The table, and the path of its file.
+
+    Raises:
+        MeasurementError: a gate failed; its name and reason are in the message.
     """
     table = make_table(fitted)
     failed = [f"{g.name}: {g.message}" for g in table.gates if not g.passed]

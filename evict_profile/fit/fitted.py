@@ -219,7 +219,11 @@ class Fitted:
 
 
 def fit_run(*stores: Store) -> Fitted:
-    """Fit the samples of a run, or of all shards of one."""
+    """Fit the samples of a run, or of all shards of one.
+
+    Raises:
+        DataError: the folders hold no sweep, shards of several, or too few cells.
+    """
     folder, header, frame, clocks = merged(stores)
     check_header(header, str(stores[0].header_path))
     routed = (frame["part"] == "layers") & (frame["split"] == "natural")

@@ -40,7 +40,7 @@ class Advice:
         """What each acceptance says of each batch."""
         return [(each, [each.at(b) for b in self.batches]) for each in self.advisors]
 
-    def text(self) -> str:
+    def __str__(self) -> str:
         """One screen."""
         lines = [*self._facts()]
         for advisor, found in self.parts:

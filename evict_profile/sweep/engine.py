@@ -205,11 +205,25 @@ def run_sweep(
     spec: SweepSpec,
     model: ModelSpec,
     store: Store,
-    limits: Limits,
-    console: Console,
+    limits: Limits | None = None,
+    console: Console | None = None,
     python: str | None = None,
 ) -> bool:
-    """Start or continue a sweep; True when its plan is finished."""
+    """Start or continue a sweep; True when its plan is finished.
+
+    Args:
+        store: the run folder; the samples of each round are stored as it ends.
+        limits: minutes, and a shard of the cells; by default all cells, to the end.
+        console: shows progress; by default standard error.
+        python: interpreter that runs the engine; by default this one.
+
+    Raises:
+        ConfigError: the plan cannot be measured here.
+        DataError: the folder holds a sweep of another plan, model or machine.
+        MeasurementError: the union test failed, or the runner ended three times.
+        Interrupted: by Ctrl-C; what was measured is stored.
+    """
+    limits, console = limits or Limits(), console or Console(stderr=True)
     whole = make_grid(spec, model)
     union_test_width(whole, model)
     log = store.folder / "runner.log"
