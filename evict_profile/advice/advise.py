@@ -84,7 +84,7 @@ class Advisor:
         at = min(table.axes.context) if context is None else context
         served = ServedStep.of(table, topk=topk, context=at)
         if level_ms is not None:
-            given = drafting_of_level(table, level_ms)
+            given = drafting_of_level(served.table, level_ms)
             served = replace(served, drafting=given)
         return cls(served, lengths, at)
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from evict_profile.advice.acceptance import of_rate
+from evict_profile.advice.advise import Advisor
 from evict_profile.advice.drafting import drafting_of_level
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
@@ -45,3 +47,11 @@ def test_assumed_is_a_layer_and_the_head(saved_table):
 def test_impossible_times_are_refused(saved_table, level_ms):
     with pytest.raises(ConfigError, match="--draft-level-ms"):
         drafting_of_level(CostTable.load(saved_table), level_ms)
+
+
+def test_the_records_own_level_as_given_leaves_the_answer(composed_path):
+    """The rest of a drafting step, which the record adds, stays."""
+    table, lengths = CostTable.load(composed_path), of_rate(0.8)
+    given_ms = RECORD.amounts.level_us / 1e3
+    own, given = (Advisor.of(table, lengths, level_ms=ms) for ms in (None, given_ms))
+    assert given.at(1) == own.at(1)
