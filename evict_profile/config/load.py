@@ -46,7 +46,11 @@ def name_or_file(name: str) -> str:
 
 
 def load_model(name: str) -> ModelSpec:
-    """Read a model by name, or by the path of a YAML, `config.json` or GGUF."""
+    """Read a model by name, or by the path of a YAML, `config.json` or GGUF.
+
+    Raises:
+        ConfigError: no such model, or one that cannot be read.
+    """
     if not Path(name).expanduser().is_file():
         name = model_named(name, [path.stem for path in known_models()]) or name
     path = named_file("models", name, [*same_shape()])

@@ -163,5 +163,10 @@ class SweepSpec(Struct, frozen=True):
 
 
 def load_sweep(name: str) -> SweepSpec:
+    """Read the plan of a sweep by name, or by the path of a YAML.
+
+    Raises:
+        ConfigError: no such plan, or one that cannot be read.
+    """
     path = named_file("sweeps", name)
     return parse(SweepSpec, read_mapping(path), str(path))

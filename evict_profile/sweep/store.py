@@ -58,7 +58,7 @@ class Header:
 
 
 class Store(RunFolder):
-    """A sweep's run folder."""
+    """A sweep's run folder: `Store(folder)`, which need not exist yet."""
 
     header_name = "sweep.json"
     parts_name = "parts"

@@ -41,6 +41,15 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     """A cost table. `costs()` and `step_cost_us()` return step latencies.
 
     Attributes:
+        key: ten facts of what was measured; a lookup is exact.
+        version: major.minor.patch, counted for each key.
+        model: the model's shape.
+        axes: values measured on each axis, and the captured widths.
+        fit: the cost model C(n, U, context, batch), its errors and its domain.
+        staircases: cost by tokens in all, for each measured batch and context.
+        activation: U(t), activated experts by tokens.
+        gates: checks that it passed to be exported.
+        provenance: of samples, of public rows, or of runs of a server.
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
         reuse: statements that it serves other versions of its engine as well.
@@ -138,7 +147,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def relative_path(self) -> Path:
-        """<gpu>/<model>/<engine>/<version>.json; composed ones name more of a key."""
+        """`<gpu>/<model>/<engine>/<version>.json`; composed: more of the key."""
         key, engine = self.key, self.key.engine
         if self.origin == COMPOSED:
             engine += f"-{key.engine_version}-{key.dtype}-tp{key.tp}-ep{key.ep}"
