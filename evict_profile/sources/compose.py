@@ -1,6 +1,6 @@
 """A cost table from public rows: gates, cells, and the fit of measured tables.
 
-docs/explanation/estimated-tables.md has the error against served steps.
+docs/research/estimates.md has the error against served steps.
 """
 
 from collections.abc import Sequence
