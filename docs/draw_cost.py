@@ -51,8 +51,7 @@ def main() -> None:
         left, right = figure.subplots(1, 2, width_ratios=(1.15, 1.0))
         composed(left)
         forced_unions(right, measured)
-        where = f"{measured.layers}, {measured.unit.name}"
-        right.set_title(f"measured on a CPU at forced unions: {where}")
+        right.set_title(f"a CPU, measured: {measured.what}")
     drawing = str(inline_svg(figure, "cost", "cost of verification against n"))
     style = f"<style>svg{{font-family:sans-serif}}{colours()}</style>"
     opening = '<svg xmlns="http://www.w3.org/2000/svg" '

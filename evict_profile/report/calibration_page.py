@@ -10,9 +10,9 @@ from evict_profile.config import ModelSpec
 from evict_profile.io import say
 from evict_profile.report.console import Rows, print_notes, print_rows
 from evict_profile.report.numbers import spread
-from evict_profile.report.plotting import label_ends, line, log_axis, shades
+from evict_profile.report.plotting import label_ends, line, log_axis, mark, shades
 from evict_profile.report.render import render
-from evict_profile.report.style import ACCENT, PAPER, QUIET, canvas, inline_svg
+from evict_profile.report.style import ACCENT, INK, QUIET, SECOND, canvas, inline_svg
 from evict_profile.stats import Bools, Estimate, Floats
 from evict_profile.table import CostTable
 
@@ -22,6 +22,7 @@ MIN_NODES = 20
 MIN_CHANCE = 0.01
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 SHOWN_TOKENS = 16
+COLOURS = {"raw": QUIET, "isotonic": ACCENT, "conditional": SECOND}
 
 MISSING = {
     "routes": "The trace holds no routes: the table keeps the activation curve it had. "
@@ -35,7 +36,6 @@ MISSING = {
 
 
 def calibration_page(study: CalibrationStudy, made: CostTable) -> str:
-    errors = study.calibrated.errors
     return render(
         "calibration.html.j2",
         title=f"What {study.trace.about.model} accepts, and what it activates",
@@ -46,8 +46,7 @@ def calibration_page(study: CalibrationStudy, made: CostTable) -> str:
         unions=_union_rows(study, made.model),
         clocks=_clock_rows(study),
         missing=MISSING,
-        raw=errors["raw"],
-        chosen=errors[study.calibrated.chosen],
+        held_out=study.calibrated.errors,
         reliability=reliability(study),
         activation=activation(study, made.model) if study.activations else None,
     )
@@ -59,7 +58,8 @@ def show_calibration(
     title = "held-out errors, 95 % intervals over prompts"
     say(console, study.name)
     print_rows(console, _error_rows(study), title)
-    say(console, f"The table holds: {study.calibrated.chosen}.")
+    chosen = study.calibrated.chosen
+    say(console, f"The table holds {chosen}, and conditional for known parents.")
     print_rows(console, _children_rows(study), "children of an accepted node")
     if study.activations:
         print_rows(console, _union_rows(study, table.model), "experts a layer")
@@ -133,21 +133,23 @@ def _clock_rows(study: CalibrationStudy) -> Rows:
 
 
 def reliability(study: CalibrationStudy) -> Markup:
-    """Share accepted over chance, before and after, on held-out prompts."""
-    held_out, chosen = study.calibrated.held_out, study.calibrated.chosen
-    with canvas(9.6, 4.3) as figure:
-        panels = figure.subplots(1, 2, sharex=True, sharey=True)
-        for axes, name in zip(panels, ("raw", chosen), strict=True):
-            x, y = points(held_out.chances[name], held_out.accepted)
+    """Share accepted over chance, a line a calibrator, on held-out prompts."""
+    held_out, ends = study.calibrated.held_out, []
+    with canvas() as figure:
+        axes = figure.subplots()
+        axes.plot([MIN_CHANCE, 1.0], [MIN_CHANCE, 1.0], color=INK, linewidth=0.8)
+        for name, chances in held_out.chances.items():
+            x, y = points(chances, held_out.accepted)
             # A share of nothing has no place on a log axis: drawn at the edge.
-            axes.plot(x, np.maximum(y, MIN_CHANCE), "-o", color=ACCENT, mec=PAPER)
-            axes.plot([MIN_CHANCE, 1.0], [MIN_CHANCE, 1.0], color=QUIET, linewidth=0.9)
-            for which in ("x", "y"):
-                log_axis(axes, TICKS, "", which)
-                axes.set(**{f"{which}lim": (MIN_CHANCE, 1)})
-            axes.tick_params(labelleft=True)
-        panels[0].set_title("share accepted, over path probability")
-        panels[1].set_title("share accepted, over calibrated chance")
+            shares, colour = np.maximum(y, MIN_CHANCE), COLOURS[name]
+            ends.append(line(axes, x, shares, name, colour)._replace(x=1.0))
+            for chance, share, at in zip(x, y, shares, strict=True):
+                text = f"{name}: chance {chance:.3f}, accepted {share:.3f}"
+                mark(axes, chance, at, text, color=colour)
+        log_axis(axes, TICKS, "chance that the calibrator gives a node")
+        log_axis(axes, TICKS, "share of the nodes accepted", "y")
+        axes.set(xlim=(MIN_CHANCE, 1), ylim=(MIN_CHANCE, 1))
+        label_ends(axes, ends)
     return inline_svg(figure, "reliability", "chance and share accepted")
 
 
@@ -166,18 +168,21 @@ def activation(study: CalibrationStudy, model: ModelSpec) -> Markup:
     assert found is not None, "there is a drawing where there are routes"
     colours, ends = shades(found), []
     longest = max(len(each.union) for each in found.values()) - 1
-    with canvas(9.6, 4.2) as figure:
+    ticks = 2.0 ** np.arange(0.0, np.log2(longest) + 1e-9)
+    with canvas() as figure:
         axes = figure.subplots()
         for batch, each in found.items():
             tokens = np.arange(1.0, len(each.union))
             band = (each.low[1:], each.high[1:])
             name = "one tree" if batch == 1 else f"batch {batch}"
             ends.append(line(axes, tokens, each.union[1:], name, colours[batch], band))
+            for n in ticks[ticks < len(each.union)].astype(int).tolist():
+                text = f"{name}, {n} tokens: {spread(each.at(n), '.1f')} experts"
+                mark(axes, n, each.union[n], text, color=colours[batch])
         tokens = np.arange(1.0, 1.0 + longest)
         uniform = [model.uniform_union(int(each)) for each in tokens]
         ends.append(line(axes, tokens, uniform, "uniform", QUIET, dashes=(1, 1.5)))
-        ticks = 2.0 ** np.arange(0.0, np.log2(longest) + 1e-9)
         log_axis(axes, ticks.tolist(), "tokens verified, all requests")
-        axes.set_title("experts a layer")
+        axes.set_ylabel("experts activated a layer")
         label_ends(axes, ends)
     return inline_svg(figure, "activation", "experts activated by tokens verified")

@@ -8,12 +8,13 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.io import write_text
 from evict_profile.report import figures_cost as figures
 from evict_profile.report.console import Rows, error_rows
-from evict_profile.report.data import StepRatio, View
+from evict_profile.report.data import View
+from evict_profile.report.figures_step import served_parts
 from evict_profile.report.render import render
 from evict_profile.report.tables import marginal_rows
 from evict_profile.table import CostTable, measured
 
-MAX_CARDS, MAX_UNMEASURED = 6, 200
+MAX_UNMEASURED = 200
 FITS = {
     "hinge": "ramps in U and n (this table)",
     "affine": "affine: a + b U + c n",
@@ -28,33 +29,31 @@ def write_report(fitted: Fitted, table: CostTable, path: Path) -> None:
 
 def cost_page(view: View) -> str:
     table, fitted = view.table, view.fitted
-    key, fit = table.key, table.fit
+    widest = [cell for cell in view.forced if cell.width == view.forced[-1].width]
     return render(
         "cost.html.j2",
-        title=f"What verification costs: {key.model} on {key.where}",
+        title=f"What verification costs: {table.key.model} on {table.key.where}",
         view=view,
         table=table,
-        drawings={
-            "surface": figures.surface(view),
-            "width": figures.cost_of_width(view),
-            "staircase": figures.staircases(view),
-            "residuals": figures.residuals(view),
-            "drift": figures.drift(view),
-        },
-        cards=headline_ratios(view.ratios),
-        errors=error_rows(fit.held_out, FITS),
-        marginal=marginal_rows(fit.marginal),
+        place="context {:,}, batch {}".format(*view.place),
+        **served_parts(table),
+        drawings=[
+            drawing(view)
+            for drawing in (
+                figures.surface,
+                figures.forced,
+                figures.routed,
+                figures.residuals,
+                figures.drift,
+            )
+        ],
+        few=widest[0],
+        many=widest[-1],
+        errors=error_rows(table.fit.held_out, FITS),
+        marginal=marginal_rows(table.fit.marginal),
         unmeasured=_unmeasured_rows(fitted),
         identity=Rows(("fact", "value"), list(_identity(table).items())),
-        base="one token" if view.widths[0] == 1 else f"{view.widths[0]} tokens",
     )
-
-
-def headline_ratios(ratios: tuple[StepRatio, ...]) -> tuple[StepRatio, ...]:
-    """The largest width, and widths near its halves."""
-    rest = ratios[1:]
-    step = -(-len(rest) // MAX_CARDS)
-    return rest[::-1][:: max(1, step)][::-1]
 
 
 def _unmeasured_rows(fitted: Fitted) -> Rows:

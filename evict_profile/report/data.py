@@ -5,11 +5,9 @@ Intervals are of 95 %: bootstrap of fitted costs, exact for medians.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from evict_profile.cells import CELL_FIELDS, Cell, cells_of, with_latency
 from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
@@ -18,14 +16,6 @@ from evict_profile.fit.intervals import interval
 from evict_profile.report.numbers import Unit, counted, unit_for
 from evict_profile.stats import Estimate, Floats, median_interval
 from evict_profile.table import CostTable
-
-
-class StepRatio(NamedTuple):
-    """Step cost at a width, and over that of the smallest width."""
-
-    width: int
-    step_us: Estimate
-    times: Estimate
 
 
 @dataclass(frozen=True)
@@ -59,76 +49,58 @@ class View:
         return rows[np.logical_and.reduce(same)]
 
     @property
-    def context(self) -> int:
-        return min(self.table.axes.context)
-
-    @property
-    def batch(self) -> int:
-        return min(self.table.axes.batch)
-
-    @property
-    def place(self) -> str:
-        return f"context {self.context:,}, batch {self.batch}"
+    def place(self) -> tuple[int, int]:
+        """Context and batch."""
+        return min(self.table.axes.context), min(self.table.axes.batch)
 
     @cached_property
-    def forced_here(self) -> tuple[Cell, ...]:
-        here = (self.context, self.batch)
+    def forced(self) -> list[Cell]:
+        """Forced cells here, by width, then union."""
         cells = self.fitted.layer_points.index
-        return tuple(c for c in cells if (c.context, c.batch) == here)
-
-    def at_width(self, width: int) -> list[Cell]:
-        """Forced cells of a width, the smallest union first."""
-        return sorted(c for c in self.forced_here if c.width == width)
-
-    @cached_property
-    def widths(self) -> tuple[int, ...]:
-        return tuple(sorted({c.width for c in self.forced_here}))
+        here = (c for c in cells if (c.context, c.batch) == self.place)
+        return sorted(here, key=lambda cell: (cell.width, cell.union))
 
     @property
     def unit(self) -> Unit:
         return unit_for(max(self.fitted.layer_points["latency_us"]))
 
     @property
-    def step_unit(self) -> Unit:
-        return unit_for(max(max(s.step_cost_us) for s in self.table.staircases))
-
-    @property
-    def layers(self) -> str:
-        return counted(self.table.fit.measured_layers, "layer")
+    def what(self) -> str:
+        """What is drawn: "latency of 2 layers, ms"."""
+        layers = counted(self.table.fit.measured_layers, "layer")
+        return f"latency of {layers}, {self.unit.name}"
 
     @property
     def _costs(self) -> tuple[ForwardCost, ...]:
         """The fit, then its bootstrap replicates."""
         return (self.fitted.cost, *self.fitted.replicates)
 
-    def layers_us(
-        self, widths: ArrayLike, unions: ArrayLike, cost: ForwardCost | None = None
-    ) -> Floats:
-        """Latency of the measured layers by the fit or `cost`, float64 [points]."""
-        cost = cost or self.fitted.cost
-        tokens = np.asarray(widths, dtype=np.float64) * self.batch
-        places = np.broadcast_arrays(tokens, unions, self.context, self.batch)
-        return cost.layers.latency_us(features_at(cost.shape, *places))
+    def unions(self, widths: Floats) -> Floats:
+        """Experts activated by the table's curve, float64 [widths]."""
+        batch = self.place[1]
+        return self.table.activation.at(widths * batch, batch)
 
-    def layers_band(self, widths: Floats, unions: Floats) -> tuple[Floats, Floats]:
-        """The 95 % bootstrap interval of `layers_us`."""
-        fitted, *others = (self.layers_us(widths, unions, c) for c in self._costs)
-        return interval(fitted, others)
+    def layers_us(
+        self, widths: Floats, unions: Floats | float
+    ) -> tuple[Floats, tuple[Floats, Floats]]:
+        """The fit's latency of the measured layers and its interval, [places] each."""
+        context, batch = self.place
+        places = np.broadcast_arrays(widths * batch, unions, context, batch)
+        fitted, *others = (
+            cost.layers.latency_us(features_at(cost.shape, *places))
+            for cost in self._costs
+        )
+        return fitted, interval(fitted, others)
 
     @cached_property
-    def ratios(self) -> tuple[StepRatio, ...]:
-        verified, sizes = (
-            np.array(self.widths) * self.batch,
-            self.table.axes.capture_sizes,
-        )
-        tokens = padded_tokens(verified, self.batch, sizes)
-        unions = self.table.activation.at(tokens, self.batch)
-        here = (self.context, self.batch)
-        steps = np.stack([c.latency_us(tokens, unions, *here) for c in self._costs])
-        return tuple(
-            StepRatio(width, Estimate.of(step), Estimate.of(step / steps[:, 0]))
-            for width, step in zip(self.widths, steps.T, strict=True)
-        )
+    def growth(self) -> Estimate:
+        """Step cost at the largest width over that of plain decoding."""
+        context, batch = self.place
+        verified = batch * np.array([1, self.forced[-1].width])
+        tokens = padded_tokens(verified, batch, self.table.axes.capture_sizes)
+        unions = self.table.activation.at(tokens, batch)
+        steps = [c.latency_us(tokens, unions, context, batch) for c in self._costs]
+        return Estimate.of(np.array([wide / plain for plain, wide in steps]))
 
     @property
     def residuals(self) -> Floats:

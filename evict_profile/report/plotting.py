@@ -1,21 +1,22 @@
 """Axes, lines and labels that all drawings share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
 from evict_profile.report.numbers import US, Unit
-from evict_profile.report.style import INK, RAMP
+from evict_profile.report.style import HOVER, INK, PAPER, RAMP
 from evict_profile.stats import Estimate, Floats
 
-MIN_TICK_RATIO = 1.18
-"""Smallest ratio of neighbouring ticks on a log axis."""
+MAX_TICKS = 9
+"""On a log axis of measured values."""
 
 FINE_TICKS_BELOW = 12.0
 """Range below which a log axis has more ticks."""
@@ -29,10 +30,11 @@ def ticks_in(unit: Unit) -> FuncFormatter:
 
 
 def log_axis(axes: Axes, values: Iterable[float], label: str, which: str = "x") -> None:
-    """A log2 axis with ticks at measured values only."""
-    kept: list[float] = []
-    for value in sorted(set(values)):
-        if not kept or value / kept[-1] > MIN_TICK_RATIO:
+    """A log axis with ticks at measured values only."""
+    ordered, kept = sorted(set(values)), list[float]()
+    apart = (ordered[-1] / ordered[0]) ** (1.0 / MAX_TICKS)
+    for value in ordered:
+        if not kept or value / kept[-1] >= apart:
             kept.append(value)
     axes.set(**{f"{which}scale": "log", f"{which}label": label})
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -59,16 +61,6 @@ def percent_y(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(_PERCENT)
 
 
-def bars_across(axes: Axes) -> None:
-    """Horizontal bars, the first on top."""
-    axes.tick_params(axis="y", labelcolor=INK)
-    axes.invert_yaxis()
-    axes.set_xlim(left=0.0)
-    axes.grid(axis="x")
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
-
-
 def shades(values: Iterable[int]) -> dict[int, str]:
     """Shades from small to large values, spaced evenly."""
     ordered = sorted(set(values))
@@ -86,14 +78,31 @@ def whisker(
         axes.plot(x, y, color=colour, linewidth=1.1)
 
 
-def key(axes: Axes, colours: dict[int, str], title: str, x: float) -> None:
-    """A legend of shades, `x` axis widths from the left. Values of one shade share a
-    row."""
-    rows = [[*own] for _, own in groupby(colours, lambda value: colours[value])]
-    shown = [colours[own[0]] for own in rows]
-    dots = [Line2D([], [], marker="o", linestyle="", color=c) for c in shown]
-    names = [f"{own[0]}..{own[-1]}" if own[1:] else f"{own[0]}" for own in rows]
-    axes.legend(dots, names, title=title, loc="center left", bbox_to_anchor=(x, 0.5))
+def colour_bar(
+    axes: Axes, values: Sequence[float], label: str, unit: Unit = US
+) -> Callable[[float], str]:
+    """Draw a bar of shades on a log scale; return the shade of a value."""
+    edges = np.geomspace(min(values), 1.001 * max(values), len(RAMP) + 1)
+    scale = ScalarMappable(BoundaryNorm(edges, len(RAMP)), ListedColormap(RAMP))
+    ticks = FuncFormatter(lambda value, _: unit.bare(value))
+    bar = axes.figure.colorbar(scale, ax=axes, format=ticks, ticks=edges[::2])
+    bar.set_label(label)
+    bar.outline.set_visible(False)
+    return lambda value: RAMP[int(np.searchsorted(edges[1:-1], value, "right"))]
+
+
+def dot(axes: Axes, x: float, y: Estimate, colour: str, text: str) -> None:
+    """A value with its interval, hollow where that is unknown; `text` on hover."""
+    whisker(axes, x, y, colour)
+    face, edge = (colour, PAPER) if y.known else (PAPER, colour)
+    mark(axes, x, y.value, text, markerfacecolor=face, markeredgecolor=edge)
+
+
+def mark(
+    axes: Axes, x: float, y: float, text: str, marker: str = "o", **look: Any
+) -> None:
+    """A point that shows `text` where a pointer rests on it."""
+    axes.plot([x], [y], marker, gid=HOVER + text, **look)
 
 
 class End(NamedTuple):
@@ -116,9 +125,8 @@ def line(
 ) -> End:
     """Draw a line with its band; return its right end."""
     if band:
-        step: Literal["pre"] | None = (
-            "pre" if look.get("drawstyle") == "steps-pre" else None
-        )
+        steps = look.get("drawstyle") == "steps-pre"
+        step: Literal["pre"] | None = "pre" if steps else None
         axes.fill_between(x, *band, color=colour, step=step, alpha=0.2, linewidth=0)
     axes.plot(x, y, color=colour, **look)
     return End(float(x[-1]), float(y[-1]), name, colour)

@@ -1,11 +1,13 @@
 """A replay as a page and on a terminal."""
 
 from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 from rich.console import Console
 
 from evict_profile.io import say
 from evict_profile.replay.compare import MIXED
-from evict_profile.replay.comparison import Comparison, percent
+from evict_profile.replay.comparison import STOP, Comparison, PolicyResult, percent
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -19,10 +21,9 @@ from evict_profile.report.console import Rows, print_notes, print_rows
 from evict_profile.report.numbers import spread, unit_for
 from evict_profile.report.plotting import (
     End,
-    bars_across,
     label_ends,
-    line,
     log_axis,
+    mark,
     note,
     shades,
     whisker,
@@ -30,6 +31,7 @@ from evict_profile.report.plotting import (
 from evict_profile.report.render import render
 from evict_profile.report.style import (
     ACCENT,
+    HOVER,
     INK,
     QUIET,
     RULE,
@@ -43,7 +45,11 @@ SELECTION = (
     "the verdict is corrected for choosing the best setting on these prompts; the "
     "table below it is not, so its numbers are higher"
 )
+OVER_PLAIN = "throughput over plain decoding"
 LINES = (AR, RATE, RATE_DEPTH, ORACLE)
+FIXED, TABLE = "fixed", "guided by the table"
+KINDS = {AR: "plain", ORACLE: ORACLE, **dict.fromkeys(GUIDED, TABLE)}
+COLOURS = {"plain": QUIET, FIXED: SECOND, TABLE: ACCENT, ORACLE: RULE}
 
 
 def replay_page(study: ReplayStudy) -> str:
@@ -57,8 +63,8 @@ def replay_page(study: ReplayStudy) -> str:
         bars=bars,
         curves=width_curves,
         verdicts=_verdict_rows(study),
-        speeds=_speed_rows,
-        steps=_step_rows,
+        numbers=_number_rows,
+        best_served=best_served,
         resamples=RESAMPLES,
     )
 
@@ -68,12 +74,17 @@ def show_replay(console: Console, study: ReplayStudy) -> None:
     for comparison in study.comparisons:
         say(console, f"\n{comparison}")
         print_rows(console, _summary_rows(comparison))
-        if served := [each for each in comparison.results if each.served_by]:
-            best = max(served, key=lambda each: each.tokens_per_s.value)
+        if best := best_served(comparison):
             say(console, f"“{best.policy}” in SGLang: {best.served_by}")
     if known := study.table.acceptance:
         say(console, f"the table's acceptance was learnt on {known.workload}")
     print_notes(console, [SELECTION, *_caveats(study)])
+
+
+def best_served(comparison: Comparison) -> PolicyResult | None:
+    """The fastest policy that SGLang serves by flags alone, if any."""
+    served = (each for each in comparison.results if each.served_by)
+    return max(served, key=lambda each: each.tokens_per_s.value, default=None)
 
 
 def _caveats(study: ReplayStudy) -> list[str]:
@@ -86,12 +97,10 @@ def _verdict_rows(study: ReplayStudy) -> Rows:
         study.comparisons,
         {
             "scenario": lambda c: c.scenario,
-            "advice": lambda c: c.choice,
-            "with": lambda c: c.advised,
-            "against plain decoding": lambda c: percent(c.advised.over[AR]),
-            "best fixed setting against plain": lambda c: (
-                f"{c.strongest}: {percent(c.strongest.over[AR])}"
+            "advice": lambda c: (
+                c.choice if c.choice == STOP else f"{c.choice}: {c.advised}"
             ),
+            "against plain decoding": lambda c: percent(c.advised.over[AR]),
             "best adaptive against fixed": lambda c: (
                 f"{c.adaptive.policy}: {percent(c.adaptive_over_fixed)}"
             ),
@@ -100,7 +109,8 @@ def _verdict_rows(study: ReplayStudy) -> Rows:
     )
 
 
-def _speed_rows(comparison: Comparison) -> Rows:
+def _number_rows(comparison: Comparison) -> Rows:
+    unit = unit_for(max(each.step_us.value for each in comparison.results))
     return Rows.of(
         comparison.results,
         {
@@ -109,17 +119,6 @@ def _speed_rows(comparison: Comparison) -> Rows:
             "x plain decoding": lambda r: spread(r.over[AR]),
             "x best depth and width": lambda r: spread(r.over[BEST_PAIR]),
             "share of oracle": lambda r: spread(r.over[ORACLE]),
-        },
-    )
-
-
-def _step_rows(comparison: Comparison) -> Rows:
-    unit = unit_for(max(each.step_us.value for each in comparison.results))
-
-    return Rows.of(
-        comparison.results,
-        {
-            "policy": str,
             "committed": lambda r: spread(r.committed),
             "verified": lambda r: spread(r.verified, ".1f"),
             "levels": lambda r: spread(r.depth, ".1f"),
@@ -147,49 +146,52 @@ def _summary_rows(comparison: Comparison) -> Rows:
 
 def bars(comparison: Comparison, name: str) -> Markup:
     """Throughput over plain decoding, a bar per policy, with intervals."""
-    with canvas(9.6, 0.9 + 0.32 * len(comparison.results)) as figure:
+    rows = len(comparison.results)
+    with canvas(4.8, 1.0 + 0.4 * rows) as figure:
         axes = figure.subplots()
         for row, result in enumerate(comparison.results):
-            over = result.over[AR]
-            shade = {ORACLE: RULE, AR: QUIET}.get(result.policy, SECOND)
-            colour = ACCENT if result.policy in GUIDED else shade
-            axes.barh(row, over.value, height=0.55, color=colour)
+            kind, over = KINDS.get(result.policy, FIXED), result.over[AR]
+            text = f"{HOVER}{result}: {spread(over)} times plain decoding"
+            axes.barh(row, over.value, height=0.34, color=COLOURS[kind], gid=text)
             whisker(axes, row, over, INK, across=True)
             end = over.high if over.known else over.value
             note(axes, f"{over.value:.2f}", end, row, INK, (6, 0), va="center")
+            note(axes, str(result), 0.0, row - 0.22, INK, (0, 1), fontsize=9.0)
         axes.axvline(1.0, color=QUIET, linewidth=0.8)
         best = comparison.of(BEST_PAIR).over[AR].value
         axes.axvline(best, color=SECOND, linewidth=0.8, linestyle="--")
-        names = [str(result) for result in comparison.results]
-        axes.set_yticks(range(len(names)), names)
-        bars_across(axes)
-        axes.set_xlabel("throughput over plain decoding")
-    label = f"throughput of each policy over plain decoding, {comparison.scenario}"
-    return inline_svg(figure, name, label)
+        axes.set(yticks=[], ylim=(rows - 0.6, -0.8), xlabel=OVER_PLAIN)
+        axes.set_xlim(left=0.0)
+        axes.grid(axis="x")
+        key = [Patch(color=colour, label=kind) for kind, colour in COLOURS.items()]
+        figure.legend(handles=key, loc="outside upper left", ncols=len(key))
+    return inline_svg(figure, name, f"{OVER_PLAIN}, {comparison.scenario}")
 
 
 def width_curves(comparison: Comparison, name: str) -> Markup:
     """Tokens a second by fixed width, a line per depth; policies as level lines."""
-    colours, ends = shades(point.depth for point in comparison.fixed), []
-    with canvas(9.6, 4.0) as figure:
+    fixed, height = comparison.fixed, 1.0 + 0.4 * len(comparison.results)
+    with canvas(4.8, height) as figure:
         axes = figure.subplots()
-        for depth, colour in colours.items():
-            points = [point for point in comparison.fixed if point.depth == depth]
-            widths = [point.width for point in points]
-            speeds = [point.tokens_per_s for point in points]
-            text = f"depth {depth}"
-            ends.append(line(axes, widths, speeds, text, colour, marker=".", ms=6.0))
-        sides = [comparison.fixed[0].width, comparison.fixed[-1].width]
-        for result in comparison.results:
-            if result.policy in LINES:
-                speed = result.tokens_per_s.value
-                axes.plot(sides, [speed] * 2, color=INK, linewidth=0.9, linestyle="--")
-                ends.append(End(sides[1], speed, result.policy, INK))
-        log_axis(
-            axes, (point.width for point in comparison.fixed), "tokens verified, n"
-        )
+        for depth, colour in shades(point.depth for point in fixed).items():
+            points = [(p.width, p.tokens_per_s) for p in fixed if p.depth == depth]
+            axes.plot(*zip(*points, strict=True), color=colour, label=f"{depth}")
+            for width, speed in points:
+                text = f"depth {depth}, {width} tokens: {speed:.1f}"
+                mark(axes, width, speed, text, color=colour)
+        log_axis(axes, (point.width for point in fixed), "tokens verified, n")
         axes.set_ylim(bottom=0.0)
-        label_ends(axes, ends)
+        results = [each for each in comparison.results if each.policy in LINES]
+        label_ends(axes, [_level(axes, result) for result in results])
         axes.set_title("tokens a second, of the whole batch")
+        figure.legend(title="depth", loc="outside lower left", ncols=8)
     label = f"tokens a second by fixed width, {comparison.scenario}"
     return inline_svg(figure, name, label)
+
+
+def _level(axes: Axes, result: PolicyResult) -> End:
+    speed, colour = result.tokens_per_s, ACCENT if result.policy in GUIDED else QUIET
+    if speed.known:
+        axes.axhspan(speed.low, speed.high, color=colour, alpha=0.14, linewidth=0.0)
+    axes.axhline(speed.value, color=colour, linewidth=0.9, linestyle="--")
+    return End(axes.get_xlim()[1], speed.value, result.policy, colour)

@@ -19,6 +19,9 @@ INK, QUIET, RULE, PAPER, ACCENT, SECOND, BAD = (f"#01010{i}" for i in range(1, 8
 RAMP = tuple(f"#0201{i:02x}" for i in range(8))
 """Stand-ins of eight shades, from small to large values."""
 
+HOVER = "hover:"
+"""Begins the `gid` of an artist; what follows is shown where a pointer rests on it."""
+
 VARIABLES = {
     INK: "--ink",
     QUIET: "--quiet",
@@ -34,14 +37,15 @@ THEME: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "evict-profile",
     "font.family": ["DejaVu Sans"],
-    "font.size": 9.0,
+    "font.size": 10.0,
     "text.color": INK,
     "axes.edgecolor": QUIET,
     "axes.labelcolor": QUIET,
     "axes.titlecolor": INK,
-    "axes.titlesize": 9.5,
+    "axes.titlesize": 10.0,
     "axes.titlelocation": "left",
     "axes.titlepad": 9.0,
+    "axes.labelsize": 9.0,
     "axes.linewidth": 0.7,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -52,19 +56,25 @@ THEME: dict[Any, Any] = {
     "grid.linewidth": 0.7,
     "xtick.color": QUIET,
     "ytick.color": QUIET,
+    "xtick.labelsize": 9.0,
+    "ytick.labelsize": 9.0,
     "xtick.major.size": 3.0,
     "ytick.major.size": 0.0,
     "xtick.minor.size": 0.0,
     "ytick.minor.size": 0.0,
     "lines.linewidth": 1.6,
-    "lines.markersize": 4.5,
+    "lines.markersize": 4.0,
+    "lines.markeredgecolor": PAPER,
+    "lines.markeredgewidth": 0.7,
     "legend.frameon": False,
+    "legend.fontsize": 9.0,
+    "legend.handlelength": 1.0,
 }
 
 
 @contextmanager
-def canvas(width: float, height: float) -> Iterator[Figure]:
-    """A figure of `width` x `height` inches at 72 points."""
+def canvas(width: float = 4.8, height: float = 3.6) -> Iterator[Figure]:
+    """A figure of `width` x `height` inches at 72 points; by default a phone's."""
     with mpl.rc_context(THEME):
         figure = Figure(figsize=(width, height), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr,call-arg]
@@ -80,6 +90,7 @@ def inline_svg(figure: Figure, name: str, label: str) -> Markup:
     body = body[body.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
+    body = re.sub(f'<g id="{HOVER}([^"]*)">', r"<g><title>\1</title>", body)
     body = re.sub(r'<g id="[^"]*">', "<g>", body)
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = body.replace('xlink:href="#', f'href="#{name}-')

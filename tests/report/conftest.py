@@ -5,7 +5,7 @@ from markupsafe import Markup
 
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run
-from evict_profile.report import figures_cost
+from evict_profile.report import figures_cost, figures_step
 from evict_profile.report.data import View
 from tests.factories import write_run
 
@@ -13,8 +13,13 @@ from tests.factories import write_run
 @pytest.fixture
 def undrawn(monkeypatch):
     """Pages without drawings, which take two seconds, for tests of their words."""
-    for name in ("surface", "cost_of_width", "staircases", "residuals", "drift"):
-        monkeypatch.setattr(figures_cost, name, lambda view: Markup(""))
+    drawings = {
+        figures_cost: ("surface", "forced", "routed", "residuals", "drift"),
+        figures_step: ("step_latency", "break_even"),
+    }
+    for module, names in drawings.items():
+        for name in names:
+            monkeypatch.setattr(module, name, lambda given: Markup(""))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import pytest
 
 from evict_profile.cells import OK, cell_of
 from evict_profile.records import replace
-from evict_profile.report.cost_page import cost_page, headline_ratios
+from evict_profile.report.cost_page import cost_page
 from evict_profile.table import Gate
 from tests.report.pages import check_page
 
@@ -23,7 +23,7 @@ def rich_text(rich_view):
 def test_pages_are_whole(text, rich_text):
     check_page(text)
     check_page(rich_text)
-    assert text.count("<svg") == rich_text.count("<svg") == 5
+    assert text.count("<svg") == rich_text.count("<svg") == 7
 
 
 def test_names_are_escaped(rich_text):
@@ -73,11 +73,12 @@ def test_cells_that_were_not_measured_are_listed(rich_view, text, rich_text):
     assert "No cell was skipped." in text
 
 
-def test_headline_holds_the_widest(view):
-    shown = headline_ratios(view.ratios)
-    assert shown[-1] == view.ratios[-1]
-    assert view.ratios[0] not in shown
-
-
 def test_what_one_more_expert_costs_is_listed(text):
     assert "<td>expert in each layer</td>" in text
+
+
+def test_latency_comes_first_and_the_fit_s_figures_are_folded(text):
+    """A reader sees two drawings before anything is opened."""
+    before, folded = text.split("figures of the cells")
+    assert before.count("<svg") == 2
+    assert folded[: folded.index("</details>")].count("<svg") == 5

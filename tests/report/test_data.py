@@ -6,13 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evict_profile.cells import Cell
 from evict_profile.fit.points import HeldOut
 from evict_profile.report.data import View
 from evict_profile.report.numbers import unit_for
-
-AT_2 = Cell("layers", 2, 8, 64, 1, "balanced")
-AT_4 = replace(AT_2, width=4)
 
 
 def test_a_prediction_below_what_was_measured_is_a_negative_residual(view):
@@ -31,17 +27,18 @@ def test_a_unit_keeps_numbers_short(microseconds, text):
     assert unit_for(microseconds).of(microseconds) == text
 
 
-def test_ratios_begin_at_one(view):
-    first, *rest = (ratio.times for ratio in view.ratios)
-    assert (first.value, first.low, first.high) == (1.0, 1.0, 1.0)
-    assert all(times.low <= times.value <= times.high for times in rest)
+def test_the_growth_is_that_of_the_staircase(view):
+    context, batch = view.place
+    step_us = view.table.step_cost_us(batch, context)
+    expected = step_us[view.forced[-1].width * batch] / step_us[batch]
+    assert view.growth.value == pytest.approx(expected, rel=1e-3)
+    assert view.growth.low < view.growth.value < view.growth.high
 
 
-def test_a_ratio_is_that_of_the_staircase(view):
-    step_us = view.table.step_cost_us(view.batch, view.context)
-    widest = view.ratios[-1]
-    expected = step_us[widest.width] / step_us[1]
-    assert widest.times.value == pytest.approx(expected, rel=1e-3)
+def test_a_band_contains_its_line(view):
+    widths = np.array([1.0, 4.0])
+    us, (low, high) = view.layers_us(widths, view.unions(widths))
+    assert (low < us).all() and (us < high).all()
 
 
 def test_the_anchor_has_a_row_a_round_in_order(view):

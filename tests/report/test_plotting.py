@@ -1,15 +1,29 @@
 """Drawings: labels and ticks keep apart, and colours follow the page's mode."""
 
-import warnings
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.report.plotting import key, shades, spread_apart
+from evict_profile.report.plotting import (
+    colour_bar,
+    dot,
+    mark,
+    shades,
+    spread_apart,
+)
 from evict_profile.report.render import colours
-from evict_profile.report.style import VARIABLES, canvas, inline_svg
+from evict_profile.report.style import (
+    ACCENT,
+    PAPER,
+    RAMP,
+    VARIABLES,
+    canvas,
+    inline_svg,
+)
+from evict_profile.stats import Estimate
 
 
 @pytest.mark.parametrize(
@@ -36,19 +50,30 @@ def test_shades_differ_and_follow_order():
     assert found[8] < found[128]
 
 
-def test_a_key_of_many_values_fits_beside_the_drawing():
-    """A row a shade; matplotlib warns where an axis has no room left."""
-    values = shades(range(1, 26))
-    with warnings.catch_warnings(), canvas(9.6, 3.9) as figure:
-        warnings.simplefilter("error")
+def test_a_colour_bar_gives_larger_values_later_shades():
+    values = [1.0, 2.0, 128.0]
+    with canvas() as figure:
+        shade = colour_bar(figure.subplots(), values, "union U")
+    shown = [shade(value) for value in values]
+    assert shown == sorted(set(shown))
+    assert (shown[0], shown[-1]) == (RAMP[0], RAMP[-1])
+
+
+def test_a_point_shows_its_escaped_text_on_hover():
+    with canvas() as figure:
+        mark(figure.subplots(), 1.0, 2.0, "n < 8: 2 ms")
+    drawing = inline_svg(figure, "one", "a point")
+    assert "<g><title>n &lt; 8: 2 ms</title>" in drawing
+
+
+def test_a_value_without_an_interval_is_hollow():
+    with canvas() as figure:
         axes = figure.subplots()
-        key(axes, values, title="U", x=1.09)
-        inline_svg(figure, "many", "many values")
-    legend = axes.get_legend()
-    assert legend
-    rows = [text.get_text() for text in legend.get_texts()]
-    assert rows[0] == "1..2" and rows[-1] == "24..25"
-    assert len(rows) == len(set(values.values()))
+        dot(axes, 1.0, Estimate(2.0, 1.0, 3.0), ACCENT, "known")
+        dot(axes, 1.0, Estimate(2.0, -np.inf, np.inf), ACCENT, "unknown")
+    _, known, unknown = axes.lines
+    assert known.get_markerfacecolor() == unknown.get_markeredgecolor() == ACCENT
+    assert unknown.get_markerfacecolor() == PAPER
 
 
 def test_both_modes_set_every_colour():
