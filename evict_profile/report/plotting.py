@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 from scipy.optimize import isotonic_regression
 
 from evict_profile.report.numbers import US, Unit
@@ -21,13 +21,6 @@ MAX_TICKS = 9
 FINE_TICKS_BELOW = 12.0
 """Range below which a log axis has more ticks."""
 
-_PERCENT = FuncFormatter(lambda value, _: f"{100.0 * value:+g}%" if value else "0%")
-
-
-def ticks_in(unit: Unit) -> FuncFormatter:
-    """Ticks in a unit, for data in microseconds."""
-    return FuncFormatter(lambda value, _: f"{value / unit.microseconds:g}")
-
 
 def log_axis(axes: Axes, values: Iterable[float], label: str, which: str = "x") -> None:
     """A log axis with ticks at measured values only."""
@@ -38,13 +31,12 @@ def log_axis(axes: Axes, values: Iterable[float], label: str, which: str = "x") 
             kept.append(value)
     axes.set(**{f"{which}scale": "log", f"{which}label": label})
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(FixedLocator(kept))
+    axis.set_ticks(kept, [f"{value:g}" for value in kept])
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(ticks_in(US))
 
 
 def round_axis(axes: Axes, which: str = "y", unit: Unit = US) -> None:
-    """A log axis with ticks at round numbers; call it after drawing."""
+    """A log axis with ticks at round numbers of a unit; call it after drawing in us."""
     axes.set(**{f"{which}scale": "log"})
     axis = axes.yaxis if which == "y" else axes.xaxis
     low, high = axis.get_view_interval()
@@ -52,13 +44,14 @@ def round_axis(axes: Axes, which: str = "y", unit: Unit = US) -> None:
     subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if fine else (1.0, 2.0, 5.0)
     axis.set_major_locator(LogLocator(10.0, subs=subs))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(ticks_in(unit))
+    ticks = FuncFormatter(lambda value, _: f"{value / unit.microseconds:g}")
+    axis.set_major_formatter(ticks)
 
 
 def percent_y(axes: Axes) -> None:
     """Percentages on the y axis, and a line at zero."""
     axes.axhline(0.0, color=INK, linewidth=0.8)
-    axes.yaxis.set_major_formatter(_PERCENT)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 
 def shades(values: Iterable[int]) -> dict[int, str]:
@@ -66,16 +59,6 @@ def shades(values: Iterable[int]) -> dict[int, str]:
     ordered = sorted(set(values))
     index = np.linspace(0, len(RAMP) - 1, len(ordered)).round().astype(int)
     return {value: RAMP[i] for value, i in zip(ordered, index, strict=True)}
-
-
-def whisker(
-    axes: Axes, at: float, estimate: Estimate, colour: str, across: bool = False
-) -> None:
-    """An interval as a line; none if unbounded."""
-    if estimate.known:
-        ends, fixed = [estimate.low, estimate.high], [at, at]
-        x, y = (ends, fixed) if across else (fixed, ends)
-        axes.plot(x, y, color=colour, linewidth=1.1)
 
 
 def colour_bar(
@@ -93,7 +76,8 @@ def colour_bar(
 
 def dot(axes: Axes, x: float, y: Estimate, colour: str, text: str) -> None:
     """A value with its interval, hollow where that is unknown; `text` on hover."""
-    whisker(axes, x, y, colour)
+    if y.known:
+        axes.vlines(x, y.low, y.high, color=colour, linewidth=1.1)
     face, edge = (colour, PAPER) if y.known else (PAPER, colour)
     mark(axes, x, y.value, text, markerfacecolor=face, markeredgecolor=edge)
 
@@ -141,8 +125,10 @@ def label_ends(axes: Axes, ends: Iterable[End], gap: float = 0.055) -> None:
         wanted = scale.transform(np.array([end.y for end in members]))
         spaced = spread_apart(wanted.tolist(), gap * float(high - low))
         heights = scale.inverted().transform(np.array(spaced)).tolist()
+        look: dict[str, Any] = {"xytext": (7, 0), "textcoords": "offset points"}
         for end, height in zip(members, heights, strict=True):
-            note(axes, end.text, x, height, end.colour, (7, 0), va="center")
+            look |= {"color": end.colour, "va": "center", "annotation_clip": False}
+            axes.annotate(end.text, (x, height), **look)
 
 
 def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
@@ -151,23 +137,3 @@ def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
     closed = isotonic_regression(np.asarray(heights) - steps).x
     spaced: list[float] = (closed + steps).tolist()
     return spaced
-
-
-def note(
-    axes: Axes,
-    text: str,
-    x: float,
-    y: float,
-    colour: str,
-    offset: tuple[float, float],
-    **look: Any,
-) -> None:
-    axes.annotate(
-        text,
-        (x, y),
-        xytext=offset,
-        textcoords="offset points",
-        color=colour,
-        annotation_clip=False,
-        **look,
-    )

@@ -24,9 +24,7 @@ from evict_profile.report.plotting import (
     label_ends,
     log_axis,
     mark,
-    note,
     shades,
-    whisker,
 )
 from evict_profile.report.render import render
 from evict_profile.report.style import (
@@ -116,8 +114,8 @@ def _number_rows(comparison: Comparison) -> Rows:
         {
             "policy": str,
             "tokens/s": lambda r: spread(r.tokens_per_s, ".1f"),
-            "x plain decoding": lambda r: spread(r.over[AR]),
-            "x best depth and width": lambda r: spread(r.over[BEST_PAIR]),
+            "x plain": lambda r: spread(r.over[AR]),
+            "x best fixed": lambda r: spread(r.over[BEST_PAIR]),
             "share of oracle": lambda r: spread(r.over[ORACLE]),
             "committed": lambda r: spread(r.committed),
             "verified": lambda r: spread(r.verified, ".1f"),
@@ -153,10 +151,11 @@ def bars(comparison: Comparison, name: str) -> Markup:
             kind, over = KINDS.get(result.policy, FIXED), result.over[AR]
             text = f"{HOVER}{result}: {spread(over)} times plain decoding"
             axes.barh(row, over.value, height=0.34, color=COLOURS[kind], gid=text)
-            whisker(axes, row, over, INK, across=True)
             end = over.high if over.known else over.value
-            note(axes, f"{over.value:.2f}", end, row, INK, (6, 0), va="center")
-            note(axes, str(result), 0.0, row - 0.22, INK, (0, 1), fontsize=9.0)
+            if over.known:
+                axes.hlines(row, over.low, end, color=INK, linewidth=1.1)
+            axes.text(end, row, f"  {over.value:.2f}", va="center")
+            axes.text(0.0, row - 0.22, str(result), fontsize=9.0)
         axes.axvline(1.0, color=QUIET, linewidth=0.8)
         best = comparison.of(BEST_PAIR).over[AR].value
         axes.axvline(best, color=SECOND, linewidth=0.8, linestyle="--")
