@@ -93,18 +93,19 @@ def _list(
 def _compose_all(rows: "Source", tables: Path) -> None:
     from rich.progress import track
 
-    from evict_profile.report.many import counts, many_tables_page
+    from evict_profile.report.explore import write_explore
     from evict_profile.report.offers import show_refused
-    from evict_profile.sources.every import compose_all, newest_pairs
+    from evict_profile.sources.every import ComposedTree, compose_all, newest_pairs
+    from evict_profile.table import tables_in
 
     chosen = track(list(newest_pairs(rows)), "composing", console=stderr)
     outcomes = compose_all(rows, chosen, tables)
-    page = tables / "tables.html"
-    title = "What verification costs on GPUs that others measured"
-    write_text(many_tables_page(title, outcomes, tables), page)
     show_refused(console, outcomes)
-    say(console, counts(outcomes))
-    say(console, f"page: {page}")
+    made = sum("table" in each for each in outcomes.values())
+    reasons = tables / ComposedTree.header_name
+    say(console, f"{made} of {len(outcomes)} pairs have a table; see {reasons}")
+    if made:
+        write_explore(console, tables_in([tables]), tables / "tables.html")
 
 
 def _compose_one(

@@ -9,7 +9,7 @@ from typer import Argument, Context, Option
 from evict_profile.cli import options
 from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import Interrupted
-from evict_profile.io import check_folder, say, write_text
+from evict_profile.io import check_folder, say
 
 UNUSED_OPTIONS = {
     "roofline": {"layers", "device"},
@@ -121,8 +121,10 @@ def fleet(
     spec = load_fleet(path)  # what is mistyped, before the other libraries load
     jobs = jobs_of(spec)
 
-    from evict_profile.fleet.page import fleet_page, show_fleet
+    from evict_profile.fleet.page import show_fleet
     from evict_profile.fleet.run import FleetFolder, run_fleet
+    from evict_profile.report.explore import write_explore
+    from evict_profile.table import tables_in
 
     folder = FleetFolder(out or Path("runs") / "fleet" / spec.name)
     check_folder(tables)
@@ -137,9 +139,9 @@ def fleet(
         raise Interrupted(
             f"interrupted; {folder.folder} is kept, the same command continues it"
         ) from interruption
-    page = folder.folder / "tables.html"
-    write_text(fleet_page(folder, spec.name, jobs), page)
     show_fleet(console, folder, jobs)
-    say(console, f"page: {page}")
-    if not all(map(folder.table, jobs)):
+    published = [*map(folder.table, jobs)]
+    if any(published):
+        write_explore(console, tables_in([tables]), folder.folder / "tables.html")
+    if not all(published):
         raise typer.Exit(1)

@@ -15,10 +15,34 @@ from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
 RUN_HEADER = "sweep.json"
 
 
-def report(table: options.TableFile, out: options.Page = Path("report.html")) -> None:
-    """Write the report of a table as one HTML file."""
-    from evict_profile.table import COMPOSED, CostTable, files_of
+def report(
+    paths: list[Path] = Argument(
+        metavar="TABLE|TREE...",
+        help="Cost table (.json); with --explore, folders of tables.",
+    ),
+    explore: bool = Option(
+        False, "--explore", help="Write a page on which to choose among all tables."
+    ),
+    out: options.Page = Path("report.html"),
+) -> None:
+    """Write the report of a table as one HTML file.
 
+    With --explore, the page has every table of the folders. It shows the fastest draft
+    length by accepted length, batch size and time of drafting.
+    """
+    from evict_profile.table import COMPOSED, CostTable, files_of, tables_in
+
+    if explore:
+        from evict_profile.report.explore import write_explore
+
+        check_outputs([out], [])
+        write_explore(console, tables_in(paths), out)
+        return
+    table = paths[0]
+    if len(paths) > 1 or table.is_dir():
+        raise ConfigError(
+            f"{paths[-1]}: give one table, or add --explore for a page of all"
+        )
     check_outputs([out], files_of(table))
     if CostTable.load(table).origin == COMPOSED:
         from evict_profile.report.public import page_of

@@ -1,4 +1,4 @@
-"""A fleet as a page and on a terminal."""
+"""A fleet on a terminal."""
 
 import time
 from collections.abc import Sequence
@@ -10,16 +10,7 @@ from evict_profile.fleet.run import FleetFolder
 from evict_profile.fleet.spec import Job
 from evict_profile.io import say
 from evict_profile.report.console import Rows, print_rows
-from evict_profile.report.many import many_tables_page
 from evict_profile.sweep.grid import make_grid
-
-
-def fleet_page(folder: FleetFolder, name: str, jobs: Sequence[Job]) -> str:
-    outcomes = folder.outcomes()
-    own = {job.name: outcomes[job.name] for job in jobs}
-    return many_tables_page(
-        f"Fleet {name}: what verification costs", own, folder.folder
-    )
 
 
 def show_fleet(console: Console, folder: FleetFolder, jobs: Sequence[Job]) -> None:

@@ -1,4 +1,4 @@
-"""Pages from templates: self-contained HTML files without scripts.
+"""Pages from templates: self-contained HTML files.
 
 Values are escaped unless they are `Markup`; an unknown name in a template is an error.
 """

@@ -131,7 +131,7 @@ def test_whoever_measured_the_shards_the_command_publishes_them_once(
     done = evict(*FLEET, folder=tmp_path)
     assert done.exit_code == 0, done.output
     assert "1 jobs: 1 published" in done.stdout
-    assert "1 of 1 pairs have a table" in Path("fleet/tables.html").read_text()
+    assert job.model.name in Path("fleet/tables.html").read_text()
     [table] = (tmp_path / "tables").rglob("*.json")
     assert CostTable.load(table).model == job.model
     # As when it was killed before the report, or the table, was there.
@@ -142,16 +142,15 @@ def test_whoever_measured_the_shards_the_command_publishes_them_once(
 
 
 @pytest.mark.slow
-def test_unequal_machines_are_not_published_and_the_page_says_why(measured, tmp_path):
+def test_unequal_machines_publish_nothing_and_the_command_says_why(measured, tmp_path):
     folder, job = measured
     for path in folder.shards(job)[1].store.parts.glob("*.parquet"):
         rows = pq.read_table(path).to_pandas()
         rows["clock_us"] *= 1.2
         rows.to_parquet(path, index=False)
     done = evict(*FLEET, folder=tmp_path)
-    page = Path("fleet/tables.html").read_text()
-    assert done.exit_code == 1 and "0 of 1 pairs have a table" in page
-    assert all("all shards on equal machines" in said for said in (done.stdout, page))
+    assert done.exit_code == 1 and not Path("fleet/tables.html").exists()
+    assert "all shards on equal machines" in done.stdout
 
 
 @pytest.mark.slow
