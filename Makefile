@@ -25,7 +25,7 @@ PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
 .PHONY: verdict demo demo-world docs test test-world test-fleet test-llama \
-	test-sglang test-sglang-quick test-vllm nightly lint wheel-test clean
+	test-sglang test-sglang-quick test-vllm test-browser nightly lint wheel-test clean
 
 # What nobody here has measured: an H200, composed of public rows. The prediction stands
 # beside what others served; no sweep, no download.
@@ -69,6 +69,11 @@ test-fleet: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 		--editable ".[fleet]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/fleet
+
+# Pages in Chromium, which must be installed: sliders, keys, narrow windows, no network.
+test-browser: docs
+	$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/python -m pytest -rs tests/browser
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -133,7 +138,7 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 # What takes too long for CI: all of SGLang's tests, the fleet on Ray, and the promises of
 # benchmarks that need no device and no download. Each exits 1 where its promise is
 # missed; the last one still misses two of its aims.
-nightly: test-sglang test-fleet test-world
+nightly: test-sglang test-fleet test-world test-browser
 	mkdir -p build
 	$(BIN)/python -m benchmarks.known_truths intervals --sweeps 8 --out build/truths.json
 	$(BIN)/python -m benchmarks.known_truths gates --sweeps 20 --out build/gates.json
