@@ -72,7 +72,7 @@ test-fleet: $(VENV)/ready
 
 # Pages in Chromium, which must be installed: sliders, keys, narrow windows, no network.
 test-browser: docs
-	$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group browser
 	$(BIN)/python -m pytest -rs tests/browser
 
 lint: $(VENV)/ready
@@ -80,12 +80,17 @@ lint: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The documentation, with the command line's reference made anew; a link that leads
-# nowhere fails it.
+# The documentation, with the page of commands and the one of all tables made anew. It
+# fails for a link that leads nowhere, a request to another site, and a formula with a
+# word that MathML lacks.
 docs: $(VENV)/ready
 	$(BIN)/python -m typer evict_profile.cli utils docs --name evict-profile \
 		--title "Command line" | sed "s/&#x27;/'/g" > docs/reference/cli.md
-	$(BIN)/zensical build --strict --clean
+	$(BIN)/evict-profile report --explore cost_tables --out docs/explore.html
+	PYTHONPATH=docs $(BIN)/zensical build --strict --clean
+	! grep -rnoE build/site --include=*.html --include=*.css \
+		-e '<(script|img|iframe|link)[^>]* (src|href)="?(https?:)?//[^ >]*' \
+		-e 'url\(.?(https?:)?//[^)]*' -e '<m[io]>\\[a-z]*'
 
 # Installs the wheel by itself, away from the checkout: a profile, and one measured cell.
 wheel-test: $(VENV)/ready

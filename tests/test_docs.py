@@ -158,3 +158,11 @@ def test_the_plot_is_a_drawing_that_says_what_is_composed():
     drawing = ROOT / "docs" / "cost.svg"
     assert ElementTree.parse(drawing).getroot().tag.endswith("svg")
     assert "real GPUs, composed and not measured" in drawing.read_text()
+
+
+def test_the_diagrams_are_what_the_script_draws():
+    drawings = runpy.run_path(str(ROOT / "docs/draw_diagrams.py"))["DRAWINGS"]
+    stale = [
+        n for n, draw in drawings.items() if (ROOT / "docs" / n).read_text() != draw()
+    ]
+    assert not stale, "run: python docs/draw_diagrams.py"
