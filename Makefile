@@ -84,8 +84,7 @@ lint: $(VENV)/ready
 # fails for a link that leads nowhere, a request to another site, and a formula with a
 # word that MathML lacks.
 docs: $(VENV)/ready
-	$(BIN)/python -m typer evict_profile.cli utils docs --name evict-profile \
-		--title "Command line" | sed "s/&#x27;/'/g" > docs/reference/cli.md
+	$(BIN)/python docs/write_cli.py
 	$(BIN)/evict-profile report --explore cost_tables --out docs/explore.html
 	PYTHONPATH=docs $(BIN)/zensical build --strict --clean
 	! grep -rnoE build/site --include=*.html --include=*.css \

@@ -1,0 +1,55 @@
+"""Writes docs/reference/cli.md, the page of all commands, from the commands themselves.
+
+python docs/write_cli.py
+"""
+
+from collections.abc import Iterator
+from inspect import cleandoc
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from evict_profile.cli import app
+from evict_profile.io import write_text
+
+EXAMPLE = "Example: "
+"""Begins the last paragraph of a command's docstring."""
+
+
+def lines() -> Iterator[str]:
+    group: Any = get_command(app)
+    context = group.make_context("evict-profile", [], resilient_parsing=True)
+    yield f"# Command line\n\n{cleandoc(group.help)}\n"
+    commands = [each for each in group.commands.values() if not each.hidden]
+    for panel, own in groupby(commands, lambda each: each.rich_help_panel):
+        yield f"**{panel}**\n"
+        for command in own:
+            summary = cleandoc(command.help).partition("\n")[0]
+            yield f"- [`{command.name}`](#{command.name}): {summary}"
+        yield ""
+    for command in commands:
+        yield from section(command, context)
+
+
+def section(command: Any, parent: Any) -> Iterator[str]:
+    """A command: what it does, how it is called, an example, its words."""
+    context = command.make_context(
+        command.name, [], parent=parent, resilient_parsing=True
+    )
+    about, _, example = cleandoc(command.help).partition(EXAMPLE)
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f"## {command.name}\n\n{about.strip()}\n"
+    yield f"```text\n{context.command_path} {usage}\n```\n"
+    if example:
+        yield f"```sh\n{example.strip()}\n```\n"
+    for parameter in command.params:
+        names, text = parameter.get_help_record(context)
+        yield f"- `{names}`: {text.replace('  [', ' [')}"
+    yield ""
+
+
+if __name__ == "__main__":
+    place = Path(__file__).parent / "reference" / "cli.md"
+    write_text("\n".join(lines()), place)
