@@ -14,9 +14,6 @@ from typer.main import get_command
 from evict_profile.cli import app
 from evict_profile.io import write_text
 
-EXAMPLE = "Example: "
-"""Begins the last paragraph of a command's docstring."""
-
 
 def lines() -> Iterator[str]:
     group: Any = get_command(app)
@@ -38,12 +35,11 @@ def section(command: Any, parent: Any) -> Iterator[str]:
     context = command.make_context(
         command.name, [], parent=parent, resilient_parsing=True
     )
-    about, _, example = cleandoc(command.help).partition(EXAMPLE)
+    example = command.epilog.removeprefix("Example: ")
     usage = " ".join(command.collect_usage_pieces(context))
-    yield f"## {command.name}\n\n{about.strip()}\n"
+    yield f"## {command.name}\n\n{cleandoc(command.help)}\n"
     yield f"```text\n{context.command_path} {usage}\n```\n"
-    if example:
-        yield f"```sh\n{example.strip()}\n```\n"
+    yield f"```sh\n{example}\n```\n"
     for parameter in command.params:
         names, text = parameter.get_help_record(context)
         yield f"- `{names}`: {text.replace('  [', ' [')}"

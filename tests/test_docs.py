@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,6 +16,7 @@ from evict_profile.table import COMPOSED, CostTable
 from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
+COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
 DOCUMENTS = tracked("README.md", "docs/*.md", "examples/*.md")
 MODULES = sorted({*ROOT.glob("evict_profile/**/*.py"), *ROOT.glob("runners/**/*.py")})
 PIPELINE = ROOT / "examples/pipeline.py"
@@ -25,10 +27,9 @@ CALL = re.compile(r"^evict-profile ([a-z-]+)([^#\n]*)", re.MULTILINE)
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_commands_and_their_options_exist(document):
     """Every `evict-profile ...` line is one that the command takes."""
-    commands = get_command(app).commands  # type: ignore[attr-defined]
     code = "\n".join(a or b for a, b in CODE.findall(document.read_text()))
     for name, rest in CALL.findall(code):
-        options = {option for p in commands[name].params for option in p.opts}
+        options = {option for p in COMMANDS[name].params for option in p.opts}
         assert set(re.findall(r"--[a-z-]+", rest)) <= options, (name, rest)
 
 
@@ -166,3 +167,11 @@ def test_the_diagrams_are_what_the_script_draws():
         n for n, draw in drawings.items() if (ROOT / "docs" / n).read_text() != draw()
     ]
     assert not stale, "run: python docs/draw_diagrams.py"
+
+
+@pytest.mark.parametrize("name", [n for n, c in COMMANDS.items() if not c.hidden])
+def test_each_command_has_an_example_that_it_takes(name):
+    called, *words = shlex.split(COMMANDS[name].epilog.partition("evict-profile ")[2])
+    assert called == name
+    parser = COMMANDS[name].make_parser(COMMANDS[name].context_class(COMMANDS[name]))
+    parser.parse_args(words)

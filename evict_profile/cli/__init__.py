@@ -6,6 +6,7 @@ what it calls when it runs, so that `--help` and mistakes need no torch or panda
 
 import errno
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
 from typing import Any
 
@@ -30,27 +31,30 @@ USER_ERROR = 2
 INTERRUPTED = 130
 UNWRITABLE = {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}
 
-PANELS = {
-    "Measure": (
-        measure.sweep,
-        measure.fit,
-        export,
-        probe,
-        calibrate,
-        compose,
-        measure.fleet,
-    ),
-    "Decide": (advise, replay),
-    "Read": (
-        read.show,
-        read.report,
-        read.diff,
-        read.check,
-        read.doctor,
-        read.audit,
-    ),
+PANELS: dict[str, dict[Callable[..., None], str]] = {
+    "Measure": {
+        measure.sweep: "sweep qwen3-30b-a3b --plan demo",
+        measure.fit: "fit runs/qwen3-30b-a3b/demo",
+        export: "export TABLE --for sglang --accept 3:2.64",
+        probe: "probe http://127.0.0.1:30000 --out runs.jsonl",
+        calibrate: "calibrate TABLE --served runs.jsonl",
+        compose: "compose --model qwen3-30b-a3b --gpu h200 --engine sglang",
+        measure.fleet: "fleet fleet.yaml --plan-only",
+    },
+    "Decide": {
+        advise: "advise TABLE --accept 3:2.64 --batch 8",
+        replay: "replay TABLE --synthetic easy --batch 1 --batch 8",
+    },
+    "Read": {
+        read.show: "show cost_tables --device NVIDIA_H200",
+        read.report: "report --explore cost_tables --out explore.html",
+        read.diff: "diff TABLE OTHER",
+        read.check: "check TABLE --recheck",
+        read.doctor: "doctor",
+        read.audit: "audit --drafts sampled --accept rejection --rule threshold",
+    },
 }
-"""The commands by what they are for, in the order of `--help`."""
+"""Commands by the panel of --help, each with an example."""
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -91,8 +95,9 @@ app = typer.Typer(
     "export cost tables, and decide with them.",
 )
 for panel, commands in PANELS.items():
-    for command in commands:
-        app.command(rich_help_panel=panel)(command)
+    for command, example in commands.items():
+        epilog = f"Example: evict-profile {example}"
+        app.command(rich_help_panel=panel, epilog=epilog)(command)
 app.command("profile", hidden=True)(measure.sweep)
 
 
