@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, measured
 from tests.command import evict
 from tests.shipped import tracked
 
@@ -121,11 +121,24 @@ def test_errors_without_and_with_u_are_those_of_the_shipped_table(page):
     assert f" {with_u}" in row
 
 
+def test_the_latencies_that_readme_begins_with_are_those_of_the_shipped_table():
+    [path] = tracked("cost_tables/*/torch-moe/1.2.1.json")
+    found = measured(CostTable.load(path).provenance).union_test
+    few, many = (
+        f"{found[f'{size}_us'] / 1e3:.0f} ms with {found[f'{size}_union']}"
+        for size in ("small", "large")
+    )
+    sentence = (
+        f"the same {found['width']} tokens take {few} activated experts and > {many}."
+    )
+    assert sentence in " ".join((ROOT / "README.md").read_text().split())
+
+
 VERDICT = "--model qwen3-30b-a3b --gpu h200 --engine sglang --tp 4 --batch 8 --md"
 EXAMPLE = "examples/specbundle-qwen3-30b-a3b.yaml"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/decide/first-verdict.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/decide/recommendation.md"])
 def test_the_printed_verdict_is_what_the_command_prints(page):
     """Each row of `make verdict`; a page aligns its numbers."""
     done = evict("advise", *VERDICT.split(), "--accept", EXAMPLE, folder=ROOT)

@@ -4,6 +4,7 @@ import re
 import runpy
 import shlex
 from pathlib import Path
+from textwrap import indent
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,7 +12,16 @@ import pytest
 from typer.main import get_command
 
 from evict_profile.cli import app
+from evict_profile.config import load_model, load_sweep
+from evict_profile.config.sweep import (
+    GridSpec,
+    LlamaSpec,
+    SglangSpec,
+    StopSpec,
+    SweepSpec,
+)
 from evict_profile.integrations.vllm.checks import SUPPORTED
+from evict_profile.sweep.grid import make_grid
 from evict_profile.table import COMPOSED, CostTable
 from tests.shipped import tracked
 
@@ -89,18 +99,19 @@ def test_pages_and_rooms_are_in_plain_words(file):
 def test_python_runs_as_printed(document, monkeypatch):
     """Every block of Python, from the top of the checkout, with what it asserts.
 
-    One that measures is a file of examples/, which tests/test_pipeline.py runs.
+    One that measures is a part of examples/pipeline.py, which tests/test_pipeline.py
+    runs.
     """
     monkeypatch.chdir(ROOT)
     for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
         if "run_sweep(" in block:
-            assert block == PIPELINE.read_text()
+            assert indent(block, "    ") in PIPELINE.read_text()
             continue
         exec(compile(block, str(document), "exec"), {"__name__": "__main__"})
 
 
 def test_guides_name_only_versions_of_vllm_that_are_supported():
-    parts = (ROOT / "docs" / part for part in ("decide", "measure", "build"))
+    parts = (ROOT / "docs" / part for part in ("decide", "measure", "use", "build"))
     guides = "".join(page.read_text() for part in parts for page in part.glob("*.md"))
     assert set(re.findall(r"vLLM (\d+\.\d+\.\d+)", guides)) == set(SUPPORTED)
 
@@ -126,11 +137,38 @@ def test_hints_install_from_a_checkout():
 
 
 def test_the_page_of_gates_has_every_gate_of_the_shipped_tables():
-    rows = (ROOT / "docs/measure/gates.md").read_text()
+    rows = (ROOT / "docs/measure/troubleshooting.md").read_text()
     for path in tracked("cost_tables/*.json"):
         table = CostTable.load(path)
         for gate in table.gates if table.origin != COMPOSED else ():
             assert f"| {gate.name} |" in rows, gate.name
+
+
+def test_troubleshooting_quotes_refusals_that_are_tested():
+    page = (ROOT / "docs/measure/troubleshooting.md").read_text()
+    messages = page.partition("| message |")[2].partition("\n\n")[0]
+    quoted = re.findall(r"^\| `([^`]+)` \|", messages, re.MULTILINE)
+    tested = (ROOT / "tests/refusals.yaml").read_text()
+    assert quoted
+    assert not [message for message in quoted if message not in tested]
+
+
+SWEEP_FILES = ROOT / "docs/reference/sweep.md"
+
+
+@pytest.mark.parametrize("spec", [SweepSpec, GridSpec, StopSpec, SglangSpec, LlamaSpec])
+def test_the_page_of_sweep_files_has_every_field(spec):
+    page = SWEEP_FILES.read_text()
+    fields = spec.__struct_fields__
+    assert not [name for name in fields if not re.search(rf"`(stop\.)?{name}`", page)]
+
+
+def test_the_sweep_file_that_is_shown_is_one(tmp_path):
+    [block] = re.findall(r"```yaml\n(.*?)```", SWEEP_FILES.read_text(), re.DOTALL)
+    path = tmp_path / "mine.yaml"
+    path.write_text(block)
+    spec = load_sweep(str(path))
+    assert make_grid(spec, load_model("qwen3-30b-a3b")).cells
 
 
 def test_make_clean_leaves_what_was_measured():

@@ -13,7 +13,7 @@ def pytest_collection_modifyitems(items):
     """Skip what is here, and say why, in an environment without vLLM."""
     if VLLM:
         return
-    skip = pytest.mark.skip(reason="vLLM is not installed here: docs/decide/vllm.md")
+    skip = pytest.mark.skip(reason="vLLM is not installed here: docs/use/vllm.md")
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(skip)

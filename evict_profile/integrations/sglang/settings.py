@@ -17,7 +17,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Settings(msgspec.Struct, frozen=True, rename="upper"):
-    """Settings from EVICT_PROFILE_TABLE and so on; see docs/decide/sglang.md."""
+    """Settings from EVICT_PROFILE_TABLE and so on; see docs/use/sglang.md."""
 
     mode: Literal["off", "observe", "on"] = "off"
     table: Path | None = None
