@@ -38,8 +38,14 @@ def main() -> None:
         figure = re.search(rf'<svg [^>]*aria-label="{label}.*?</svg>', pages[page])
         assert figure, label
         style = f"<style>svg{{font-family:sans-serif}}{colours()}</style>"
+        size = re.sub(
+            r'viewBox="0 0 (\S+) (\S+)"',
+            r'width="\1" height="\2" \g<0>',
+            figure[0],
+            count=1,
+        )
         opening = '<svg xmlns="http://www.w3.org/2000/svg" '
-        drawing = figure[0].replace("<svg ", opening, 1).replace(">", f">{style}", 1)
+        drawing = size.replace("<svg ", opening, 1).replace(">", f">{style}", 1)
         write_text(drawing + "\n", Path(__file__).parent / "reports" / f"{name}.svg")
 
 
