@@ -1,6 +1,5 @@
-"""The runner that docs/build/extend.md shows, run as a sweep runs it."""
+"""The runner of examples/, run as a sweep runs it."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,26 +10,26 @@ from evict_profile.config import load_model, load_sweep
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.session import OpenRunner
 
-PAGE = Path(__file__).parents[2] / "docs/build/extend.md"
+RUNNER = Path(__file__).parents[2] / "examples/numpy_moe.py"
 
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("own")
-    (code,) = re.findall(r"```python title=.*?\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (folder / "numpy_moe.py").write_text(code)
     model = load_model("tiny")
-    spec = structs.replace(load_sweep("tiny"), runner=str(folder / "numpy_moe.py"))
+    spec = structs.replace(load_sweep("tiny"), runner=str(RUNNER))
     grid = make_grid(spec, model)
-    with OpenRunner(spec, model, grid, folder / "log") as session:
+    log = tmp_path_factory.mktemp("own") / "log"
+    with OpenRunner(spec, model, grid, log) as session:
         # What numpy computes in, whatever the sweep asks for, is in the table's key.
         assert session.facts["dtype"] == session.model.dtype == "float32"
         yield session.runner
 
 
+@pytest.mark.parametrize("layers", [None, 1])
 @pytest.mark.parametrize("union", [5, 8])
-def test_a_forced_union_is_what_runs(runner, union):
-    for sample in runner.measure(Cell("layers", 4, union, 64, 1, "skewed"), [1, 2]):
+def test_a_forced_union_is_what_runs(runner, union, layers):
+    cell = Cell("layers", 4, union, 64, 1, "skewed")
+    for sample in runner.measure(cell, [1, 2], layers):
         assert sample["union_low"] == sample["union_high"] == union
         assert sample["clock_us"] > 0.0 and sample["reference_us"] > 0.0
 
