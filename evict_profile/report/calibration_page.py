@@ -5,6 +5,7 @@ from markupsafe import Markup
 from rich.console import Console
 
 from evict_profile.calibrate.acceptance import bins_of_mass
+from evict_profile.calibrate.activation import Activations
 from evict_profile.calibrate.study import CalibrationStudy
 from evict_profile.config import ModelSpec
 from evict_profile.io import say
@@ -14,7 +15,7 @@ from evict_profile.report.plotting import label_ends, line, log_axis, mark, shad
 from evict_profile.report.render import render
 from evict_profile.report.style import ACCENT, INK, QUIET, SECOND, canvas, inline_svg
 from evict_profile.stats import Bools, Estimate, Floats
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, Drafting
 
 POINTS = 20
 """Bins of a drawing; their probabilities have equal sums."""
@@ -24,53 +25,57 @@ TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 SHOWN_TOKENS = 16
 COLOURS = {"raw": QUIET, "isotonic": ACCENT, "conditional": SECOND}
 
-MISSING = {
-    "routes": "The trace holds no routes: the table keeps the activation curve it had. "
-    "Record with an engine that states its experts to have it measured.",
-    "clocks": "The trace holds no clocks: the time of drafting stays unknown to the "
-    "table.",
-    "check": "Without both clocks and routes, the table's costs could not be held "
-    "against this engine's own times.",
-}
-"""Sentences for what a trace lacks."""
+ERRORS, EXPERTS = "held-out errors", "experts a layer"
+NO_ROUTES = (
+    "The trace holds no routes: the table keeps the activation curve it had. Record "
+    "with an engine that states its experts to have it measured."
+)
+NO_CLOCKS = "The trace holds no clocks: the time of drafting stays unknown."
+NO_CHECK = (
+    "Without both clocks and routes, the table's costs could not be compared with "
+    "this engine's own times."
+)
 
 
 def calibration_page(study: CalibrationStudy, made: CostTable) -> str:
+    sections = _sections(study, made.model)
+    routes = study.activations
+    drawn = activation(routes, made.model) if routes else None
     return render(
         "calibration.html.j2",
         title=f"What {study.trace.about.model} accepts, and what it activates",
         study=study,
         table=made,
-        errors=_error_rows(study),
-        children=_children_rows(study),
-        unions=_union_rows(study, made.model),
-        clocks=_clock_rows(study),
-        missing=MISSING,
+        sections=sections,
+        headings={title.replace(" ", "-"): title.capitalize() for title in sections},
         held_out=study.calibrated.errors,
-        reliability=reliability(study),
-        activation=activation(study, made.model) if study.activations else None,
+        drawings={ERRORS: reliability(study), EXPERTS: drawn},
     )
 
 
 def show_calibration(
     console: Console, study: CalibrationStudy, table: CostTable
 ) -> None:
-    title = "held-out errors, 95 % intervals over prompts"
     say(console, study.name)
-    print_rows(console, _error_rows(study), title)
     chosen = study.calibrated.chosen
     say(console, f"The table holds {chosen}, and conditional for known parents.")
-    print_rows(console, _children_rows(study), "children of an accepted node")
-    if study.activations:
-        print_rows(console, _union_rows(study, table.model), "experts a layer")
-    else:
-        say(console, MISSING["routes"])
-    if study.drafting:
-        print_rows(console, _clock_rows(study), f"drafting by {study.drafting.engine}")
-    else:
-        say(console, MISSING["clocks"])
-    say(console, str(study.costs or MISSING["check"]))
+    for title, content in _sections(study, table.model).items():
+        if isinstance(content, Rows):
+            print_rows(console, content, title)
+        else:
+            say(console, content)
     print_notes(console, table.caveats)
+
+
+def _sections(study: CalibrationStudy, model: ModelSpec) -> dict[str, Rows | str]:
+    """Rows by title, or a sentence for what the trace lacks."""
+    return {
+        ERRORS: _error_rows(study),
+        "children of an accepted node": _children_rows(study),
+        EXPERTS: _union_rows(study, model),
+        "drafting": _clock_rows(study.drafting) if study.drafting else NO_CLOCKS,
+        "costs in this engine": str(study.costs or NO_CHECK),
+    }
 
 
 def _error_rows(study: CalibrationStudy) -> Rows:
@@ -102,10 +107,10 @@ def _children_rows(study: CalibrationStudy) -> Rows:
     return Rows(head, [("accepted", *shares, f"{per_rank.sum():.2f}")])
 
 
-def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows:
-    head, found = ("tokens", "how many", "experts a layer"), study.activations
+def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows | str:
+    head, found = ("tokens", "how many", EXPERTS), study.activations
     if found is None:
-        return Rows(head, [])
+        return NO_ROUTES
     few = min(SHOWN_TOKENS, len(found[1].union) - 1)
     rows = [
         (f"whole trees, batch {batch}", len(each.union) - 1, each.at(-1))
@@ -119,11 +124,11 @@ def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows:
     return Rows((*head, "of uniform routing"), cells)
 
 
-def _clock_rows(study: CalibrationStudy) -> Rows:
+def _clock_rows(drafting: Drafting) -> Rows:
     return Rows.of(
-        study.drafting.batches if study.drafting else (),
+        drafting.batches,
         {
-            "batch": lambda clock: clock.batch,
+            f"{drafting.engine}, batch": lambda clock: clock.batch,
             "levels": lambda clock: len(clock.draft_us) - 1,
             "drafting, ms": lambda clock: f"{clock.draft_us[-1] / 1e3:.2f}",
             "rest of a step, ms": lambda clock: f"{clock.fixed_us / 1e3:.2f}",
@@ -162,10 +167,8 @@ def points(chance: Floats, accepted: Bools) -> tuple[Floats, Floats]:
     return x, y
 
 
-def activation(study: CalibrationStudy, model: ModelSpec) -> Markup:
+def activation(found: Activations, model: ModelSpec) -> Markup:
     """Experts by tokens verified, a line per batch, and uniform routing."""
-    found = study.activations
-    assert found is not None, "there is a drawing where there are routes"
     colours, ends = shades(found), []
     longest = max(len(each.union) for each in found.values()) - 1
     ticks = 2.0 ** np.arange(0.0, np.log2(longest) + 1e-9)

@@ -37,16 +37,10 @@ def cost_page(view: View) -> str:
         table=table,
         place="context {:,}, batch {}".format(*view.place),
         **served_parts(table),
-        drawings=[
-            drawing(view)
-            for drawing in (
-                figures.surface,
-                figures.forced,
-                figures.routed,
-                figures.residuals,
-                figures.drift,
-            )
-        ],
+        surface=figures.surface(view),
+        widths=figures.widths(view),
+        residuals=figures.residuals(view),
+        drift=figures.drift(view),
         few=widest[0],
         many=widest[-1],
         errors=error_rows(table.fit.held_out, FITS),

@@ -3,29 +3,16 @@
 Values are in microseconds; ticks in the view's unit.
 """
 
-from typing import Any
-
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
 from evict_profile.cells import Cell, cells_of
+from evict_profile.report import plotting
 from evict_profile.report.data import View
-from evict_profile.report.plotting import (
-    colour_bar,
-    dot,
-    label_ends,
-    line,
-    log_axis,
-    mark,
-    percent_y,
-    round_axis,
-    shades,
-)
 from evict_profile.report.style import (
     ACCENT,
     BAD,
-    PAPER,
     QUIET,
     SECOND,
     canvas,
@@ -43,22 +30,20 @@ TILES = 150.0
 def surface(view: View) -> Markup:
     """Median latency of each measured cell over (n, U), and the path of routing."""
     medians = [view.medians[cell].value for cell in view.forced]
+    n, u = zip(*((cell.width, cell.union) for cell in view.forced), strict=True)
+    side = TILES / max(len({*n}), len({*u}))
     with canvas() as figure:
         axes = figure.subplots()
-        shade = colour_bar(axes, medians, view.what, view.unit)
-        columns = len({cell.width for cell in view.forced})
-        side = TILES / max(columns, len({cell.union for cell in view.forced}))
-        for cell, us in zip(view.forced, medians, strict=True):
-            text = f"n = {cell.width}, U = {cell.union}: {view.unit.of(us)}"
-            mark(axes, cell.width, cell.union, text, "s", color=shade(us), ms=side)
+        shade = plotting.colour_bar(axes, medians, view.what, view.unit)
+        for x, y, us in zip(n, u, medians, strict=True):
+            text = f"n = {x}, U = {y}: {view.unit.of(us)}"
+            plotting.mark(axes, x, y, text, "s", color=shade(us), ms=side)
         widths = _fine(view)
-        path = np.maximum(view.unions(widths), view.forced[0].union)
-        axes.plot(widths, path, color=SECOND)
-        log_axis(axes, (cell.width for cell in view.forced), "verify width n")
-        log_axis(axes, (cell.union for cell in view.forced), "", which="y")
+        axes.plot(widths, np.maximum(view.unions(widths), u[0]), color=SECOND)
+        plotting.log_axis(axes, n, "verify width n")
+        plotting.log_axis(axes, u, "union U, experts", "y")
         axes.margins(0.07)
         axes.grid(False)
-        axes.set_title("union U, experts; cells measured")
     return inline_svg(figure, "surface", "cost over n and U")
 
 
@@ -66,53 +51,45 @@ def _fine(view: View) -> Floats:
     return np.geomspace(view.forced[0].width, view.forced[-1].width, FINE)
 
 
-def forced(view: View) -> Markup:
+def widths(view: View) -> Markup:
+    """Cost over n at forced unions and, dashed, as the router chooses."""
+    natural, n = view.fitted.natural, _fine(view)
+    observed, cells = natural.points["observed_union"], cells_of(natural.points)
     with canvas() as figure:
-        forced_unions(figure.subplots(), view)
-    return inline_svg(figure, "forced", "cost over n at forced unions")
+        axes = figure.subplots()
+        us, band = view.layers_us(n, view.unions(n))
+        plotting.line(axes, n, us, "", SECOND, band, linestyle="--")
+        for cell, union, fit in zip(cells, observed, natural.predicted_us, strict=True):
+            if (cell.context, cell.batch) == view.place:
+                text = f"U = {union:.0f} as routed, {view.unit.bare(fit)} by the fit"
+                _median(axes, view, cell, SECOND, text)
+        forced_unions(axes, view)
+        axes.set_title(view.what)
+    return inline_svg(figure, "widths", "cost over n, forced and routed")
 
 
 def forced_unions(axes: Axes, view: View) -> None:
     """Cost over n, a line per union with its band, and medians of cells."""
     unions = sorted({cell.union for cell in view.forced})
     index = np.linspace(0, len(unions) - 1, min(MAX_UNIONS, len(unions)))
-    ends, colours = [], shades(unions)
+    ends, colours = [], plotting.shades(unions)
     for union in [unions[i] for i in index.round().astype(int)]:
-        cells = [c for c in view.forced if c.union == union]
-        widths = np.geomspace(cells[0].width, cells[-1].width, FINE)
-        us, band = view.layers_us(widths, union)
-        ends.append(line(axes, widths, us, f"U={union}", colours[union], band))
+        cells = [cell for cell in view.forced if cell.union == union]
+        n = np.geomspace(cells[0].width, cells[-1].width, FINE)
+        us, band = view.layers_us(n, union)
+        name, colour = f"U={union}", colours[union]
+        ends.append(plotting.line(axes, n, us, name, colour, band))
         for cell in cells:
-            _median(axes, view, cell, colours[union], f"U = {union}")
-    log_axis(axes, (cell.width for cell in view.forced), "verify width n")
-    round_axis(axes, unit=view.unit)
-    label_ends(axes, ends)
-    axes.set_title(f"forced unions: {view.what}")
-
-
-def routed(view: View) -> Markup:
-    """Cost over n as the router chooses: by the fit, and measured."""
-    widths = _fine(view)
-    us, band = view.layers_us(widths, view.unions(widths))
-    with canvas() as figure:
-        axes = figure.subplots()
-        line(axes, widths, us, "", ACCENT, band)
-        natural = view.fitted.natural
-        unions, cells = natural.points["observed_union"], cells_of(natural.points)
-        for cell, union, fit in zip(cells, unions, natural.predicted_us, strict=True):
-            if (cell.context, cell.batch) == view.place:
-                text = f"U = {union:.0f} observed, {view.unit.bare(fit)} by the fit"
-                _median(axes, view, cell, SECOND, text)
-        log_axis(axes, (cell.width for cell in view.forced), "verify width n")
-        round_axis(axes, unit=view.unit)
-        axes.set_title(f"as routed: {view.what}")
-    return inline_svg(figure, "routed", "cost over n as routed")
+            _median(axes, view, cell, colour, f"U = {union}")
+    plotting.log_axis(axes, (cell.width for cell in view.forced), "verify width n")
+    plotting.round_axis(axes, unit=view.unit)
+    plotting.label_ends(axes, ends)
 
 
 def _median(axes: Axes, view: View, cell: Cell, colour: str, union: str) -> None:
     median = view.medians[cell]
     text = f"n = {cell.width}, {union}: {view.unit.spread(median)}"
-    dot(axes, cell.width, median, colour, text)
+    plotting.dot(axes, cell.width, median, colour, text)
 
 
 def residuals(view: View) -> Markup:
@@ -122,11 +99,12 @@ def residuals(view: View) -> Markup:
     p90 = float(np.percentile(np.abs(residuals), 90))
     with canvas() as figure:
         axes = figure.subplots()
-        percent_y(axes)
-        shade = colour_bar(axes, [cell.union for cell in cells], "union U")
+        plotting.percent_y(axes)
+        shade = plotting.colour_bar(axes, [cell.union for cell in cells], "union U")
         for cell, us, off in zip(cells, points.latency_us, residuals, strict=True):
-            mark(axes, us, off, f"{cell}: {off:+.1%}", color=shade(cell.union))
-        round_axis(axes, "x", view.unit)
+            text = f"{cell}: {off:+.1%}"
+            plotting.mark(axes, us, off, text, color=shade(cell.union))
+        plotting.round_axis(axes, "x", view.unit)
         for side in (p90, -p90):
             axes.axhline(side, color=QUIET, linewidth=0.9, dashes=(4, 3))
         axes.set_xlabel(f"measured {view.what}")
@@ -136,19 +114,16 @@ def residuals(view: View) -> Markup:
 
 def drift(view: View) -> Markup:
     """The anchor's latency over the run, and the A/A floor."""
-    latency, floor = (
-        view.anchor_rows["latency_us"],
-        measured(view.table.provenance).aa_floor,
-    )
+    latency, events = view.anchor_rows["latency_us"], view.timed["events"]
+    floor = measured(view.table.provenance).aa_floor
     with canvas() as figure:
         axes = figure.subplots()
-        percent_y(axes)
+        plotting.percent_y(axes)
         axes.axhspan(-floor, floor, color=QUIET, alpha=0.16, linewidth=0)
-        off = (latency / latency.median() - 1.0).to_numpy()
-        axes.plot(latency.index, off, "-o", color=ACCENT, linewidth=1.1, mec=PAPER)
-        disturbed = view.timed.index[view.timed["events"] != ""]
-        look: dict[str, Any] = {"transform": axes.get_xaxis_transform()}
-        axes.plot(disturbed, 0.0 * disturbed, "v", color=BAD, clip_on=False, **look)
+        off = latency / latency.median() - 1.0
+        axes.plot(off.index, off, "-o", color=ACCENT, linewidth=1.1)
+        disturbed = view.timed.index[events != ""]
+        axes.plot(disturbed, 0.0 * disturbed - floor, "v", color=BAD, ms=6.0)
         axes.set_xlabel("samples measured before it")
         axes.set_title("the anchor, against its median")
     return inline_svg(figure, "drift", "anchor over the run")

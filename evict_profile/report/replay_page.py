@@ -17,15 +17,10 @@ from evict_profile.replay.policies import (
     RATE_DEPTH,
 )
 from evict_profile.replay.study import ReplayStudy
+from evict_profile.report import plotting
 from evict_profile.report.console import Rows, print_notes, print_rows
 from evict_profile.report.numbers import spread, unit_for
-from evict_profile.report.plotting import (
-    End,
-    label_ends,
-    log_axis,
-    mark,
-    shades,
-)
+from evict_profile.report.plotting import End
 from evict_profile.report.render import render
 from evict_profile.report.style import (
     ACCENT,
@@ -154,7 +149,7 @@ def bars(comparison: Comparison, name: str) -> Markup:
             end = over.high if over.known else over.value
             if over.known:
                 axes.hlines(row, over.low, end, color=INK, linewidth=1.1)
-            axes.text(end, row, f"  {over.value:.2f}", va="center")
+            axes.text(end, row, f"\u2002{over.value:.2f}", va="center")
             axes.text(0.0, row - 0.22, str(result), fontsize=9.0)
         axes.axvline(1.0, color=QUIET, linewidth=0.8)
         best = comparison.of(BEST_PAIR).over[AR].value
@@ -172,16 +167,17 @@ def width_curves(comparison: Comparison, name: str) -> Markup:
     fixed, height = comparison.fixed, 1.0 + 0.4 * len(comparison.results)
     with canvas(4.8, height) as figure:
         axes = figure.subplots()
-        for depth, colour in shades(point.depth for point in fixed).items():
+        for depth, colour in plotting.shades(point.depth for point in fixed).items():
             points = [(p.width, p.tokens_per_s) for p in fixed if p.depth == depth]
             axes.plot(*zip(*points, strict=True), color=colour, label=f"{depth}")
             for width, speed in points:
                 text = f"depth {depth}, {width} tokens: {speed:.1f}"
-                mark(axes, width, speed, text, color=colour)
-        log_axis(axes, (point.width for point in fixed), "tokens verified, n")
-        axes.set_ylim(bottom=0.0)
+                plotting.mark(axes, width, speed, text, color=colour)
+        plotting.log_axis(axes, (point.width for point in fixed), "tokens verified, n")
         results = [each for each in comparison.results if each.policy in LINES]
-        label_ends(axes, [_level(axes, result) for result in results])
+        ends = [_level(axes, result) for result in results]
+        axes.set_ylim(bottom=0.0)
+        plotting.label_ends(axes, ends)
         axes.set_title("tokens a second, of the whole batch")
         figure.legend(title="depth", loc="outside lower left", ncols=8)
     label = f"tokens a second by fixed width, {comparison.scenario}"

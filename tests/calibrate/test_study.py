@@ -125,8 +125,17 @@ def test_costs_are_read_at_the_measured_activation(found, table):
     text = calibration_page(found, made)
     check_page(text)
     assert text.count("<svg") == 2
-    for name in (*found.calibrated.errors, "whole trees, batch 4", "Drafting by"):
+    for name in (*found.calibrated.errors, "whole trees, batch 4", "Drafting"):
         assert name in text
+
+
+def test_the_headline_names_both_calibrators_with_their_scores(found, table):
+    lead = calibration_page(found, table).partition('class="lead">')[2]
+    lead = lead[: lead.index("</p>")]
+    for name in ("raw", found.calibrated.chosen, "conditional"):
+        error = found.calibrated.errors[name]
+        assert f"{error.brier.value:.4f}" in lead
+        assert f"{error.ece:.4f}" in lead
 
 
 def test_a_curve_pays_where_the_drafter_promises_too_much(overconfident):

@@ -14,7 +14,7 @@ from tests.factories import write_run
 def undrawn(monkeypatch):
     """Pages without drawings, which take two seconds, for tests of their words."""
     drawings = {
-        figures_cost: ("surface", "forced", "routed", "residuals", "drift"),
+        figures_cost: ("surface", "widths", "residuals", "drift"),
         figures_step: ("step_latency", "break_even"),
     }
     for module, names in drawings.items():

@@ -23,7 +23,7 @@ def rich_text(rich_view):
 def test_pages_are_whole(text, rich_text):
     check_page(text)
     check_page(rich_text)
-    assert text.count("<svg") == rich_text.count("<svg") == 7
+    assert text.count("<svg") == rich_text.count("<svg") == 6
 
 
 def test_names_are_escaped(rich_text):
@@ -81,4 +81,4 @@ def test_latency_comes_first_and_the_fit_s_figures_are_folded(text):
     """A reader sees two drawings before anything is opened."""
     before, folded = text.split("figures of the cells")
     assert before.count("<svg") == 2
-    assert folded[: folded.index("</details>")].count("<svg") == 5
+    assert folded[: folded.index("</details>")].count("<svg") == 4

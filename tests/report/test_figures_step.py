@@ -7,10 +7,9 @@ import pytest
 from evict_profile.records import replace
 from evict_profile.report.figures_step import (
     break_even,
-    same_experts_us,
+    equal_experts_us,
     step_latency,
     step_rows,
-    widths_of,
 )
 from evict_profile.report.numbers import MS
 from evict_profile.report.tables import break_even_rows
@@ -55,8 +54,9 @@ def test_break_even_is_the_ratio_of_the_served_step(table, served):
 
 
 def test_equal_experts_cost_less_the_more_tokens_are_verified(served):
-    step_us = [served.us(1, n, 0, 512).value for n in widths_of(served, 1)]
-    share = same_experts_us(served, 1) / step_us
+    widths = list(served.table.axes.width)
+    step_us = [served.us(1, n, 0, 512).value for n in widths]
+    share = equal_experts_us(served, 1, widths) / step_us
     assert share[0] == pytest.approx(1.0)
     assert share[-1] < 0.8
 

@@ -71,7 +71,7 @@ def test_a_value_without_an_interval_is_hollow():
         axes = figure.subplots()
         dot(axes, 1.0, Estimate(2.0, 1.0, 3.0), ACCENT, "known")
         dot(axes, 1.0, Estimate(2.0, -np.inf, np.inf), ACCENT, "unknown")
-    _, known, unknown = axes.lines
+    known, unknown = axes.lines
     assert known.get_markerfacecolor() == unknown.get_markeredgecolor() == ACCENT
     assert unknown.get_markerfacecolor() == PAPER
 

@@ -6,7 +6,12 @@ from rich.console import Console
 from evict_profile.fit.export import make_table
 from evict_profile.replay.compare import MIXED
 from evict_profile.replay.study import ReplayStudy
-from evict_profile.report.replay_page import replay_page, show_replay
+from evict_profile.report.replay_page import (
+    COLOURS,
+    bars,
+    replay_page,
+    show_replay,
+)
 from evict_profile.traces import TraceInfo
 from tests.replay.comparisons import make_comparison
 from tests.report.pages import check_page
@@ -33,6 +38,16 @@ def test_the_page_is_whole(text):
 
 def test_the_verdict_comes_first(study, text):
     assert text.index(study.summary[-40:]) < text.index("<svg")
+
+
+def test_the_flags_to_run_are_on_the_page(text):
+    assert text.count("<pre>--speculative-num-steps 3</pre>") == 3
+
+
+def test_bars_have_a_key_of_their_colours_and_show_intervals_on_hover(study):
+    drawing = bars(study.comparisons[0], "bars")
+    assert all(f">{kind}<" in drawing for kind in COLOURS)
+    assert "<title>rate: 1.30 (1.29..1.31) times plain decoding</title>" in drawing
 
 
 def test_single_workloads_are_folded_beside_their_mix(text):
