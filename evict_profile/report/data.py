@@ -13,6 +13,7 @@ from evict_profile.cells import CELL_FIELDS, Cell, cells_of, with_latency
 from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.intervals import interval
+from evict_profile.report.figures_step import as_known
 from evict_profile.report.numbers import Unit, counted, unit_for
 from evict_profile.stats import Estimate, Floats, median_interval
 from evict_profile.table import CostTable
@@ -100,7 +101,8 @@ class View:
         tokens = padded_tokens(verified, batch, self.table.axes.capture_sizes)
         unions = self.table.activation.at(tokens, batch)
         steps = [c.latency_us(tokens, unions, context, batch) for c in self._costs]
-        return Estimate.of(np.array([wide / plain for plain, wide in steps]))
+        growth = Estimate.of(np.array([wide / plain for plain, wide in steps]))
+        return as_known(self.table, growth)
 
     @property
     def residuals(self) -> Floats:

@@ -14,8 +14,10 @@ from evict_profile.report.numbers import MS, spread, unit_for
 from evict_profile.report.plotting import End
 from evict_profile.report.style import QUIET, canvas, inline_svg
 from evict_profile.report.tables import SHOWN_DRAFTS
-from evict_profile.stats import Floats
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.stats import Estimate, Floats
+from evict_profile.table import DATASHEET, CostTable, ServedStep
+
+MARKS = ("✗ failed:", "✓")
 
 APART = 0.09
 """Between the intervals of neighbouring batches, in drafts."""
@@ -29,7 +31,25 @@ def served_parts(table: CostTable) -> dict[str, object]:
         "latency": step_latency(served),
         "pays": break_even(served),
         "numbers": step_rows(served),
+        "gates": Rows(
+            ("gate", "result"),
+            [(f"{MARKS[g.passed]} {g.name}", g.message) for g in table.gates],
+        ),
     }
+
+
+def as_known(table: CostTable, estimate: Estimate) -> Estimate:
+    """An estimate without its interval if a data sheet, whose error is not known,
+    implies it.
+    """
+    if table.origin != DATASHEET:
+        return estimate
+    return Estimate(estimate.value, -np.inf, np.inf)
+
+
+def step_us(served: ServedStep, batch: int, n: int, context: int) -> Estimate:
+    """Time of a step that verifies n tokens of each request, drafting apart."""
+    return as_known(served.table, served.us(batch, n, 0, context))
 
 
 def step_latency(served: ServedStep) -> Markup:
@@ -51,11 +71,12 @@ def _latency(axes: Axes, served: ServedStep, batch: int, colour: str) -> End:
     axis, name = served.table.axes, f"batch {batch}"
     style = "steps-pre" if axis.capture_sizes else "default"
     n = [n for n in range(1, axis.width[-1] + 1) if _covers(served, batch, n)]
-    steps = [served.us(batch, each, 0, _context(served)) for each in n]
+    steps = [step_us(served, batch, each, _context(served)) for each in n]
     equal = equal_experts_us(served, batch, n)
     axes.plot(n, equal, "--", color=colour, linewidth=1.0, drawstyle=style)
     us, low, high = np.array([(s.value, s.low, s.high) for s in steps]).T
-    end = plotting.line(axes, n, us, name, colour, (low, high), drawstyle=style)
+    band = (low, high) if steps[0].known else None
+    end = plotting.line(axes, n, us, name, colour, band, drawstyle=style)
     for each in (width for width in axis.width if width <= n[-1]):
         text = f"{name}, n = {each}: {MS.spread(steps[each - 1])} ms"
         text += f"; equal experts {MS.of(equal[each - 1])}"
@@ -116,7 +137,7 @@ def step_rows(served: ServedStep) -> Rows:
 
     def shown(batch: int, n: int, context: int) -> str:
         covered = served.covers(batch, n, context)
-        return MS.spread(served.us(batch, n, 0, context)) if covered else ""
+        return MS.spread(step_us(served, batch, n, context)) if covered else ""
 
     rows = [
         (context, n, *(shown(batch, n, context) for batch in axes.batch))

@@ -45,7 +45,6 @@ def composed_page(table: CostTable, cells: pd.DataFrame) -> str:
         made=made,
         **served_parts(table),
         parts=part_rows(cells),
-        gates=Rows(("gate", "result"), [(g.name, g.message) for g in table.gates]),
         errors=error_rows(table.fit.held_out),
         dropped=Rows(("rows left out", "count"), sorted(made.rows_dropped.items())),
         files=Rows(("file", "sha256"), sorted(made.files.items())),

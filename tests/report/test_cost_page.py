@@ -1,6 +1,7 @@
 """The cost report as a reader's browser gets it."""
 
 import pytest
+from markupsafe import escape
 
 from evict_profile.cells import OK, cell_of
 from evict_profile.records import replace
@@ -38,11 +39,11 @@ def test_same_run_gives_same_page(view, text):
 @pytest.mark.usefixtures("undrawn")
 def test_every_gate_is_listed_and_failed_ones_are_named(view, text):
     for gate in view.table.gates:
-        assert f"{gate.name}: {gate.message}" in text
+        assert f"<td>✓ {gate.name}</td><td>{escape(gate.message)}</td>" in text
     gates = (Gate("coverage", False, "half missing"), *view.table.gates)
     failed = cost_page(replace(view, table=replace(view.table, gates=gates)))
     assert f"1 of {len(gates)} export gates failed: coverage." in failed
-    assert "coverage: half missing" in failed
+    assert "<td>✗ failed: coverage</td><td>half missing</td>" in failed
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -13,7 +13,7 @@ from evict_profile.report.figures_step import (
 )
 from evict_profile.report.numbers import MS
 from evict_profile.report.tables import break_even_rows
-from evict_profile.table import BatchActivation, CostTable, ServedStep
+from evict_profile.table import DATASHEET, BatchActivation, CostTable, ServedStep
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +78,10 @@ def test_numbers_have_a_row_a_width_and_a_column_a_batch(served):
     axes, rows = served.table.axes, step_rows(served)
     assert len(rows.cells) == len(axes.context) * len(axes.width)
     assert rows.cells[0][2] == MS.spread(served.us(axes.batch[0], 1, 0, 512))
+
+
+def test_costs_of_a_data_sheet_have_no_interval(view):
+    made = replace(view.table.provenance, clock=DATASHEET)
+    computed = ServedStep.of(replace(view.table, provenance=made))
+    assert all("(" not in text for text in titles(step_latency(computed)))
+    assert all("(" in text for text in titles(step_latency(ServedStep.of(view.table))))
