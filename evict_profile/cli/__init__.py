@@ -51,7 +51,7 @@ PANELS: dict[str, dict[Callable[..., None], str]] = {
         read.diff: "diff TABLE OTHER",
         read.check: "check TABLE --recheck",
         read.doctor: "doctor",
-        read.audit: "audit --drafts sampled --accept rejection --rule threshold",
+        read.audit: "audit --drafts sampled --accept rejection --rule stop --score own",
     },
 }
 """Commands by the panel of --help, each with an example."""

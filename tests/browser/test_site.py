@@ -15,7 +15,7 @@ SITE = Path(__file__).parents[2] / "build" / "site"
         "build/concepts",
         "explanation/lossless",
         "explanation/sglang-internals",
-        "explanation/uncertainty",
+        "explanation/evict",
         "reference/cli",
     ],
 )
@@ -29,6 +29,6 @@ def test_a_page_is_whole_without_a_network(page, name):
 
 
 def test_a_fraction_is_higher_than_a_line(page):
-    page.goto((SITE / "explanation/uncertainty/index.html").as_uri())
+    page.goto((SITE / "explanation/evict/index.html").as_uri())
     boxes = [page.locator(name).first.bounding_box() for name in ("mfrac", "mi")]
     assert boxes[0]["height"] > 1.5 * boxes[1]["height"]
