@@ -96,11 +96,8 @@ class SglangSpec(Struct, frozen=True):
     attention_backend: str = ""
 
 
-LLAMA_CPP = "llama_cpp"
-
-
 class LlamaSpec(Struct, frozen=True):
-    """Options of the runner `LLAMA_CPP`.
+    """Options of the runner llama_cpp.
 
     Attributes:
         model: GGUF file; "" is the file that the shape was read from.

@@ -101,13 +101,6 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
         return (COMPUTED,) if self.clock == DATASHEET else ()
 
     @property
-    def slow_times(self) -> float:
-        """Mean time of the reference work over its time at the usual speed."""
-        if not self.mean_reference_us or not self.reference_us:
-            return 1.0
-        return self.mean_reference_us / self.reference_us
-
-    @property
     def noise(self) -> float:
         """Relative difference that two measurements of one cell may have."""
         return self.aa_floor + abs(self.drift)
