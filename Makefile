@@ -58,7 +58,7 @@ demo-world: $(VENV)/ready
 # each with one thread. A process holds about 1 GB.
 test: $(VENV)/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical \
-		--maxprocesses 4 --dist worksteal -m "not world"
+		--maxprocesses 4 --dist worksteal -m "not world and not browser"
 
 # The slow part of the tests of examples/small_world: training, the runner, a kill.
 test-world: $(VENV)/ready

@@ -12,6 +12,7 @@ from evict_profile.io import data_root
 from evict_profile.report.explore import explore_page
 from evict_profile.table import CostTable, tables_in
 
+pytestmark = pytest.mark.browser
 OUTSIDE_RECORD = {"model": "deepseek-v3", "gpu": "NVIDIA H200", "batch": "64"}
 MEASURED = {"gpu": "INTEL XEON PROCESSOR 2.50GHz avx512f", "batch": "4"}
 

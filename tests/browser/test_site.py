@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.browser
 SITE = Path(__file__).parents[2] / "build" / "site"
 
 
