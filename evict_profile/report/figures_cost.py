@@ -10,14 +10,8 @@ from matplotlib.axes import Axes
 from evict_profile.cells import Cell, cells_of
 from evict_profile.report import plotting
 from evict_profile.report.data import View
-from evict_profile.report.style import (
-    ACCENT,
-    BAD,
-    QUIET,
-    SECOND,
-    canvas,
-    inline_svg,
-)
+from evict_profile.report.plotting import End
+from evict_profile.report.style import ACCENT, BAD, QUIET, SECOND, canvas, inline_svg
 from evict_profile.stats import Floats
 from evict_profile.table import measured
 
@@ -58,21 +52,23 @@ def widths(view: View) -> Markup:
     with canvas() as figure:
         axes = figure.subplots()
         us, band = view.layers_us(n, view.unions(n))
-        plotting.line(axes, n, us, "", SECOND, band, linestyle="--")
+        end = plotting.line(axes, n, us, "routed", SECOND, band, linestyle="--")
         for cell, union, fit in zip(cells, observed, natural.predicted_us, strict=True):
             if (cell.context, cell.batch) == view.place:
                 text = f"U = {union:.0f} as routed, {view.unit.bare(fit)} by the fit"
                 _median(axes, view, cell, SECOND, text)
-        forced_unions(axes, view)
+        forced_unions(axes, view, end)
         axes.set_title(view.what)
-    return inline_svg(figure, "widths", "cost over n, forced and routed")
+    return inline_svg(figure, "widths", "cost over n at forced unions and as routed")
 
 
-def forced_unions(axes: Axes, view: View) -> None:
-    """Cost over n, a line per union with its band, and medians of cells."""
+def forced_unions(axes: Axes, view: View, *others: End) -> None:
+    """Cost over n, a line per union with its band, and medians of cells; `others` are
+    named beside them.
+    """
     unions = sorted({cell.union for cell in view.forced})
     index = np.linspace(0, len(unions) - 1, min(MAX_UNIONS, len(unions)))
-    ends, colours = [], plotting.shades(unions)
+    ends, colours = [*others], plotting.shades(unions)
     for union in [unions[i] for i in index.round().astype(int)]:
         cells = [cell for cell in view.forced if cell.union == union]
         n = np.geomspace(cells[0].width, cells[-1].width, FINE)
