@@ -33,6 +33,7 @@ VARIABLES = {
     **{shade: f"--ramp-{i}" for i, shade in enumerate(RAMP)},
 }
 
+TICKS = {"color": QUIET, "labelsize": 9.0, "major.size": 0.0}
 THEME: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "evict-profile",
@@ -54,11 +55,7 @@ THEME: dict[Any, Any] = {
     "axes.grid.axis": "y",
     "grid.color": RULE,
     "grid.linewidth": 0.7,
-    "xtick.color": QUIET,
-    "ytick.color": QUIET,
-    "xtick.labelsize": 9.0,
-    "ytick.labelsize": 9.0,
-    "ytick.major.size": 0.0,
+    **{f"{axis}tick.{name}": v for axis in "xy" for name, v in TICKS.items()},
     "lines.linewidth": 1.6,
     "lines.markersize": 4.0,
     "lines.markeredgecolor": PAPER,
