@@ -14,7 +14,7 @@ from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.intervals import interval
 from evict_profile.report.figures_step import as_known
-from evict_profile.report.numbers import Unit, counted, unit_for
+from evict_profile.report.numbers import counted
 from evict_profile.stats import Estimate, Floats, median_interval
 from evict_profile.table import CostTable
 
@@ -62,14 +62,9 @@ class View:
         return sorted(here, key=lambda cell: (cell.width, cell.union))
 
     @property
-    def unit(self) -> Unit:
-        return unit_for(max(self.fitted.layer_points["latency_us"]))
-
-    @property
     def what(self) -> str:
         """What is drawn: "latency of 2 layers, ms"."""
-        layers = counted(self.table.fit.measured_layers, "layer")
-        return f"latency of {layers}, {self.unit.name}"
+        return f"latency of {counted(self.table.fit.measured_layers, 'layer')}, ms"
 
     @property
     def _costs(self) -> tuple[ForwardCost, ...]:

@@ -1,6 +1,6 @@
 """Drawings of the layers' cost, of the fit's errors and of the machine.
 
-Values are in microseconds; ticks in the view's unit.
+Values are in microseconds; ticks in milliseconds.
 """
 
 import numpy as np
@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from evict_profile.cells import Cell, cells_of
 from evict_profile.report import plotting
 from evict_profile.report.data import View
+from evict_profile.report.numbers import MS
 from evict_profile.report.plotting import End
 from evict_profile.report.style import ACCENT, BAD, QUIET, SECOND, canvas, inline_svg
 from evict_profile.stats import Floats
@@ -28,9 +29,9 @@ def surface(view: View) -> Markup:
     side = TILES / max(len({*n}), len({*u}))
     with canvas() as figure:
         axes = figure.subplots()
-        shade = plotting.colour_bar(axes, medians, view.what, view.unit)
+        shade = plotting.colour_bar(axes, medians, view.what, MS)
         for x, y, us in zip(n, u, medians, strict=True):
-            text = f"n = {x}, U = {y}: {view.unit.of(us)}"
+            text = f"n = {x}, U = {y}: {MS.of(us)}"
             plotting.mark(axes, x, y, text, "s", color=shade(us), ms=side)
         widths = _fine(view)
         axes.plot(widths, np.maximum(view.unions(widths), u[0]), color=SECOND)
@@ -55,7 +56,7 @@ def widths(view: View) -> Markup:
         end = plotting.line(axes, n, us, "routed", SECOND, band, linestyle="--")
         for cell, union, fit in zip(cells, observed, natural.predicted_us, strict=True):
             if (cell.context, cell.batch) == view.place:
-                text = f"U = {union:.0f} as routed, {view.unit.bare(fit)} by the fit"
+                text = f"U = {union:.0f} as routed, {MS.bare(fit)} by the fit"
                 _median(axes, view, cell, SECOND, text)
         forced_unions(axes, view, end)
         axes.set_title(view.what)
@@ -78,13 +79,13 @@ def forced_unions(axes: Axes, view: View, *others: End) -> None:
         for cell in cells:
             _median(axes, view, cell, colour, f"U = {union}")
     plotting.log_axis(axes, (cell.width for cell in view.forced), "verify width n")
-    plotting.round_axis(axes, unit=view.unit)
+    plotting.ms_axis(axes)
     plotting.label_ends(axes, ends)
 
 
 def _median(axes: Axes, view: View, cell: Cell, colour: str, union: str) -> None:
     median = view.medians[cell]
-    text = f"n = {cell.width}, {union}: {view.unit.spread(median)}"
+    text = f"n = {cell.width}, {union}: {MS.spread(median)}"
     plotting.dot(axes, cell.width, median, colour, text)
 
 
@@ -100,7 +101,7 @@ def residuals(view: View) -> Markup:
         for cell, us, off in zip(cells, points.latency_us, residuals, strict=True):
             text = f"{cell}: {off:+.1%}"
             plotting.mark(axes, us, off, text, color=shade(cell.union))
-        plotting.round_axis(axes, "x", view.unit)
+        plotting.ms_axis(axes, "x")
         for side in (p90, -p90):
             axes.axhline(side, color=QUIET, linewidth=0.9, dashes=(4, 3))
         axes.set_xlabel(f"measured {view.what}")

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from evict_profile.cost_model import padded_tokens
 from evict_profile.report import plotting
 from evict_profile.report.console import Rows
-from evict_profile.report.numbers import MS, spread, unit_for
+from evict_profile.report.numbers import MS, spread
 from evict_profile.report.plotting import End
 from evict_profile.report.style import QUIET, canvas, inline_svg
 from evict_profile.report.tables import SHOWN_DRAFTS
@@ -60,10 +60,9 @@ def step_latency(served: ServedStep) -> Markup:
         batches = plotting.shades(axis.batch).items()
         ends = [_latency(axes, served, *each) for each in batches]
         plotting.log_axis(axes, axis.width, "tokens verified of each request, n")
-        unit = unit_for(axes.get_ylim()[1])
-        plotting.round_axis(axes, unit=unit)
+        plotting.ms_axis(axes)
         plotting.label_ends(axes, ends)
-        axes.set_title(f"a step's latency, {unit.name}")
+        axes.set_title("a step's latency, ms")
     return inline_svg(figure, "latency", "latency of a step over n by batch")
 
 

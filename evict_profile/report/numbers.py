@@ -22,13 +22,7 @@ class Unit(NamedTuple):
         return spread(latency_us, self.bare)
 
 
-US, MS, SECONDS = Unit("us", 1.0), Unit("ms", 1e3), Unit("s", 1e6)
-
-
-def unit_for(microseconds: float) -> Unit:
-    if microseconds < 2e3:
-        return US
-    return MS if microseconds < 1e7 else SECONDS
+US, MS = Unit("us", 1.0), Unit("ms", 1e3)
 
 
 def three_digits(value: float) -> str:

@@ -35,8 +35,8 @@ def log_axis(axes: Axes, values: Iterable[float], label: str, which: str = "x") 
     axis.set_minor_locator(NullLocator())
 
 
-def round_axis(axes: Axes, which: str = "y", unit: Unit = US) -> None:
-    """A log axis with ticks at round numbers of a unit; call it after drawing in us."""
+def ms_axis(axes: Axes, which: str = "y") -> None:
+    """A log axis of microseconds, in round milliseconds; call it after drawing."""
     axes.set(**{f"{which}scale": "log"})
     axis = axes.yaxis if which == "y" else axes.xaxis
     low, high = axis.get_view_interval()
@@ -44,8 +44,7 @@ def round_axis(axes: Axes, which: str = "y", unit: Unit = US) -> None:
     subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if fine else (1.0, 2.0, 5.0)
     axis.set_major_locator(LogLocator(10.0, subs=subs))
     axis.set_minor_locator(NullLocator())
-    ticks = FuncFormatter(lambda value, _: f"{value / unit.microseconds:g}")
-    axis.set_major_formatter(ticks)
+    axis.set_major_formatter(FuncFormatter(lambda us, _: f"{us / 1e3:,g}"))
 
 
 def percent_y(axes: Axes) -> None:

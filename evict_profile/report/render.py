@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from evict_profile.report.numbers import counted, spread, unit_for
+from evict_profile.report.numbers import MS, counted, spread
 
 _TEMPLATES = Environment(
     loader=PackageLoader("evict_profile.report"),
@@ -20,7 +20,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "as": format,
     "counted": counted,
-    "latency": lambda us: unit_for(us).of(us),
+    "latency": MS.of,
     "spread": spread,
 }
 

@@ -19,7 +19,7 @@ from evict_profile.replay.policies import (
 from evict_profile.replay.study import ReplayStudy
 from evict_profile.report import plotting
 from evict_profile.report.console import Rows, print_notes, print_rows
-from evict_profile.report.numbers import spread, unit_for
+from evict_profile.report.numbers import MS, spread
 from evict_profile.report.plotting import End
 from evict_profile.report.render import render
 from evict_profile.report.style import (
@@ -103,7 +103,6 @@ def _verdict_rows(study: ReplayStudy) -> Rows:
 
 
 def _number_rows(comparison: Comparison) -> Rows:
-    unit = unit_for(max(each.step_us.value for each in comparison.results))
     return Rows.of(
         comparison.results,
         {
@@ -116,9 +115,9 @@ def _number_rows(comparison: Comparison) -> Rows:
             "verified": lambda r: spread(r.verified, ".1f"),
             "levels": lambda r: spread(r.depth, ".1f"),
             "experts a layer": lambda r: spread(r.union, ".1f"),
-            f"step, {unit.name}": lambda r: unit.spread(r.step_us),
-            f"verify, {unit.name}": lambda r: unit.spread(r.verify_us),
-            f"draft, {unit.name}": lambda r: unit.spread(r.draft_us),
+            "step, ms": lambda r: MS.spread(r.step_us),
+            "verify, ms": lambda r: MS.spread(r.verify_us),
+            "draft, ms": lambda r: MS.spread(r.draft_us),
         },
     )
 

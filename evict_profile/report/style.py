@@ -15,25 +15,19 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-INK, QUIET, RULE, PAPER, ACCENT, SECOND, BAD = (f"#01010{i}" for i in range(1, 8))
-RAMP = tuple(f"#0201{i:02x}" for i in range(8))
-"""Stand-ins of eight shades, from small to large values."""
+NAMES = ("ink", "quiet", "rule", "paper", "accent", "second", "bad")
+VARIABLES = {
+    f"#0101{number:02x}": f"--{name}"
+    for number, name in enumerate([*NAMES, *(f"ramp-{i}" for i in range(8))])
+}
+"""From stand-ins to CSS variables; the ramp goes from small to large values."""
+
+INK, QUIET, RULE, PAPER, ACCENT, SECOND, BAD, *RAMP = VARIABLES
 
 HOVER = "hover:"
 """Begins the `gid` of an artist; what follows is shown where a pointer rests on it."""
 
-VARIABLES = {
-    INK: "--ink",
-    QUIET: "--quiet",
-    RULE: "--rule",
-    PAPER: "--paper",
-    ACCENT: "--accent",
-    SECOND: "--second",
-    BAD: "--bad",
-    **{shade: f"--ramp-{i}" for i, shade in enumerate(RAMP)},
-}
-
-TICKS = {"color": QUIET, "labelsize": 9.0, "major.size": 0.0}
+TICKS = {"color": QUIET, "labelsize": 9.0, "major.size": 3.0}
 THEME: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "evict-profile",

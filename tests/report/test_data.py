@@ -8,7 +8,7 @@ import pytest
 
 from evict_profile.fit.points import HeldOut
 from evict_profile.report.data import View
-from evict_profile.report.numbers import unit_for
+from evict_profile.report.numbers import MS
 
 
 def test_a_prediction_below_what_was_measured_is_a_negative_residual(view):
@@ -21,10 +21,10 @@ def test_a_prediction_below_what_was_measured_is_a_negative_residual(view):
 
 @pytest.mark.parametrize(
     ("microseconds", "text"),
-    [(850.0, "850 us"), (3_140.0, "3.14 ms"), (402_000.0, "402 ms"), (2.6e7, "26.0 s")],
+    [(850.0, "0.850 ms"), (3_140.0, "3.14 ms"), (2.6e7, "26,000 ms")],
 )
-def test_a_unit_keeps_numbers_short(microseconds, text):
-    assert unit_for(microseconds).of(microseconds) == text
+def test_a_latency_is_in_milliseconds_of_three_digits(microseconds, text):
+    assert MS.of(microseconds) == text
 
 
 def test_the_growth_is_that_of_the_staircase(view):
