@@ -14,7 +14,7 @@ from evict_profile.report.numbers import spread
 from evict_profile.report.plotting import label_ends, line, log_axis, mark, shades
 from evict_profile.report.render import render
 from evict_profile.report.style import ACCENT, INK, QUIET, SECOND, canvas, inline_svg
-from evict_profile.stats import Bools, Estimate, Floats
+from evict_profile.stats import Bools, Floats
 from evict_profile.table import CostTable, Drafting
 
 POINTS = 20
@@ -83,21 +83,12 @@ def _error_rows(study: CalibrationStudy) -> Rows:
     return Rows.of(
         study.calibrated.errors.items(),
         {
-            "calibrator": lambda item: item[0],
+            "calibrator": lambda item: item[0] + " (chosen)" * (item[0] == chosen),
             "ECE": lambda item: f"{item[1].ece:.4f}",
             "Brier": lambda item: spread(item[1].brier, ".4f"),
-            "Brier over": lambda item: spread(item[1].excess_brier, "+.5f"),
-            "on prompts held out": lambda item: (
-                "chosen" if item[0] == chosen else _judged(item[1].excess_brier)
-            ),
+            "Brier over chosen": lambda item: spread(item[1].excess_brier, "+.5f"),
         },
     )
-
-
-def _judged(excess: Estimate) -> str:
-    if excess.high < 0.0:
-        return "better"
-    return "worse" if excess.low > 0.0 else "unclear"
 
 
 def _children_rows(study: CalibrationStudy) -> Rows:
