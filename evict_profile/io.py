@@ -48,11 +48,15 @@ def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
     known = folder / f"{name}.yaml"
     if known.is_file():
         return known
+    if as_path.is_dir():
+        raise ConfigError(
+            f"{name}: is a folder; give the file in it, such as {as_path}/config.json"
+        )
     names = sorted(p.stem for p in folder.glob("*.yaml"))
+    near = nearest(name, [*names, *others])
     raise ConfigError(
         f"no file '{name}' and none of that name in configs/{kind}"
-        f"{nearest(name, [*names, *others])}; give a path, or one of: "
-        f"{', '.join(names)}"
+        f"{near}; give a path, or one of {'these' if near else ', '.join(names)}"
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from evict_profile.advice.metrics import read_steps
+from evict_profile.advice.metrics import is_probe, read_lengths, read_steps
 from evict_profile.errors import ConfigError
 from evict_profile.records import read_mapping, replace
 from evict_profile.stats import Bools, Bootstrap, Floats, Ints
@@ -32,7 +32,7 @@ FORMS = (
     "give a rate from 0 to 1 (0.75), accepted lengths of K = 1, 2, 3 (1.84,2.51,3.01) "
     "or of other K (3:2.51,7:3.02), "
     "falling shares by position (0.8,0.65,0.5), or a file: FILE.yaml[:curve], "
-    "FILE.json of vLLM's metrics, TRACE.parquet"
+    "FILE.jsonl of probe, FILE.json of vLLM's metrics, TRACE.parquet"
 )
 
 
@@ -79,7 +79,7 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
     if path.suffix in (".yaml", ".yml"):
         return (of_yaml(path, curve),)
     if path.suffix in (".json", ".jsonl"):
-        return (of_metrics(path),)
+        return (of_probe(path) if is_probe(path) else of_metrics(path),)
     if path.suffix == ".parquet" or path.is_dir():
         return of_trace(path)
     raise ConfigError(f"--accept {text}: the file is of no kind that is read; {FORMS}")
@@ -103,6 +103,11 @@ def _of_numbers(text: str, numbers: list[float]) -> AcceptedLengths:
     least, most = min(numbers), max(numbers)
     if len(numbers) == 1 and 0.0 <= most <= 1.0:
         return of_rate(most)
+    if len(numbers) == 1 and most > 1.0:
+        raise ConfigError(
+            f"--accept {text}: of which K? Name the K of its server, as in --accept "
+            f"3:{text}; give lengths of several K as 1.84,2.51,3.01"
+        )
     if least >= 1.0 and most > 1.0:
         return of_lengths(dict(enumerate(numbers, 1)), "lengths as given")
     if least < 1.0 and (np.diff(numbers, prepend=1.0, append=0.0) <= 0.0).all():
@@ -181,6 +186,15 @@ def _curves(content: Any, name: str = "") -> Iterator[tuple[str, dict[int, float
     except (TypeError, ValueError):
         for key, inner in content.items():
             yield from _curves(inner, f"{name}/{key}" if name else str(key))
+
+
+def of_probe(path: Path) -> AcceptedLengths:
+    """From the waves of `evict-profile probe`."""
+    found = dict(sorted(read_lengths(path).items()))
+    lengths = {drafts: length.value for drafts, length in found.items()}
+    half = [(each.high - each.low) / 2.0 / each.value for each in found.values()]
+    known = of_lengths(lengths, f"waves of {path.name}")
+    return replace(known, half_width=np.array([0.0, *half]))
 
 
 def of_metrics(path: Path) -> AcceptedLengths:

@@ -28,7 +28,8 @@ an assumed cost of schedules. vLLM with one used piecewise graphs, and fell from
 class DraftOption:
     """One way to draft at one batch; a chain's draft length K is its levels.
 
-    `ratio` is of its step to plain decoding's, the accepted length that breaks even;
+    `step_us` is its step; `ratio` is of it to plain decoding's, the accepted length
+    that breaks even;
     `speed` is over plain decoding, `served` the same as measured.
     """
 
@@ -36,6 +37,7 @@ class DraftOption:
     levels: int
     width: int
     committed: float
+    step_us: float
     ratio: float
     speed: Estimate
     served: float | None = None
@@ -110,7 +112,8 @@ class Advisor:
     def _option(self, batch: int, way: int) -> DraftOption:
         lengths = self.lengths
         width, levels = int(lengths.width[way]), int(lengths.levels[way])
-        ratio = self.served.ratio(batch, width, levels, self.context)
+        place = batch, width, levels, self.context
+        step_us, ratio = self.served.us(*place).value, self.served.ratio(*place)
         committed, of_lengths = float(lengths.committed[way]), lengths.half_width[way]
         speed = committed / ratio.value
         down = math.hypot(of_lengths, math.log(ratio.high / ratio.value))
@@ -119,7 +122,7 @@ class Advisor:
         measured = lengths.served.get(levels)
         name = lengths.name(way)
         return DraftOption(
-            name, levels, width, committed, ratio.value, interval, measured
+            name, levels, width, committed, step_us, ratio.value, interval, measured
         )
 
 
@@ -156,10 +159,13 @@ class DraftPlan:
             return self.schedule
         return (Range(1, max(self.traffic), self.drafts),) if self.drafts else ()
 
+    def drafts_at(self, batch: int) -> int:
+        """As advised; 0 is plain decoding."""
+        return next((each.drafts for each in self.advised if each.has(batch)), 0)
+
     def speed(self, advice: BatchAdvice) -> float:
         """Over plain decoding, as advised at a batch; 1 where nothing is."""
-        own = (each for each in self.advised if each.has(advice.batch))
-        return next((advice.speeds.get(each.drafts, 1.0) for each in own), 1.0)
+        return advice.speeds.get(self.drafts_at(advice.batch), 1.0)
 
 
 def plan(

@@ -1,17 +1,20 @@
-"""Drafted and accepted tokens in vLLM's responses."""
+"""Accepted tokens as servers state them: vLLM's responses, and a file of `probe`."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import gt
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from msgspec import Meta, Struct
 
 from evict_profile.errors import ConfigError
 from evict_profile.records import parse
-from evict_profile.stats import Ints
+from evict_profile.stats import Estimate, Ints, student
+
+if TYPE_CHECKING:
+    from evict_profile.probe.record import Wave
 
 MAX_DRAFTS, MAX_STEPS = 1024, 10**7
 """The most drafts of a step, and steps of a request, that metrics may state."""
@@ -25,6 +28,49 @@ def read_steps(path: Path) -> list[tuple[Ints, Ints]]:
         for found in _metrics(_documents(path))
         if (steps := parse(RequestMetrics, found, str(path), extra_keys=True).steps)
     ]
+
+
+def is_probe(path: Path) -> bool:
+    """Whether the first line names a probed server."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline().startswith('{"server"')
+
+
+def read_lengths(path: Path) -> dict[int, Estimate]:
+    """Accepted length by K, mean over the requests of one server's waves."""
+    from evict_profile.probe.record import fault_of, read_probe
+    from evict_profile.probe.server import check_one_deployment
+
+    probed = [(p, waves) for p, waves in read_probe(path) if p.server.drafts]
+    check_one_deployment([each.server for each, _ in probed])
+    kinds = sorted({f"{p.text} prompts, topk {p.server.topk}" for p, _ in probed})
+    if len(kinds) > 1 or any(each.server.topk > 1 for each, _ in probed):
+        raise ConfigError(
+            f"{path}: has drafts of {' and '.join(kinds)}; give a file of one kind of "
+            "prompts, and of chains (topk 1)"
+        )
+    found: dict[int, list[Wave]] = {}
+    for each, waves in probed:
+        good = (wave for wave in waves if not fault_of(each.server, wave))
+        found.setdefault(each.server.drafts, []).extend(good)
+    lengths = {drafts: _mean(waves) for drafts, waves in found.items() if waves}
+    if not lengths:
+        raise ConfigError(
+            f"{path}: has no accepted length of a server that drafts; probe one with "
+            "K = 3, or give a length as --accept 3:2.64"
+        )
+    return lengths
+
+
+def _mean(waves: "Sequence[Wave]") -> Estimate:
+    """The mean by requests, with the 95 % interval of the waves' mean if known."""
+    accepted = [wave.accepted or 1.0 for wave in waves]
+    mean = float(np.average(accepted, weights=[wave.batch for wave in waves]))
+    if len(waves) < 2:
+        return Estimate(mean, mean, mean)
+    error = float(np.std(accepted, ddof=1)) / len(waves) ** 0.5
+    half_width = student(len(waves) - 1) * error
+    return Estimate(mean, mean - half_width, mean + half_width)
 
 
 def _documents(path: Path) -> Any:

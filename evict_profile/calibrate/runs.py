@@ -69,8 +69,17 @@ def read_runs(path: Path, drafts: int | None, warn: Warn) -> list[ServedRun]:
         return [run for setting in settings(path) for run in setting.runs]
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}; check the path") from error
+    except ValueError as error:
+        raise ConfigError(
+            f"{path}: is no text; give a CSV, or the JSON or log of a benchmark"
+        ) from error
+    if text.strip() in ("", "[]", "{}"):
+        raise ConfigError(
+            f"{path}: holds no run; give the file that --output-file or --save-result "
+            "wrote, or save the runs again"
+        )
     is_json = text.lstrip().startswith("{")
     if (is_json or bool(_EVALUATED.search(text))) == (drafts is None):
         raise ConfigError(

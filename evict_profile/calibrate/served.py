@@ -105,8 +105,7 @@ def _step_us(table: CostTable, run: ServedRun, amounts: Amounts) -> float:
     if table.activation.is_guess:
         union = amounts.union(union, table.model.moe.top_k)
     forward_us = float(table.cost.latency_us(tokens, union, run.context, run.batch))
-    fixed_us = getattr(table.provenance, "fixed_us", 0.0)
-    layers_us = amounts.layers_us(table.model.num_layers, fixed_us)
+    layers_us = table.model.num_layers * amounts.layer_us
     levels_us = float(amounts.levels_us(run.levels, run.topk))
     drafting_us = (run.width > 1) * amounts.round_us + levels_us
     if table.drafting:

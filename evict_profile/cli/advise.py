@@ -1,7 +1,9 @@
 """The command that recommends how much to draft."""
 
 import re
+from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from typer import Argument, Context, Option
@@ -45,12 +47,15 @@ def advise(
     traffic: options.Traffic = None,
     context: options.ContextTokens = None,
     draft_level_ms: options.DraftLevelMs = None,
-    as_json: bool = Option(False, "--json", help="Print one JSON document alone."),
+    explain: bool = Option(False, help="Print also what the advice is computed from."),
+    as_json: options.AsJson = False,
     markdown: bool = Option(False, "--md", help="Print one Markdown table alone."),
 ) -> None:
     """Recommend how many tokens to draft, from acceptance."""
-    if as_json and markdown:
-        raise ConfigError("--json and --md are two answers; give one of them")
+    if as_json + markdown + explain > 1:
+        raise ConfigError(
+            "--json, --md and --explain are three answers; give one of them"
+        )
     if table:
         reject_unused(ctx, BY_NAME, "with a table's file")
     from evict_profile.advice.acceptance import acceptance_of
@@ -64,7 +69,7 @@ def advise(
     covered = (
         CostTable.load(table)
         if table
-        else _named_table(model, gpu, engine, tp, dtype, source)
+        else _named_table(model, gpu, engine, tp, dtype, source, accept)
     )
     advice = advise_on(
         covered,
@@ -77,7 +82,7 @@ def advise(
     if as_json:
         say(console, advice.json())
     else:
-        say(console, advice.markdown() if markdown else str(advice))
+        say(console, advice.markdown() if markdown else advice.text(explain))
 
 
 def _named_table(
@@ -87,47 +92,48 @@ def _named_table(
     tp: int | None,
     dtype: str | None,
     source: Path | None,
+    accept: str,
 ) -> "CostTable":
-    """Find the table of these names, or compose one that is not kept."""
+    """Find the table of these names, or estimate one."""
     from evict_profile.table import by_name, search_path, tables_in
+    from evict_profile.table.search import nearest_named
 
-    if not (model and gpu and engine):
+    found = tables_in(search_path())
+    near = nearest_named(found, model, gpu, engine)
+    command = f"evict-profile advise --accept {quote(accept)} "
+    others = f"; there is a table: {command}{' | '.join(near)}" if near else ""
+    names = {"--model": model, "--gpu": gpu, "--engine": engine}
+    if missing := [option for option, name in names.items() if not name]:
+        more = others or "; see what is there with: evict-profile show"
         raise ConfigError(
-            "give a cost table's file, or --model, --gpu and --engine; see what is "
-            "there with: evict-profile show"
+            f"give a cost table's file, or --model, --gpu and --engine; missing: "
+            f"{', '.join(missing)}{more}"
         )
+    assert model and gpu and engine
     if not dtype and (format_name := QUANTISED.search(model)):
         raise ConfigError(
             f"--model {model}: its name says {format_name[0]}; say the weights' format "
             "with --dtype, such as fp8_block, fp8, nvfp4, int4 or bf16"
         )
-    found, engine = tables_in(search_path()), engine.lower()
-    if table := by_name(found, model, gpu, engine, tp, dtype):
+    if table := by_name(found, model, gpu, engine.lower(), tp, dtype):
         return table
-    return _composed_table(model, gpu, engine, tp or 1, dtype or "bf16", source)
 
-
-def _composed_table(
-    model: str, gpu: str, engine: str, tp: int, dtype: str, source: Path | None
-) -> "CostTable":
     from evict_profile.config import load_model
-    from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, open_source
-    from evict_profile.sources.compose import compose
-    from evict_profile.sources.composer import Composer, sweep_of
-    from evict_profile.sources.pairs import check_asked, the_pair
+    from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, MissingSource
+    from evict_profile.sources.asked import deployment_of
+    from evict_profile.sources.estimate import estimated_table
 
     shape = load_model(model)
-    check_asked(shape, gpu, engine, dtype, tp)
     try:
-        rows = open_source(source)
-    except ConfigError as error:
-        if source:
-            raise
+        asked = deployment_of(shape, gpu, engine.lower(), dtype, tp)
+        return estimated_table(shape, asked, source, partial(say, stderr))
+    except MissingSource as error:
+        options = f"--model {quote(model)} {asked.options} --accept {quote(accept)}"
+        wheel = f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
         raise ConfigError(
-            f"no table is of {model} on {gpu} under {engine}; compose one with: pip "
-            f"download --no-deps {PACKAGE}=={VERSION}, and this command again with "
-            f"--from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
+            f"no table is of {model} on {gpu} under {engine}; estimate one with: pip "
+            f"download --no-deps {PACKAGE}=={VERSION} && evict-profile advise "
+            f"{options} --from {wheel}{others}"
         ) from error
-    say(stderr, "composing a table, which is not kept: some seconds")
-    pair = the_pair(rows, shape, gpu, engine, dtype, tp=tp)
-    return compose(Composer.of(rows, pair, shape), sweep_of())[0]
+    except ConfigError as error:
+        raise ConfigError(f"{error}{others}") from error

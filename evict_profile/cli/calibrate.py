@@ -131,6 +131,11 @@ def _table_of_runs(
             "give the cost table of the server before --served; without one, --model "
             "and --gpu name what was probed, in a file of 'evict-profile probe'"
         )
+    if others := [file for file in served if Path(file).suffix != ".jsonl"]:
+        raise ConfigError(
+            f"{others[0]}: is no file of 'evict-profile probe' (.jsonl), which alone "
+            "makes a table; give the server's cost table before --served"
+        )
     found = [each for file in served for each in settings(Path(file))]
     show_settings(console, found)
     table = served_table(found, gpu, load_model(model))

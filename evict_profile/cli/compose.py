@@ -11,12 +11,9 @@ from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, say, write_text
 
 if TYPE_CHECKING:
-    from evict_profile.config import ModelSpec
     from evict_profile.sources.aiconfigurator import Source
-    from evict_profile.sources.composer import DecodeTime
-    from evict_profile.sources.pairs import KernelKey
 
-USED_BY_LIST = {"list_them", "source", "model_name", "gpu", "engine"}
+USED_BY_LIST = {"list_them", "source", "model_name", "gpu", "engine", "as_json"}
 USED_BY_ALL = {"all_pairs", "source", "tables"}
 
 
@@ -34,60 +31,63 @@ def compose(
         "bf16", help="Type of the expert weights: bf16, fp8, fp8_block, nvfp4 ..."
     ),
     tp: int = Option(1, min=1, help="Tensor-parallel size."),
-    ep: int = Option(1, min=1, help="Expert-parallel size."),
-    kernel: str | None = Option(
-        None, help="MoE kernel. Needed only if there are several."
-    ),
     list_them: bool = Option(False, "--list", help="List what can be composed."),
     all_pairs: bool = Option(
         False, "--all", help="Compose every available table and write a summary page."
     ),
     source: options.Source = None,
-    decode_us: str | None = Option(
-        None, help="Measured time of a plain decoding step, as US@BATCH,CONTEXT."
-    ),
     tables: options.Tables = Path("composed"),
+    as_json: options.AsJson = False,
 ) -> None:
     """Estimate a GPU's table from public kernel timings."""
     if list_them or all_pairs:
         used = USED_BY_LIST if list_them else USED_BY_ALL
         unused = {each.name or "" for each in ctx.command.params} - used
         reject_unused(ctx, unused, "with --list" if list_them else "with --all")
+    else:
+        reject_unused(ctx, {"as_json"}, "without --list")
+        _check_named(model_name, gpu, engine)
     from evict_profile.config import load_model
     from evict_profile.sources.aiconfigurator import open_source
-    from evict_profile.sources.composer import DecodeTime
-    from evict_profile.sources.pairs import check_asked, the_pair
+    from evict_profile.sources.asked import Deployment, check_fit, check_names
+    from evict_profile.sources.pairs import kernels_of, pairs
 
     model = load_model(model_name) if model_name else None
-    time = DecodeTime.of(decode_us) if decode_us else None
     if model and gpu and engine and not list_them:
-        check_asked(model, gpu, engine, dtype, tp)
+        check_fit(model, Deployment(check_names(gpu, engine, dtype), engine, dtype, tp))
     rows = open_source(source)
     if list_them:
-        _list(rows, gpu, engine, model)
+        from evict_profile.report.offers import show_offers
+
+        show_offers(console, pairs(rows, gpu, engine, model), model, as_json)
         return
     check_folder(tables)
-    if all_pairs:
+    if not (model and gpu and engine):
         _compose_all(rows, tables)
         return
-    if not (model and gpu and engine):
+    kernels = kernels_of(rows, model, gpu, engine, dtype, tp, engine_version)
+
+    from evict_profile.report.public import composed_page, show_composed
+    from evict_profile.sources.compose import compose, composer_of, export_composed
+    from evict_profile.sources.composer import sweep_of
+
+    say(stderr, "composing cells and fitting them: up to a minute")
+    table, cells = compose(composer_of(rows, kernels, model), sweep_of())
+    show_composed(console, table)
+    path = export_composed(table, cells, tables)
+    say(console, f"table: {path}")
+    page = path.with_suffix(".html")
+    write_text(composed_page(table, cells), page)
+    say(console, f"report: {page}")
+
+
+def _check_named(model: str | None, gpu: str | None, engine: str | None) -> None:
+    named = {"--model": model, "--gpu": gpu, "--engine": engine}
+    if missing := [option for option, name in named.items() if not name]:
         raise ConfigError(
-            "--model, --gpu and --engine say what to compose; see what there is with: "
-            "evict-profile compose --list"
+            f"{' and '.join(missing)} must say what to compose; see what there is "
+            "with: evict-profile compose --list"
         )
-    asked = (rows, model, gpu, engine, dtype)
-    pair = the_pair(*asked, version=engine_version, tp=tp, ep=ep, kernel=kernel)
-    _compose_one(rows, pair, model, time, tables)
-
-
-def _list(
-    rows: "Source", gpu: str | None, engine: str | None, model: "ModelSpec | None"
-) -> None:
-    from evict_profile.report.offers import show_offers, show_pairs
-    from evict_profile.sources.pairs import pairs
-
-    show = show_pairs if model else show_offers
-    show(console, pairs(rows, gpu, engine, model))
 
 
 def _compose_all(rows: "Source", tables: Path) -> None:
@@ -106,25 +106,3 @@ def _compose_all(rows: "Source", tables: Path) -> None:
     say(console, f"{made} of {len(outcomes)} pairs have a table; see {reasons}")
     if made:
         write_explore(console, tables_in([tables]), tables / "tables.html")
-
-
-def _compose_one(
-    rows: "Source",
-    pair: "KernelKey",
-    model: "ModelSpec",
-    time: "DecodeTime | None",
-    tables: Path,
-) -> None:
-    from evict_profile.report.public import composed_page, show_composed
-    from evict_profile.sources.compose import compose, export_composed
-    from evict_profile.sources.composer import Composer, sweep_of
-
-    composer = Composer.of(rows, pair, model)
-    say(stderr, "composing cells and fitting them: up to a minute")
-    table, cells = compose(composer, sweep_of(), time)
-    show_composed(console, table)
-    path = export_composed(table, cells, tables)
-    say(console, f"table: {path}")
-    page = path.with_suffix(".html")
-    write_text(composed_page(table, cells), page)
-    say(console, f"report: {page}")

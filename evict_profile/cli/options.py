@@ -41,6 +41,7 @@ Page = Annotated[Path, Option("--out", help="Output file (HTML).")]
 Json = Annotated[
     Path | None, Option("--json", help="Output file of all numbers (JSON).")
 ]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON document alone.")]
 Part = Annotated[str, Option(help="Use only part i of n of the prompts, as i/n.")]
 Workloads = Annotated[
     list[str] | None,
@@ -59,7 +60,8 @@ Source = Annotated[
 ]
 ACCEPT_HELP = (
     "Acceptance: a rate 0.75, lengths 1.84,2.51,3.01, one length 3:2.64 of K=3, shares "
-    "0.8,0.65, FILE.yaml[:curve], FILE.json of vLLM's metrics, or TRACE.parquet."
+    "0.8,0.65, FILE.jsonl of probe, FILE.yaml[:curve], FILE.json of vLLM's metrics, or "
+    "TRACE.parquet."
 )
 Traffic = Annotated[
     str | None,

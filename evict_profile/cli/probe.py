@@ -7,6 +7,7 @@ from pathlib import Path
 
 from typer import Argument, Option
 
+from evict_profile.cli import options
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_writable, say
@@ -28,27 +29,33 @@ def probe(
         None, help="Model name. Needed only if the server has several."
     ),
     raw: bool = Option(False, help="Send plain prompts, without a chat template."),
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure the decode steps of a running server.
 
     The same command adds to what was measured before.
     """
-    from evict_profile.calibrate.probed import settings
+    if not 0.0 < minutes < inf:
+        raise ConfigError(f"--minutes {minutes}: give minutes above 0, as 5")
+    sizes = _sizes(batch)
+    check_writable(out)
+
     from evict_profile.probe.loop import ProbeConfig
     from evict_profile.probe.loop import probe as probe_server
     from evict_profile.probe.server import Server
     from evict_profile.progress import progress_bar
-    from evict_profile.report.served import show_settings
 
-    if not 0.0 < minutes < inf:
-        raise ConfigError(f"--minutes {minutes}: give minutes above 0, as 5")
-    config = ProbeConfig(_sizes(batch), minutes, drafts, raw, model)
-    check_writable(out)
+    config = ProbeConfig(sizes, minutes, drafts, raw, model)
     server = Server(url, os.environ.get("OPENAI_API_KEY", ""))
     with progress_bar(stderr) as bar:
         asyncio.run(probe_server(server, out, config, bar))
-    show_settings(console, settings(out))
-    say(console, f"runs: {out}")
+
+    from evict_profile.calibrate.probed import settings
+    from evict_profile.report.served import show_settings
+
+    show_settings(console, settings(out), as_json)
+    if not as_json:
+        say(console, f"runs: {out}")
 
 
 def _sizes(text: str) -> list[int]:

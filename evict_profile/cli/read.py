@@ -9,8 +9,10 @@ from typer import Argument, Context, Option
 from evict_profile.cli import options
 from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
+from evict_profile.io import as_json as json_of
 from evict_profile.io import check_outputs, say, write_text
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
+from evict_profile.records import to_mapping
 
 RUN_HEADER = "sweep.json"
 
@@ -67,6 +69,7 @@ def show(
     device: str | None = Option(
         None, help="List only tables of this device, such as NVIDIA_H200."
     ),
+    as_json: options.AsJson = False,
 ) -> None:
     """Print a table, the fit of a run, or a list of tables."""
     from evict_profile.report.tables import show_found, show_table
@@ -77,13 +80,14 @@ def show(
     if named and (is_run or not named.is_dir()):
         reject_unused(ctx, {"device"}, "with a table or a run")
         if is_run:
+            reject_unused(ctx, {"as_json"}, "with a run")
             from evict_profile.fit.fitted import fit_run
             from evict_profile.report.fits import show_fit
             from evict_profile.sweep.store import Store
 
             show_fit(console, fit_run(Store(named)))
         else:
-            show_table(console, CostTable.load(named))
+            show_table(console, CostTable.load(named), as_json)
         return
     if files := [path for path in paths if path.is_file()]:
         raise ConfigError(f"{files[0]}: is a file; show it alone, or compare with diff")
@@ -94,10 +98,12 @@ def show(
             f"no table and no sweep lies in {where} (one that the union test refused "
             "leaves none); name another folder, or measure with: evict-profile sweep"
         )
-    show_found(console, of_device(found, device) if device else found)
+    show_found(console, of_device(found, device) if device else found, as_json)
 
 
-def diff(before: options.TableFile, after: options.TableFile) -> None:
+def diff(
+    before: options.TableFile, after: options.TableFile, as_json: options.AsJson = False
+) -> None:
     """Print what differs between two tables.
 
     The exit code is 1 if anything does.
@@ -105,9 +111,8 @@ def diff(before: options.TableFile, after: options.TableFile) -> None:
     from evict_profile.report.tables import show_diff
     from evict_profile.table import CostTable
 
-    if show_diff(console, CostTable.load(before), CostTable.load(after)):
+    if show_diff(console, CostTable.load(before), CostTable.load(after), as_json):
         raise typer.Exit(1)
-    say(console, "no difference in key, costs or error")
 
 
 def check(
@@ -121,11 +126,12 @@ def check(
     reuse_for: str | None = Option(
         None, help="State in the table's next version that it serves this engine too."
     ),
-    who: str | None = Option(None, help="Who states --reuse-for."),
-    why: str | None = Option(None, help="Reason of --reuse-for."),
-    rechecked: str | None = Option(
-        None, help="What was measured of --reuse-for's version, and the result."
+    who: str = Option("", help="Who states --reuse-for."),
+    why: str = Option("", help="Reason of --reuse-for."),
+    rechecked: str = Option(
+        "", help="What was measured of --reuse-for's version, and the result."
     ),
+    as_json: options.AsJson = False,
 ) -> None:
     """Check a table's hash, samples and gates; measure again.
 
@@ -135,25 +141,36 @@ def check(
         reject_unused(ctx, {"python"}, "without --recheck")
     if not reuse_for:
         reject_unused(ctx, {"who", "why", "rechecked"}, "without --reuse-for")
+    if recheck or reuse_for:
+        reject_unused(ctx, {"as_json"}, "with --recheck or --reuse-for")
     if table.is_dir():
         reject_unused(ctx, {"reuse_for"}, "with a folder of tables")
         _check_tree(table, recheck, python)
         return
+    stated = {"--who": who, "--why": why, "--rechecked": rechecked}
+    if reuse_for and (unsaid := [k for k, word in stated.items() if not word.strip()]):
+        raise ConfigError(
+            f"--reuse-for {reuse_for} needs {', '.join(unsaid)}: who states it, why, "
+            "and what was measured again"
+        )
     options.valid_table(table)
-    _check_table(table, recheck, python)
+    _check_table(table, recheck, python, as_json)
     if reuse_for:
-        _state_reuse(table, reuse_for, who or "", why or "", rechecked or "")
+        _state_reuse(table, reuse_for, who, why, rechecked)
 
 
-def _check_table(path: Path, recheck: bool, python: str | None) -> None:
+def _check_table(path: Path, recheck: bool, python: str | None, as_json: bool) -> None:
     from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.report.console import show_gates
     from evict_profile.report.fits import show_recheck
     from evict_profile.sweep.recheck import recheck_cells
 
     fitted, table = fitted_of_table(path)
-    say(console, f"{path}: schema, hash and samples: valid")
-    show_gates(console, table.gates)
+    if as_json:
+        say(console, json_of(to_mapping(table.gates)))
+    else:
+        say(console, f"{path}: schema, hash and samples: valid")
+        show_gates(console, table.gates)
     if not all(gate.passed for gate in table.gates):
         raise typer.Exit(1)
     if recheck:
@@ -190,19 +207,19 @@ def _state_reuse(table: Path, version: str, who: str, why: str, rechecked: str) 
     from evict_profile.table import Reuse
 
     today = datetime.now(UTC).date().isoformat()
-    try:
-        reuse = Reuse(version, who, why, rechecked, today)
-    except ValueError as error:
-        raise ConfigError(f"{error}; give it") from None
+    reuse = Reuse(version, who, why, rechecked, today)
     made, path = export_reuse(table, reuse)
     say(console, str(made.reuse[-1]))
     say(console, f"table: {path}")
 
 
-def doctor() -> None:
+def doctor(as_json: options.AsJson = False) -> None:
     """Print what works on this machine, and which models fit."""
     from evict_profile.doctor import examine
 
+    if as_json:
+        say(console, json_of(to_mapping([*examine()])))
+        return
     for finding in examine():
         say(console, str(finding))
 
@@ -212,7 +229,7 @@ def audit(
     accept: str | None = Option(None, help=", ".join(ACCEPTANCES)),
     rule: str | None = Option(None, help=", ".join(RULES)),
     score: str | None = Option(None, help=", ".join(SCORES)),
-    json_out: bool = Option(False, "--json", help="Print JSON."),
+    as_json: options.AsJson = False,
 ) -> None:
     """Check whether a truncation rule is lossless.
 
@@ -224,6 +241,6 @@ def audit(
 
     words = {"drafts": drafts, "accept": accept, "rule": rule, "score": score}
     if any(words.values()):
-        show_audit(console, audit_of_words(words), json_out)
+        show_audit(console, audit_of_words(words), as_json)
     else:
-        show_audits(console, list(map(audit_of, COMBINATIONS)), json_out)
+        show_audits(console, list(map(audit_of, COMBINATIONS)), as_json)

@@ -19,6 +19,7 @@ from evict_profile.lossless.rules import (
     DRAFTS,
     RULES,
     SCORES,
+    WORDS,
     Classification,
     Combination,
     classify,
@@ -93,6 +94,11 @@ def audit(combination: Combination) -> Audit:
 
 
 def audit_of_words(words: Mapping[str, str | None]) -> Audit:
+    for name, known in WORDS.items():
+        if (word := words.get(name)) and word not in known:
+            raise ConfigError(
+                f"--{name} {word}: is unknown; choose one of {', '.join(known)}"
+            )
     missing = [f"--{name}" for name, word in words.items() if word is None]
     if missing:
         raise ConfigError(

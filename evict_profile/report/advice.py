@@ -1,24 +1,32 @@
 """Advice on drafting: one screen, a Markdown table, or a JSON document."""
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from evict_profile.advice.acceptance import acceptance_of
 from evict_profile.advice.advise import (
     CHANGE,
     Advisor,
     BatchAdvice,
+    DraftOption,
     DraftPlan,
     plan,
     traffic_of,
 )
+from evict_profile.integrations.exporters import ENGINES
 from evict_profile.io import finite
 from evict_profile.records import to_mapping
-from evict_profile.report.console import Rows, as_text
+from evict_profile.report.console import WIDEST, Rows, as_text, wrapped
 from evict_profile.report.numbers import spread
-from evict_profile.table import CostTable
+from evict_profile.stats import Estimate
+from evict_profile.table import DATASHEET, MEASURED, SERVED, CostTable, ServedStep
+from evict_profile.table.key import Caveats
 
 KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 
@@ -27,13 +35,15 @@ KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 class Advice:
     """Of chains, and after them of trees where a trace has them; the plan is of chains.
 
-    Shown is the best way of each batch, or with `every` all ways.
+    Shown is the best way of each batch, or with `every` all ways. `asked` are the
+    options that `evict-profile export` takes for the same advice.
     """
 
     advisors: Sequence[Advisor]
     batches: Sequence[int]
     plan: DraftPlan
     every: bool
+    asked: Sequence[str] = ()
 
     @cached_property
     def parts(self) -> list[tuple[Advisor, list[BatchAdvice]]]:
@@ -41,96 +51,169 @@ class Advice:
         return [(each, [each.at(b) for b in self.batches]) for each in self.advisors]
 
     def __str__(self) -> str:
-        """One screen."""
-        lines = [*self._facts()]
+        return self.text()
+
+    def text(self, explain: bool = False) -> str:
+        """One screen, within the terminal and 100 columns."""
+        lines = [wrapped(self.answer), *shell_lines(self.command), ""]
+        lines.append(wrapped(self._title))
         for advisor, found in self.parts:
-            rows = as_text(advice_rows(found, self.every))
-            lines += ["", KINDS[advisor.lengths.kind], rows]
-        return "\n".join([*lines, *self.verdict(), *self.tree_flags()])
+            kind = [KINDS[advisor.lengths.kind]] * (len(self.parts) > 1)
+            lines += [*kind, as_text(advice_rows(advisor, found, self.every, explain))]
+        lines += [wrapped(note) for note in self.notes()]
+        caveats = (f"caveat: {each}" for each in self._caveats)
+        more = self._details() if explain else ["--explain shows how this is computed."]
+        lines += [wrapped(line, "  ") for line in (*caveats, *more)]
+        return "\n".join(lines)
 
     def markdown(self) -> str:
         """For an issue or a pull request."""
-        title, *facts = self._facts()
-        lines = [f"**{title}**"]
-        for _, found in self.parts:
-            rows = advice_rows(found, self.every)
+        lines = [f"**{self.answer}**", "", self._title]
+        for advisor, found in self.parts:
+            rows = advice_rows(advisor, found, self.every)
             cells = [rows.head, ["---"] * len(rows.head), *rows.cells]
             lines += ["", *(f"| {' | '.join(map(str, row))} |" for row in cells)]
-        return "\n".join([*lines, "", *self.verdict(), "", *(f"- {f}" for f in facts)])
+        known = (*self.notes(), *self._details(), *self._caveats)
+        return "\n".join([*lines, "", *(f"- {each}" for each in known)])
 
     def json(self) -> str:
         """All numbers; an end that no interval has is null."""
-        table, plan = self.advisors[0].served.table, self.plan
+        table, plan = self._served.table, self.plan
         content = {
+            "answer": self.answer,
+            "command": self.command,
             "table": {"path": str(table.path), **to_mapping(table.key)},
-            "facts": [*self._facts()],
             "parts": [
                 {"kind": advisor.lengths.kind, "batches": to_mapping(found)}
                 for advisor, found in self.parts
             ],
             "plan": {**to_mapping(plan), "advised": plan.advised},
-            "verdict": [*self.verdict()],
+            "notes": [*self.notes()],
+            "details": [*self._details()],
+            "caveats": self._caveats,
         }
         return json.dumps(finite(content), ensure_ascii=False, indent=1)
 
-    def _facts(self) -> Iterator[str]:
-        """What the advice rests on, a line each."""
-        first = self.advisors[0]
-        served, table = first.served, first.served.table
-        key = table.key
-        yield (
-            f"{key.model} on {key.where}, {key.dtype}, {key.engine} "
-            f"{key.engine_version}, tp {key.tp}, context {first.context:g}, version "
-            f"{table.version}"
+    @property
+    def _served(self) -> ServedStep:
+        return self.advisors[0].served
+
+    @property
+    def _caveats(self) -> Caveats:
+        return self._served.caveats
+
+    @property
+    def _title(self) -> str:
+        context = f"{self.advisors[0].context:g}"
+        return f"{self._served.table.title}, context {context}:"
+
+    @property
+    def answer(self) -> str:
+        """The draft length or the schedule, and what it gains, in one sentence."""
+        plan, batches = self.plan, ", ".join(map(str, self.plan.traffic))
+        if not plan.advised:
+            return (
+                "Do not speculate: no draft length gains more than 1 % over plain "
+                f"decoding at batch {batches}."
+            )
+        gain, span = self.gain, f" at batch {batches}"
+        if len(plan.traffic) > 1:
+            span = f", {self._span}, if your time is split {self._split} over batches"
+        interval = f"95 %: {gain.low:.2f} to {gain.high:.2f}"
+        return (
+            f"{self._lengths}: about {gain.value:.2f} times plain decoding{span}; "
+            f"{interval if gain.known else 'no interval is known'}."
         )
-        yield f"acceptance: {first.lengths.source}"
+
+    @property
+    def gain(self) -> Estimate:
+        """Speed over plain decoding of the whole traffic, as advised."""
+        shares = np.array([*self.plan.traffic.values()])
+        speeds = [(s.value, s.low, s.high) for s in self._speeds.values()]
+        with np.errstate(divide="ignore"):
+            took = shares / shares.sum() @ (1.0 / np.array(speeds))
+            return Estimate(*(1.0 / took).tolist())
+
+    @cached_property
+    def _speeds(self) -> dict[int, Estimate]:
+        """Speed as advised at each batch of the traffic."""
+        plain = Estimate(1.0, 1.0, 1.0)
+        found = {}
+        for batch in self.plan.traffic:
+            ways = {way.levels: way.speed for way in self.advisors[0].at(batch).ways}
+            found[batch] = ways.get(self.plan.drafts_at(batch), plain)
+        return found
+
+    @property
+    def _span(self) -> str:
+        """The slowest and the fastest batch, the smaller one first."""
+        speeds = self._speeds
+        ends = {pick(speeds, key=lambda b: speeds[b].value) for pick in (min, max)}
+        return " to ".join(f"{speeds[b].value:.2f} at batch {b}" for b in sorted(ends))
+
+    @property
+    def _split(self) -> str:
+        return "equally" if len(set(self.plan.traffic.values())) == 1 else "as given"
+
+    @property
+    def _lengths(self) -> str:
+        one, *more = self.plan.advised
+        if not more:
+            return f"K = {one.drafts}"
+        ranges = (
+            f"K = {r.drafts} at batch {r.first} to {r.last}" for r in (one, *more)
+        )
+        return ", ".join(ranges)
+
+    @property
+    def command(self) -> str:
+        """What runs the table's engine so, or writes the file that it reads; or ""."""
+        table, advised = self._served.table, self.plan.advised
+        engine = table.key.engine
+        if not advised or engine not in ENGINES:
+            return ""
+        command = ENGINES[engine](advised, self.advisors[0]).command
+        if "FILE" not in command:
+            return command
+        path = str(table.path) if table.path.name else "TABLE"
+        words = ("evict-profile", "export", path, "--for", engine, *self.asked)
+        return shlex.join(words)
+
+    def _details(self) -> Iterator[str]:
+        """What the advice rests on."""
+        served = self._served
+        yield f"acceptance: {self.advisors[0].lengths.source}"
         yield f"drafting: {served.drafting.workload}"
         if served.overheads:
             yield f"overheads: {served.overheads}"
-        yield from (f"caveat: {caveat}" for caveat in served.caveats)
 
-    def verdict(self) -> Iterator[str]:
-        """One draft length or a schedule, and where nobody can say."""
+    def notes(self) -> Iterator[str]:
+        """Other lengths, and where the advice is slower or not certain."""
         plan, chains = self.plan, self.parts[0][1]
-        shares = ", ".join(f"{b} ({share:.0%})" for b, share in plan.traffic.items())
-        alone = "".join(map(str, plan.traffic)) if len(plan.traffic) == 1 else ""
-        over = f"at batch {alone or f'{shares} of plain decoding time'}"
-        unsure = [str(each.batch) for each in chains if not each.sure]
-        word = "Best guess" if len(unsure) == len(chains) else "Recommended"
-        if not plan.advised:
-            yield f"{word}: do not speculate; no draft gains more than 1 % {over}."
-        else:
-            yield from self._lengths(word, over)
-        if unsure:
-            yield (
-                f"Intervals do not settle whether drafting pays at {', '.join(unsure)}."
-            )
-
-    def _lengths(self, word: str, over: str) -> Iterator[str]:
-        plan, chains = self.plan, self.parts[0][1]
-        one = len(plan.advised) == 1
         if plan.drafts:
-            advised = f"{word}: " if one else ""
-            speed = f"Predicted speed-up: {plan.gain:.2f}x {over}"
-            yield f"{advised}K={plan.drafts} at every batch. {speed}."
-            gains = {k: v for each in chains for k, v in each.speeds.items() if k}
-            near = [k for k, v in gains.items() if v > 0.99 * plan.gain]
-            if len(chains) == 1 and (others := [k for k in near if k != plan.drafts]):
-                yield f"Within 1 % of it: {', '.join(f'K={k}' for k in others)}."
-            if (longest := max(gains)) == plan.drafts:
-                yield f"K={longest} is the longest that was given; more may gain more."
-        if not one:
-            ranges = (f"K={r.drafts} at {r.first}..{r.last}" for r in plan.schedule)
+            yield from self._other_lengths()
+        if len(plan.advised) > 1:
             yield (
-                f"{word}: by batch, {', '.join(ranges)}. Predicted speed-up: "
-                f"{plan.schedule_gain:.2f}x. A schedule is recommended only if it "
-                f"gains {CHANGE - 1.0:.0%} more, an assumption about its cost in an "
-                "engine (with a schedule, vLLM fell to piecewise graphs and from 59.6 "
-                "to 50.0 tokens per second: vLLM #49548)."
+                f"K={plan.drafts} at every batch: {plan.gain:.2f} times. Lengths by "
+                f"batch are advised if they gain {CHANGE - 1.0:.0%} more: with them "
+                "vLLM fell to piecewise graphs, from 59.6 to 50.0 tokens per second "
+                "(vLLM #49548)."
             )
-        loses = [str(each.batch) for each in chains if plan.speed(each) < 1.0]
-        if loses:
+        if loses := [str(each.batch) for each in chains if plan.speed(each) < 1.0]:
             yield f"Drafting is slower than plain decoding at batch {', '.join(loses)}."
+        if unsure := [str(each.batch) for each in chains if not each.sure]:
+            batches = ", ".join(unsure)
+            yield f"Intervals do not settle whether drafting pays at batch {batches}."
+        yield from self.tree_flags()
+
+    def _other_lengths(self) -> Iterator[str]:
+        plan, chains = self.plan, self.parts[0][1]
+        gains = {k: v for each in chains for k, v in each.speeds.items() if k}
+        near = [k for k, v in gains.items() if v > 0.99 * plan.gain]
+        if len(chains) == 1 and (others := [k for k in near if k != plan.drafts]):
+            yield f"Within 1 % of it: {', '.join(f'K={k}' for k in others)}."
+        if (longest := max(gains)) == plan.drafts:
+            yield f"K={longest} is the longest that was given; more may gain more."
 
     def tree_flags(self) -> Iterator[str]:
         """SGLang's flags for trees, at batches where one is faster than every chain."""
@@ -180,24 +263,54 @@ def advise(
     batches = tuple(dict.fromkeys(one or batch or shares or advisors[0].batches))
     shares = shares or dict.fromkeys(batches, 1.0 / len(batches))
     # TensorRT-LLM refuses a longer draft than the smallest batch has.
-    planned = plan(advisors[0], shares, falling=reader == "trtllm")
-    return Advice(advisors, batches, planned, bool(batch))
+    engine = reader or table.key.engine
+    planned = plan(advisors[0], shares, falling=engine == "trtllm")
+    given = {
+        "--accept": accept,
+        "--traffic": traffic,
+        "--context": context,
+        "--draft-level-ms": draft_level_ms,
+    }
+    asked = [str(w) for pair in given.items() if pair[1] is not None for w in pair]
+    return Advice(advisors, batches, planned, bool(batch), asked)
 
 
-def advice_rows(advice: Sequence[BatchAdvice], every: bool) -> Rows:
-    """A row a batch, of the best way to draft; or of every way that drafts."""
+def shell_lines(command: str) -> list[str]:
+    """A command over lines that a shell joins, each of at most 100 columns."""
+    lines = list[str]()
+    for words in re.split(r" (?=--)", command):
+        if lines and len(lines[-1]) + len(words) < WIDEST - 2:
+            lines[-1] += f" {words}"
+        elif words:
+            lines.append(f"    {words}" if lines else f"  {words}")
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+
+
+def advice_rows(
+    advisor: Advisor, advice: Sequence[BatchAdvice], every: bool, explain: bool = False
+) -> Rows:
+    """A row a batch, of the best way to draft; or of every way that drafts.
+
+    Tokens per second are of one request. A data sheet gives only an upper bound.
+    """
     shown = [
         (each.batch, way)
         for each in advice
         for way in (each.ways[1:] if every else (each.best,))
     ]
-    head = ["batch", "draft", "accepted", "break-even", "speed-up (95 %)"]
-    cells = [
-        [batch, w.name, f"{w.committed:.2f}", f"{w.ratio:.2f}", spread(w.speed)]
-        for batch, w in shown
-    ]
+    columns: dict[str, Callable[[DraftOption], str]] = {
+        "draft": lambda way: way.name,
+        "accepted": lambda way: f"{way.committed:.2f}",
+        "break-even": lambda way: f"{way.ratio:.2f}",
+        "speed-up (95 %)": lambda way: spread(way.speed),
+    }
     if every and any(way.served is not None for _, way in shown):
-        head.append("served")
-        for row, (_, way) in zip(cells, shown, strict=True):
-            row.append("-" if way.served is None else f"{way.served:.2f}")
-    return Rows(head, cells)
+        columns["served"] = lambda way: f"{way.served:.2f}" if way.served else "-"
+    origin = advisor.served.table.origin
+    if origin != DATASHEET:
+        tokens = "tok/s" if origin in (MEASURED, SERVED) else "estimated tok/s"
+        columns[tokens] = lambda way: f"{1e6 * way.committed / way.step_us:.0f}"
+    if explain:
+        columns["step, ms"] = lambda way: f"{way.step_us / 1e3:.2f}"
+    cells = [(batch, *(show(way) for show in columns.values())) for batch, way in shown]
+    return Rows(("batch", *columns), cells)

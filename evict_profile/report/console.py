@@ -1,8 +1,10 @@
 """Tables of text, notes and gates on a terminal; `Rows` also go onto pages."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TypeVar
 
 from rich import box
@@ -14,7 +16,7 @@ from evict_profile.io import say
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import Gate
 
-UNLIMITED = 10_000
+UNLIMITED, WIDEST = 10_000, 100
 
 T = TypeVar("T")
 
@@ -23,6 +25,13 @@ T = TypeVar("T")
 class Rows:
     head: Sequence[str]
     cells: Sequence[Sequence[object]]
+    left: Collection[str] = ()
+    """Columns of words, which align to the left as the first does."""
+
+    @property
+    def records(self) -> list[dict[str, object]]:
+        """Each row as a JSON object."""
+        return [dict(zip(self.head, row, strict=True)) for row in self.cells]
 
     @classmethod
     def of(
@@ -36,8 +45,9 @@ class Rows:
 def as_text(rows: Rows) -> str:
     """A table at full width: nothing is folded, cut or read as markup."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for number, name in enumerate(rows.head):
-        grid.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+    for name in rows.head:
+        left = name in (rows.head[0], *rows.left)
+        grid.add_column(Text(name), justify="left" if left else "right", no_wrap=True)
     for row in rows.cells:
         grid.add_row(*(Text(str(cell)) for cell in row))
     page = Console(file=StringIO(), width=UNLIMITED, color_system=None)
@@ -48,6 +58,18 @@ def as_text(rows: Rows) -> str:
 
 def print_rows(console: Console, rows: Rows, title: str = "") -> None:
     say(console, f"{title}\n{as_text(rows)}".strip("\n"))
+
+
+def wrapped(line: str, indent: str = "") -> str:
+    """The line by words, within the terminal and 100 columns."""
+    width = min(get_terminal_size((WIDEST, 0)).columns, WIDEST)
+    return fill(
+        line,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def print_notes(console: Console, caveats: Iterable[str]) -> None:

@@ -5,44 +5,51 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
+from evict_profile.config import ModelSpec
 from evict_profile.config.load import known_models, load_model
+from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.report.console import Rows, print_rows
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
 from evict_profile.sources.pairs import KernelKey, shape_of
 
 SOURCE = f"{PACKAGE} {VERSION} ({LICENCE}), {ATTRIBUTION}"
-HEAD = ("GPU", "engine", "version", "dtype")
 
 
-def show_offers(console: Console, pairs: Sequence[KernelKey]) -> None:
-    """One line per GPU, engine, version and data type, with known models."""
-    models = [load_model(str(path)) for path in known_models()]
-    names = {shape_of(model): model.name for model in models}
-    shapes: dict[tuple[str, ...], set[tuple[int, int, int, int]]] = {}
+def show_offers(
+    console: Console, pairs: Sequence[KernelKey], model: ModelSpec | None, as_json: bool
+) -> None:
+    """A row for each known model and GPU; of one model, one for each data type."""
+    rows = _of_model(pairs) if model else _of_all(pairs)
+    if as_json:
+        say(console, json_of(rows.records))
+        return
+    print_rows(console, rows)
+    say(console, f"rows of {SOURCE}")
+    if not model:
+        say(console, "data types and --tp of one: evict-profile compose --list --model")
+
+
+def _of_all(pairs: Sequence[KernelKey]) -> Rows:
+    names = {shape_of(m): m.name for m in (load_model(str(p)) for p in known_models())}
+    engines: dict[tuple[str, str], set[str]] = {}
+    for pair in pairs:
+        if name := names.get(pair.shape):
+            engines.setdefault((name, pair.gpu), set()).add(pair.engine)
+    cells = [(*where, ", ".join(sorted(own))) for where, own in sorted(engines.items())]
+    return Rows(("model", "GPU", "engines"), cells, ("GPU", "engines"))
+
+
+def _of_model(pairs: Sequence[KernelKey]) -> Rows:
+    shardings: dict[tuple[str, ...], set[int]] = {}
     for pair in pairs:
         where = (pair.gpu, pair.engine, pair.version, pair.dtype)
-        shapes.setdefault(where, set()).add(pair.shape)
+        shardings.setdefault(where, set()).add(pair.tp)
     cells = [
-        (
-            *where,
-            ", ".join(sorted(names[s] for s in own & names.keys())) or "-",
-            len(own - names.keys()),
-        )
-        for where, own in sorted(shapes.items())
+        (*where, ", ".join(map(str, sorted(own)))) for where, own in shardings.items()
     ]
-    print_rows(console, Rows((*HEAD, "models", "other shapes"), cells))
-    say(console, f"rows of {SOURCE}")
-
-
-def show_pairs(console: Console, pairs: Sequence[KernelKey]) -> None:
-    """One line per kernel of one model, with measured shardings."""
-    shardings: dict[tuple[str, ...], list[str]] = {}
-    for pair in pairs:
-        where = (pair.gpu, pair.engine, pair.version, pair.dtype, pair.kernel)
-        shardings.setdefault(where, []).append(f"{pair.tp}x{pair.ep}")
-    cells = [(*where, " ".join(how)) for where, how in shardings.items()]
-    print_rows(console, Rows((*HEAD, "kernel", "tp x ep"), cells))
+    head = ("GPU", "engine", "version", "dtype", "tp")
+    return Rows(head, cells, head)
 
 
 def show_refused(console: Console, outcomes: Mapping[str, Mapping[str, str]]) -> None:

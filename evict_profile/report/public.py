@@ -23,8 +23,6 @@ def show_composed(console: Console, table: CostTable) -> None:
     say(console, f"{key.model} on {key.where}: {key.engine} {key.engine_version}")
     title = "a served step that verifies n tokens of each request, 95 % intervals"
     print_rows(console, step_rows(ServedStep.of(table)), title)
-    assert isinstance(table.provenance, Composition)
-    say(console, f"fixed time of a step: {table.provenance.fixed_from}")
 
 
 def page_of(path: Path) -> str:

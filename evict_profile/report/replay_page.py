@@ -18,7 +18,7 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.study import ReplayStudy
 from evict_profile.report import plotting
-from evict_profile.report.console import Rows, print_notes, print_rows
+from evict_profile.report.console import Rows, print_rows, wrapped
 from evict_profile.report.numbers import MS, spread
 from evict_profile.report.plotting import End
 from evict_profile.report.render import render
@@ -63,15 +63,17 @@ def replay_page(study: ReplayStudy) -> str:
 
 
 def show_replay(console: Console, study: ReplayStudy) -> None:
-    say(console, study.summary)
-    for comparison in study.comparisons:
-        say(console, f"\n{comparison}")
-        print_rows(console, _summary_rows(comparison))
-        if best := best_served(comparison):
-            say(console, f"“{best.policy}” in SGLang: {best.served_by}")
+    """A line for each scenario and batch; the page and `--json` have the rest."""
+    say(console, wrapped(study.summary))
+    print_rows(console, _choice_rows(study))
+    advised = {c.advised.policy: c.advised.served_by for c in study.comparisons}
+    for policy, flags in advised.items():
+        if flags:
+            say(console, f"“{policy}” in SGLang: {flags}")
     if known := study.table.acceptance:
-        say(console, f"the table's acceptance was learnt on {known.workload}")
-    print_notes(console, [SELECTION, *_caveats(study)])
+        say(console, wrapped(f"the table's acceptance was learnt on {known.workload}"))
+    for caveat in _caveats(study):
+        say(console, wrapped(f"note: {caveat}", "  "))
 
 
 def best_served(comparison: Comparison) -> PolicyResult | None:
@@ -102,6 +104,19 @@ def _verdict_rows(study: ReplayStudy) -> Rows:
     )
 
 
+def _choice_rows(study: ReplayStudy) -> Rows:
+    columns = {
+        "workload": lambda c: c.scenario.workload,
+        "temp.": lambda c: f"{c.scenario.temperature:g}",
+        "batch": lambda c: c.scenario.batch,
+        "advice": lambda c: STOP if c.choice == STOP else c.advised,
+        "x plain decoding": lambda c: spread(c.advised.over[AR]),
+        "sure": lambda c: "yes" if c.sure else "no",
+    }
+    rows = Rows.of(study.comparisons, columns)
+    return Rows(rows.head, rows.cells, ("advice",))
+
+
 def _number_rows(comparison: Comparison) -> Rows:
     return Rows.of(
         comparison.results,
@@ -118,20 +133,6 @@ def _number_rows(comparison: Comparison) -> Rows:
             "step, ms": lambda r: MS.spread(r.step_us),
             "verify, ms": lambda r: MS.spread(r.verify_us),
             "draft, ms": lambda r: MS.spread(r.draft_us),
-        },
-    )
-
-
-def _summary_rows(comparison: Comparison) -> Rows:
-    return Rows.of(
-        comparison.results,
-        {
-            "policy": str,
-            "tokens/s": lambda r: f"{r.tokens_per_s.value:.1f}",
-            "x plain": lambda r: spread(r.over[AR]),
-            "x best fixed": lambda r: spread(r.over[BEST_PAIR]),
-            "verified": lambda r: f"{r.verified.value:.1f}",
-            "depth": lambda r: f"{r.depth.value:.1f}",
         },
     )
 

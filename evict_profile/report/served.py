@@ -8,6 +8,7 @@ from rich.console import Console
 
 from evict_profile.calibrate.probed import ProbedSetting
 from evict_profile.calibrate.served import ServedStudy
+from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.report.console import Rows, print_rows
 from evict_profile.report.numbers import US, three_digits
@@ -35,7 +36,9 @@ def show_served(console: Console, study: ServedStudy) -> None:
     say(console, study.meaning)
 
 
-def show_settings(console: Console, settings: Sequence[ProbedSetting]) -> None:
+def show_settings(
+    console: Console, settings: Sequence[ProbedSetting], as_json: bool = False
+) -> None:
     """Settings of a probed server, and their accepted lengths."""
     rows = Rows.of(
         settings,
@@ -49,6 +52,9 @@ def show_settings(console: Console, settings: Sequence[ProbedSetting]) -> None:
             "accepted": lambda each: f"{each.committed:.2f}",
         },
     )
+    if as_json:
+        say(console, json_of(rows.records))
+        return
     print_rows(console, rows)
     for each in settings:
         for why, waves in Counter(each.left_out).items():

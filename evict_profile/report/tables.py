@@ -2,14 +2,16 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 
+from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
-from evict_profile.report.console import Rows, error_rows, print_rows
+from evict_profile.report.console import Rows, error_rows, print_rows, wrapped
 from evict_profile.report.numbers import three_digits
 from evict_profile.table import (
     DATASHEET,
@@ -27,8 +29,8 @@ from evict_profile.table import (
 
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 SHOWN_DRAFTS = (1, 2, 3, 4, 5, 7)
-KEY_FIELDS = ("model", "dtype", "tp", "ep", "engine", "engine_version")
-SHELF_FIELDS = ("age", "error", "gates", "file")
+LEVELS = 2
+"""Folders between a table and its device's: model, and engine."""
 
 ONE_DAY = (
     "one, and no interval contains what another day adds; two sweeps of one key, ten "
@@ -54,31 +56,34 @@ def marginal_rows(costs: Iterable[MarginalCost]) -> Rows:
     )
 
 
-def show_table(console: Console, table: CostTable) -> None:
-    key = table.key
-    say(
-        console,
-        f"{key.model} on {key.where}, {key.dtype}, {key.engine} "
-        f"{key.engine_version}, tp {key.tp}, {key.graph_mode}, version {table.version}",
-    )
+def show_table(console: Console, table: CostTable, as_json: bool = False) -> None:
+    key, known = table.key, ServedStep.of(table).overheads
     facts = _origin_facts(table) | _workload_facts(table)
-    if known := ServedStep.of(table).overheads:
+    if known:
         facts["overheads"] = str(known)
     if table.fit.validation:
         facts["error between the levels of the grid"] = str(table.fit.validation)
+    parts = {
+        "held-out error at the levels": error_rows(table.fit.held_out),
+        "what one more costs a forward": marginal_rows(table.fit.marginal),
+        "cost of the forward alone" if known else "step cost": _step_rows(table),
+        "accepted length at which a step of K drafts equals plain decoding": (
+            break_even_rows(table)
+        ),
+    }
+    if as_json:
+        records = {title: rows.records for title, rows in parts.items()}
+        say(console, json_of({"key": to_mapping(key), **facts, **records}))
+        return
+    title = f"{table.title}, {key.graph_mode}, version {table.version}"
+    say(console, wrapped(title))
     for name, fact in facts.items():
-        say(console, f"{name}: {fact}")
+        say(console, wrapped(f"{name}: {fact}", "  "))
     for statement in table.reuse:
-        say(console, str(statement))
-    print_rows(console, error_rows(table.fit.held_out), "held-out error at the levels")
-    if table.fit.marginal:
-        title = "what one more costs a forward"
-        print_rows(console, marginal_rows(table.fit.marginal), title)
-    title = "cost of the forward alone" if known else "step cost"
-    print_rows(console, _step_rows(table), title)
-    if (rows := break_even_rows(table)).cells:
-        title = "accepted length at which a step of K drafts equals plain decoding"
-        print_rows(console, rows, title)
+        say(console, wrapped(str(statement), "  "))
+    for title, rows in parts.items():
+        if rows.cells:
+            print_rows(console, rows, title)
 
 
 def break_even_rows(table: CostTable) -> Rows:
@@ -108,7 +113,6 @@ def _origin_facts(table: CostTable) -> dict[str, str]:
             f"{key.moe_backend} and those of the other parts",
             "one standard deviation": f"of a step {made.error.step:.0%}, of its growth "
             f"{made.error.growth:.0%}",
-            "fixed time": made.fixed_from,
         }
     if isinstance(made, ServedSteps):
         return {
@@ -168,27 +172,47 @@ def _step_rows(table: CostTable) -> Rows:
     return Rows(("batch", "context", "tokens", "ms", interval, "x C(1)"), cells)
 
 
-def show_found(console: Console, tables: Sequence[Found]) -> None:
-    """A line per table, then files that could not be read."""
-    whole = [(found, found.table) for found in tables if found.table]
+def show_found(
+    console: Console, tables: Sequence[Found], as_json: bool = False
+) -> None:
+    """Tables by folder, a row each, then files that could not be read."""
+    tables, refused = [t for t in tables if t.table], [t for t in tables if t.refused]
+    if as_json:
+        keys = [to_mapping(each.table.key) for each in tables if each.table]
+        rows = _found_rows(tables, map(str, (each.path for each in tables)))
+        both = zip(keys, rows.records, strict=True)
+        say(console, json_of([key | row for key, row in both]))
+        return
+    for home, own in groupby(tables, key=_device_folder):
+        found = list(own)
+        names = (str(each.path.absolute().relative_to(home)) for each in found)
+        place = str(home).removeprefix(f"{Path.cwd()}{os.sep}")
+        print_rows(console, _found_rows(found, names), f"{found[0].device} in {place}")
+        say(console, "")
+    for each in tables:
+        for statement in each.table.reuse if each.table else ():
+            say(console, wrapped(f"{each.path}: {statement}"))
+    for each in refused:
+        say(console, wrapped(f"not a table: {each.refused}"))
+
+
+def _device_folder(found: Found) -> Path:
+    above = found.path.absolute().parents
+    return above[min(LEVELS, len(above) - 1)]
+
+
+def _found_rows(tables: Sequence[Found], names: Iterable[str]) -> Rows:
     cells = [
         (
-            found.device,
-            *(getattr(table.key, name) for name in KEY_FIELDS),
+            name,
             table.origin if (days := found.age_days()) is None else f"{days} d",
             _error(table),
             f"{sum(gate.passed for gate in table.gates)} of {len(table.gates)}",
-            str(found.path).removeprefix(f"{Path.cwd()}{os.sep}"),
         )
-        for found, table in whole
+        for found, name in zip(tables, names, strict=True)
+        if (table := found.table)
     ]
-    print_rows(console, Rows(("device", *KEY_FIELDS, *SHELF_FIELDS), cells))
-    for found, table in whole:
-        for statement in table.reuse:
-            say(console, f"{found.path}: {statement}")
-    for found in tables:
-        if found.refused:
-            say(console, f"not a table: {found.refused}")
+    return Rows(("table", "age", "error", "gates"), cells)
 
 
 def _error(table: CostTable) -> str:
@@ -196,14 +220,19 @@ def _error(table: CostTable) -> str:
     return "-" if unknown else f"{table.fit.held_out['hinge'].median:.1%}"
 
 
-def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
+def show_diff(
+    console: Console, before: CostTable, after: CostTable, as_json: bool = False
+) -> bool:
     """Print differences of two tables; False if there are none."""
     lines = differences(_compared(before), _compared(after), sides=BEFORE_AFTER)
     lines += _staircase_changes(before, after)
+    if as_json:
+        say(console, json_of(lines))
+        return bool(lines)
     for name, table in zip(BEFORE_AFTER, (before, after), strict=True):
         for caveat in table.caveats:
-            say(console, f"{name}: {caveat}")
-    for line in lines:
+            say(console, wrapped(f"{name}: {caveat}", "  "))
+    for line in lines or ["no difference in key, costs or error"]:
         say(console, line)
     return bool(lines)
 

@@ -13,14 +13,16 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, distribution
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import pandas as pd
 import yaml
 from packaging.version import Version
 
 from evict_profile.errors import ConfigError
 from evict_profile.io import nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PACKAGE, VERSION = "aiconfigurator-core", "0.12.0"
 LICENCE = "Apache-2.0"
@@ -35,6 +37,10 @@ COMMON = frozenset(
     ("framework", "version", "device", "op_name", "kernel_source", "latency")
 )
 UNUSED = frozenset(("power", "power_limit"))
+
+
+class MissingSource(ConfigError):
+    """The package is not installed, and no wheel was given."""
 
 
 class Operation(NamedTuple):
@@ -97,7 +103,7 @@ class Source:
 
     root: Path | zipfile.Path
     read: dict[str, str] = field(default_factory=dict)
-    _rows: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+    _rows: dict[str, "pd.DataFrame"] = field(default_factory=dict, repr=False)
     _gpus: dict[str, Gpu] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -147,7 +153,9 @@ class Source:
         before = [v for v in own if Version(v) <= Version(version)]
         return before[-1] if before else own[0]
 
-    def rows(self, gpu: str, operation: str, engine: str, version: str) -> pd.DataFrame:
+    def rows(
+        self, gpu: str, operation: str, engine: str, version: str
+    ) -> "pd.DataFrame":
         """The rows of one file, with `us`; some keys are measured repeatedly."""
         kind = OPERATIONS[operation]
         path = self.files[gpu, kind.file, engine, version]
@@ -155,7 +163,9 @@ class Source:
             self._rows[path] = self._checked(path, kind)
         return self._rows[path]
 
-    def _checked(self, path: str, kind: Operation) -> pd.DataFrame:
+    def _checked(self, path: str, kind: Operation) -> "pd.DataFrame":
+        import pandas as pd
+
         content = self._bytes(path)
         try:
             rows = pd.read_parquet(BytesIO(content))
@@ -216,7 +226,7 @@ def _root(place: Path | None) -> Path | zipfile.Path:
             return Path(str(distribution(PACKAGE).locate_file("")))
         return place if place.is_dir() else zipfile.Path(place)
     except PackageNotFoundError as error:
-        raise ConfigError(
+        raise MissingSource(
             f"{PACKAGE} is not installed; in a checkout: pip install '.[public]', or "
             f"give its wheel or folder with --from"
         ) from error

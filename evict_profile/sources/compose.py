@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from evict_profile import __version__
-from evict_profile.config import SweepSpec
+from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import MeasurementError
 from evict_profile.fit.export import make_table, save_next
 from evict_profile.fit.fitted import Fitted
@@ -20,16 +20,22 @@ from evict_profile.fit.gates import error_gate
 from evict_profile.fit.hinge import MIN_SHARE, fit_cost
 from evict_profile.fit.points import split_points
 from evict_profile.records import replace
-from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
+from evict_profile.sources.aiconfigurator import (
+    ATTRIBUTION,
+    LICENCE,
+    PACKAGE,
+    VERSION,
+    Source,
+)
 from evict_profile.sources.composer import (
     Composer,
-    DecodeTime,
     cells_of,
     monotonicity_violations,
 )
+from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import expert_gates, part_gates
-from evict_profile.sources.pairs import L2_MB
-from evict_profile.sources.parts import NOT_INCLUDED
+from evict_profile.sources.pairs import L2_MB, KernelKey
+from evict_profile.sources.parts import NOT_INCLUDED, Parts
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.latency import Samples
 from evict_profile.table import (
@@ -47,8 +53,6 @@ WIDE = 32
 ERROR = CompositionError(step=0.18, growth=0.12)
 """From the p90 of 30 % and 19 % of composed against served times."""
 
-NOT_SET = "unknown without --decode-us, so C(n)/C(1) at batch 1 is an upper bound"
-
 
 @dataclass(frozen=True)
 class ComposedFit(Fitted):
@@ -56,24 +60,30 @@ class ComposedFit(Fitted):
 
     @cached_property
     def misfit(self) -> float:
-        """Relative standard error of a step; of growth if a fixed time is set."""
-        assert isinstance(self.provenance, Composition)
-        error = self.provenance.error
-        return error.growth if self.provenance.fixed_us > 0.0 else error.step
+        """Relative standard error of a step."""
+        return ERROR.step
 
 
-def compose(
-    composer: Composer, sweep: SweepSpec, time: DecodeTime | None = None
-) -> tuple[CostTable, pd.DataFrame]:
+def composer_of(
+    source: Source, kernels: Sequence[KernelKey], model: ModelSpec
+) -> Composer:
+    """The fastest kernel whose rows pass their gates; without one, the fastest."""
+    every = [ExpertRows.of(source, each) for each in kernels]
+    good = [each for each in every if all(g.passed for g in expert_gates(each))]
+    best = min(good or every, key=lambda each: np.log(each.balanced["us"]).mean())
+    others = tuple(each.kernel for each in kernels if each != best.pair)
+    return Composer(best, Parts(source, best.pair, model), others)
+
+
+def compose(composer: Composer, sweep: SweepSpec) -> tuple[CostTable, pd.DataFrame]:
     """The table, and the cells behind it."""
     gates = row_gates(composer, sweep.grid.context)
     _check(gates)
-    composer = composer.with_decode_time(time) if time else composer
     model, frame = composer.model, cells_of(composer, sweep)
     points, _ = split_points(
         Samples(frame).cells, make_grid(sweep, model), capture_sizes=()
     )
-    made = _composition(composer, time, sweep, len(frame), len(points))
+    made = _composition(composer, sweep, len(frame), len(points))
     fitted = ComposedFit(model, (), made, Samples(frame), fit_cost(points, model, 1))
     unseen = {
         "cells between": fitted.validation.error,
@@ -111,11 +121,7 @@ def _check(gates: Sequence[Gate]) -> None:
 
 
 def _composition(
-    composer: Composer,
-    time: DecodeTime | None,
-    sweep: SweepSpec,
-    samples: int,
-    cells: int,
+    composer: Composer, sweep: SweepSpec, samples: int, cells: int
 ) -> Composition:
     experts, parts = composer.experts, composer.parts
     pair, rows, cold = experts.pair, experts.rows, experts.cold
@@ -154,9 +160,8 @@ def _composition(
         l2_mb=float(L2_MB[pair.gpu]),
         substituted_versions=dict(parts.substituted_versions),
         not_included=NOT_INCLUDED,
-        fixed_us=composer.fixed_us,
-        fixed_from=f"set by --decode-us {time}" if time else NOT_SET,
         error=ERROR,
+        other_kernels=composer.other_kernels,
     )
 
 

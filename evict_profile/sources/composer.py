@@ -1,6 +1,5 @@
 """Latency of a step: the sum of a model's parts, cell by cell."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -10,8 +9,6 @@ import pandas as pd
 
 from evict_profile.cells import Sample, to_frame
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec
-from evict_profile.errors import ConfigError
-from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.pairs import KernelKey
@@ -23,31 +20,6 @@ from evict_profile.table import COMPOSED
 WIDTHS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64)
 CONTEXTS = (512, 2048)
 UNIONS, MAX_TOKENS, VALIDATION = 7, 1024, 16
-MAX_NEGATIVE = 0.15
-
-
-@dataclass(frozen=True)
-class DecodeTime:
-    """A served step of plain decoding: US@BATCH,CONTEXT."""
-
-    us: float
-    batch: int
-    context: int
-
-    @classmethod
-    def of(cls, text: str) -> "DecodeTime":
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+),(\d+)", text)
-        given = cls(float(found[1]), int(found[2]), int(found[3])) if found else None
-        if not given or min(given.us, given.batch, given.context) <= 0:
-            raise ConfigError(
-                f"--decode-us {text}: must be US@BATCH,CONTEXT, such as 5200@1,1024: "
-                "microseconds of one step of plain decoding, measured where the model "
-                "is served"
-            )
-        return given
-
-    def __str__(self) -> str:
-        return f"{self.us:g} us at batch {self.batch}, context {self.context}"
 
 
 @dataclass(frozen=True)
@@ -56,7 +28,7 @@ class Composer:
 
     experts: ExpertRows
     parts: Parts
-    fixed_us: float = 0.0
+    other_kernels: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, source: Source, pair: KernelKey, model: ModelSpec) -> "Composer":
@@ -79,7 +51,7 @@ class Composer:
 
     def rest(self, tokens: int, context: int, batch: int) -> dict[str, float]:
         """Microseconds of each part outside the MoE layers."""
-        parts = {"head": self.parts.head(tokens), "fixed": self.fixed_us}
+        parts = {"head": self.parts.head(tokens)}
         if layers := self.model.dense_layers:
             attention_us = self.parts.attention(tokens, context, batch).us
             own = self.parts.dense_layer(tokens)
@@ -95,22 +67,6 @@ class Composer:
         layers = self.model.num_layers
         below, above = attention.low - attention.us, attention.high - attention.us
         return Interval(us + layers * below, us, us + layers * above)
-
-    def plain(self, batch: int, context: int) -> float:
-        """A step of plain decoding under uniform routing."""
-        union = self.model.uniform_union(batch)
-        return self.step(batch, union, context, batch).us
-
-    def with_decode_time(self, time: DecodeTime) -> "Composer":
-        """Add the fixed time that makes plain decoding take `time`."""
-        composed = self.plain(time.batch, time.context)
-        fixed_us = time.us - composed
-        if fixed_us < -MAX_NEGATIVE * composed:
-            raise ConfigError(
-                f"--decode-us {time}: the parts alone take {composed:.0f} us, so the "
-                "rows are not of what is served; check engine, version, dtype and --tp"
-            )
-        return replace(self, fixed_us=max(fixed_us, 0.0))
 
 
 def sweep_of(contexts: tuple[int, ...] = CONTEXTS) -> SweepSpec:

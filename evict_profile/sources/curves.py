@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from evict_profile.errors import ConfigError
 from evict_profile.stats import Floats
 
 MIN_LEVELS = 2
@@ -94,4 +95,9 @@ class GemmLatency:
             )
             beyond *= max(1.0, size / levels[-1])
         known = ~np.isnan(log_us)
+        if not known.any():
+            raise ConfigError(
+                f"no rows of products with {n} outputs and {k} inputs; choose another "
+                "--dtype or engine"
+            )
         return Curve(self.axes[0][known], np.exp(log_us[known]) * beyond)

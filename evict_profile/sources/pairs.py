@@ -1,6 +1,5 @@
 """Kernels whose public rows can be composed, and the one that a command names."""
 
-from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -8,15 +7,10 @@ from packaging.version import Version
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
-from evict_profile.io import data_root, nearest
-from evict_profile.physics import parameters
-from evict_profile.records import read_mapping
-from evict_profile.sources.aiconfigurator import Source, gpu_named
+from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.unions import RoutingRule, router_of
-from evict_profile.table.search import DTYPES
+from evict_profile.table.search import DTYPES, NEAREST
 
-NEAREST = 3
-ENGINES = ("sglang", "trtllm", "vllm")
 BYTES_PER_VALUE = {
     "bfloat16": 2.0,
     "fp8": 1.0,
@@ -78,10 +72,6 @@ class KernelKey(NamedTuple):
         return matrices * hidden * width / self.tp * BYTES_PER_VALUE[self.dtype]
 
     @property
-    def sharding(self) -> str:
-        return f"{self.tp} x {self.ep}"
-
-    @property
     def router(self) -> RoutingRule:
         return router_of(self.engine, self.version, self.kernel, self.shape)
 
@@ -92,38 +82,6 @@ class KernelKey(NamedTuple):
         grouped = groups == 1 or (experts % groups == 0 and experts > groups)
         known = self.dtype in BYTES_PER_VALUE and self.gpu in L2_MB
         return known and grouped and experts % self.ep == 0
-
-
-def check_asked(model: ModelSpec, gpu: str, engine: str, dtype: str, tp: int) -> None:
-    """Refuse impossible requests before rows are read or downloaded."""
-    name, heads = gpu_named(gpu, tuple(L2_MB)), model.attention.num_heads
-    if engine not in ENGINES:
-        raise ConfigError(
-            f"--engine {engine}: there are rows of {', '.join(ENGINES)}"
-            f"{nearest(engine, ENGINES)}; name one of them"
-        )
-    if heads % tp:
-        raise ConfigError(
-            f"--tp {tp}: does not divide the {heads} attention heads of {model.name}; "
-            "give a number that does"
-        )
-    check_memory(model, name, dtype, tp)
-
-
-def check_memory(model: ModelSpec, gpu: str, dtype: str, gpus: int) -> None:
-    """Refuse weights, all in the experts' data type, that exceed the memory."""
-    memory_gb = read_mapping(data_root() / "configs" / "gpu_memory.yaml").get(gpu)
-    value_bytes = BYTES_PER_VALUE.get(DTYPES.get(dtype, dtype))
-    if not memory_gb or not value_bytes:
-        return
-    weights_gb = parameters(model, model.moe.num_experts) * value_bytes / 2**30
-    if weights_gb > gpus * memory_gb:
-        fewest = next(2**i for i in count() if weights_gb <= 2**i * memory_gb)
-        raise ConfigError(
-            f"{model.name} in {dtype} does not fit on {gpus} {gpu}: its weights alone "
-            f"take {weights_gb:,.0f} GB, without cache and activations, and each GPU "
-            f"has {memory_gb} GB; give --tp {fewest} or more, or a smaller --dtype"
-        )
 
 
 def pairs(
@@ -178,42 +136,30 @@ def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
     return model.expert_hidden, moe.expert_width, moe.top_k, moe.num_experts
 
 
-def the_pair(
+def kernels_of(
     source: Source,
     model: ModelSpec,
     gpu: str,
     engine: str,
     dtype: str,
-    *,
-    version: str | None = None,
     tp: int = 1,
-    ep: int = 1,
-    kernel: str | None = None,
-) -> KernelKey:
-    """The one kernel named; the newest version by default. `tp` counts all GPUs."""
-    if tp % ep:
-        raise ConfigError(f"--ep {ep}: must divide --tp {tp}, all GPUs")
-    found = pairs(source, gpu, engine, model)
+    version: str | None = None,
+) -> list[KernelKey]:
+    """The kernels named, whose `tp` ranks split every expert; of the newest version by
+    default."""
+    found = [pair for pair in pairs(source, gpu, engine, model) if pair.ep == 1]
     found = _filter_or_fail(found, "dtype", DTYPES.get(dtype, dtype))
     newest = max((pair.version for pair in found), key=Version)
     found = _filter_or_fail(found, "version", version or newest, "engine-version")
-    if kernel:
-        found = _filter_or_fail(found, "kernel", kernel)
-    found = _filter_or_fail(
-        found, "sharding", f"{tp // ep} x {ep}", "tp over --ep x --ep"
-    )
-    if len(found) > 1:
-        kernels = " | ".join(pair.kernel for pair in found)
-        raise ConfigError(f"several kernels were measured; add --kernel: {kernels}")
-    return found[0]
+    return _filter_or_fail(found, "tp", tp)
 
 
 def _filter_or_fail(
-    found: list[KernelKey], field: str, value: str, option: str = ""
+    found: list[KernelKey], field: str, value: str | int, option: str = ""
 ) -> list[KernelKey]:
     if own := [pair for pair in found if getattr(pair, field) == value]:
         return own
-    there = ", ".join(sorted({getattr(pair, field) for pair in found}))
+    there = ", ".join(map(str, sorted({getattr(pair, field) for pair in found})))
     raise ConfigError(
         f"--{option or field}: no rows of {value}, only of {there}; choose one of them"
     )

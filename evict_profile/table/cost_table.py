@@ -118,6 +118,14 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
 
     @property
+    def title(self) -> str:
+        key = self.key
+        return (
+            f"{key.model} on {key.where}, {key.dtype}, {key.engine} "
+            f"{key.engine_version}, tp {key.tp}"
+        )
+
+    @property
     def own_caveats(self) -> Caveats:
         return (*self.provenance.caveats, *self.model.caveats)
 

@@ -69,8 +69,10 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _drop_former_keys(document: dict[str, Any]) -> None:
-    """Sweeps of the first tables have a key that no runner reads."""
+    """The first tables have keys that nothing reads."""
     made = document.get("provenance")
+    if isinstance(made, dict):
+        made.pop("fixed_us", None), made.pop("fixed_from", None)
     if isinstance(made, dict) and isinstance(sweep := made.get("sweep"), dict):
         sweep.pop("world", None)
 

@@ -69,10 +69,6 @@ class Amounts(Struct, frozen=True):
         workload = f"{curve.workload}, times {self.union_share:.2f}"
         return ActivationCurve(workload, curve.is_guess, union)
 
-    def layers_us(self, layers: int, fixed_us: float) -> float:
-        """Time of all layers, less the `fixed_us` that a table's costs contain."""
-        return max(layers * self.layer_us - fixed_us, 0.0)
-
     def levels_us(self, levels: ArrayLike, topk: int) -> Floats:
         return np.multiply(levels, self.level_us + (topk > 1) * self.branch_us)
 
@@ -144,11 +140,10 @@ class Overheads(Struct, frozen=True):
         clocks = (DraftClock(batch, levels, round_us, 0.0) for batch in batches)
         return Drafting(self.source, engine, tuple(clocks))
 
-    def terms(self, layers: int, fixed_us: float) -> tuple[TermCost, ...]:
-        """Terms of a forward, less the `fixed_us` that its costs contain."""
-        every_us = self.amounts.layers_us(layers, fixed_us)
+    def terms(self, layers: int) -> tuple[TermCost, ...]:
+        """Terms of a forward."""
         return (
-            TermCost("one", 0.0, None, every_us),
+            TermCost("one", 0.0, None, layers * self.amounts.layer_us),
             TermCost("tokens", 0.0, None, self.amounts.token_us),
         )
 

@@ -137,7 +137,7 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
         l2_mb: cache by which rows count as read from memory.
         substituted_versions: of the engine, whose rows replace missing ones.
         not_included: what a step runs and no row covers.
-        fixed_us: other time of every step; 0 by default, see `fixed_from`.
+        other_kernels: measured for the same experts, and not used.
     """
 
     package: str
@@ -150,9 +150,8 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
     l2_mb: Amount | NotNegative
     substituted_versions: dict[str, str]
     not_included: tuple[str, ...]
-    fixed_us: NotNegative
-    fixed_from: str
     error: CompositionError
+    other_kernels: tuple[str, ...] = ()
 
     @property
     def reference_us(self) -> None:
@@ -168,13 +167,18 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
             "costs are composed from public rows, not measured: against served times "
             f"one standard deviation is {self.error.step:.0%} of a step, and "
             f"{self.error.growth:.0%} of its growth with batch",
-            self.fixed_caveat,
+            *self._kernel,
         )
 
     @property
-    def fixed_caveat(self) -> str:
-        """Time beside the parts; overheads replace it."""
-        return f"fixed time of a step: {self.fixed_from}"
+    def _kernel(self) -> Caveats:
+        if not self.other_kernels:
+            return ()
+        others = ", ".join(self.other_kernels)
+        return (
+            f"experts are of the kernel {self.fingerprint['moe_backend']}, the "
+            f"fastest with usable rows; also measured: {others}",
+        )
 
 
 class ServedSteps(Origin, frozen=True, tag=SERVED):

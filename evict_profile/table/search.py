@@ -6,11 +6,13 @@ Devices also go by their file names in vLLM and SGLang: NVIDIA_H200.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from evict_profile.config.load import model_named
@@ -150,12 +152,41 @@ def by_name(
         if all(named) and version_of(table.version) >= version_of(newest.version):
             found[key] = table
     if len(found) > 1:
-        paths = " | ".join(str(table.path) for table in found.values())
+        words = [f"--tp {key.tp} --dtype {key.dtype}" for key in found]
+        same = len(set(words)) < len(words)
+        either = map(str, (table.path for table in found.values())) if same else words
         raise DataError(
-            f"{len(found)} tables are of {model} on {gpu} under {engine}; add --tp or "
-            f"--dtype, or give one: {paths}"
+            f"{len(found)} tables are of {model} on {gpu} under {engine}; give "
+            f"{'one of' if same else 'also'}: {' | '.join(either)}"
         )
     return next(iter(found.values()), None)
+
+
+def nearest_named(
+    tables: Sequence[Found], model: str | None, gpu: str | None, engine: str | None
+) -> list[str]:
+    """Options that name the tables of a model nearest to what was asked; three at
+    most."""
+    keys = {each.table.key for each in tables if each.table}
+    own = [key for key in keys if not model or model_named(model, [key.model])]
+
+    def apart(key: Key) -> tuple[bool | int, ...]:
+        other_gpu = bool(gpu) and not _words(str(gpu)) <= _words(key.gpu)
+        return other_gpu, engine not in (None, key.engine), key.tp
+
+    return [
+        f"--model {key.model} --gpu {quote(_short_name(key.gpu))} --engine "
+        f"{key.engine} --tp {key.tp} --dtype {key.dtype}"
+        for key in sorted(own, key=apart)[:NEAREST]
+        if model or gpu or engine
+    ]
+
+
+def _short_name(gpu: str) -> str:
+    """ "h200" of "NVIDIA H200"."""
+    device = device_name(gpu).lower()
+    found = re.search(r"(?<![a-z])[a-z]{1,2}\d{3}(?![a-z0-9])", device)
+    return found[0] if found else device
 
 
 def _words(gpu: str) -> set[str]:

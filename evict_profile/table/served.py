@@ -183,20 +183,17 @@ def _overheads_of(table: CostTable) -> Overheads | None:
 
 def _with_overheads(table: CostTable, known: Overheads, topk: int) -> CostTable:
     """The table of forwards as served, with what was measured of a workload."""
-    fixed_us = getattr(table.provenance, "fixed_us", 0.0)
-    added = known.terms(table.model.num_layers, fixed_us)
+    added = known.terms(table.model.num_layers)
     activation = table.activation
     if activation.is_guess:
         activation = known.amounts.scaled(activation, table.model.moe.top_k)
-    unknown = "" if fixed_us else getattr(table.provenance, "fixed_caveat", "")
-    caveats = tuple(each for each in table.caveats if each != unknown)
     return replace(
         table,
         fit=replace(table.fit, non_moe=(*table.fit.non_moe, *added)),
         activation=activation,
         drafting=table.drafting
         or known.drafting(table.axes.batch, table.key.engine, topk),
-        caveats=caveats + _of_others(table, known),
+        caveats=table.caveats + _of_others(table, known),
     ).read_anew()
 
 

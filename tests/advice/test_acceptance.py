@@ -19,6 +19,9 @@ from evict_profile.advice.acceptance import (
     of_yaml,
 )
 from evict_profile.errors import ConfigError
+from evict_profile.probe.record import Probed, Wave, append
+from evict_profile.probe.server import ServerInfo
+from evict_profile.records import replace
 from evict_profile.traces import load_traces
 from tests.traces.steps import make_nodes, replies_of
 from tests.traces.synthetic import Plan, make_table, write_trace
@@ -77,6 +80,10 @@ class TestForms:
         path.write_text(text, encoding="utf-8")
         assert acceptance_of(str(path))[0].committed[-1] == committed
 
+    def test_one_length_needs_its_k(self):
+        with pytest.raises(ConfigError, match=r"of which K\?.*--accept 3:2.64"):
+            acceptance_of("2.64")
+
     @pytest.mark.parametrize(
         "text",
         [
@@ -90,6 +97,58 @@ class TestForms:
         with pytest.raises(ConfigError, match=r"--accept|commits 1 to") as caught:
             acceptance_of(text)
         assert "; give" in str(caught.value)
+
+
+SERVER = ServerInfo("http://a", "vllm", "1", "m", 3, 3, 1, {})
+
+
+class TestProbe:
+    """Waves of a server with K = 3, of another batch, and of plain decoding."""
+
+    @pytest.fixture
+    def path(self, tmp_path):
+        path = tmp_path / "runs.jsonl"
+        for drafts, waves in {
+            3: [(1, 2.0, 3.0), (4, 2.5, 3.0), (4, 9.0, 1.0)],
+            0: [(1, None, None)],
+            7: [(1, 3.1, 7.0)],
+        }.items():
+            append(path, Probed(replace(SERVER, drafts=drafts), "chat"))
+            for batch, accepted, drafted in waves:
+                append(path, Wave(1, batch, 100.0, accepted, 512, 0, 0, 1, drafted))
+        return path
+
+    def test_a_length_is_the_mean_over_requests_of_good_waves(self, path):
+        """A wave that drafted otherwise than stated shows no step of its server."""
+        [found] = acceptance_of(str(path))
+        assert found.levels.tolist() == [0, 3, 7]
+        assert found.committed.tolist() == pytest.approx([1.0, 2.4, 3.1])
+
+    def test_waves_that_differ_give_an_interval(self, path):
+        """Student's t for two waves is 12.7; one wave has none."""
+        half = acceptance_of(str(path))[0].half_width
+        assert half.tolist() == pytest.approx([0.0, 12.706 * 0.25 / 2.4, 0.0], rel=1e-3)
+
+    @pytest.mark.parametrize(
+        ("changes", "text", "says"),
+        [
+            ({"model": "other"}, "chat", "runs are of several servers"),
+            ({}, "raw", "one kind of prompts"),
+            ({"topk": 4}, "chat", r"of chains \(topk 1\)"),
+        ],
+    )
+    def test_other_servers_prompts_and_trees_are_refused(
+        self, path, changes, text, says
+    ):
+        append(path, Probed(replace(SERVER, drafts=5, **changes), text))
+        with pytest.raises(ConfigError, match=says):
+            acceptance_of(str(path))
+
+    def test_a_plain_server_has_no_lengths(self, tmp_path):
+        path = tmp_path / "runs.jsonl"
+        append(path, Probed(replace(SERVER, drafts=0), "chat"))
+        with pytest.raises(ConfigError, match="has no accepted length"):
+            acceptance_of(str(path))
 
 
 class TestTold:

@@ -108,7 +108,8 @@ def test_single_runs_and_other_batches_are_told():
         (json.dumps({"max_concurrency": 8}), 0, "either tokens_per_s or step_ms"),
         ("{]", 3, "no result of a serving benchmark"),
         ("{}\n[1]", 3, "no result of a serving benchmark"),
-        ("", None, "is no CSV"),
+        ("", None, "holds no run"),
+        (" ", None, "holds no run"),
         ("a,b\n1,2\n", None, "key 'batch' is missing"),
         ("batch,drafts,step_ms\n8,3,10\n", None, "accept_length must be 1 to 4"),
         ("batch,drafts,step_ms\n8,0,fast\n", None, "step_ms"),
@@ -127,5 +128,5 @@ def test_what_cannot_be_is_one_sentence(tmp_path, text, drafts, part):
 
 def test_a_file_of_no_text_is_refused(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="is no text"):
         read_runs(tmp_path / "binary", None, print)

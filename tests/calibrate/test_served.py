@@ -128,13 +128,8 @@ def test_a_measured_table_is_explained_as_it_is_served(own, request, tmp_path):
         assert covered == pytest.approx(step_us, rel=1e-3)
 
 
-def test_fixed_times_and_captured_widths_are_explained_as_they_are_served():
-    """What a composed table has of a fixed time is not counted twice; four tokens a
-    request run as the eight that were captured."""
-    told = changed(TABLE, provenance=changed(TABLE.provenance, fixed_us=1000.0))
-    step_us = Deployment(told, (setting(4, 0), setting(4, 3))).step_us(RECORD.amounts)
-    cost = ServedStep.of(told).table.costs(4, 1024).step_cost_us
-    assert cost[4] == pytest.approx(step_us[0], rel=1e-4)
+def test_captured_widths_are_explained_as_they_are_served():
+    """Four tokens a request run as the eight that were captured."""
     captured = changed(TABLE, axes=changed(TABLE.axes, capture_sizes=(1, 8)))
     plain, four, eight = (setting(4, drafts) for drafts in (0, 3, 7))
     step_us = Deployment(captured, (plain, four, eight)).step_us(RECORD.amounts)

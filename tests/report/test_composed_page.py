@@ -17,7 +17,6 @@ def test_the_page_says_that_nothing_was_measured(composed_path):
     for words in (
         "composed from public rows, not measured",
         "Apache-2.0",
-        "C(n)/C(1) at batch 1 is an upper bound",
         "launch gaps and the host".capitalize(),
         "rows of other routings",
     ):

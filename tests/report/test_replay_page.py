@@ -1,10 +1,13 @@
 """The page of a replay, from made-up numbers."""
 
+import re
+
 import pytest
 from rich.console import Console
 
 from evict_profile.fit.export import make_table
 from evict_profile.replay.compare import MIXED
+from evict_profile.replay.comparison import STOP
 from evict_profile.replay.study import ReplayStudy
 from evict_profile.report.replay_page import (
     COLOURS,
@@ -55,10 +58,13 @@ def test_single_workloads_are_folded_beside_their_mix(text):
     assert "<h3>mixed, temperature 0, batch 1</h3>" in text
 
 
-def test_a_terminal_has_a_line_a_policy(study):
+def test_a_terminal_has_a_line_for_each_scenario(study):
     console = Console(record=True, width=20)
     show_replay(console, study)
-    lines = console.export_text().splitlines()
-    named = [line for line in lines if line.startswith("best fixed width (8 tokens at")]
-    assert len(named) == 3
-    assert study.summary in lines
+    text = console.export_text()
+    rows = [each for each in text.splitlines() if re.search("  (yes|no)$", each)]
+    assert len(rows) == len(study.comparisons)
+    for row, comparison in zip(rows, study.comparisons, strict=True):
+        stops = comparison.choice == STOP
+        assert (STOP if stops else str(comparison.advised)) in row
+    assert study.summary in " ".join(text.split())

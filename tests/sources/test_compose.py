@@ -1,5 +1,7 @@
 """A composed table: the formulas behind its rows, and an origin on every screen."""
 
+import json
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -11,14 +13,25 @@ from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.records import replace, to_mapping
 from evict_profile.report import calibration_page, replay_page
 from evict_profile.sources.aiconfigurator import open_source
-from evict_profile.sources.composer import Composer, DecodeTime, cells_of, sweep_of
-from evict_profile.sources.pairs import check_memory
+from evict_profile.sources.asked import Deployment, check_fit
+from evict_profile.sources.compose import composer_of
+from evict_profile.sources.composer import Composer, cells_of, sweep_of
+from evict_profile.sources.pairs import kernels_of
 from evict_profile.table import Composition, CostTable, find_table, measured
 from evict_profile.table.document import file_sha256
 from evict_profile.traces.schema import NEEDED, Metadata, mark
 from tests.command import evict, refused
 from tests.shipped import tracked
-from tests.sources.wheel import GPU, KERNEL, PAIR, attention_us, gemm_us, moe_us
+from tests.sources.wheel import (
+    GPU,
+    PAIR,
+    attention_us,
+    gemm_us,
+    moe_rows,
+    moe_us,
+    write_rows,
+    write_wheel,
+)
 from tests.traces.synthetic import ABOUT, Plan, make_table
 
 MODEL = load_model("qwen3-30b-a3b")
@@ -91,7 +104,6 @@ def test_the_origin_is_in_the_table_and_on_its_screen(table, composed_path):
     assert '"origin": "composed"' in composed_path.read_text()
     said = evict("show", composed_path, folder=composed_path.parent).stdout
     assert "composed from public rows, not measured" in said
-    assert "C(n)/C(1) at batch 1 is an upper bound" in said
 
 
 @pytest.mark.parametrize(
@@ -139,30 +151,28 @@ def test_there_is_nothing_to_measure_again(table, composed_path):
         find_table(composed_path.parents[3], served)
 
 
-def test_a_decode_time_sets_the_fixed_term(composer):
-    """One far below the sum of the parts is refused."""
-    plain = composer.plain(4, 512)
-    for times, fixed in ((1.1, 0.1), (1.0, 0.0), (0.9, 0.0)):
-        found = composer.with_decode_time(DecodeTime(times * plain, 4, 512))
-        assert found.fixed_us == pytest.approx(fixed * plain)
-        assert found.plain(4, 512) == pytest.approx((1.0 + fixed) * plain)
-    with pytest.raises(ConfigError, match="the parts alone take"):
-        composer.with_decode_time(DecodeTime(0.8 * plain, 4, 512))
-
-
-def test_a_decode_time_is_read():
-    assert DecodeTime.of("5200.5@2,1024") == DecodeTime(5200.5, 2, 1024)
-    for text in ("5200", "x@1,2", "-1@1,512", "1@0,512"):
-        with pytest.raises(ConfigError, match="must be US@BATCH,CONTEXT"):
-            DecodeTime.of(text)
-
-
-def test_the_list_names_models_or_kernels_of_one(wheel, tmp_path):
+def test_the_list_names_models_or_the_data_types_of_one(wheel, tmp_path):
     words = ("compose", "--list", "--from", wheel)
     said = evict(*words, folder=tmp_path).stdout
     assert all(word in said for word in (GPU, MODEL.name, "Apache-2.0"))
-    said = evict(*words, "--model", MODEL.name, folder=tmp_path).stdout
-    assert all(word in said for word in (KERNEL, "1x1"))
+    done = evict(*words, "--model", MODEL.name, "--json", folder=tmp_path)
+    [found] = json.loads(done.stdout)
+    assert (found["GPU"], found["dtype"], found["tp"]) == (GPU, "bfloat16", "1")
+
+
+def test_the_fastest_kernel_that_passes_its_gates_is_composed(tmp_path):
+    """A faster one that reads less than its weights is not; others are named."""
+    root, names = write_wheel(tmp_path), ("slow", "cached")
+    slow, cached = (
+        [row | {"us": times * row["us"]} for row in moe_rows(kernel_source=name)]
+        for name, times in zip(names, (1.3, 0.1), strict=True)
+    )
+    write_rows(root, "moe", [*slow, *moe_rows(), *cached])
+    source = open_source(root)
+    kernels = kernels_of(source, MODEL, GPU, "sglang", "bf16")
+    found = composer_of(source, kernels, MODEL)
+    assert found.experts.pair == PAIR
+    assert set(found.other_kernels) == set(names)
 
 
 @pytest.mark.parametrize(
@@ -172,11 +182,11 @@ def test_the_list_names_models_or_kernels_of_one(wheel, tmp_path):
 def test_weights_need_as_many_gpus_as_hold_them(gpu, dtype, least):
     """744 billion weights; what is not known of a GPU or a type refuses nothing."""
     model = load_model("glm-5")
-    check_memory(model, gpu, dtype, least)
-    check_memory(model, "a new one", dtype, 1)
-    check_memory(model, gpu, "a new one", 1)
+    check_fit(model, Deployment(gpu, "vllm", dtype, least))
+    check_fit(model, Deployment("a new one", "vllm", dtype, 1))
+    check_fit(model, Deployment(gpu, "vllm", "a new one", 1))
     with pytest.raises(ConfigError, match=f"weights alone.*give --tp {least} or more"):
-        check_memory(model, gpu, dtype, least // 2)
+        check_fit(model, Deployment(gpu, "vllm", dtype, least // 2))
 
 
 def test_shipped_tables_are_whole_and_name_their_source():

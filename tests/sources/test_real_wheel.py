@@ -11,11 +11,14 @@ import pytest
 
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
+from evict_profile.io import data_root
+from evict_profile.records import read_mapping
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import expert_gates, slowdown_gate
-from evict_profile.sources.pairs import pairs, the_pair
+from evict_profile.sources.pairs import kernels_of, pairs
 from evict_profile.sources.parts import Parts
+from tests.sources.public_rows import tree_of
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,7 @@ def test_an_experts_kernel_is_refused_for_its_reason(
     source, model, gpu, engine, version, dtype, tp, says
 ):
     named = (load_model(model), gpu, engine, dtype)
-    pair = the_pair(source, *named, version=version, tp=tp)
+    [pair] = kernels_of(source, *named, tp, version)
     failed = [g for g in expert_gates(ExpertRows.of(source, pair)) if not g.passed]
     assert re.match(says, " | ".join(f"{gate.name}: {gate.message}" for gate in failed))
 
@@ -65,6 +68,12 @@ def test_block_products_of_vllm_time_the_host(source, gpu):
     gate = slowdown_gate(Parts(source, pair, model), "fp8_block")
     assert not gate.passed
     assert "the host was timed" in gate.message
+
+
+def test_the_listed_deployments_are_those_of_the_rows(source):
+    listed = read_mapping(data_root() / "configs/public_rows.yaml")
+    model = load_model("mixtral-8x7b")
+    assert tree_of(source, model) == listed[model.name]
 
 
 def test_minimum_latency_rows_of_a_small_model_are_not_offered(source):

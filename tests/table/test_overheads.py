@@ -48,16 +48,6 @@ def test_a_measured_table_has_no_overheads_of_others(saved_table):
     assert ServedStep.of(table).overheads is None
 
 
-def test_a_known_fixed_time_takes_the_place_of_the_layers():
-    """Overheads take the place of one that nobody stated."""
-    told = replace(TABLE.provenance, fixed_us=1e6)
-    served = ServedStep.of(replace(TABLE, provenance=told)).table
-    beyond = served.fit.non_moe[-2]
-    assert (beyond.feature, beyond.us_per_unit) == ("one", 0.0)
-    assert any("fixed time" in each for each in TABLE.caveats)
-    assert not any("fixed time" in each for each in ServedStep.of(TABLE).caveats)
-
-
 def test_measured_drafting_and_activation_stay(workload_table, tmp_path):
     """Overheads survive saving."""
     own = replace(RECORD, source="mine", runs=2)

@@ -106,11 +106,16 @@ class TestIndex:
         assert composed.age_days() is None
 
     def test_the_command_lists_key_error_and_gates(self, saved_table, tmp_path):
-        done = evict("show", tree_of(saved_table), folder=tmp_path)
+        tree = tree_of(saved_table)
+        done = evict("show", tree, folder=tmp_path)
         [line] = [row for row in done.output.splitlines() if "1.0.0.json" in row]
-        assert line.split()[0] == "a_test"
-        assert "scripted" in line and "%" in line and " of " in line
-        assert CostTable.load(tmp_path / line.split()[-1]).version == "1.0.0"
+        assert "%" in line and " of " in line and " d " in line
+        assert "a_test in " in done.output
+        assert max(map(len, done.output.splitlines())) <= 100
+        done = evict("show", tree, "--json", folder=tmp_path)
+        [found] = json.loads(done.output)
+        assert found["gpu"] == "a test"
+        assert CostTable.load(tmp_path / found["table"]).version == "1.0.0"
 
 
 class TestReuse:

@@ -1,0 +1,132 @@
+"""What can be estimated, known before rows are read or downloaded."""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import count
+from typing import NamedTuple
+
+from evict_profile.config.load import known_models
+from evict_profile.config.model import ModelSpec
+from evict_profile.errors import ConfigError
+from evict_profile.io import data_root, nearest
+from evict_profile.physics import parameters
+from evict_profile.records import read_mapping
+from evict_profile.sources.aiconfigurator import gpu_named
+from evict_profile.sources.pairs import BYTES_PER_VALUE, L2_MB
+from evict_profile.table.search import DTYPES, NEAREST
+
+ENGINES = ("sglang", "trtllm", "vllm")
+
+
+class Deployment(NamedTuple):
+    gpu: str
+    engine: str
+    dtype: str
+    tp: int
+
+    @property
+    def options(self) -> str:
+        gpu = self.gpu.removesuffix("_sxm")
+        return f"--gpu {gpu} --engine {self.engine} --dtype {self.dtype} --tp {self.tp}"
+
+
+@cache
+def deployments_of(model: str) -> tuple[Deployment, ...]:
+    """Those of a shipped model whose rows pass their gates and whose weights fit."""
+    listed = read_mapping(data_root() / "configs" / "public_rows.yaml").get(model, {})
+    return tuple(
+        Deployment(gpu, engine, dtype, tp)
+        for gpu, engines in listed.items()
+        for engine, dtypes in engines.items()
+        for dtype, sizes in dtypes.items()
+        for tp in sizes
+    )
+
+
+def deployment_of(
+    model: ModelSpec, gpu: str, engine: str, dtype: str | None, tp: int | None
+) -> Deployment:
+    """The one asked for; what is not given is bf16 on few GPUs where that has rows.
+
+    Raises:
+        ConfigError: it cannot be, or has no usable rows; the nearest that has is named.
+    """
+    wanted = DTYPES.get(dtype or "", dtype)
+    name = check_names(gpu, engine, dtype)
+    asked = Deployment(name, engine, wanted or "bfloat16", tp or 1)
+    if tp:
+        check_fit(model, asked)
+
+    def apart(other: Deployment) -> tuple[bool | int, ...]:
+        return (
+            other.engine != engine,
+            other.gpu != asked.gpu,
+            wanted not in (None, other.dtype),
+            tp not in (None, other.tp),
+            other.dtype != "bfloat16",
+            other.tp,
+        )
+
+    near = sorted(deployments_of(model.name), key=apart)
+    if near and not any(apart(near[0])[:4]):
+        return near[0]
+    if not near and model.name not in (path.stem for path in known_models()):
+        return asked
+    given = f" in {dtype}" * bool(dtype) + f" on {tp} GPUs" * bool(tp)
+    raise ConfigError(
+        f"no usable public rows are of {model.name} on {name} under {engine}{given}; "
+        + (_near(near) or _without_rows(model.name, gpu))
+    )
+
+
+def _near(deployments: Sequence[Deployment]) -> str:
+    words = " | ".join(each.options for each in deployments[:NEAREST])
+    return f"there are: {words}" if words else ""
+
+
+def _without_rows(model: str, gpu: str) -> str:
+    return (
+        f"compute a table from a data sheet with: evict-profile sweep {model} --plan "
+        "roofline, or measure your server with: evict-profile probe URL --out "
+        f"runs.jsonl, and: evict-profile calibrate --served runs.jsonl --model {model} "
+        f"--gpu {gpu}"
+    )
+
+
+def check_names(gpu: str, engine: str, dtype: str | None) -> str:
+    """The GPU as in the rows; refuses names that no row has."""
+    name = gpu_named(gpu, tuple(L2_MB))
+    if engine not in ENGINES:
+        raise ConfigError(
+            f"--engine {engine}: there are rows of {', '.join(ENGINES)}"
+            f"{nearest(engine, ENGINES)}; name one of them"
+        )
+    known = [*DTYPES, *BYTES_PER_VALUE]
+    if dtype and dtype not in known:
+        raise ConfigError(
+            f"--dtype {dtype}: is unknown; choose one of {', '.join(known)}"
+        )
+    return name
+
+
+def check_fit(model: ModelSpec, asked: Deployment) -> None:
+    """Refuse ranks that do not divide the heads, or cannot hold the weights."""
+    heads = model.attention.num_heads
+    if heads % asked.tp:
+        raise ConfigError(
+            f"--tp {asked.tp}: does not divide the {heads} attention heads of "
+            f"{model.name}; give a number that does"
+        )
+    memory_gb = read_mapping(data_root() / "configs" / "gpu_memory.yaml").get(asked.gpu)
+    value_bytes = BYTES_PER_VALUE.get(DTYPES.get(asked.dtype, asked.dtype))
+    if not memory_gb or not value_bytes:
+        return
+    weights_gb = parameters(model, model.moe.num_experts) * value_bytes / 2**30
+    if weights_gb > asked.tp * memory_gb:
+        fewest = next(2**i for i in count() if weights_gb <= 2**i * memory_gb)
+        raise ConfigError(
+            f"{model.name} in {asked.dtype} does not fit on {asked.tp} {asked.gpu}: "
+            f"its weights alone take {weights_gb:,.0f} GB, without cache and "
+            f"activations, and each GPU has {memory_gb} GB; give --tp {fewest} or "
+            "more, or a smaller --dtype"
+        )

@@ -1,0 +1,97 @@
+"""Advice begins with the answer, and with what runs it."""
+
+import json
+import shlex
+
+import numpy as np
+
+from evict_profile.advice.acceptance import of_lengths
+from evict_profile.advice.advise import Advisor, DraftPlan, Range, plan
+from evict_profile.records import replace
+from evict_profile.report.advice import Advice, advise, shell_lines
+from evict_profile.table import CostTable
+from tests.exported import shipped_table
+
+H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp4-ep1"
+TRTLLM = "nvidia-h200/deepseek-v3/trtllm-1.3.0rc20-fp8-block-tp8-ep1"
+
+
+def test_the_answer_states_the_gain_its_span_and_its_interval():
+    advice = advise(shipped_table(H200), "3:2.64", batch=[4, 8, 16])
+    speeds = {b: advice.advisors[0].at(b).ways[1].speed for b in (4, 8, 16)}
+    slowest, fastest = (f(speeds, key=lambda b: speeds[b].value) for f in (min, max))
+    ends = (3 / sum(1 / getattr(s, end) for s in speeds.values()) for end in ("low",))
+    assert advice.answer.startswith(f"K = 3: about {advice.plan.gain:.2f} times plain")
+    assert f"{speeds[slowest].value:.2f} at batch {slowest}" in advice.answer
+    assert f"{speeds[fastest].value:.2f} at batch {fastest}" in advice.answer
+    assert "if your time is split equally over batches" in advice.answer
+    assert f"95 %: {next(ends):.2f} to " in advice.answer
+
+
+def test_traffic_that_was_given_is_said_to_be():
+    advice = advise(shipped_table(H200), "3:2.64", traffic="4:.7,8:.3")
+    assert "if your time is split as given over batches" in advice.answer
+
+
+def test_no_gain_is_an_answer():
+    advice = advise(shipped_table(H200), "0.05", batch=[8])
+    assert advice.answer.startswith("Do not speculate: no draft length gains more than")
+    assert advice.command == ""
+
+
+def test_too_few_prompts_leave_the_interval_unknown():
+    lengths = of_lengths({3: 2.64}, "two prompts")
+    lengths = replace(lengths, half_width=np.array([0.0, np.inf]))
+    advisor = Advisor.of(shipped_table(H200), lengths)
+    advice = Advice([advisor], (8,), plan(advisor, {8: 1.0}), False)
+    assert advice.answer.endswith("at batch 8; no interval is known.")
+
+
+def test_one_length_has_the_flags_of_the_tables_engine():
+    command = advise(shipped_table(H200), "3:2.64", batch=[8]).command
+    assert "sglang.launch_server" in command
+    assert "--speculative-num-steps 3 --speculative-num-draft-tokens 4" in command
+
+
+def test_what_needs_a_file_says_how_to_write_it():
+    table = shipped_table(TRTLLM)
+    words = advise(table, "3:2.64", batch=[4], context=512).command.split()
+    start = ["evict-profile", "export", str(table.path), "--for", "trtllm"]
+    assert words == [*start, "--accept", "3:2.64", "--context", "512"]
+
+
+def test_a_schedule_is_stated_by_batch():
+    advisor = Advisor.of(shipped_table(H200), of_lengths({2: 2.2, 5: 3.0}, ""))
+    ranges = (Range(1, 4, 5), Range(5, 8, 2))
+    made = DraftPlan({4: 0.5, 8: 0.5}, 2, 1.2, ranges, 1.9)
+    advice = Advice([advisor], (4, 8), made, False, ("--accept", "2:2.2,5:3.0"))
+    assert advice.answer.startswith("K = 5 at batch 1 to 4, K = 2 at batch 5 to 8: ")
+    assert "K=2 at every batch: 1.20 times." in " ".join(advice.notes())
+    assert advice.command.startswith("evict-profile export ")
+
+
+def test_tokens_per_second_are_of_one_request(saved_table):
+    """Of a data sheet none are stated."""
+    table = CostTable.load(saved_table)
+    advice = advise(table, "3:2.64", batch=[2], draft_level_ms=0.0)
+    step_us = table.costs(2, min(table.axes.context)).step_cost_us[8]
+    [*_, row] = [line for line in str(advice).splitlines() if line.startswith("2 ")]
+    assert row.split()[-1] == f"{2.64e6 / step_us:.0f}"
+    computed = replace(table, provenance=replace(table.provenance, clock="datasheet"))
+    assert "tok/s" not in str(advise(computed, "3:2.64"))
+
+
+def test_a_printed_command_is_one_for_a_shell():
+    command = advise(shipped_table(H200), "3:2.64", batch=[8]).command
+    lines = shell_lines(command)
+    assert len(lines) > 1 and max(map(len, lines)) <= 100
+    joined = "\n".join(lines).replace("\\\n", " ")
+    assert shlex.split(joined) == shlex.split(command)
+
+
+def test_json_has_the_answer_and_all_numbers():
+    advice = advise(shipped_table(H200), "3:2.64", batch=[8])
+    found = json.loads(advice.json())
+    assert found["answer"] == advice.answer
+    [batch] = found["parts"][0]["batches"]
+    assert batch["ways"][1]["step_us"] > 1e3
