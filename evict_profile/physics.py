@@ -8,11 +8,14 @@ expert over bandwidth: a table with another slope does not measure expert weight
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evict_profile.cells import Cell
 from evict_profile.config.model import ModelSpec
+
+if TYPE_CHECKING:
+    from evict_profile.cells import Cell
 
 SLOPE_RANGE = (0.3, 1.05)
 """What the slope in U may imply, as a share of the measured copy bandwidth. Public
@@ -83,7 +86,7 @@ def attention_flops_per_pair(model: ModelSpec) -> float:
     return 4.0 * a.num_heads * a.head_dim
 
 
-def layer_work(model: ModelSpec, cell: Cell, union: float | None = None) -> Work:
+def layer_work(model: ModelSpec, cell: "Cell", union: float | None = None) -> Work:
     """Work of one MoE layer for a cell, at its own union or at another one.
 
     A naturally routed cell has no union of its own: give one.
@@ -101,7 +104,7 @@ def layer_work(model: ModelSpec, cell: Cell, union: float | None = None) -> Work
     )
 
 
-def non_moe_work(model: ModelSpec, cell: Cell) -> Work:
+def non_moe_work(model: ModelSpec, cell: "Cell") -> Work:
     """Work of a forward outside its MoE layers."""
     weights = non_moe_weights(model)
     past = cell.batch * seen_context(model, cell.context) * model.dense_layers

@@ -119,11 +119,12 @@ def _named_table(
         return table
 
     from evict_profile.config import load_model
+
+    shape = load_model(model)  # what is mistyped, before the other libraries load
     from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, MissingSource
     from evict_profile.sources.asked import deployment_of
     from evict_profile.sources.estimate import estimated_table
 
-    shape = load_model(model)
     try:
         asked = deployment_of(shape, gpu, engine.lower(), dtype, tp)
         return estimated_table(shape, asked, source, partial(say, stderr))

@@ -48,11 +48,12 @@ def compose(
         reject_unused(ctx, {"as_json"}, "without --list")
         _check_named(model_name, gpu, engine)
     from evict_profile.config import load_model
+
+    model = load_model(model_name) if model_name else None
     from evict_profile.sources.aiconfigurator import open_source
     from evict_profile.sources.asked import Deployment, check_fit, check_names
     from evict_profile.sources.pairs import kernels_of, pairs
 
-    model = load_model(model_name) if model_name else None
     if model and gpu and engine and not list_them:
         check_fit(model, Deployment(check_names(gpu, engine, dtype), engine, dtype, tp))
     rows = open_source(source)
