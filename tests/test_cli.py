@@ -80,6 +80,21 @@ def test_a_sweep_is_read_again(profiled, words, said):
     assert sorted((profiled / "run/parts").iterdir()) == parts
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("show", TABLE), ("show", "tables"), ("diff", TABLE, TABLE)),
+        *(("check", TABLE), ("doctor",), ("advise", TABLE, "--accept", "0.7")),
+    ],
+    ids=" ".join,
+)
+def test_json_is_one_document_alone(profiled, words):
+    done = evict(*words, "--json", folder=profiled)
+    assert done.exit_code == 0, done.stderr
+    assert isinstance(json.loads(done.stdout), dict | list)
+    assert not done.stderr
+
+
 @pytest.mark.slow
 def test_diff_names_what_changed(profiled, tmp_path):
     grid = {**ROOFLINE["grid"], "context": [64, 128]}

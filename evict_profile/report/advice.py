@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from evict_profile.advice.acceptance import acceptance_of
 from evict_profile.advice.advise import (
     CHANGE,
@@ -19,14 +17,13 @@ from evict_profile.advice.advise import (
     plan,
     traffic_of,
 )
+from evict_profile.advice.answer import Answer
 from evict_profile.integrations.exporters import ENGINES
 from evict_profile.io import finite
 from evict_profile.records import to_mapping
 from evict_profile.report.console import WIDEST, Rows, as_text, wrapped
 from evict_profile.report.numbers import spread
-from evict_profile.stats import Estimate
 from evict_profile.table import DATASHEET, MEASURED, SERVED, CostTable, ServedStep
-from evict_profile.table.key import Caveats
 
 KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 
@@ -61,7 +58,7 @@ class Advice:
             kind = [KINDS[advisor.lengths.kind]] * (len(self.parts) > 1)
             lines += [*kind, as_text(advice_rows(advisor, found, self.every, explain))]
         lines += [wrapped(note) for note in self.notes()]
-        caveats = (f"caveat: {each}" for each in self._caveats)
+        caveats = (f"caveat: {each}" for each in self._served.caveats)
         more = self._details() if explain else ["--explain shows how this is computed."]
         lines += [wrapped(line, "  ") for line in (*caveats, *more)]
         return "\n".join(lines)
@@ -73,7 +70,7 @@ class Advice:
             rows = advice_rows(advisor, found, self.every)
             cells = [rows.head, ["---"] * len(rows.head), *rows.cells]
             lines += ["", *(f"| {' | '.join(map(str, row))} |" for row in cells)]
-        known = (*self.notes(), *self._details(), *self._caveats)
+        known = (*self.notes(), *self._details(), *self._served.caveats)
         return "\n".join([*lines, "", *(f"- {each}" for each in known)])
 
     def json(self) -> str:
@@ -90,7 +87,7 @@ class Advice:
             "plan": {**to_mapping(plan), "advised": plan.advised},
             "notes": [*self.notes()],
             "details": [*self._details()],
-            "caveats": self._caveats,
+            "caveats": self._served.caveats,
         }
         return json.dumps(finite(content), ensure_ascii=False, indent=1)
 
@@ -99,71 +96,13 @@ class Advice:
         return self.advisors[0].served
 
     @property
-    def _caveats(self) -> Caveats:
-        return self._served.caveats
-
-    @property
     def _title(self) -> str:
         context = f"{self.advisors[0].context:g}"
         return f"{self._served.table.title}, context {context}:"
 
     @property
     def answer(self) -> str:
-        """The draft length or the schedule, and what it gains, in one sentence."""
-        plan, batches = self.plan, ", ".join(map(str, self.plan.traffic))
-        if not plan.advised:
-            return (
-                "Do not speculate: no draft length gains more than 1 % over plain "
-                f"decoding at batch {batches}."
-            )
-        gain, span = self.gain, f" at batch {batches}"
-        if len(plan.traffic) > 1:
-            span = f", {self._span}, if your time is split {self._split} over batches"
-        interval = f"95 %: {gain.low:.2f} to {gain.high:.2f}"
-        return (
-            f"{self._lengths}: about {gain.value:.2f} times plain decoding{span}; "
-            f"{interval if gain.known else 'no interval is known'}."
-        )
-
-    @property
-    def gain(self) -> Estimate:
-        """Speed over plain decoding of the whole traffic, as advised."""
-        shares = np.array([*self.plan.traffic.values()])
-        speeds = [(s.value, s.low, s.high) for s in self._speeds.values()]
-        with np.errstate(divide="ignore"):
-            took = shares / shares.sum() @ (1.0 / np.array(speeds))
-            return Estimate(*(1.0 / took).tolist())
-
-    @cached_property
-    def _speeds(self) -> dict[int, Estimate]:
-        """Speed as advised at each batch of the traffic."""
-        plain = Estimate(1.0, 1.0, 1.0)
-        found = {}
-        for batch in self.plan.traffic:
-            ways = {way.levels: way.speed for way in self.advisors[0].at(batch).ways}
-            found[batch] = ways.get(self.plan.drafts_at(batch), plain)
-        return found
-
-    @property
-    def _span(self) -> str:
-        """The slowest and the fastest batch, the smaller one first."""
-        speeds = self._speeds
-        ends = {pick(speeds, key=lambda b: speeds[b].value) for pick in (min, max)}
-        return " to ".join(f"{speeds[b].value:.2f} at batch {b}" for b in sorted(ends))
-
-    @property
-    def _split(self) -> str:
-        return "equally" if len(set(self.plan.traffic.values())) == 1 else "as given"
-
-    @property
-    def _lengths(self) -> str:
-        one, *more = self.plan.advised
-        if not more:
-            return f"K = {one.drafts}"
-        ranges = (
-            f"K = {r.drafts} at batch {r.first} to {r.last}" for r in (one, *more)
-        )
-        return ", ".join(ranges)
+        return str(Answer(self.advisors[0], self.plan))
 
     @property
     def command(self) -> str:
@@ -267,7 +206,7 @@ def advise(
     planned = plan(advisors[0], shares, falling=engine == "trtllm")
     given = {
         "--accept": accept,
-        "--traffic": traffic,
+        "--traffic": traffic or ",".join(f"{each}:1" for each in batch) or None,
         "--context": context,
         "--draft-level-ms": draft_level_ms,
     }
