@@ -23,7 +23,7 @@ def world(tmp_path_factory):
 
 REMOVED = {"--draft", "--draft-n", "--draft-max", "--draft-n-min", "--draft-min"}
 """Flags that the library still holds, to say by what they were replaced."""
-CALL = re.compile(r"(?:llama-server|-md )[^`\n]*")
+CALL = re.compile(r"(?:llama-server|-md )(?:\\\n|[^`\n])*")
 
 
 def test_the_flags_of_the_pages_are_the_librarys():
