@@ -1,11 +1,12 @@
 """A probed server's waves, and which are left out.
 
-A wave is left out if it ran beside others' requests, or if its round's smallest batch
-was more than 10 % slower than its median.
+A wave is left out if it ran beside others' requests, if its round's smallest batch was
+more than 10 % slower than its median, or if it drafted otherwise than the others of its
+batch. A server may draft another K at another batch.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,14 @@ import numpy as np
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.config.load import known_models, model_named
 from evict_profile.errors import ConfigError
-from evict_profile.probe.record import Probed, Wave, fault_of, read_probe
+from evict_profile.probe.record import (
+    Probed,
+    Wave,
+    drafted_of,
+    near,
+    read_probe,
+    step_fault,
+)
 from evict_profile.probe.server import ServerInfo, check_one_deployment
 from evict_profile.stats import Estimate, student
 
@@ -25,13 +33,35 @@ SLOWED = "its round was slow; let nothing else use the machine"
 
 @dataclass(frozen=True)
 class ProbedSetting:
-    """One batch of one server: its runs, and why other waves were left out."""
+    """One batch of one server: its runs, and why other waves were left out.
+
+    Attributes:
+        drafted: tokens drafted a step, if they are not the server's K.
+    """
 
     server: ServerInfo
     batch: int
     runs: tuple[ServedRun, ...]
     left_out: tuple[str, ...]
     texts: str = "chat"
+    drafted: float | None = None
+
+    @property
+    def drafts(self) -> int:
+        """K at this batch, if it `is_fixed`."""
+        return self.server.drafts if self.drafted is None else round(self.drafted)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether each step drafts the same K."""
+        counted = self.drafted is None or near(self.drafted, self.drafts)
+        return counted and not self.server.adaptive
+
+    @property
+    def speculation(self) -> str:
+        if self.drafted is None:
+            return self.server.speculation
+        return f"K = {self.drafts if self.is_fixed else f'{self.drafted:.2f}'}"
 
     @property
     def committed(self) -> float:
@@ -57,6 +87,14 @@ def settings(path: Path) -> list[ProbedSetting]:
 
 def check_servers(settings: Sequence[ProbedSetting], model: str) -> None:
     check_one_deployment([each.server for each in settings])
+    for each in settings:
+        if not each.is_fixed:
+            raise ConfigError(
+                f"{each.server.url}: at batch {each.batch} steps draft different "
+                f"numbers of tokens ({each.speculation}), and a table needs steps of "
+                "one K; start the server without --speculative-adaptive, without "
+                "the plug-in, and with a method that drafts at every step"
+            )
     known = [path.stem for path in known_models()]
     for name in {each.server.model for each in settings}:
         served, given = model_named(name, known), model_named(model, known)
@@ -68,38 +106,59 @@ def check_servers(settings: Sequence[ProbedSetting], model: str) -> None:
 
 
 def _of(probed: Probed, waves: Sequence[Wave]) -> Iterator[ProbedSetting]:
-    about = probed.server
-    faults = _faults(about, waves)
+    about, slow = probed.server, _slow_rounds(probed.server, waves)
     for batch in sorted({wave.batch for wave in waves}):
-        own = [each for each in faults if each[0].batch == batch]
-        runs = tuple(_run(about, wave) for wave, why in own if not why)
-        left_out = tuple(why for _, why in own if why)
-        faulty = sum(bool(fault_of(about, wave)) for wave, _ in own)
-        if 2 * faulty > len(own) or not runs:
+        own = [wave for wave in waves if wave.batch == batch]
+        empty = ProbedSetting(about, batch, (), (), probed.text, _drafted(about, own))
+        whys = [_why(empty, wave, wave.round in slow) for wave in own]
+        left_out = tuple(filter(None, whys))
+        faulty = sum(bool(step_fault(about, wave)) for wave in own)
+        if 2 * faulty > len(own) or len(left_out) == len(own):
             raise ConfigError(
                 f"{about.url}: {len(left_out)} of {len(own)} waves at batch {batch} "
                 f"show no step: {max(set(left_out), key=left_out.count)}"
             )
-        yield ProbedSetting(about, batch, runs, left_out, probed.text)
+        both = zip(own, whys, strict=True)
+        runs = tuple(_run(empty, wave) for wave, why in both if not why)
+        yield replace(empty, runs=runs, left_out=left_out)
 
 
-def _faults(about: ServerInfo, waves: Sequence[Wave]) -> list[tuple[Wave, str]]:
-    """Each wave, and why it is left out; "" if it is not."""
-    whole = [wave for wave in waves if not fault_of(about, wave)]
+def _drafted(about: ServerInfo, waves: Sequence[Wave]) -> float | None:
+    """Tokens drafted a step, a median; None if they are the server's K."""
+    whole = [wave for wave in waves if not step_fault(about, wave)]
+    drafted = [drafted_of(about, wave) for wave in whole] or [about.drafts]
+    median = float(np.median(drafted))
+    return None if near(median, about.drafts) else median
+
+
+def _why(setting: ProbedSetting, wave: Wave, is_slow: bool) -> str:
+    """Why a wave is left out; "" if it is not."""
+    if fault := step_fault(setting.server, wave):
+        return fault
+    drafted = drafted_of(setting.server, wave)
+    if setting.is_fixed and not near(drafted, setting.drafts):
+        return f"{drafted:.2f} tokens were drafted a step, and {setting.drafts} usually"
+    return BUSY if wave.others else SLOWED if is_slow else ""
+
+
+def _slow_rounds(about: ServerInfo, waves: Sequence[Wave]) -> set[int]:
+    """Rounds whose smallest batch was slow."""
+    whole = [wave for wave in waves if not step_fault(about, wave)]
     least = min((each.batch for each in waves), default=0)
     rates = {each.round: _step(each) for each in whole if each.batch == least}
     limit = SLOW * float(np.median(list(rates.values()))) if rates else np.inf
-    slow = {number for number, step in rates.items() if step > limit}
-    whys = ((BUSY if b.others else SLOWED if b.round in slow else "") for b in waves)
-    return [(b, fault_of(about, b) or why) for b, why in zip(waves, whys, strict=True)]
+    return {number for number, step in rates.items() if step > limit}
 
 
 def _step(wave: Wave) -> float:
     return (wave.accepted or 1.0) * wave.batch / wave.tokens_per_s
 
 
-def _run(about: ServerInfo, wave: Wave) -> ServedRun:
+def _run(setting: ProbedSetting, wave: Wave) -> ServedRun:
+    """A server that drafts another K than it states drafts a chain."""
+    about, k = setting.server, setting.drafts
+    levels = about.levels if k == about.drafts else k
     return ServedRun(
-        wave.batch, about.drafts + 1, about.levels, about.topk, wave.accepted or 1.0,
+        wave.batch, k + 1, levels, about.topk, wave.accepted or 1.0,
         wave.tokens_per_s, wave.context,
     )  # fmt: skip

@@ -52,12 +52,10 @@ NOTES = (
 
 class Steps:
     def __init__(self, batch: int, settings: Sequence[ProbedSetting]) -> None:
-        own = sorted(
-            (s for s in settings if s.batch == batch), key=lambda s: s.server.drafts
-        )
-        width = np.array([s.server.drafts + 1 for s in own])
+        own = sorted((s for s in settings if s.batch == batch), key=lambda s: s.drafts)
+        width = np.array([s.drafts + 1 for s in own])
         if width[0] > 1 or len(own) < 2 or not np.all(np.diff(width)):
-            had = (f"{s.server.speculation} ({s.texts}, {s.server.url})" for s in own)
+            had = (f"{s.speculation} ({s.texts}, {s.server.url})" for s in own)
             raise ConfigError(
                 f"batch {batch} needs a plain server and one or more that draft, each "
                 "with another K, and all with chat or all with --raw; the file has "
@@ -144,7 +142,7 @@ def _noise(settings: Sequence[ProbedSetting]) -> list[float]:
     if max(noise) > MOST_NOISE:
         error = f"{max(noise):.0%}" if len(worst.runs) > 1 else "an unknown error"
         raise MeasurementError(
-            f"not exported: {len(worst.runs)} waves of {worst.server.speculation} at "
+            f"not exported: {len(worst.runs)} waves of {worst.speculation} at "
             f"batch {worst.batch} show its step to {error}, and {MOST_NOISE:.0%} is "
             "needed; probe longer, and nothing else beside it"
         )

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, Interrupted
-from evict_profile.probe.record import Probed, Wave, append, fault_of, resume
+from evict_profile.probe.record import Probed, Wave, append, resume, step_fault
 from evict_profile.probe.server import ConnectionLost, Server, ServerInfo
-from evict_profile.probe.wave import Rates, decode
+from evict_profile.probe.wave import Rates, RequestForm, decode
 from evict_profile.progress import ProgressBar
 from evict_profile.records import differences, to_mapping
 
@@ -51,10 +51,11 @@ async def probe(
         raise ConfigError(
             f"{server.url}: runs {running} requests of others; probe it when it is idle"
         )
-    model = await server.model(config.model)
+    model, (engine, *_) = await server.model(config.model), await server.engine()
     if config.drafts is None:  # A server that states no K is refused before a warm-up.
         await server.info(config.model, None)
-    info = await _warm_up(server, model, config, bar)
+    form = RequestForm(engine, model, config.raw)
+    info = await _warm_up(server, form, config, bar)
     done = resume(path, Probed(info, "raw" if config.raw else "chat"))
     spent_s, limit_s = sum(each.took_s for each in done), 60.0 * config.minutes
     number = max((each.round for each in done), default=0)
@@ -68,7 +69,7 @@ async def probe(
         while spent_s < limit_s:
             number += 1
             for batch in random.Random(number).sample(batches, len(batches)):
-                wave = await _wave(server, model, batch, config.raw, number)
+                wave = await _wave(server, form, batch, number)
                 append(path, wave)
                 spent_s += wave.took_s
                 text = f"{info.speculation}, round {number}, batch {batch}"
@@ -81,26 +82,26 @@ async def probe(
 
 
 async def _warm_up(
-    server: Server, model: str, config: ProbeConfig, bar: ProgressBar
+    server: Server, form: RequestForm, config: ProbeConfig, bar: ProgressBar
 ) -> ServerInfo:
     """Decode a wave of each batch size, and check that each shows a step."""
     warm = dict[int, Rates]()
     for batch in config.batches:
         bar.say(f"warming up at batch {batch}")
         for _ in range(TRIES):
-            warm[batch] = await _rates(server, model, batch, config.raw, number=0)
+            warm[batch] = await _rates(server, form, batch, number=0)
             if warm[batch].tokens_per_s:
                 break
     info = await server.info(config.model, config.drafts)
     for batch, rates in warm.items():
-        if fault := fault_of(info, rates):
+        if fault := step_fault(info, rates):
             raise ConfigError(f"{server.url}: at batch {batch} {fault}")
     return info
 
 
-async def _wave(server: Server, model: str, batch: int, raw: bool, number: int) -> Wave:
+async def _wave(server: Server, form: RequestForm, batch: int, number: int) -> Wave:
     others, at = await server.running(), time.time()
-    found = await _rates(server, model, batch, raw, number)
+    found = await _rates(server, form, batch, number)
     took_s = round(time.time() - at, 3)
     return Wave(
         number, batch, found.tokens_per_s, found.accepted, found.context, others,
@@ -108,16 +109,14 @@ async def _wave(server: Server, model: str, batch: int, raw: bool, number: int) 
     )  # fmt: skip
 
 
-async def _rates(
-    server: Server, model: str, batch: int, raw: bool, number: int
-) -> Rates:
+async def _rates(server: Server, form: RequestForm, batch: int, number: int) -> Rates:
     """Decode prompts that no cache holds; retry if a connection breaks."""
     first = random.Random(f"{number} {batch}").randrange(len(TEXTS))
     texts = (TEXTS[(first + each) % len(TEXTS)].strip() for each in range(batch))
     prompts = [f"{number}.{each} {text}" for each, text in enumerate(texts)]
     for left in reversed(range(TRIES)):
         try:
-            return await decode(server, model, prompts, raw)
+            return await decode(server, form, prompts)
         except ConnectionLost:
             if not left:
                 raise

@@ -49,11 +49,11 @@ class Wave(Struct, frozen=True):
     others: Amount
     at_unix: NotNegative
     took_s: NotNegative
-    drafted: Positive | None = None
+    drafted: NotNegative | None = None
 
 
-def fault_of(server: ServerInfo, wave: Rates | Wave) -> str:
-    """Why a wave shows no step of its server, and the remedy; "" if it shows one."""
+def step_fault(server: ServerInfo, wave: Rates | Wave) -> str:
+    """Why a wave shows no step, and the remedy; "" if it shows one."""
     if not wave.tokens_per_s:
         return (
             f"replies of {REPLY_TOKENS} tokens decode side by side for fewer than "
@@ -64,14 +64,28 @@ def fault_of(server: ServerInfo, wave: Rates | Wave) -> str:
             "no accepted length is stated; start the server with metrics, and vLLM "
             "without --disable-log-stats"
         )
-    off = abs((wave.drafted or server.drafts) - server.drafts)
-    if off > DRAFTED_TOLERANCE * server.drafts:
-        return (
-            f"{wave.drafted:.2f} tokens are drafted a step, and K = {server.drafts} is "
-            "stated; start the server with one K for all batches, and with drafts that "
-            "are made at every step (no ngram or suffix)"
-        )
     return ""
+
+
+def fault_of(server: ServerInfo, wave: Rates | Wave) -> str:
+    """Why a wave shows no step of the server's K, and the remedy; "" if it does."""
+    if fault := step_fault(server, wave):
+        return fault
+    if server.adaptive:
+        return "the server changes K while it runs; start it with one K"
+    drafted = drafted_of(server, wave)
+    if not near(drafted, server.drafts):
+        return f"{drafted:.2f} tokens are drafted a step; K = {server.drafts} is stated"
+    return ""
+
+
+def drafted_of(server: ServerInfo, wave: Rates | Wave) -> float:
+    """Tokens drafted a step: the server's K where it does not count them."""
+    return server.drafts if wave.drafted is None else wave.drafted
+
+
+def near(drafted: float, other: float) -> bool:
+    return abs(drafted - other) <= DRAFTED_TOLERANCE * max(other, 1.0)
 
 
 def read_probe(path: Path) -> list[tuple[Probed, list[Wave]]]:

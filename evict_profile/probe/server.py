@@ -1,7 +1,8 @@
 """Reads from a running server its engine, K, load, and accepted tokens.
 
-SGLang answers /server_info, llama-server /props and vLLM /version. Names in /metrics
-differ by a prefix; SGLang counts verifications in its reply instead.
+SGLang answers /server_info, llama-server /props, vLLM and TensorRT-LLM /version; the
+last signs its models. Names in /metrics differ by a prefix; SGLang and TensorRT-LLM
+count steps in their replies instead.
 """
 
 import re
@@ -42,7 +43,12 @@ class ConnectionLost(ConfigError):
 
 
 class ServerInfo(Struct, frozen=True):
-    """What a server states about itself; `drafts` is K, and 0 for plain decoding."""
+    """What a server states about itself.
+
+    Attributes:
+        drafts: K, or the largest of several; 0 for plain decoding.
+        adaptive: the server changes K from step to step, and does not count drafts.
+    """
 
     url: str
     engine: str
@@ -52,9 +58,12 @@ class ServerInfo(Struct, frozen=True):
     levels: Amount
     topk: Count
     flags: Facts
+    adaptive: bool = False
 
     @property
     def speculation(self) -> str:
+        if self.adaptive:
+            return f"K up to {self.drafts}"
         return f"K = {self.drafts}" if self.drafts else "plain decoding"
 
     @property
@@ -126,13 +135,15 @@ class Server:
                 "look at the server's log, and run the same command again"
             ) from error
 
-    async def model(self, asked: str | None) -> str:
+    async def _models(self) -> list[Facts]:
         with self.answering():
             reply = (await self.http.get("/v1/models")).raise_for_status()
-        try:
-            names = [str(each["id"]) for each in _facts(reply)["data"]]
-        except (KeyError, TypeError):
-            names = []
+        data = _facts(reply).get("data")
+        found = data if isinstance(data, list) else []
+        return [each for each in found if isinstance(each, dict) and "id" in each]
+
+    async def model(self, asked: str | None) -> str:
+        names = [str(each["id"]) for each in await self._models()]
         if asked in names or (len(names) == 1 and not asked):
             return asked or names[0]
         raise ConfigError(
@@ -143,8 +154,9 @@ class Server:
     async def info(self, asked: str | None, drafts: int | None) -> ServerInfo:
         """Read the facts of the server; `drafts` is K if it does not state it."""
         model = await self.model(asked)
-        engine, version, stated = await self._engine()
-        how = await self._speculation(stated)
+        engine, version, stated = await self.engine()
+        known = await self.metrics()
+        how = _speculation(known, stated)
         if how is None and drafts is None:
             raise ConfigError(
                 f"{self.url}: does not state how many tokens it drafts; give --drafts "
@@ -157,7 +169,11 @@ class Server:
             )
         flags = {name: stated[name] for name in FLAGS if name in stated}
         k = drafts or 0
-        return ServerInfo(self.url, engine, version, model, *(how or (k, k, 1)), flags)
+        adaptive = stated.get("speculative_adaptive") or "evict_profile:width" in known
+        shape = how or (k, k, 1)
+        return ServerInfo(
+            self.url, engine, version, model, *shape, flags, bool(adaptive)
+        )
 
     async def metrics(self) -> dict[str, float]:
         """Read /metrics: no prefixes, values summed over all labels but position."""
@@ -173,38 +189,37 @@ class Server:
         known = await self.metrics()
         return int(max(known.get(name, 0.0) for name in RUNNING))
 
-    async def _engine(self) -> tuple[str, str, Facts]:
+    async def engine(self) -> tuple[str, str, Facts]:
+        """Its name, its version, and what it states of itself."""
         stated = _facts(await self._get("/server_info"))
         if "speculative_algorithm" in stated:  # vLLM's, in its mode for developers, not
             return "sglang", str(stated.get("version", "")), stated
         if stated := _facts(await self._get("/props")):
             return "llama.cpp", str(stated.get("build_info", "")), stated
         version = _facts(await self._get("/version")).get("version")
-        return ("vllm", str(version), {}) if version else ("?", "", {})
-
-    async def _speculation(self, stated: Facts) -> tuple[int, int, int] | None:
-        """K, levels and top-k of the drafts; None if nothing states them."""
-        known = await self.metrics()
-        if stated.get("speculative_adaptive") or "evict_profile:width" in known:
-            raise ConfigError(
-                f"{self.url}: changes what it drafts from step to step, and its K is "
-                "not known; start it without --speculative-adaptive and with "
-                "EVICT_PROFILE_MODE=off"
-            )
-        if stated.get("speculative_algorithm"):
-            names = ("num_draft_tokens", "num_steps", "eagle_topk")
-            verified, levels, topk = (stated.get(f"speculative_{n}") for n in names)
-            return (verified - 1, levels, topk or 1) if verified and levels else None
-        if "speculative_algorithm" in stated:
-            return 0, 0, 1
-        drafts = sum(name.startswith(f"{ACCEPTED}_per_pos[") for name in known)
-        plain = any(name in known for name in RUNNING) and not known.get(DRAFTS)
-        return (drafts, drafts, 1) if drafts or plain else None
+        owners = {each.get("owned_by") for each in await self._models()}
+        name = "trtllm" if owners == {"tensorrt_llm"} else "vllm"
+        return (name, str(version), {}) if version else ("?", "", {})
 
     async def _get(self, path: str) -> httpx.Response | None:
         with self.answering():
             reply = await self.http.get(path)
         return reply if reply.is_success else None
+
+
+def _speculation(
+    metrics: dict[str, float], stated: Facts
+) -> tuple[int, int, int] | None:
+    """K, levels and top-k of the drafts; None if nothing states them."""
+    if stated.get("speculative_algorithm"):
+        names = ("num_draft_tokens", "num_steps", "eagle_topk")
+        verified, levels, topk = (stated.get(f"speculative_{n}") for n in names)
+        return (verified - 1, levels, topk or 1) if verified and levels else None
+    if "speculative_algorithm" in stated:
+        return 0, 0, 1
+    drafts = sum(name.startswith(f"{ACCEPTED}_per_pos[") for name in metrics)
+    plain = any(name in metrics for name in RUNNING) and not metrics.get(DRAFTS)
+    return (drafts, drafts, 1) if drafts or plain else None
 
 
 def _refusal(reply: httpx.Response) -> str:

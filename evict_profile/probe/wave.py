@@ -8,6 +8,7 @@ requests takes B * accepted / R.
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -18,6 +19,31 @@ from evict_profile.probe.server import ACCEPTED, DRAFTED, DRAFTS, Server
 
 REPLY_TOKENS = 128
 MIN_TOKENS = 8
+
+OWN_FIELDS = {"cache_prompt": False, "return_spec_tokens_details": True}
+"""Fields of llama-server and of SGLang; TensorRT-LLM refuses what it does not know."""
+
+
+@dataclass(frozen=True)
+class RequestForm:
+    """How an engine is asked: for a chat, or with `raw` to complete a text."""
+
+    engine: str
+    model: str
+    raw: bool
+
+    @property
+    def path(self) -> str:
+        return f"/v1/{'' if self.raw else 'chat/'}completions"
+
+    def fields(self, prompt: str) -> dict[str, Any]:
+        chat = {"messages": [{"role": "user", "content": prompt}]}
+        return {
+            **({"prompt": prompt} if self.raw else chat),
+            "model": self.model, "max_tokens": REPLY_TOKENS, "temperature": 0.0,
+            "ignore_eos": True, "skip_special_tokens": False,
+            **({} if self.engine == "trtllm" else OWN_FIELDS),
+        }  # fmt: skip
 
 
 class Rates(NamedTuple):
@@ -41,6 +67,7 @@ class Reply:
     def __init__(self) -> None:
         self.at_s, self.tokens = list[float](), list[float]()
         self.prompt = self.steps = self.drafted = 0
+        self.per_step = 0.0
 
     def add(self, message: dict[str, Any], at_s: float) -> None:
         usage, timings = message.get("usage") or {}, message.get("timings") or {}
@@ -55,12 +82,22 @@ class Reply:
         choices, last = message.get("choices"), self.tokens[-1] if self.tokens else 0
         # A token may have no text: a special one, or half a character.
         count = usage.get("completion_tokens", last + any(map(_text, choices or ())))
+        for choice in choices or ():
+            self.per_step = choice.get("avg_decoded_tokens_per_iter") or self.per_step
         if choices and count > last:
             self.at_s.append(at_s)
             self.tokens.append(count)
         elif not choices and last == len(self.tokens):
             # No message counted its own: the tokens are shared out among them.
             self.tokens = np.linspace(1, count, len(self.at_s)).tolist()
+
+    @property
+    def decode_steps(self) -> float:
+        """Steps after the first token; 0 if the server does not count them.
+
+        TensorRT-LLM states the tokens of a step, and counts prefill as one.
+        """
+        return self.tokens[-1] / self.per_step - 1 if self.per_step else self.steps
 
 
 def _text(choice: dict[str, Any]) -> str:
@@ -69,11 +106,9 @@ def _text(choice: dict[str, Any]) -> str:
     return "".join(said.get(name) or "" for name in names)
 
 
-async def decode(
-    server: Server, model: str, prompts: Sequence[str], raw: bool
-) -> Rates:
+async def decode(server: Server, form: RequestForm, prompts: Sequence[str]) -> Rates:
     before = await server.metrics()
-    asked = (_reply(server, model, prompt, raw) for prompt in prompts)
+    asked = (_reply(server, form, prompt) for prompt in prompts)
     with server.answering():
         replies = await asyncio.gather(*asked)
     context = float(np.mean([reply.prompt + REPLY_TOKENS / 2 for reply in replies]))
@@ -97,31 +132,24 @@ def _counted(
 ) -> tuple[float | None, float | None]:
     """Tokens accepted and drafted, by counts in the replies or by /metrics."""
     tokens = sum(reply.tokens[-1] - 1 for reply in replies)
-    if all(reply.steps for reply in replies):
-        steps = float(sum(reply.steps for reply in replies))
+    if all(reply.decode_steps > 0.0 for reply in replies):
+        steps = float(sum(reply.decode_steps for reply in replies))
         drafted = float(sum(reply.drafted for reply in replies))
         return tokens / steps, drafted / steps or None
     names = (DRAFTS, ACCEPTED, DRAFTED)
     drafts, accepted, drafted = (after.get(k, 0.0) - before.get(k, 0.0) for k in names)
-    if not drafts:
+    if DRAFTS not in after or not tokens:
         return None, None
     # vLLM counts the steps that draft; any other step commits one token of its own.
     steps = max(drafts, tokens - accepted)
-    return 1.0 + accepted / steps, drafted / steps or None
+    return 1.0 + accepted / steps, drafted / steps
 
 
-async def _reply(server: Server, model: str, prompt: str, raw: bool) -> Reply:
-    text = {"prompt": prompt}
-    chat = {"messages": [{"role": "user", "content": prompt}]}
-    asked = (text if raw else chat) | {
-        "model": model, "max_tokens": REPLY_TOKENS, "temperature": 0.0, "stream": True,
-        "ignore_eos": True, "cache_prompt": False, "return_spec_tokens_details": True,
-        "skip_special_tokens": False,
-        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-    }  # fmt: skip
-    path, reply = f"/v1/{'' if raw else 'chat/'}completions", Reply()
-    whole = False
-    async with server.http.stream("POST", path, json=asked) as stream:
+async def _reply(server: Server, form: RequestForm, prompt: str) -> Reply:
+    usage = {"include_usage": True, "continuous_usage_stats": True}
+    asked = form.fields(prompt) | {"stream": True, "stream_options": usage}
+    whole, reply = False, Reply()
+    async with server.http.stream("POST", form.path, json=asked) as stream:
         if stream.is_error:
             await stream.aread()  # Its text is the reason.
         stream.raise_for_status()

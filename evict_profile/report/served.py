@@ -44,7 +44,7 @@ def show_settings(
         settings,
         {
             "server": lambda each: each.server.url,
-            "drafts": lambda each: each.server.speculation,
+            "drafts": lambda each: each.speculation,
             "texts": lambda each: each.texts,
             "batch": lambda each: each.batch,
             "waves": lambda each: f"{len(each.runs)}, {len(each.left_out)} left out",
@@ -58,5 +58,5 @@ def show_settings(
     print_rows(console, rows)
     for each in settings:
         for why, waves in Counter(each.left_out).items():
-            where = f"{each.server.speculation}, batch {each.batch}"
+            where = f"{each.speculation}, batch {each.batch}"
             say(console, f"{where}: {waves} left out: {why}")

@@ -144,16 +144,31 @@ def test_disturbed_waves_are_left_out(tmp_path):
 
 @pytest.mark.parametrize("bad", [1, 3])
 def test_waves_of_another_k_reach_no_table(tmp_path, bad):
-    """Few are left out, and most of them are refused."""
+    """Few are left out, and most of them are a setting that no table takes."""
     path = tmp_path / "runs.jsonl"
     resume(path, Probed(about(3), "chat"))
     for number in range(1, 6):
         append(path, wave(number, 1, 100.0, drafted=1.4 if number <= bad else 3.0))
+    [found] = settings(path)
+    assert len(found.runs) == (5 if bad == 3 else 4)
     if bad == 3:
-        with pytest.raises(ConfigError, match="3 of 5 waves at batch 1 show no step"):
-            settings(path)
-    else:
-        assert len(settings(path)[0].runs) == 4
+        with pytest.raises(ConfigError, match=r"\(K = 1.40\), and a table needs"):
+            served_table([found], "h200", MODEL)
+
+
+def test_a_schedule_by_batch_gives_the_steps_of_each_k(tmp_path):
+    """A server of K = 3 that drafts 1 at batch 4, beside a plain one."""
+    path = tmp_path / "runs.jsonl"
+    for drafts in (0, 3):
+        resume(path, Probed(about(drafts), "chat"))
+        for batch in (1, 4):
+            k = min(drafts, 1) if batch == 4 else drafts
+            rate = 1e6 * batch * 2.5 / step_us(batch, k)
+            for number in range(1, 6):
+                append(path, wave(number, batch, rate, drafted=float(k)))
+    table = served_table(settings(path), "h200", MODEL)
+    assert [len(each.step_cost_us) - 1 for each in table.staircases] == [4, 8]
+    assert table.staircases[1].step_cost_us[8] == pytest.approx(step_us(4, 1))
 
 
 def test_servers_that_take_turns_are_one_setting_each(tmp_path):

@@ -1,4 +1,4 @@
-"""A server with known steps, and with faults: it speaks as vLLM or SGLang.
+"""A server with known steps, and with faults: it speaks as an engine does.
 
 A step takes `step_s` and commits 1 to K + 1 tokens of every request, by turns.
 """
@@ -12,6 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
 
 COUNTS = ("drafts", "accepted_tokens", "draft_tokens")
+KNOWN = {"ignore_eos", "max_tokens", "messages", "model", "prompt", "stream"}
+KNOWN |= {"skip_special_tokens", "stream_options", "temperature"}
+"""Fields that TensorRT-LLM takes, of those that are sent to any engine."""
 
 
 @dataclass
@@ -85,6 +88,8 @@ class FakeServer:
 
     def samples(self):
         """Its /metrics."""
+        if self.engine == "trtllm":
+            return '[{"iter": 7}]'
         if not self.stats:
             return "python_gc_objects_collected_total 1.0"
         lines = [f'{self.engine}:num_requests_running{{model="m"}} {self.others}']
@@ -111,10 +116,11 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path in fake.replaces:
             self._send(fake.replaces[self.path])
         elif self.path == "/v1/models":
-            self._send(json.dumps({"data": [{"id": name} for name in fake.models]}))
+            owner = {"owned_by": "tensorrt_llm" if fake.engine == "trtllm" else "me"}
+            self._send(json.dumps({"data": [{"id": m} | owner for m in fake.models]}))
         elif self.path == "/metrics" and fake.metrics:
             self._send(fake.samples())
-        elif self.path == "/version" and fake.engine == "vllm":
+        elif self.path == "/version" and fake.engine in ("vllm", "trtllm"):
             self._send('{"version": "0.25.1"}')
         elif self.path == "/server_info" and fake.engine == "sglang":
             k = fake.drafts
@@ -137,6 +143,8 @@ class Handler(BaseHTTPRequestHandler):
             broken, fake.breaks = fake.breaks > 0, max(fake.breaks - 1, 0)
         if fake.refuses:
             self._send(fake.says, fake.refuses)
+        elif fake.engine == "trtllm" and not asked.keys() <= KNOWN:
+            self._send('{"message": "Extra inputs are not permitted"}', 400)
         elif "/chat" in fake.replaces:
             self._send(fake.replaces["/chat"])
         else:
@@ -145,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _stream(self, tokens, broken):
         fake, done, steps = self.fake, 1, 0
-        self._event(1)
+        self._event(1, iterations=1)
         for committed in cycle(range(1, fake.drafts + 2)):
             time.sleep(fake.step_s)
             if idle := bool(fake.idle and steps % (fake.idle + 1)):
@@ -155,7 +163,7 @@ class Handler(BaseHTTPRequestHandler):
                 fake.counted["drafts"] += not idle
                 fake.counted["accepted_tokens"] += committed - 1
                 fake.counted["draft_tokens"] += (not idle) * fake.proposed
-            self._event(done)
+            self._event(done, iterations=1 + steps)
             if done == tokens or (broken and done > 9):
                 break
         if not broken:
@@ -164,9 +172,14 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.connection.shutdown(2)
 
-    def _event(self, done, steps=0):
-        """One message; SGLang counts the steps of a reply in its last."""
+    def _event(self, done, steps=0, iterations=0):
+        """One message; SGLang counts the steps of a reply in its last.
+
+        TensorRT-LLM states the mean over all iterations so far, prefill among them.
+        """
         choices = [] if steps else [{"delta": {"content": "word "}}]
+        if choices and self.fake.engine == "trtllm":
+            choices[0]["avg_decoded_tokens_per_iter"] = done / iterations
         message = {"choices": choices, "usage": {"prompt_tokens": 9}}
         message["usage"]["completion_tokens"] = done
         if steps and self.fake.engine == "sglang":

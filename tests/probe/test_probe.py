@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from evict_profile.calibrate.probed import settings
+from evict_profile.calibrate.probed import check_servers, settings
+from evict_profile.errors import ConfigError
 from evict_profile.probe import loop, server
 from evict_profile.report.served import show_settings
 from tests.command import evict
@@ -82,6 +83,44 @@ def test_an_odd_server_is_probed(server, words, drafts, tmp_path):
     assert found.committed == pytest.approx(fake.accepted, rel=0.1)
 
 
+ADAPTIVE = SGLANG | {"stated": {SPEC + "adaptive": True}}
+
+
+@pytest.mark.parametrize(
+    ("server", "drafts", "shown"),
+    [
+        ({"drafted": 1}, 1, "K = 1"),
+        # No step but a reply's first drafts, as where a schedule has K = 0.
+        ({"idle": 10**9}, 0, "K = 0"),
+        ({"idle": 1}, None, "K = 1.5"),
+        ({"adds": "evict_profile:width 1.0"}, None, "K up to 3"),
+        (ADAPTIVE, None, "K up to 5"),
+    ],
+)
+def test_a_server_that_changes_its_k_is_measured_as_it_runs(
+    server, drafts, shown, tmp_path
+):
+    """Its steps are known; a table needs those of one K."""
+    with FakeServer(step_s=0.02, **server) as fake:
+        [found] = probed(fake, tmp_path, batch="1")
+    assert found.speculation.startswith(shown)
+    assert found.step_us.value > 0.9 * 20e3
+    if drafts is not None:
+        assert {run.width for run in found.runs} == {drafts + 1}
+    else:
+        with pytest.raises(ConfigError, match="a table needs steps of one K"):
+            check_servers([found], "tiny")
+
+
+def test_tensorrt_llm_states_tokens_of_a_step_in_its_replies(tmp_path):
+    with FakeServer("trtllm", step_s=0.02) as fake:
+        [found] = probed(fake, tmp_path, "--drafts", "3", batch="1")
+    assert (found.server.engine, found.server.drafts) == ("trtllm", 3)
+    # 52 steps commit what follows the first of 128 tokens: 1 to 4 by turns.
+    assert found.committed == pytest.approx(127 / 52)
+    assert found.step_us.value > 0.9 * 20e3
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 def test_a_certificate_that_is_not_trusted_is_named(tmp_path, monkeypatch):
     """And SSL_CERT_FILE, which the sentence names, makes it trusted."""
@@ -140,11 +179,7 @@ def test_the_same_command_continues_and_another_k_is_added(tmp_path):
         ({"stats": False}, (), "give --drafts"),
         ({}, ("--drafts", "0"), "states K = 3, and --drafts 0 was given"),
         ({"engine": "sglang", "drafts": 0}, ("--drafts", "3"), "states K = 0"),
-        ({"drafted": 1}, (), "1.00 tokens are drafted a step, and K = 3 is stated"),
-        ({"engine": "sglang", "drafted": 1}, (), "and K = 5 is stated"),
-        ({"idle": 1}, (), "no ngram or suffix"),
-        ({"adds": "evict_profile:width 1.0"}, (), "EVICT_PROFILE_MODE=off"),
-        (SGLANG | {"stated": {SPEC + "adaptive": True}}, (), "--speculative-adaptive"),
+        ({"engine": "trtllm"}, (), "give --drafts"),
         (SGLANG | {"stated": {SPEC + "num_steps": None}}, (), "--drafts"),
         (SGLANG | {"stated": {SPEC + "num_draft_tokens": None}}, (), "--drafts"),
         ({"counts": False}, (), "without --disable-log-stats"),
@@ -176,7 +211,7 @@ SHORT, LONG = {"ends_at": 6}, {"ends_at": 10**9}
         ({1: SHORT, 2: LONG}, "probe a smaller --batch", 0),
         ({2: SHORT, 3: LONG}, "probe a smaller --batch", 1),
         # A server may change its K by batch or by load.
-        ({2: {"drafted": 1}, 3: {"drafted": 0}}, "1.00 tokens are drafted", 1),
+        ({2: {"drafted": 1}, 3: {"drafted": 0}}, "1.00 tokens were drafted", 1),
         ({3: {"others": 5}, 4: {"others": 0}}, "requests of others", 1),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evict_profile.probe import wave as module
-from evict_profile.probe.wave import Reply, decode
+from evict_profile.probe.wave import Reply, RequestForm, decode
 
 STEP_S = 0.01
 
@@ -41,7 +41,8 @@ def found(monkeypatch, *replies):
         return left.pop()
 
     monkeypatch.setattr(module, "_reply", planted)
-    return asyncio.run(decode(Quiet(), "m", [""] * len(left), raw=True))
+    form = RequestForm("vllm", "m", raw=True)
+    return asyncio.run(decode(Quiet(), form, [""] * len(left)))
 
 
 def test_a_step_is_batch_times_accepted_over_the_rate(monkeypatch):
