@@ -1,4 +1,4 @@
-"""A probed server's waves, and which are left out.
+"""Settings of a server: its probed waves, which of them are left out, or its runs.
 
 A wave is left out if it ran beside others' requests, if its round's smallest batch was
 more than 10 % slower than its median, or if it drafted otherwise than the others of its
@@ -24,8 +24,13 @@ from evict_profile.probe.record import (
 )
 from evict_profile.probe.server import ServerInfo, check_one_deployment
 from evict_profile.stats import Estimate, student
+from evict_profile.table.overheads import TWO_SIDED
 
 SLOW = 1.1
+
+PUBLISHED, PUBLISHED_SD = "published", 0.05
+"""Runs that no probe timed, and the standard deviation of the log of one of their
+steps: four plain settings of `benchmarks/served/data/new-2026.csv` ran twice."""
 
 BUSY = "requests of others ran beside it; probe the server when it is idle"
 SLOWED = "its round was slow; let nothing else use the machine"
@@ -36,6 +41,7 @@ class ProbedSetting:
     """One batch of one server: its runs, and why other waves were left out.
 
     Attributes:
+        texts: "chat", "raw" or "published".
         drafted: tokens drafted a step, if they are not the server's K.
     """
 
@@ -69,13 +75,20 @@ class ProbedSetting:
         return float(np.mean([run.committed for run in self.runs]))
 
     @property
+    def states_accepted(self) -> bool:
+        return self.committed > 1.0 or not self.server.drafts
+
+    @property
     def step_us(self) -> Estimate:
-        """The whole step, with the 95 % interval of its waves' mean."""
+        """The whole step, with the 95 % interval of its runs' mean."""
         logs = np.log([run.step_us for run in self.runs])
-        if len(logs) < 2:
+        if self.texts == PUBLISHED:
+            half_width = TWO_SIDED * PUBLISHED_SD / len(logs) ** 0.5
+        elif len(logs) < 2:
             return Estimate(float(np.exp(logs[0])), 0.0, np.inf)
-        error = float(logs.std(ddof=1)) / len(logs) ** 0.5
-        half_width = student(len(logs) - 1) * error
+        else:
+            error = float(logs.std(ddof=1)) / len(logs) ** 0.5
+            half_width = student(len(logs) - 1) * error
         ends = np.array([0.0, -half_width, half_width])
         return Estimate(*np.exp(logs.mean() + ends).tolist())
 

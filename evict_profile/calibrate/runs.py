@@ -1,13 +1,14 @@
-"""Runs of a server, from a CSV, a benchmark's result or a log.
+"""Runs of a server, from a probe, a CSV, a benchmark's result or a log.
 
 A step takes TPOT times the tokens that it commits. `sglang.bench_serving --output-file`
-and `vllm bench serve --save-result` have it.
+and `vllm bench serve --save-result` have it; `sglang.bench_one_batch` times plain
+decoding, and a reply of llama-server has its `timings`.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,37 @@ from typing import Any
 import pandas as pd
 from msgspec import Struct
 
-from evict_profile.calibrate.probed import settings
+from evict_profile.calibrate.probed import PUBLISHED, ProbedSetting, settings
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.errors import ConfigError
+from evict_profile.probe.server import ServerInfo
 from evict_profile.records import Amount, Count, NotNegative, Positive, parse
 
 Warn = Callable[[str], None]
 Facts = dict[str, Any]
+
+REPEATED = 1.3
+"""Ratio of steps beyond which two runs are not of one setting."""
+
+COLUMNS = {
+    "K": "drafts",
+    "concurrency": "batch",
+    "accepted": "accept_length",
+    "tokens/s": "tokens_per_s",
+    "tok/s": "tokens_per_s",
+    "step ms": "step_ms",
+}
+"""Other names of a CSV's columns."""
 
 _EVALUATED = re.compile(r"(prompt )?eval time =\s*([\d.]+) ms /\s*(\d+) tokens")
 _ACCEPTED = re.compile(r"draft acceptance(?: rate)? = [\d.]+ \(\s*(\d+) accepted")
 
 
 class Row(Struct, frozen=True):
-    """A run as a CSV writes it: `drafts` is K, and 0 decodes plainly."""
+    """A run as a CSV writes it: `drafts` is K, and 0 decodes plainly.
+
+    `accept_length` may be missing beside `step_ms`.
+    """
 
     batch: Count
     drafts: Amount
@@ -40,17 +58,23 @@ class Row(Struct, frozen=True):
     verified: Count | None = None
     context: NotNegative = 1024.0
     prompts: str | int = ""
+    model: str = ""
+    gpu: str = ""
+    engine: str = ""
+    tp: Count | None = None
 
     def run(self, source: str) -> ServedRun:
         levels = self.drafts if self.levels is None else self.levels
         width = self.verified or self.drafts + 1
-        committed = self.accept_length or float(not self.drafts)
+        committed = self.accept_length or 1.0
         rate = self.tokens_per_s or 1e3 * self.batch * committed / (self.step_ms or 1.0)
         wrong = ""
         if bool(self.tokens_per_s) == bool(self.step_ms):
             wrong = "give either tokens_per_s or step_ms"
+        elif self.drafts and self.tokens_per_s and not self.accept_length:
+            wrong = "tokens_per_s with drafts needs accept_length; give it, or step_ms"
         elif not 1.0 <= committed <= levels + 1:
-            wrong = f"accept_length must be 1 to {levels + 1}; give it, or fix K"
+            wrong = f"accept_length must be 1 to {levels + 1}; fix it, or K"
         elif (width > 1) != (self.drafts > 0):
             wrong = "verified must be 1 of a plain run, and more of one that drafts"
         if wrong:
@@ -58,15 +82,54 @@ class Row(Struct, frozen=True):
         setting = (self.batch, width, levels, self.topk)
         return ServedRun(*setting, committed, rate, self.context)
 
+    def server(self, source: str, run: ServedRun) -> ServerInfo:
+        flags = {"gpu": self.gpu, "tp_size": self.tp or 1}
+        about = (source, self.engine or "unstated", "", self.model)
+        return ServerInfo(*about, run.width - 1, run.levels, run.topk, flags)
 
-def read_runs(path: Path, drafts: int | None, warn: Warn) -> list[ServedRun]:
-    """The runs in a file, whose format its content shows.
 
-    `drafts` is K, 0 for plain decoding; a CSV has its own. `warn` takes a sentence on
-    what a run does not measure well.
+def read_settings(files: Mapping[Path, int | None], warn: Warn) -> list[ProbedSetting]:
+    """The settings in files, whose formats their content shows.
+
+    Args:
+        files: K of each, 0 for plain decoding; None where the file states it, as a CSV
+            and a probe do.
+        warn: takes a sentence on what a run does not measure well.
     """
-    if path.suffix == ".jsonl" and drafts is None:
-        return [run for setting in settings(path) for run in setting.runs]
+    found, rows = list[ProbedSetting](), list[tuple[Row, str]]()
+    for path, drafts in files.items():
+        if path.suffix == ".jsonl" and drafts is None:
+            found.extend(settings(path))
+        else:
+            rows.extend(_rows(path, drafts, warn))
+    return [*found, *_grouped(rows)]
+
+
+def _grouped(rows: Sequence[tuple[Row, str]]) -> list[ProbedSetting]:
+    groups = dict[str, ProbedSetting]()
+    for row, name in rows:
+        run = row.run(name)
+        server = row.server(name.rpartition(", run ")[0], run)
+        key = str((run.batch, run.width, run.levels, run.topk, server.deployment))
+        before = groups[key].runs if key in groups else ()
+        groups[key] = ProbedSetting(server, run.batch, (*before, run), (), PUBLISHED)
+    for each in groups.values():
+        _check_repeats(each)
+    return list(groups.values())
+
+
+def _check_repeats(setting: ProbedSetting) -> None:
+    step_us = sorted(run.step_us for run in setting.runs)
+    if step_us[-1] > REPEATED * step_us[0]:
+        raise ConfigError(
+            f"{setting.server.url}: steps of {setting.server.speculation} at batch "
+            f"{setting.batch} take {step_us[0] / 1e3:.2f} and {step_us[-1] / 1e3:.2f} "
+            "ms, as of several deployments; give each a file of its own"
+        )
+
+
+def _rows(path: Path, drafts: int | None, warn: Warn) -> list[tuple[Row, str]]:
+    """The runs in a file that no probe wrote, and the name of each."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -95,7 +158,7 @@ def read_runs(path: Path, drafts: int | None, warn: Warn) -> list[ServedRun]:
     rows = [(parse(Row, facts, name), name) for name, facts in named]
     if any(row.drafts and str(row.prompts).startswith("random") for row, _ in rows):
         warn(f"{path}: prompts are random, so its accepted length is no text's")
-    return [row.run(name) for row, name in rows]
+    return rows
 
 
 def warnings_of(runs: Sequence[ServedRun]) -> Iterator[str]:
@@ -112,6 +175,7 @@ def _of_csv(text: str, path: Path) -> list[Facts]:
         rows = pd.read_csv(StringIO(text), comment="#", skipinitialspace=True)
     except ValueError as error:
         raise ConfigError(f"{path}: is no CSV: {str(error).strip()}; fix it") from error
+    rows = rows.rename(columns=lambda name: COLUMNS.get(str(name).strip(), name))
     records = rows.convert_dtypes().astype(object).to_dict("records")
     return [{str(k): v for k, v in row.items() if pd.notna(v)} for row in records]
 
@@ -132,36 +196,62 @@ def _of_json(text: str, path: Path, warn: Warn) -> list[Facts]:
 
 
 def _of_result(found: Facts, path: Path, warn: Warn) -> Facts:
-    accepted = found.get("accept_length") or found.get("spec_decode_acceptance_length")
-    per_token_ms = found.get("median_tpot_ms") or found.get("mean_tpot_ms") or 0.0
+    if timings := found.get("timings"):
+        return _of_timings([timings], path)
+    lengths = ("accept_length", "spec_decode_acceptance_length", "acc_length")
+    stated = [found[name] for name in lengths if (found.get(name) or 0.0) > 0.0]
     facts = {
-        "batch": found.get("max_concurrency"),
-        "accept_length": accepted,
+        "batch": found.get("max_concurrency") or found.get("batch_size"),
+        "accept_length": stated[0] if stated else None,
         "prompts": found.get("dataset_name", ""),
+        "engine": found.get("backend", ""),
+        "model": found.get("model_id", ""),
     }
     if not facts["batch"]:
-        raise ValueError("max_concurrency is not set")
+        raise ValueError("neither max_concurrency nor batch_size is set")
     if done := found.get("completed"):
         tokens = found.get("total_input_tokens", 0)
         facts["context"] = (tokens + found.get("total_output_tokens", 0) / 2) / done
+    elif asked := found.get("input_len"):
+        facts["context"] = asked + found.get("output_len", 0) / 2
+    if step_s := found.get("median_decode_latency"):
+        return {**facts, "step_ms": 1e3 * step_s}
+    per_token_ms = found.get("median_tpot_ms") or found.get("mean_tpot_ms") or 0.0
     if per_token_ms > 0.0:
-        return {**facts, "step_ms": per_token_ms * (accepted or 1.0)}
-    warn(f"{path}: has no TPOT, so prefill is in the time of its steps")
+        return {**facts, "tokens_per_s": 1e3 * facts["batch"] / per_token_ms}
+    if "last_ttft" not in found:
+        warn(f"{path}: has no TPOT, so prefill is in the time of its steps")
     return {**facts, "tokens_per_s": found.get("output_throughput")}
 
 
 def _of_log(text: str, path: Path) -> Facts:
-    """llama-server's requests as one run; its time excludes each first token."""
+    """llama-server's requests as one run."""
     lines = _EVALUATED.findall(text)
-    own = [(float(ms), int(tokens)) for prompt, ms, tokens in lines if not prompt]
-    tokens, ms = sum(tokens - 1 for _, tokens in own), sum(ms for ms, _ in own)
-    steps = tokens - sum(map(int, _ACCEPTED.findall(text)))
+    asked = sum(int(tokens) for prompt, _, tokens in lines if prompt)
+    accepted = sum(map(int, _ACCEPTED.findall(text)))
+    timings = [
+        {"predicted_ms": float(ms), "predicted_n": int(tokens)}
+        for prompt, ms, tokens in lines
+        if not prompt
+    ] or [{}]
+    timings[0] |= {"prompt_n": asked, "draft_n_accepted": accepted}
+    return _of_timings(timings, path)
+
+
+def _of_timings(requests: Sequence[Facts], path: Path) -> Facts:
+    """llama-server's requests as one run; its time excludes each first token."""
+
+    def total(name: str) -> float:
+        return float(sum(each.get(name) or 0 for each in requests))
+
+    tokens = total("predicted_n") - len(requests)
+    steps = tokens - total("draft_n_accepted")
     if steps <= 0:
         raise ConfigError(f"{path}: holds no decoded token; log longer replies")
-    asked = sum(int(tokens) for prompt, _, tokens in lines if prompt)
     return {
         "batch": 1,
         "accept_length": tokens / steps,
-        "step_ms": ms / steps,
-        "context": (asked + tokens / 2) / len(own),
+        "step_ms": total("predicted_ms") / steps,
+        "context": (total("prompt_n") + tokens / 2) / len(requests),
+        "engine": "llama.cpp",
     }

@@ -14,8 +14,10 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from evict_profile import __version__
-from evict_profile.calibrate.probed import ProbedSetting, check_servers
-from evict_profile.config import ModelSpec
+from evict_profile.calibrate.probed import PUBLISHED, ProbedSetting, check_servers
+from evict_profile.config import ModelSpec, load_model
+from evict_profile.config.load import known_models, model_named
+from evict_profile.config.model import AttentionSpec, MoeSpec
 from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.fit.export import FIRST_VERSION, save_next
 from evict_profile.probe.server import ServerInfo
@@ -48,6 +50,10 @@ NOTES = (
     "like an effect of K",
     "steps between probed K lie on a straight line",
 )
+OF_OTHERS = (
+    "its runs are numbers as published, and each is taken as known to 10 %",
+    "steps between published K lie on a straight line",
+)
 
 
 class Steps:
@@ -57,9 +63,9 @@ class Steps:
         if width[0] > 1 or len(own) < 2 or not np.all(np.diff(width)):
             had = (f"{s.speculation} ({s.texts}, {s.server.url})" for s in own)
             raise ConfigError(
-                f"batch {batch} needs a plain server and one or more that draft, each "
-                "with another K, and all with chat or all with --raw; the file has "
-                f"{', '.join(had)}"
+                f"batch {batch} needs a plain server (K = 0) and one or more that "
+                "draft, each with another K, and all with chat or all with --raw; the "
+                f"file has {', '.join(had)}"
             )
         us = np.array([s.step_us.value for s in own])
         self.batch, self.width, self.drafting_us = batch, width, 0.0
@@ -121,9 +127,9 @@ def served_table(
             evict_profile=__version__,
             servers=tuple(to_mapping(s.server) for s in settings),
             half_width=float(np.median(noise)),
-            notes=NOTES,
+            notes=OF_OTHERS if settings[0].texts == PUBLISHED else NOTES,
         ),
-        drafting=Drafting("probed, within whole steps", key.engine, tuple(clocks)),
+        drafting=Drafting("within whole steps", key.engine, tuple(clocks)),
     )
 
 
@@ -136,13 +142,23 @@ def export_served(
     return save_next(table, home, lambda path: runs.to_parquet(path, index=False))[1]
 
 
+def shape_of(name: str) -> ModelSpec:
+    """The shape of a model, or of none: whole steps need its name alone."""
+    known = model_named(name, [path.stem for path in known_models()])
+    if known or Path(name).expanduser().is_file():
+        return load_model(name)
+    notes = (f"no shape of a model '{name}' is known, and the name is a label",)
+    attention, moe = AttentionSpec(1, 1, 1), MoeSpec(1, 1, 1)
+    return ModelSpec(name, "a label", 1, 1, 1, attention, moe, notes=notes)
+
+
 def _noise(settings: Sequence[ProbedSetting]) -> list[float]:
-    noise = [s.step_us.high / s.step_us.value - 1.0 for s in settings]
+    noise = [float(np.log(s.step_us.high / s.step_us.value)) for s in settings]
     worst = settings[int(np.argmax(noise))]
     if max(noise) > MOST_NOISE:
         error = f"{max(noise):.0%}" if len(worst.runs) > 1 else "an unknown error"
         raise MeasurementError(
-            f"not exported: {len(worst.runs)} waves of {worst.speculation} at "
+            f"not exported: {len(worst.runs)} runs of {worst.speculation} at "
             f"batch {worst.batch} show its step to {error}, and {MOST_NOISE:.0%} is "
             "needed; probe longer, and nothing else beside it"
         )
@@ -160,7 +176,7 @@ def _key(server: ServerInfo, gpu: str, model: ModelSpec) -> Key:
         tp=server.flags.get("tp_size", 1),
         ep=server.flags.get("ep_size", 1),
         engine=server.engine,
-        engine_version=server.version,
+        engine_version=server.version or "not stated",
         attention_backend=stated("attention_backend"),
         moe_backend=stated("moe_runner_backend"),
         graph_mode=SERVED,

@@ -30,10 +30,10 @@ def calibrate(
         show_default="beside the table, or cost_tables",
     ),
     model: str | None = Option(
-        None, help="Model of the probed server. Needed without a table."
+        None, help="Model that was served, any name. Needed without a table."
     ),
     gpu: str | None = Option(
-        None, help="GPU of the probed server. Needed without a table."
+        None, help="GPU that served, any name. Needed without a table."
     ),
     workload: options.Workloads = None,
     temperature: float | None = Option(
@@ -96,8 +96,8 @@ def _calibrate_by_trace(
 
 def _calibrate_by_runs(path: Path, served: list[str], tables: Path | None) -> None:
     """Learn what a server's steps take beside a table's costs."""
-    from evict_profile.calibrate.probed import check_servers, settings
-    from evict_profile.calibrate.runs import read_runs, warnings_of
+    from evict_profile.calibrate.probed import check_servers
+    from evict_profile.calibrate.runs import read_settings, warnings_of
     from evict_profile.calibrate.served import study
     from evict_profile.fit.export import export_workload
     from evict_profile.records import replace
@@ -106,9 +106,9 @@ def _calibrate_by_runs(path: Path, served: list[str], tables: Path | None) -> No
 
     warn, files = partial(say, stderr), dict(map(_file_and_drafts, served))
     table = CostTable.load(path)
-    own = [f for f, drafts in files.items() if f.suffix == ".jsonl" and drafts is None]
-    check_servers([each for file in own for each in settings(file)], table.model.name)
-    runs = [run for each in files for run in read_runs(each, files[each], warn)]
+    settings = read_settings(files, warn)
+    check_servers(settings, table.model.name)
+    runs = [run for each in settings for run in each.runs]
     for sentence in warnings_of(runs):
         warn(sentence)
     found = study(table, runs, ", ".join(file.name for file in files))
@@ -120,26 +120,31 @@ def _calibrate_by_runs(path: Path, served: list[str], tables: Path | None) -> No
 def _table_of_runs(
     served: list[str], model: str | None, gpu: str | None, tables: Path
 ) -> None:
-    """Make a table of the decode steps of a probed server."""
-    from evict_profile.calibrate.probed import settings
-    from evict_profile.calibrate.served_table import export_served, served_table
-    from evict_profile.config import load_model
+    """Make a table of the decode steps of a server."""
+    from evict_profile.calibrate.runs import read_settings
+    from evict_profile.calibrate.served_table import (
+        export_served,
+        served_table,
+        shape_of,
+    )
     from evict_profile.report.served import show_settings
 
     if not (model and gpu):
         raise ConfigError(
             "give the cost table of the server before --served; without one, --model "
-            "and --gpu name what was probed, in a file of 'evict-profile probe'"
+            "and --gpu name what served"
         )
-    if others := [file for file in served if Path(file).suffix != ".jsonl"]:
-        raise ConfigError(
-            f"{others[0]}: is no file of 'evict-profile probe' (.jsonl), which alone "
-            "makes a table; give the server's cost table before --served"
-        )
-    found = [each for file in served for each in settings(Path(file))]
+    files = dict(map(_file_and_drafts, served))
+    found = read_settings(files, partial(say, stderr))
     show_settings(console, found)
-    table = served_table(found, gpu, load_model(model))
-    say(console, f"table: {export_served(table, found, tables)}")
+    table = served_table(found, gpu, shape_of(model))
+    path = export_served(table, found, tables)
+    say(console, f"table: {path}")
+    drafting = [each for each in found if each.server.drafts]
+    if all(each.states_accepted for each in drafting):
+        lengths = {each.server.drafts: f"{each.committed:.2f}" for each in drafting}
+        accept = ",".join(f"{k}:{length}" for k, length in sorted(lengths.items()))
+        say(console, f"next: evict-profile advise {path} --accept {accept}")
 
 
 def _file_and_drafts(word: str) -> tuple[Path, int | None]:

@@ -97,8 +97,8 @@ def read_probe(path: Path) -> list[tuple[Probed, list[Wave]]]:
             content = dict(json.loads(line))
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"{source}: is no line of a probe; remove it, or give a cost "
-                "table for runs of another kind"
+                f"{source}: is no line of a probe; remove it, or give a benchmark's "
+                f"result as {path}=K"
             ) from error
         if "server" in content:
             probed = parse(Probed, content, source)
@@ -109,7 +109,8 @@ def read_probe(path: Path) -> list[tuple[Probed, list[Wave]]]:
             waves.append(parse(Wave, content, source))
     if not found:
         raise ConfigError(
-            f"{path}: names no server; give a file of evict-profile probe"
+            f"{path}: names no server; give a file of evict-profile probe, or a "
+            f"benchmark's result as {path}=K"
         )
     return found
 
@@ -133,10 +134,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read: {error}; check the path, and give a "
-            "cost table for FILE=K"
-        ) from error
+        raise ConfigError(f"{path}: cannot be read: {error}; check the path") from error
 
 
 def append(path: Path, line: Probed | Wave) -> None:

@@ -47,9 +47,11 @@ def show_settings(
             "drafts": lambda each: each.speculation,
             "texts": lambda each: each.texts,
             "batch": lambda each: each.batch,
-            "waves": lambda each: f"{len(each.runs)}, {len(each.left_out)} left out",
+            "runs": lambda each: f"{len(each.runs)}, {len(each.left_out)} left out",
             "step, us": lambda each: US.spread(each.step_us),
-            "accepted": lambda each: f"{each.committed:.2f}",
+            "accepted": lambda each: (
+                f"{each.committed:.2f}" if each.states_accepted else "not stated"
+            ),
         },
     )
     if as_json:

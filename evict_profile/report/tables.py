@@ -115,9 +115,7 @@ def _origin_facts(table: CostTable) -> dict[str, str]:
             f"{made.error.growth:.0%}",
         }
     if isinstance(made, ServedSteps):
-        return {
-            "probed": f"{made.samples} waves of {made.cells} settings, from outside"
-        }
+        return {"served": f"{made.samples} runs of {made.cells} settings, from outside"}
     if table.origin == DATASHEET:
         return {"computed": made.caveats[0].removeprefix("costs are computed ")}
     one_day = made.started[:10] == made.finished[:10]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from evict_profile.calibrate.runs import read_runs, warnings_of
+from evict_profile.calibrate.runs import read_settings, warnings_of
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.errors import ConfigError
 
@@ -38,7 +38,8 @@ draft acceptance = 0.37500 (    3 accepted /     8 generated), mean len =  1.75
 def read(folder, text, drafts):
     path, warned = folder / "runs", list[str]()
     path.write_text(text)
-    return read_runs(path, drafts, warned.append), warned
+    found = read_settings({path: drafts}, warned.append)
+    return [run for setting in found for run in setting.runs], warned
 
 
 def test_a_csv_says_its_settings(tmp_path):
@@ -76,6 +77,48 @@ def test_a_log_is_one_run(tmp_path):
     assert (run.batch, run.width) == (1, 4)
 
 
+ONE_BATCH = {"run_name": "a", "batch_size": 4, "input_len": 1024, "output_len": 1024}
+REPLY = {"prompt_n": 100, "predicted_n": 33, "predicted_ms": 400.0}
+
+
+def test_a_batch_without_a_server_is_a_run(tmp_path):
+    """SGLang's bench_one_batch times decoding, and its server's form counts tokens
+    after the first."""
+    one = ONE_BATCH | {"median_decode_latency": 0.0189}
+    [run], warned = read(tmp_path, json.dumps(one), 0)
+    assert (run.batch, run.context) == (4, 1536)
+    assert run.step_us == pytest.approx(18_900)
+    served = {"output_throughput": 400.0, "acc_length": 2.5, "last_ttft": 1.0}
+    [run], told = read(tmp_path, json.dumps(ONE_BATCH | served), 3)
+    assert run.step_us == pytest.approx(25_000)
+    assert not warned + told
+
+
+def test_a_reply_of_llama_server_is_a_run(tmp_path):
+    """32 tokens after the first, of which 16 were accepted drafts: 16 steps."""
+    reply = {"content": "a", "timings": REPLY | {"draft_n": 24, "draft_n_accepted": 16}}
+    [run], _ = read(tmp_path, json.dumps(reply), 3)
+    assert (run.batch, run.committed) == (1, 2.0)
+    assert run.step_us == pytest.approx(25_000)
+
+
+def test_a_csv_may_have_the_names_that_people_write(tmp_path):
+    text = "concurrency, K, tok/s, accepted\n2,0,100,\n2,3,150,3.0\n"
+    (plain, chain), _ = read(tmp_path, text, None)
+    assert plain.step_us == pytest.approx(20_000)
+    assert (chain.step_us, chain.committed) == (pytest.approx(40_000), 3.0)
+
+
+def test_repeats_in_several_files_are_one_setting(tmp_path):
+    """A step of one run is known to 10 %, and of four to 5 %."""
+    for name, text in (("a", CSV), ("b", CSV)):
+        (tmp_path / name).write_text(text)
+    found = read_settings(dict.fromkeys([tmp_path / "a", tmp_path / "b"]), print)
+    assert [len(setting.runs) for setting in found] == [2, 2, 2]
+    step = found[0].step_us
+    assert step.high / step.value == pytest.approx(1.07, abs=0.005)
+
+
 def test_wall_time_and_random_prompts_are_told(tmp_path):
     """Where no time of a token is there, throughput has prefill in it."""
     told = {**SGLANG, "dataset_name": "random", "median_tpot_ms": -0.0}
@@ -105,16 +148,23 @@ def test_single_runs_and_other_batches_are_told():
         (json.dumps(SGLANG), 1, "run 1: accept_length must be 1 to 2"),
         (json.dumps(SGLANG), 0, "run 1: accept_length must be 1 to 1"),
         (json.dumps({**VLLM, "max_concurrency": None}), 3, "max_concurrency"),
+        (
+            json.dumps(VLLM | {"spec_decode_acceptance_length": None}),
+            3,
+            "accept_length",
+        ),
         (json.dumps({"max_concurrency": 8}), 0, "either tokens_per_s or step_ms"),
         ("{]", 3, "no result of a serving benchmark"),
         ("{}\n[1]", 3, "no result of a serving benchmark"),
         ("", None, "holds no run"),
         (" ", None, "holds no run"),
         ("a,b\n1,2\n", None, "key 'batch' is missing"),
-        ("batch,drafts,step_ms\n8,3,10\n", None, "accept_length must be 1 to 4"),
+        ("batch,K,tok/s\n8,3,10\n", None, "needs accept_length; give it, or step_ms"),
+        ("batch,K,step_ms,accepted\n8,3,10,5\n", None, "must be 1 to 4"),
+        ("batch,K,step_ms\n8,0,10\n8,0,20\n", None, "as of several deployments"),
         ("batch,drafts,step_ms\n8,0,fast\n", None, "step_ms"),
         ("batch,drafts,step_ms\n8,0,-1\n", None, "step_ms"),
-        ("batch,drafts,step_ms,gpu\n8,0,5,H200\n", None, "unknown key 'gpu'"),
+        ("batch,drafts,step_ms,note\n8,0,5,new\n", None, "unknown key 'note'"),
         ("batch,drafts,verified,step_ms\n8,0,4,5\n", None, "verified must be 1"),
         ("eval time = 1.0 ms / 1 tokens", 0, "no decoded token"),
     ],
@@ -129,4 +179,4 @@ def test_what_cannot_be_is_one_sentence(tmp_path, text, drafts, part):
 def test_a_file_of_no_text_is_refused(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="is no text"):
-        read_runs(tmp_path / "binary", None, print)
+        read_settings({tmp_path / "binary": None}, print)

@@ -7,6 +7,7 @@ import pytest
 
 from evict_profile.calibrate import served_table as module
 from evict_profile.calibrate.probed import ProbedSetting, settings
+from evict_profile.calibrate.runs import read_settings
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.calibrate.served_table import served_table
 from evict_profile.config import load_model
@@ -16,7 +17,7 @@ from evict_profile.probe.record import Probed, Wave, append, read_probe, resume
 from evict_profile.probe.server import ServerInfo
 from evict_profile.records import replace
 from evict_profile.runtime import Truncator
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, ServedStep
 from tests.command import evict, refused
 
 MODEL = load_model("qwen3-30b-a3b")
@@ -205,3 +206,52 @@ def test_the_command_makes_a_table_that_advises(tmp_path):
     assert " served  " in row and " - " in row and "composed" not in row
     says = refused("report", table, "--out", "page.html", folder=tmp_path)
     assert "evict-profile show" in says
+
+
+# Steps of vllm-mlx on an M5 Max, as issue 699 of that project has them.
+PRINTED = "batch,K,step ms\n1,0,8.47\n1,1,13.49\n1,2,15.64\n1,4,20.67\n1,7,28.13\n"
+
+
+def test_published_steps_of_any_model_make_a_table_that_advises(tmp_path):
+    """A name that no file has is a label, and a step needs no accepted length."""
+    (tmp_path / "runs.csv").write_text(PRINTED)
+    words = ("--served", "runs.csv", "--model", "Nemotron-3.5", "--gpu", "M5 Max")
+    done = evict("calibrate", *words, folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "not stated" in done.stdout and "next:" not in done.stdout
+    [path] = tmp_path.rglob("1.0.0.json")
+    table = CostTable.load(path)
+    served, [context] = ServedStep.of(table), table.axes.context
+    for drafts, step_ms in ((2, 15.64), (4, 20.67)):
+        ratio = served.ratio(1, drafts + 1, drafts, context).value
+        assert ratio == pytest.approx(step_ms / 8.47)
+    assert any("is a label" in each for each in table.caveats)
+    assert evict("advise", path, "--accept", "0.7", folder=tmp_path).exit_code == 0
+
+
+def test_published_throughputs_name_the_command_that_advises(tmp_path):
+    (tmp_path / "runs.csv").write_text(
+        "batch,K,tok/s,accepted\n4,0,400,\n4,3,700,2.8\n"
+    )
+    words = ("--served", "runs.csv", "--model", "any", "--gpu", "any")
+    done = evict("calibrate", *words, folder=tmp_path)
+    command = done.stdout.partition("next: evict-profile ")[2].split()
+    assert command[-1] == "3:2.80"
+    done = evict(*command, folder=tmp_path)
+    assert "1.75" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("batch,K,step_ms,model\n1,0,5,a\n1,3,9,b\n", "model: a first, b then"),
+        ("batch,K,step_ms,gpu\n1,0,5,a\n1,3,9,b\n", "gpu: a first, b then"),
+        ("batch,K,step_ms,tp\n1,0,5,4\n1,3,9,8\n", "tp_size: 4 first, 8 then"),
+        ("batch,K,step_ms\n1,0,5\n2,3,9\n", r"batch 1 needs a plain server \(K = 0\)"),
+    ],
+)
+def test_published_numbers_of_several_deployments_are_refused(tmp_path, text, says):
+    (tmp_path / "runs.csv").write_text(text)
+    found = read_settings({tmp_path / "runs.csv": None}, print)
+    with pytest.raises(ConfigError, match=says):
+        served_table(found, "h200", MODEL)
