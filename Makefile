@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # build for CPUs.
 TORCH_INDEX := $(shell nvidia-smi -L >/dev/null 2>&1 || \
 	echo --extra-index-url https://download.pytorch.org/whl/cpu)
-DEMO_MINUTES ?= 20
+DEMO_MINUTES ?= 10
 
 WORLD := examples/small_world/stdlib
 RUNS := runs/world
