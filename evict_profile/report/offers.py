@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 
 from evict_profile.config import ModelSpec
-from evict_profile.config.load import known_models, load_model
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
-from evict_profile.report.console import Rows, print_rows
+from evict_profile.report.console import Rows, print_rows, wrapped
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
-from evict_profile.sources.pairs import KernelKey, shape_of
+from evict_profile.sources.pairs import KernelKey, models_by_shape
 
 SOURCE = f"{PACKAGE} {VERSION} ({LICENCE}), {ATTRIBUTION}"
 
@@ -25,16 +24,15 @@ def show_offers(
         say(console, json_of(rows.records))
         return
     print_rows(console, rows)
-    say(console, f"rows of {SOURCE}")
+    say(console, wrapped(f"rows of {SOURCE}"))
     if not model:
         say(console, "data types and --tp of one: evict-profile compose --list --model")
 
 
 def _of_all(pairs: Sequence[KernelKey]) -> Rows:
-    names = {shape_of(m): m.name for m in (load_model(str(p)) for p in known_models())}
     engines: dict[tuple[str, str], set[str]] = {}
     for pair in pairs:
-        if name := names.get(pair.shape):
+        for name in models_by_shape().get(pair.shape, ()):
             engines.setdefault((name, pair.gpu), set()).add(pair.engine)
     cells = [(*where, ", ".join(sorted(own))) for where, own in sorted(engines.items())]
     return Rows(("model", "GPU", "engines"), cells, ("GPU", "engines"))

@@ -1,10 +1,12 @@
 """Kernels whose public rows can be composed, and the one that a command names."""
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from packaging.version import Version
 
+from evict_profile.config.load import known_models, load_model
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source
@@ -115,7 +117,8 @@ def pairs(
     near = sorted({pair.shape for pair in found}, key=far)[:NEAREST]
     raise ConfigError(
         f"no rows of {model.name}, whose MoE layer is {_words(wanted)}; the nearest "
-        f"are {' | '.join(map(_words, near))}: see evict-profile compose --list"
+        f"are {' | '.join(map(_words, near))}; compute a table from a data sheet with: "
+        f"evict-profile sweep {model.name} --plan roofline"
     )
 
 
@@ -167,4 +170,14 @@ def _filter_or_fail(
 
 def _words(shape: tuple[int, ...]) -> str:
     hidden, width, top_k, experts = shape
-    return f"hidden {hidden}, experts {experts} of width {width}, top-{top_k}"
+    names = f" ({', '.join(own)})" if (own := models_by_shape().get(shape)) else ""
+    return f"hidden {hidden}, experts {experts} of width {width}, top-{top_k}{names}"
+
+
+@cache
+def models_by_shape() -> dict[tuple[int, ...], list[str]]:
+    """The shipped models with each shape of experts."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    for model in (load_model(str(path)) for path in known_models()):
+        found.setdefault(shape_of(model), []).append(model.name)
+    return found
