@@ -110,14 +110,40 @@ def _named_table(
             f"{', '.join(missing)}{more}"
         )
     assert model and gpu and engine
-    if not dtype and (format_name := QUANTISED.search(model)):
-        raise ConfigError(
-            f"--model {model}: its name says {format_name[0]}; say the weights' format "
-            "with --dtype, such as fp8_block, fp8, nvfp4, int4 or bf16"
-        )
-    if table := by_name(found, model, gpu, engine.lower(), tp, dtype):
+    quantised = None if dtype else QUANTISED.search(model)
+    if not quantised and (
+        table := by_name(found, model, gpu, engine.lower(), tp, dtype)
+    ):
         return table
+    try:
+        if quantised:
+            _reject_format(model, quantised[0])
+        return _estimated(model, gpu, engine.lower(), tp, dtype, source, command)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{others}") from error
 
+
+def _reject_format(model: str, named: str) -> None:
+    from evict_profile.config import load_model
+    from evict_profile.sources.asked import deployments_of
+
+    known = sorted({each.dtype for each in deployments_of(load_model(model).name)})
+    formats = f", one of {', '.join(known)}" if known else ""
+    raise ConfigError(
+        f"--model {model}: its name says {named}; say the weights' format with "
+        f"--dtype{formats}"
+    )
+
+
+def _estimated(
+    model: str,
+    gpu: str,
+    engine: str,
+    tp: int | None,
+    dtype: str | None,
+    source: Path | None,
+    command: str,
+) -> "CostTable":
     from evict_profile.config import load_model
 
     shape = load_model(model)  # what is mistyped, before the other libraries load
@@ -125,16 +151,13 @@ def _named_table(
     from evict_profile.sources.asked import deployment_of
     from evict_profile.sources.estimate import estimated_table
 
+    asked = deployment_of(shape, gpu, engine, dtype, tp)
     try:
-        asked = deployment_of(shape, gpu, engine.lower(), dtype, tp)
         return estimated_table(shape, asked, source, partial(say, stderr))
     except MissingSource as error:
-        options = f"--model {quote(model)} {asked.options} --accept {quote(accept)}"
         wheel = f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
         raise ConfigError(
             f"no table is of {model} on {gpu} under {engine}; estimate one with: pip "
-            f"download --no-deps {PACKAGE}=={VERSION} && evict-profile advise "
-            f"{options} --from {wheel}{others}"
+            f"download --no-deps {PACKAGE}=={VERSION} && {command}--model "
+            f"{quote(model)} {asked.options} --from {wheel}"
         ) from error
-    except ConfigError as error:
-        raise ConfigError(f"{error}{others}") from error

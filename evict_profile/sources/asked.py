@@ -54,8 +54,6 @@ def deployment_of(
     wanted = DTYPES.get(dtype or "", dtype)
     name = check_names(gpu, engine, dtype)
     asked = Deployment(name, engine, wanted or "bfloat16", tp or 1)
-    if tp:
-        check_fit(model, asked)
 
     def apart(other: Deployment) -> tuple[bool | int, ...]:
         return (
@@ -72,6 +70,8 @@ def deployment_of(
         return near[0]
     if not near and model.name not in (path.stem for path in known_models()):
         return asked
+    if tp:
+        check_fit(model, asked)
     given = f" in {dtype}" * bool(dtype) + f" on {tp} GPUs" * bool(tp)
     raise ConfigError(
         f"no usable public rows are of {model.name} on {name} under {engine}{given}; "
