@@ -38,7 +38,7 @@ class Answer:
     def gain(self) -> Estimate:
         """Speed over plain decoding of the whole traffic.
 
-        The interval assumes that all batches err alike.
+        The interval assumes the same relative error at all batches.
         """
         shares = np.array([*self.plan.traffic.values()])
         speeds = [(s.value, s.low, s.high) for s in self._speeds.values()]
