@@ -1,15 +1,21 @@
-"""Activated experts of a layer by tokens kept: roots, then the best nodes."""
+"""Activated experts of a layer: by tokens kept of a trace, roots, then the best nodes;
+or by committed tokens of a server's replies.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from evict_profile.config import ModelSpec
+from evict_profile.errors import ConfigError
+from evict_profile.probe.record import Probed, RoutedExperts, read_lines
 from evict_profile.stats import Estimate, Floats, Ints, jackknife_half_width
-from evict_profile.table import ActivationCurve, BatchActivation
+from evict_profile.table import ActivationCurve, BatchActivation, CostTable
 from evict_profile.traces import Trace
 from evict_profile.traces.trace import Routes, ranges
+from evict_profile.unions import union_by_tokens
 
 BATCHES = (1, 4, 16)
 DRAWS = 400
@@ -46,14 +52,42 @@ def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
     return kept
 
 
+def routed_curve(probes: Iterable[Path], table: CostTable) -> ActivationCurve | None:
+    """Activation by committed tokens, of the last line with routes in files of a probe.
+
+    None if there is none.
+    """
+    text, found, last = "", None, ""
+    for line in (line for path in probes for line in read_lines(path)):
+        if isinstance(line, Probed):
+            text = line.text
+        elif isinstance(line, RoutedExperts):
+            found, last = line, text
+    if found is None:
+        return None
+    if table.origin == "served":
+        raise ConfigError("routes change no whole steps; give a table of token costs")
+    model = table.model
+    own, given = (found.top_k, len(found.layers)), (model.moe.top_k, model.moe_layers)
+    if own != given:
+        raise ConfigError(
+            f"routes are of {own[1]} layers with {own[0]} experts a token, and "
+            f"{model.name} has {given[1]} with {given[0]}; give the table of the server"
+        )
+    workload = (
+        f"committed tokens, {last}: {found.tokens:,} of {found.replies:,} replies"
+    )
+    kept = {1: found.union} | {b.batch: np.array(b.union) for b in found.batches}
+    return as_activation_curve(kept, workload, model, table.axes.max_tokens)
+
+
 def as_activation_curve(
-    found: Activations, workload: str, model: ModelSpec, tokens: int
+    kept: Mapping[int, Floats], workload: str, model: ModelSpec, tokens: int
 ) -> ActivationCurve:
     """The curve of a table, for 0..`tokens` tokens at least.
 
     Beyond one tree's tokens it follows the largest batch, then uniform routing.
     """
-    kept = {batch: each.union for batch, each in found.items()}
     alone, most = kept[1], kept[max(kept)]
     measured = np.concatenate([alone, most[len(alone) :]])
     last = len(measured) - 1
@@ -83,19 +117,6 @@ def kept_order(trace: Trace, steps: Ints) -> Routes:
     rows = np.concatenate([root, best + nodes.step[best] + 1])
     ordered: Routes = trace.routes[rows]
     return ordered
-
-
-def union_by_tokens(routes: Routes, experts: int) -> Floats:
-    """Mean over layers of distinct experts of the first t of [tokens, layers, k]."""
-    tokens, layers, _ = routes.shape
-    name = routes.astype(np.int64) + experts * np.arange(layers)[None, :, None]
-    when = np.broadcast_to(np.arange(1, tokens + 1)[:, None, None], name.shape)
-    first = np.full(layers * experts, tokens + 1)
-    # Written backwards, so that what stays is where each expert was first activated.
-    first[name.ravel()[::-1]] = when.ravel()[::-1]
-    activated = np.bincount(first, minlength=tokens + 2)[: tokens + 1]
-    union: Floats = np.cumsum(activated) / layers
-    return union
 
 
 def _of_groups(trace: Trace, groups: Sequence[Ints]) -> Activation:

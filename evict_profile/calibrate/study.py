@@ -15,7 +15,6 @@ from evict_profile.calibrate.activation import (
     Activations,
     as_activation_curve,
     measure_activation,
-    union_by_tokens,
 )
 from evict_profile.calibrate.held_out import HeldOutChances, HeldOutErrors, hold_out
 from evict_profile.cost_model import ForwardCost
@@ -31,6 +30,7 @@ from evict_profile.table import (
 )
 from evict_profile.traces import Trace
 from evict_profile.traces.trace import check_same_model, check_trees
+from evict_profile.unions import union_by_tokens
 
 GROUPS = 20
 
@@ -114,9 +114,8 @@ def calibrated_table(found: CalibrationStudy, table: CostTable) -> CostTable:
     activation = table.activation
     if found.activations:
         tokens = table.axes.max_tokens
-        activation = as_activation_curve(
-            found.activations, found.name, table.model, tokens
-        )
+        kept = {batch: each.union for batch, each in found.activations.items()}
+        activation = as_activation_curve(kept, found.name, table.model, tokens)
     return with_workload(table, acceptance, activation, found.drafting)
 
 

@@ -96,25 +96,31 @@ def _calibrate_by_trace(
 
 def _calibrate_by_runs(path: Path, served: list[str], tables: Path | None) -> None:
     """Learn what a server's steps take beside a table's costs."""
+    from evict_profile.calibrate.activation import routed_curve
     from evict_profile.calibrate.probed import check_servers
     from evict_profile.calibrate.runs import read_settings, warnings_of
     from evict_profile.calibrate.served import study
-    from evict_profile.fit.export import export_workload
+    from evict_profile.fit.export import export_workload, with_workload
     from evict_profile.records import replace
     from evict_profile.report.served import show_served
     from evict_profile.table import CostTable
 
     warn, files = partial(say, stderr), dict(map(_file_and_drafts, served))
     table = CostTable.load(path)
+    own = [f for f, drafts in files.items() if f.suffix == ".jsonl" and drafts is None]
+    if curve := routed_curve(own, table):
+        table = with_workload(table, table.acceptance, curve, None)
+        say(console, f"activation: {curve.workload}")
     settings = read_settings(files, warn)
     check_servers(settings, table.model.name)
     runs = [run for each in settings for run in each.runs]
     for sentence in warnings_of(runs):
         warn(sentence)
-    found = study(table, runs, ", ".join(file.name for file in files))
-    show_served(console, found)
-    made = replace(table, overheads=found.found)
-    say(console, f"table: {export_workload(made, path, tables)[1]}")
+    if runs or not curve:
+        found = study(table, runs, ", ".join(file.name for file in files))
+        show_served(console, found)
+        table = replace(table, overheads=found.found)
+    say(console, f"table: {export_workload(table, path, tables)[1]}")
 
 
 def _table_of_runs(

@@ -29,6 +29,16 @@ def probe(
         None, help="Model name. Needed only if the server has several."
     ),
     raw: bool = Option(False, help="Send plain prompts, without a chat template."),
+    prompts: Path | None = Option(
+        None,
+        help="File of prompts, apart by empty lines.",
+        show_default="the package's",
+    ),
+    routes: bool = Option(
+        False,
+        help="Learn how many experts the replies activate, from a server that returns "
+        "them (--enable-return-routed-experts). No step is timed.",
+    ),
     as_json: options.AsJson = False,
 ) -> None:
     """Measure the decode steps of a running server.
@@ -42,18 +52,23 @@ def probe(
 
     from evict_profile.probe.loop import ProbeConfig
     from evict_profile.probe.loop import probe as probe_server
+    from evict_profile.probe.routes import learn_routes
     from evict_profile.probe.server import Server
     from evict_profile.progress import progress_bar
 
-    config = ProbeConfig(sizes, minutes, drafts, raw, model)
+    config = ProbeConfig(sizes, minutes, drafts, raw, model, prompts)
     server = Server(url, os.environ.get("OPENAI_API_KEY", ""))
     with progress_bar(stderr) as bar:
-        asyncio.run(probe_server(server, out, config, bar))
+        run = (learn_routes if routes else probe_server)(server, out, config, bar)
+        found = asyncio.run(run)
 
     from evict_profile.calibrate.probed import settings
-    from evict_profile.report.served import show_settings
+    from evict_profile.report.served import show_routes, show_settings
 
-    show_settings(console, settings(out), as_json)
+    if found:
+        show_routes(console, found, as_json)
+    else:
+        show_settings(console, settings(out), as_json)
     if not as_json:
         say(console, f"runs: {out}")
 

@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from evict_profile.deadline import Deadline, interruptible
@@ -19,9 +20,7 @@ from evict_profile.probe.wave import Rates, RequestForm, decode
 from evict_profile.progress import ProgressBar
 from evict_profile.records import differences, to_mapping
 
-TEXTS = (
-    Path(__file__).with_name("prompts.txt").read_text(encoding="utf-8").split("\n\n")
-)
+TEXTS = Path(__file__).with_name("prompts.txt")
 TRIES, PAUSE_S = 3, 2.0
 """Tries of a wave whose connections broke, or of a first wave with a fault."""
 
@@ -34,6 +33,7 @@ class ProbeConfig:
         drafts: K, where the server does not state it.
         raw: send plain prompts, without a chat template.
         model: one of the server's; None where it has one.
+        prompts: a file of texts, apart by empty lines; None for the package's.
     """
 
     batches: Sequence[int]
@@ -41,6 +41,25 @@ class ProbeConfig:
     drafts: int | None
     raw: bool
     model: str | None = None
+    prompts: Path | None = None
+
+    @property
+    def workload(self) -> str:
+        kind = "raw" if self.raw else "chat"
+        return f"{kind} of {self.prompts.name}" if self.prompts else kind
+
+    @cached_property
+    def texts(self) -> list[str]:
+        path = self.prompts or TEXTS
+        try:
+            whole = path.read_text(encoding="utf-8").split("\n\n")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{path}: cannot be read: {error}; give a file of texts"
+            ) from error
+        if texts := [text.strip() for text in whole if text.strip()]:
+            return texts
+        raise ConfigError(f"{path}: holds no text; give texts apart by empty lines")
 
 
 async def probe(
@@ -56,7 +75,7 @@ async def probe(
         await server.info(config.model, None)
     form = RequestForm(engine, model, config.raw)
     info = await _warm_up(server, form, config, bar)
-    done = resume(path, Probed(info, "raw" if config.raw else "chat"))
+    done = resume(path, Probed(info, config.workload))
     spent_s, limit_s = sum(each.took_s for each in done), 60.0 * config.minutes
     number = max((each.round for each in done), default=0)
     if spent_s >= limit_s:
@@ -69,7 +88,8 @@ async def probe(
         while spent_s < limit_s:
             number += 1
             for batch in random.Random(number).sample(batches, len(batches)):
-                wave = await _wave(server, form, batch, number)
+                prompts = prompts_of(config.texts, number, batch)
+                wave = await _wave(server, form, prompts, number)
                 append(path, wave)
                 spent_s += wave.took_s
                 text = f"{info.speculation}, round {number}, batch {batch}"
@@ -89,7 +109,8 @@ async def _warm_up(
     for batch in config.batches:
         bar.say(f"warming up at batch {batch}")
         for _ in range(TRIES):
-            warm[batch] = await _rates(server, form, batch, number=0)
+            prompts = prompts_of(config.texts, 0, batch)
+            warm[batch] = await _rates(server, form, prompts)
             if warm[batch].tokens_per_s:
                 break
     info = await server.info(config.model, config.drafts)
@@ -99,21 +120,27 @@ async def _warm_up(
     return info
 
 
-async def _wave(server: Server, form: RequestForm, batch: int, number: int) -> Wave:
+async def _wave(
+    server: Server, form: RequestForm, prompts: Sequence[str], number: int
+) -> Wave:
     others, at = await server.running(), time.time()
-    found = await _rates(server, form, batch, number)
+    found = await _rates(server, form, prompts)
     took_s = round(time.time() - at, 3)
     return Wave(
-        number, batch, found.tokens_per_s, found.accepted, found.context, others,
+        number, len(prompts), found.tokens_per_s, found.accepted, found.context, others,
         round(at, 3), took_s, found.drafted,
     )  # fmt: skip
 
 
-async def _rates(server: Server, form: RequestForm, batch: int, number: int) -> Rates:
-    """Decode prompts that no cache holds; retry if a connection breaks."""
-    first = random.Random(f"{number} {batch}").randrange(len(TEXTS))
-    texts = (TEXTS[(first + each) % len(TEXTS)].strip() for each in range(batch))
-    prompts = [f"{number}.{each} {text}" for each, text in enumerate(texts)]
+def prompts_of(texts: Sequence[str], number: int, batch: int) -> list[str]:
+    """Prompts of round `number` that no cache holds."""
+    first = random.Random(f"{number} {batch}").randrange(len(texts))
+    chosen = (texts[(first + each) % len(texts)] for each in range(batch))
+    return [f"{number}.{each} {text}" for each, text in enumerate(chosen)]
+
+
+async def _rates(server: Server, form: RequestForm, prompts: Sequence[str]) -> Rates:
+    """Decode prompts; retry if a connection breaks."""
     for left in reversed(range(TRIES)):
         try:
             return await decode(server, form, prompts)

@@ -2,8 +2,10 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from msgspec import Struct
 
 from evict_profile.errors import ConfigError
@@ -18,13 +20,15 @@ from evict_profile.records import (
     parse,
     to_mapping,
 )
+from evict_profile.stats import Floats
+from evict_profile.table import BatchActivation
 
 DRAFTED_TOLERANCE = 0.1
 """Relative tolerance of drafted tokens to K: the last steps of a reply draft less."""
 
 
 class Probed(Struct, frozen=True):
-    """A probed server. `text` is "chat" or "raw"."""
+    """A probed server. `text` is "chat" or "raw", and the file of prompts if given."""
 
     server: ServerInfo
     text: str
@@ -50,6 +54,34 @@ class Wave(Struct, frozen=True):
     at_unix: NotNegative
     took_s: NotNegative
     drafted: NotNegative | None = None
+
+
+class RoutedExperts(Struct, frozen=True):
+    """Distinct experts that committed tokens of replies activate.
+
+    Attributes:
+        tokens: with known routes.
+        layers: by MoE layer, the mean over windows of n consecutive tokens of a reply,
+            n = 0..width.
+        half_width: of the mean over layers, 95 % over replies, by n.
+        batches: mean over layers when requests decode together.
+    """
+
+    replies: Count
+    tokens: Count
+    top_k: Count
+    layers: tuple[tuple[NotNegative, ...], ...]
+    half_width: tuple[NotNegative, ...]
+    batches: tuple[BatchActivation, ...]
+
+    @property
+    def union(self) -> Floats:
+        """Mean over layers of one request's U(n), [width + 1]."""
+        union: Floats = np.mean(self.layers, axis=0)
+        return union
+
+
+Line = Probed | Wave | RoutedExperts
 
 
 def step_fault(server: ServerInfo, wave: Rates | Wave) -> str:
@@ -89,8 +121,26 @@ def near(drafted: float, other: float) -> bool:
 
 
 def read_probe(path: Path) -> list[tuple[Probed, list[Wave]]]:
+    """Each server and its waves; routed experts are left aside."""
     found = list[tuple[Probed, list[Wave]]]()
     waves = list[Wave]()
+    for line in read_lines(path):
+        if isinstance(line, Probed):
+            known = [own for each, own in found if each == line]
+            waves = known[0] if known else []
+            if not known:
+                found.append((line, waves))
+        elif isinstance(line, Wave):
+            waves.append(line)
+    if not found:
+        raise ConfigError(
+            f"{path}: names no server; give a file of evict-profile probe, or a "
+            f"benchmark's result as {path}=K"
+        )
+    return found
+
+
+def read_lines(path: Path) -> Iterator[Line]:
     for number, line in enumerate(_text(path).splitlines(), 1):
         source = f"{path}, line {number}"
         try:
@@ -101,18 +151,11 @@ def read_probe(path: Path) -> list[tuple[Probed, list[Wave]]]:
                 f"result as {path}=K"
             ) from error
         if "server" in content:
-            probed = parse(Probed, content, source)
-            waves = next((own for each, own in found if each == probed), [])
-            if not waves:
-                found.append((probed, waves))
+            yield parse(Probed, content, source)
+        elif "layers" in content:
+            yield parse(RoutedExperts, content, source)
         else:
-            waves.append(parse(Wave, content, source))
-    if not found:
-        raise ConfigError(
-            f"{path}: names no server; give a file of evict-profile probe, or a "
-            f"benchmark's result as {path}=K"
-        )
-    return found
+            yield parse(Wave, content, source)
 
 
 def resume(path: Path, server: Probed) -> list[Wave]:
@@ -137,7 +180,7 @@ def _text(path: Path) -> str:
         raise ConfigError(f"{path}: cannot be read: {error}; check the path") from error
 
 
-def append(path: Path, line: Probed | Wave) -> None:
+def append(path: Path, line: Line) -> None:
     make_folder(path.parent)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(to_mapping(line)) + "\n")

@@ -10,6 +10,7 @@ from evict_profile.calibrate.probed import ProbedSetting
 from evict_profile.calibrate.served import ServedStudy
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
+from evict_profile.probe.record import RoutedExperts
 from evict_profile.report.console import Rows, print_rows
 from evict_profile.report.numbers import US, three_digits
 from evict_profile.stats import Estimate
@@ -62,3 +63,21 @@ def show_settings(
         for why, waves in Counter(each.left_out).items():
             where = f"{each.speculation}, batch {each.batch}"
             say(console, f"{where}: {waves} left out: {why}")
+
+
+def show_routes(console: Console, found: RoutedExperts, as_json: bool = False) -> None:
+    """Experts of a layer that n consecutive tokens of each request activate."""
+    several = {f"{b.batch} requests": (b.batch, b.union) for b in found.batches}
+    rows = [
+        {
+            "tokens a request": n,
+            "1 request": f"{found.union[n]:.1f} ± {found.half_width[n]:.1f}",
+            **{name: f"{union[n * b]:.1f}" for name, (b, union) in several.items()},
+        }
+        for n in (1, 2, 4, 8, 16, 32)
+    ]
+    if as_json:
+        say(console, json_of(rows))
+        return
+    print_rows(console, Rows(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+    say(console, f"{found.tokens:,} committed tokens of {found.replies} replies")

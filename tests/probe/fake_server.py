@@ -3,6 +3,8 @@
 A step takes `step_s` and commits 1 to K + 1 tokens of every request, by turns.
 """
 
+import base64
+import io
 import json
 import ssl
 import threading
@@ -10,6 +12,8 @@ import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
+
+import numpy as np
 
 COUNTS = ("drafts", "accepted_tokens", "draft_tokens")
 KNOWN = {"ignore_eos", "max_tokens", "messages", "model", "prompt", "stream"}
@@ -54,6 +58,8 @@ class FakeServer:
     """Tokens after which a reply ends."""
     after: dict = field(default_factory=dict)
     """What changes once it was asked for so many replies."""
+    routes: object = None
+    """A function from a reply's number to its experts, int [tokens, layers, k]."""
     asked: int = 0
     counted: dict = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -136,6 +142,7 @@ class Handler(BaseHTTPRequestHandler):
         fake = self.fake
         fake.sent = self.headers
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        fake.said = asked["messages"][0]["content"] if "messages" in asked else ""
         with fake.lock:
             fake.asked += 1
             if fake.asked in fake.after:
@@ -145,11 +152,26 @@ class Handler(BaseHTTPRequestHandler):
             self._send(fake.says, fake.refuses)
         elif fake.engine == "trtllm" and not asked.keys() <= KNOWN:
             self._send('{"message": "Extra inputs are not permitted"}', 400)
+        elif fake.routes and not asked.get("stream"):
+            self._send(json.dumps(self._routed(fake.routes(fake.asked))))
         elif "/chat" in fake.replaces:
             self._send(fake.replaces["/chat"])
         else:
             self._send("")
             self._stream(min(asked["max_tokens"], fake.ends_at), broken)
+
+    def _routed(self, routes):
+        """A whole reply after a prompt of 9 tokens; its last token was not run."""
+        done = len(routes) + 1 - 9
+        reply = {"usage": {"prompt_tokens": 9, "completion_tokens": done}}
+        choice, file = {"message": {"content": "word"}}, io.BytesIO()
+        if self.fake.engine == "sglang":
+            flat = base64.b64encode(routes.astype("int32").tobytes()).decode()
+            reply["sglext"] = {"routed_experts": flat}
+        else:
+            np.save(file, routes.astype("uint8"))
+            choice["routed_experts"] = base64.b64encode(file.getvalue()).decode()
+        return reply | {"choices": [choice]}
 
     def _stream(self, tokens, broken):
         fake, done, steps = self.fake, 1, 0

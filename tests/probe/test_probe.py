@@ -263,3 +263,13 @@ def test_a_file_of_other_bytes_is_one_sentence(tmp_path):
     (tmp_path / "runs.jsonl").write_bytes(b"\xff\xfe\x00")
     with FakeServer() as fake:
         assert "cannot be read" in refused(fake.url, tmp_path)
+
+
+def test_prompts_of_a_file_are_sent_and_named(tmp_path):
+    (tmp_path / "mine.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    with FakeServer() as fake:
+        [found] = probed(fake, tmp_path, "--prompts", "mine.txt", batch="1")
+        assert fake.said.endswith((" one", " two"))
+        (tmp_path / "mine.txt").write_text(" \n\n", encoding="utf-8")
+        assert "holds no text" in refused(fake.url, tmp_path, "--prompts", "mine.txt")
+    assert found.texts == "chat of mine.txt"
