@@ -53,7 +53,6 @@ class Cell:
 
     @property
     def tokens(self) -> int:
-        """Tokens verified in all: n x batch."""
         return self.width * self.batch
 
     def __str__(self) -> str:
@@ -165,7 +164,6 @@ def cell_of(row: Any) -> Cell:
 
 
 def cells_of(frame: pd.DataFrame) -> list[Cell]:
-    """The cell of each row of a frame."""
     return list(map(Cell, *(frame[name].tolist() for name in CELL_FIELDS)))
 
 

@@ -20,11 +20,9 @@ class Deadline:
     interrupted: bool = False
 
     def reached(self) -> bool:
-        """Whether no further sample should be started."""
         return self.interrupted or self.seconds_left() <= 0.0
 
     def seconds_left(self) -> float:
-        """Until the wall time."""
         return self.at_monotonic - time.monotonic()
 
 

@@ -23,8 +23,6 @@ GROUPED_MM_TORCH = "2.10"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor: what, how it is, and whether that is well."""
-
     name: str
     message: str
     good: bool = True
@@ -34,7 +32,6 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """Look at the machine, the libraries, and what models fit."""
     yield Finding(
         "system", f"{platform.platform()}, Python {platform.python_version()}"
     )

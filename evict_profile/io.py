@@ -187,7 +187,6 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file of text, as `write_atomically` does."""
     write_atomically(path, lambda place: place.write_text(text, encoding="utf-8"))
 
 
@@ -197,7 +196,6 @@ def as_json(content: Any) -> str:
 
 
 def write_json(content: Any, path: Path) -> None:
-    """Write a file of JSON, as `write_atomically` does."""
     write_text(as_json(content) + "\n", path)
 
 

@@ -59,7 +59,6 @@ def parameters(model: ModelSpec, experts: int) -> int:
 
 
 def layer_bytes(model: ModelSpec) -> int:
-    """Memory that the weights of one MoE layer take."""
     experts = model.moe.num_experts * model.bytes_per_expert
     return experts + round(common_weights(model) * model.bytes_per_value)
 
@@ -105,7 +104,6 @@ def layer_work(model: ModelSpec, cell: "Cell", union: float | None = None) -> Wo
 
 
 def non_moe_work(model: ModelSpec, cell: "Cell") -> Work:
-    """Work of a forward outside its MoE layers."""
     weights = non_moe_weights(model)
     past = cell.batch * seen_context(model, cell.context) * model.dense_layers
     cache = past * model.attention.cache_values_per_token * model.bytes_per_value

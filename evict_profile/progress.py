@@ -13,8 +13,6 @@ LINE_EVERY_S = 15.0
 
 
 class ProgressBar:
-    """Shows how far long work is."""
-
     def __init__(self, progress: Progress) -> None:
         """`progress` is disabled where no bar can be redrawn."""
         self._progress = progress
@@ -30,7 +28,6 @@ class ProgressBar:
             self.say(text)
 
     def say(self, line: str) -> None:
-        """Print a line that stays."""
         say(self._progress.console, line)
 
 

@@ -36,35 +36,28 @@ class RunFolder:
         self.header_path = folder / self.header_name
 
     def exists(self) -> bool:
-        """Whether its work has begun."""
         return self.header_path.is_file()
 
     def write_header(self, header: Facts) -> None:
-        """Begin."""
         make_folder(self.parts)
         write_json(header, self.header_path)
 
     def read_header(self) -> Facts:
-        """What the parts are parts of."""
         fix = "put a whole copy back, or begin anew in another --out"
         facts: Facts = _read_json(self.header_path, dict, fix)
         return facts
 
     def locked(self) -> AbstractContextManager[object]:
-        """Keep others out."""
         make_folder(self.folder)
         return sole_writer(self.folder)
 
     def part(self, name: str) -> Path:
-        """Where the part of that name is, or would be."""
         return self.parts / f"{name}.parquet"
 
     def add_part(self, name: str, rows: pa.Table) -> None:
-        """Store a part."""
         write_table(rows, self.part(name))
 
     def read_parts(self) -> list[pa.Table]:
-        """All parts, by name."""
         return list(map(_read_part, sorted(self.parts.glob("*.parquet"))))
 
     def note(self, name: str, kind: type = dict) -> Any:
@@ -74,7 +67,6 @@ class RunFolder:
         return _read_json(path, kind, fix) if path.exists() else None
 
     def add_note(self, name: str, content: Any) -> None:
-        """Note something beside the parts."""
         write_json(content, self._note(name))
 
     def check_no_orphans(self) -> None:
@@ -102,7 +94,6 @@ class RunFolder:
 
 
 def write_table(rows: pa.Table, path: Path) -> None:
-    """Write a Parquet file, whole or not at all."""
     write_atomically(path, lambda p: pq.write_table(rows, p, compression="zstd"))
 
 

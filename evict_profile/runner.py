@@ -162,7 +162,6 @@ class Runner:
         return parse(DraftClock, {"batch": batch, **answer}, source, extra_keys=True)
 
     def ask(self, request: Message) -> Message:
-        """Send a request and wait for its answer."""
         assert self._process.stdin
         line = b""
         with contextlib.suppress(BrokenPipeError):

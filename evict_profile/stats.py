@@ -133,17 +133,14 @@ class Estimate(Struct, frozen=True):
 
     @property
     def above_one(self) -> bool:
-        """Whether the whole interval of a ratio is above one."""
         return self.low > 1.0
 
     @property
     def worthwhile(self) -> bool:
-        """Whether it is more than one per cent, with an interval above no gain."""
         return self.value > WORTHWHILE and self.above_one
 
     @property
     def worthless(self) -> bool:
-        """Whether the whole interval lies below what is worthwhile."""
         return self.high < WORTHWHILE
 
 
@@ -222,7 +219,6 @@ def jackknife_half_width(left_out: Floats) -> Floats:
 
 
 def student(freedom: float, level: float = 1.0 - TAIL) -> float:
-    """A quantile of Student's t, at so many degrees of freedom."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, level))

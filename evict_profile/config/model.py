@@ -228,7 +228,6 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     @cached_property
     def bytes_per_expert(self) -> int:
-        """Bytes of one expert's weights."""
         matrices = 3 if self.moe.gated else 2
         values = matrices * self.expert_hidden * self.moe.expert_width
         return round(values * self.bytes_per_value)

@@ -188,7 +188,6 @@ def export_workload(
 
 
 def export_reuse(path: Path, reuse: Reuse) -> tuple[CostTable, Path]:
-    """Write the next version of a table, which says that it may be reused."""
     table = CostTable.load(path)
     known = {table.key.engine_version, *(each.engine_version for each in table.reuse)}
     if reuse.engine_version in known:
@@ -217,7 +216,6 @@ def save_next(
     write_samples: Callable[[Path], object],
     after: str = "",
 ) -> tuple[CostTable, Path]:
-    """Write a table and its samples into a folder, as its next version."""
     make_folder(home)
     with sole_writer(home, WAIT_S):
         version = next_version(home, table.axes, after)

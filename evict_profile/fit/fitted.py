@@ -76,7 +76,6 @@ class Fitted:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The samples, a row each."""
         return self.samples.frame
 
     @cached_property
@@ -94,7 +93,6 @@ class Fitted:
 
     @cached_property
     def layer_points(self) -> pd.DataFrame:
-        """The cells that the layers' fit is made of."""
         return parts_of(self.points)[0]
 
     @cached_property
@@ -105,7 +103,6 @@ class Fitted:
 
     @cached_property
     def replicates(self) -> list[ForwardCost]:
-        """Bootstrap replicates of the cost model."""
         return bootstrap(self.cost, self.points, self.provenance.sweep.seed)
 
     @cached_property
@@ -133,12 +130,10 @@ class Fitted:
 
     @cached_property
     def anchor(self) -> Cell:
-        """The cell measured in every round."""
         return self._grid.anchor
 
     @cached_property
     def validation(self) -> HeldOut:
-        """Cells between the levels."""
         points = undisturbed(self._split[1])
         features = features_of(self.cost.shape, points)
         return HeldOut(points, self.cost.layers.latency_us(features))
@@ -163,7 +158,6 @@ class Fitted:
 
     @property
     def drift(self) -> Drift:
-        """How the machine changed under the sweep."""
         return self.samples.drift
 
     @cached_property

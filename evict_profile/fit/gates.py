@@ -45,7 +45,6 @@ INFEASIBLE = "infeasible"
 
 
 def judge(fitted: Fitted) -> tuple[Gate, ...]:
-    """Every gate, passed or not."""
     made, sweep = measured(fitted.provenance), fitted.provenance.sweep
     between, held_out = fitted.validation, fitted.held_out["hinge"]
     unseen = {
@@ -155,7 +154,6 @@ def scaling_gate(made: Provenance) -> Gate:
 
 
 def error_gate(name: str, error: ErrorSummary) -> Gate:
-    """Unseen cells are predicted well enough."""
     return _gate(
         name,
         is_good(error),
@@ -166,7 +164,6 @@ def error_gate(name: str, error: ErrorSummary) -> Gate:
 
 
 def half_width_gate(half_width: float) -> Gate:
-    """Costs are known well enough to be of use."""
     return _gate(
         "half-width",
         half_width <= MAX_HALF_WIDTH,

@@ -82,7 +82,6 @@ class Observations:
 
     @classmethod
     def of(cls, shape: Shape, points: pd.DataFrame) -> "Observations":
-        """Of points, see `split_points`."""
         latency_us, error = (points[n].to_numpy() for n in ("latency_us", "error"))
         return cls(features_of(shape, points), latency_us, error)
 
@@ -214,7 +213,6 @@ def fit_points(
 def fit_cost(
     points: pd.DataFrame, model: ModelSpec, measured_layers: int
 ) -> ForwardCost:
-    """Choose knots and fit both parts."""
     shape, layer_scale = model.cost_shape, model.moe_layers / measured_layers
     layers, rest = parts_of(points)
     return ForwardCost(
@@ -226,7 +224,6 @@ def fit_cost(
 
 
 def rest_terms(model: ModelSpec) -> tuple[Term, ...]:
-    """What a model's part outside its MoE layers may cost."""
     return HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
 
 
@@ -260,7 +257,6 @@ def bootstrap(
 def _refitting(
     cost: HingeCost, shape: Shape, points: pd.DataFrame, rng: np.random.Generator
 ) -> Callable[[int], HingeCost]:
-    """Makes replicate after replicate of a part's cost."""
     if not len(points):
         return lambda _: cost
     seen = Observations.of(shape, points)

@@ -16,7 +16,6 @@ MIN_RELATIVE_ERROR = 0.003
 
 
 def points_of(points: pd.DataFrame, part: str, split: str) -> pd.DataFrame:
-    """The points of one part and split."""
     return points[(points["part"] == part) & (points["split"] == split)]
 
 
@@ -40,7 +39,6 @@ class HeldOut:
 
     @property
     def error(self) -> ErrorSummary | None:
-        """Summary of the relative errors; None without cells."""
         if self.points.empty:
             return None
         return summarise_errors(self.predicted_us, self.latency_us)
@@ -81,5 +79,4 @@ def split_points(
 
 
 def features_of(shape: Shape, cells: pd.DataFrame) -> Features:
-    """Features of cells; see `features_at`."""
     return features_at(shape, *places_of(cells))

@@ -46,7 +46,6 @@ def check_header(header: Header, source: str) -> None:
 
 
 def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
-    """Of a table with so many cells, from a run's header and its samples."""
     frame, timed = samples.frame, samples.timed
     skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
     reference_us, new_graph = reference_mode_us(timed), header.opened.get("new_graph")

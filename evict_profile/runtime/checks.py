@@ -20,7 +20,6 @@ def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
 
 
 def number(name: str, value: Any, least: float = 0.0) -> float:
-    """A finite number of at least `least`."""
     try:
         found = float(value)
     except (TypeError, ValueError) as error:
@@ -31,7 +30,6 @@ def number(name: str, value: Any, least: float = 0.0) -> float:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """A whole number of at least `least`."""
     found = number(name, value, least)
     if not found.is_integer():
         raise ConfigError(f"{name} {found:g} must be a whole number")

@@ -68,7 +68,6 @@ class Effect(NamedTuple):
 
     @property
     def is_shown(self) -> bool:
-        """Whether it is beyond chance."""
         return abs(self.value) > self.limit * self.error
 
     @property

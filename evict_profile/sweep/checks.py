@@ -108,7 +108,6 @@ class UnionTest:
         return (self.differ and self.possible) or self.cost_in_n
 
     def sentence(self) -> str:
-        """The result in plain words, with the fix where it failed."""
         case = (
             f"n={self.width}: U={self.small_union} {self.small_us / 1e3:.2f} ms, "
             f"U={self.large_union} {self.large_us / 1e3:.2f} ms"
@@ -167,7 +166,6 @@ def union_test_width(grid: Grid, model: ModelSpec) -> int:
 def run_union_test(
     runner: Runner, grid: Grid, model: ModelSpec, opened: Facts, layers: int
 ) -> UnionTest:
-    """Measure the three cells in turns and compare."""
     small, large, lone = cells = union_test_cells(grid, model)
     turns = _measure(runner, cells)
     found = {cell: median_interval(times) for cell, times in turns.items()}
@@ -257,7 +255,6 @@ class ScalingTest:
     error_high: Finite
 
     def sentence(self) -> str:
-        """The result in plain words."""
         return (
             f"layer scaling: {self.small_layers} layers, scaled to "
             f"{self.large_layers}, miss the measured by {self.error:+.1%} "

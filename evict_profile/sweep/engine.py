@@ -41,8 +41,6 @@ class Round(NamedTuple):
 
 @dataclass
 class Sweep:
-    """A sweep in progress: where its samples come from and where they go."""
-
     session: OpenRunner
     store: Store
     plan: GridPlan
@@ -196,7 +194,6 @@ class Limits:
             )
 
     def own(self, grid: Grid) -> Grid:
-        """The cells of our shard."""
         index, count = parse_share("--shard", self.shard)
         return grid.shard(index, count)
 
@@ -259,7 +256,6 @@ def is_finished(store: Store) -> bool:
 
 
 def plan_of(header: Header) -> GridPlan:
-    """The plan of a run: its shard of the cells."""
     grid = make_grid(header.sweep, header.model)
     return GridPlan(Limits(shard=header.shard).own(grid), header.sweep.stop)
 

@@ -52,7 +52,6 @@ class Grid:
 
     @property
     def measured(self) -> tuple[Cell, ...]:
-        """Everything that is measured."""
         return self.cells + self.between + self.validation
 
     @property
@@ -84,7 +83,6 @@ class Grid:
 
 
 def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
-    """The grid of a sweep on a model."""
     try:
         unions = spec.grid.unions_for(model)
     except ValueError as error:

@@ -111,7 +111,6 @@ class Change(Struct, frozen=True):
 
     @property
     def certain(self) -> bool:
-        """Whether it is more than noise."""
         return abs(self.size) > SIGNIFICANT_Z * self.error
 
     def __str__(self) -> str:

@@ -32,8 +32,6 @@ NORMAL_95 = 1.96
 
 @dataclass(frozen=True)
 class GridPlan:
-    """Measure every cell until its own stop rule is met."""
-
     grid: Grid
     stop: StopSpec
 

@@ -82,7 +82,6 @@ def recheck_cells(
     python: str | None,
     console: Console,
 ) -> Recheck:
-    """Measure some cells of a table again and compare."""
     model, sweep = table.model, measured(table.provenance).sweep
     spec = replace(sweep, layers=table.fit.measured_layers, dtype=model.dtype)
     grid, then = make_grid(spec, model), timed_before(frame)
@@ -105,7 +104,6 @@ def recheck_cells(
 
 
 def check_same_machine(table: CostTable, session: OpenRunner) -> None:
-    """Check that the session measures on the table's machine and engine."""
     mine, theirs = (
         {name: fact for name, fact in facts.items() if name != RUNNER_SOURCE}
         for facts in (session.facts, table.provenance.fingerprint)

@@ -81,11 +81,9 @@ class OpenRunner:
 
     @property
     def layers(self) -> int:
-        """MoE layers that the runner measures."""
         return int(self.facts["layers"])
 
     def restart(self) -> None:
-        """Replace a runner that ended."""
         self.runner.close()
         self.runner, opened = self._start()
         now = fingerprint(opened.pop("fingerprint"), self.model)
@@ -96,7 +94,6 @@ class OpenRunner:
             )
 
     def union_test(self) -> UnionTest:
-        """Run the union test."""
         test = run_union_test(
             self.runner, self.grid, self.model, self.opened, self.layers
         )
@@ -106,7 +103,6 @@ class OpenRunner:
         return test
 
     def scaling_test(self) -> ScalingTest | None:
-        """Run the scaling test, where fewer layers than the model's are measured."""
         if not 1 < self.layers < self.model.moe_layers:
             return None
         return run_scaling_test(self.runner, self.grid.anchor, self.layers)

@@ -65,7 +65,6 @@ class Store(RunFolder):
     noun = "samples"
 
     def create(self, header: Header) -> None:
-        """Start a run."""
         self.write_header(to_mapping(header))
 
     def header(self) -> Header:
@@ -92,7 +91,6 @@ class Store(RunFolder):
         self.add(frame, number, 1 + max(taken, default=-1))
 
     def add(self, frame: pd.DataFrame, number: int, index: int) -> None:
-        """Write samples of round `number` as its part `index`."""
         rows = pa.Table.from_pandas(frame, preserve_index=False)
         self.add_part(f"{number:05d}-{index:02d}", rows)
 
@@ -124,18 +122,15 @@ class Store(RunFolder):
             )
 
     def add_clock(self, clock: DraftClock) -> None:
-        """Keep the clock of one more batch."""
         self.add_note("clocks", [to_mapping(each) for each in (*self.clocks(), clock)])
 
     def clocks(self) -> tuple[DraftClock, ...]:
-        """Clocks of drafting, where the runner has them."""
         source = str(self.folder / "clocks.json")
         return tuple(
             parse(DraftClock, c, source) for c in self.note("clocks", list) or ()
         )
 
     def check_same_sweep(self, header: Header) -> None:
-        """Check that these samples are of the same plan and fingerprint."""
         stored = self.header()
         mine, theirs = ({**h.fingerprint, "shard": h.shard} for h in (header, stored))
         self.check_same(mine, theirs, other_plan(header, stored))
