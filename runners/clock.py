@@ -86,11 +86,9 @@ class ReferenceClock:
         return (self.now() - start).us
 
     def time_reference(self) -> float:
-        """The reference now, in microseconds."""
         return self.us(self.reference)
 
     def median_reference_us(self) -> float:
-        """The reference now, median of several."""
         return median(self.time_reference() for _ in range(REFERENCE_RUNS))
 
     def time(self, run: Run, before: Run | None = None) -> Reading:

@@ -85,7 +85,6 @@ class MeasureSession(ABC):
         return error
 
     def answer_open(self) -> Message:
-        """What is open."""
         return {
             "fingerprint": self.fingerprint,
             "capture_sizes": list(self.capture_sizes),
@@ -95,7 +94,6 @@ class MeasureSession(ABC):
         }
 
     def measure(self, ask: Message) -> Message:
-        """Time a cell once for each of the seeds."""
         cell, layers = ask["cell"], ask.get("layers") or self.layers
         if self.whole and (cell["part"] != "layers" or layers != self.layers):
             raise Refusal(

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 
 def begin(model: Message, options: Message) -> "Session":
-    """Load the model."""
     if options["llama"]["threads"] > 1:
         # As a server's threads wait; OpenMP reads it when it is loaded.
         os.environ.pop("OMP_WAIT_POLICY", None)

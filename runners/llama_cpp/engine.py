@@ -47,8 +47,6 @@ class ContextSize:
 
 
 class Model:
-    """A GGUF file loaded by a library."""
-
     def __init__(self, library: Path, path: Path, options: Options) -> None:
         self.c, self.options = c.load(library), options
         self._log = c.LogCallback(lambda *_: None)
@@ -68,7 +66,6 @@ class Model:
         self.layers = int(self.c.llama_model_n_layer(self.handle))
 
     def close(self) -> None:
-        """Free the model; its contexts first."""
         self.c.llama_model_free(self.handle)
 
     def tokens(self, text: bytes) -> np.ndarray:
@@ -134,7 +131,6 @@ class Context:
         self.batch: c.Batch = self.c.llama_batch_init(size.batch, 0, 1)
 
     def close(self) -> None:
-        """Free the context and its batch."""
         self.c.llama_batch_free(self.batch)
         self.c.llama_free(self.handle)
 
@@ -167,7 +163,6 @@ class Context:
             batch.logits[i] = outputs
 
     def decode(self) -> None:
-        """Decode the batch."""
         status = self.c.llama_decode(self.handle, self.batch)
         self.c.llama_synchronize(self.handle)
         if status:
@@ -185,7 +180,6 @@ class Context:
         return bool(self.c.llama_memory_seq_rm(self.memory, sequence, length, -1))
 
     def copy(self, source: int, target: int) -> None:
-        """Make a sequence the copy of another."""
         self.c.llama_memory_seq_rm(self.memory, target, -1, -1)
         self.c.llama_memory_seq_cp(self.memory, source, target, -1, -1)
 

@@ -40,7 +40,6 @@ class Hook:
         return tuple(self._routes)
 
     def prepare(self, key: object, routes: Routes) -> None:
-        """Make the routes ready to be written by the next decode of this shape."""
         rows, top_k = routes[0].shape
         self._begin("write", self.places[key])
         self._given = [np.zeros((rows, self.stride // 4), np.int32) for _ in routes]
@@ -49,7 +48,6 @@ class Hook:
         self._bytes = (rows - 1) * self.stride + 4 * top_k
 
     def write(self, run: Callable[[], None]) -> None:
-        """Run a decode on the routes that were prepared."""
         self._finish(run)
         if self._at != len(self._given):
             raise Refusal(

@@ -151,7 +151,6 @@ def find(asked: str) -> Path:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """Load the library, its symbols typed."""
     try:
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:

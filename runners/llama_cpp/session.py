@@ -41,8 +41,6 @@ CHECKED_TOKENS = 3
 
 
 class Session(MeasureSession):
-    """A model in memory, and its contexts."""
-
     whole = True
 
     def __init__(self, model: Message, options: Message) -> None:
@@ -124,7 +122,6 @@ class Session(MeasureSession):
         }
 
     def refusal(self, error: Exception) -> Exception:
-        """A cell that the text or the batch has no room for."""
         known = isinstance(error, ValueError)
         return Refusal("infeasible", str(error)) if known else error
 
@@ -227,7 +224,6 @@ class Session(MeasureSession):
         where.fill(window.own, cell["context"], sequences)
 
     def fill_cache(self, longest: int) -> None:
-        """Prefill the text, and the reference's."""
         for where in (self.plain, self.hook.context):
             where.cut(0, 0)
             where.prefill(self.text.tokens[:longest], 0)

@@ -81,7 +81,6 @@ class Text:
         np.put_along_axis(self.activates, routes, True, axis=2)
 
     def draw(self, cell: Message, seed: int) -> DecodeWindow:
-        """A window for each request."""
         width, batch = cell["width"], cell["batch"]
         starts = np.random.default_rng(seed).integers(
             width, ROUTED - width + 1, (DRAWS, batch, 1)

@@ -104,7 +104,6 @@ def layer_weights(
 
 
 def add_sizes(writer: GGUFWriter, **sizes: Any) -> None:
-    """The metadata that llama.cpp builds an architecture from."""
     for name, value in sizes.items():
         getattr(writer, f"add_{name}")(value)
 
@@ -136,7 +135,6 @@ def add_vocabulary(
 
 
 def put(writer: GGUFWriter, name: str, weights: np.ndarray, kind: str = "F32") -> None:
-    """Add a tensor of weights in a type of ggml."""
     values = np.ascontiguousarray(weights, np.float32)
     if kind == "F32":
         writer.add_tensor(f"{name}.weight", values)
@@ -146,7 +144,6 @@ def put(writer: GGUFWriter, name: str, weights: np.ndarray, kind: str = "F32") -
 
 
 def finish(writer: GGUFWriter) -> None:
-    """Write the file and close it."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -29,8 +29,6 @@ class Datasheet:
 
 
 class Session(MeasureSession):
-    """A model and a datasheet."""
-
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
         self.model = parse(ModelSpec, model, "the request to open")
@@ -68,7 +66,6 @@ class Session(MeasureSession):
         )
 
     def latency_us(self, cell: Cell, union: float, layers: int) -> float:
-        """The floor under a cell's latency."""
         if cell.part == "non_moe":
             work, times = non_moe_work(self.model, cell), 1
         else:

@@ -107,7 +107,6 @@ class DraftTimer:
         return verified.next_draft_input
 
     def before_step(self, size: int) -> Any:
-        """The batch before a step."""
         from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
         batch = self.verifier.slots.batch_of(size, self.context)
@@ -115,14 +114,12 @@ class DraftTimer:
         return batch
 
     def draft_us(self, batch: int, start: Any, depth: int) -> float:
-        """Time to draft to a depth."""
         held = self.before_step(batch)
         held.spec_info = copy.copy(start)
         with torch.no_grad(), self.at_depth(depth):
             return self.timed_us(lambda: self.drafter.draft_worker.draft(held))
 
     def step(self, batch: int, start: Any) -> None:
-        """A whole step: draft, verify, sample, draft-extend."""
         held = self.before_step(batch)
         held.spec_info = copy.copy(start)
         with torch.no_grad():

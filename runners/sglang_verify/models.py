@@ -49,7 +49,6 @@ def load_format(folder: Path) -> str:
 
 
 def write_config(folder: Path, content: dict[str, Any]) -> Path:
-    """A folder with nothing but a config.json."""
     folder.mkdir(parents=True)
     (folder / CONFIG).write_text(json.dumps(content, indent=1), encoding="utf-8")
     return folder

@@ -29,7 +29,6 @@ KERNELS = ("sglang-kernel", "sgl-kernel")
 
 
 def supported_version() -> str:
-    """The installed version of SGLang."""
     try:
         return installed()
     except ConfigError as error:
@@ -39,7 +38,6 @@ def supported_version() -> str:
 def make_plan(
     model: Message, options: Message, device: torch.device, version: str, scratch: Path
 ) -> LoadPlan:
-    """The model, the head and the room that a sweep asks for."""
     own = options["sglang"]
     target = model_folder(model, own["model"], scratch)
     draft = draft_folder(target, own["draft"], scratch)

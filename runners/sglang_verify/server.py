@@ -59,7 +59,6 @@ class LoadPlan:
 
 
 def prepare_process(device: torch.device) -> None:
-    """Set the variables that SGLang reads when it is first imported."""
     if device.type == "cpu":
         os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
         os.environ["TORCHDYNAMO_DISABLE"] = "1"

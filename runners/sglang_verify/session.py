@@ -72,7 +72,6 @@ class Session(MeasureSession):
         }
 
     def load(self, options: Message) -> None:
-        """Load the model, and build what verifies each width."""
         plan = self.plan
         hook_the_router(self.router)
         try:
@@ -101,7 +100,6 @@ class Session(MeasureSession):
         self.router.recording = True
 
     def answer_open(self) -> Message:
-        """What is open, and that steps can be timed."""
         return super().answer_open() | {"clocks": True}
 
     def answer_clock(self, ask: Message) -> Message:
@@ -125,7 +123,6 @@ class Session(MeasureSession):
         )
 
     def refusal(self, error: Exception) -> Exception:
-        """The answer for a cell that SGLang gave up."""
         if isinstance(error, ValueError):
             return Refusal("failed", first_line(error))
         return refused_memory(error, "oom")
@@ -154,7 +151,6 @@ class Session(MeasureSession):
         return Forward(forward.run, forward.width, read_unions, **ran)
 
     def state_of(self, width: int) -> Any:
-        """The backend and graphs of a width."""
         if width not in self.verifier.states:
             known = ", ".join(map(str, sorted(self.verifier.states)))
             raise Refusal("infeasible", f"width {width} is not one of {known}")

@@ -107,7 +107,6 @@ class CacheSlots:
         return batch
 
     def admit(self, size: int) -> Any:
-        """Admit requests, and point their rows of the table at the slots."""
         from sglang.benchmark import one_batch
 
         requests = one_batch.prepare_synthetic_inputs_for_latency_test(
@@ -207,7 +206,6 @@ class ServedForward:
         return rows // int(self.forward_batch.batch_size)
 
     def run(self) -> None:
-        """Run it once."""
         with torch.no_grad():
             output = self.model_runner.forward(self.forward_batch)
         self.graph_ran = bool(output.can_run_graph)

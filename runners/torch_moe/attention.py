@@ -107,8 +107,6 @@ class Cache:
 
 
 class Attention:
-    """Grouped-query attention."""
-
     def __init__(
         self,
         shape: StackShape,
@@ -125,7 +123,6 @@ class Attention:
         self.cache = Cache([(a.num_kv_heads, a.head_dim)] * 2, slots, noise)
 
     def __call__(self, x: Tensor, meta: AttnMetadata) -> Tensor:
-        """Attention of x [T, D]."""
         rows = [self.query_rows, self.key_rows, self.key_rows]
         parts = F.linear(x, self.qkv).split(rows, dim=-1)
         q, k, v = (part.unflatten(-1, (-1, self.spec.head_dim)) for part in parts)
@@ -214,7 +211,6 @@ def attend(
 
 
 def kernel_of(attention: Attention, meta: AttnMetadata) -> str:
-    """The kernel that scaled_dot_product_attention picks."""
     keys, values = attention.cached(meta)
     sizes = meta.batch * meta.width, attention.spec.num_heads, keys.shape[-1]
     query = fold(keys.new_zeros(sizes), keys.shape[1], meta.width)

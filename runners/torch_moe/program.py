@@ -48,8 +48,6 @@ class CellRequest:
 
 
 class Program:
-    """Buffers and code of one forward."""
-
     def __init__(
         self, stack: Stack, request: CellRequest, device: torch.device
     ) -> None:
@@ -71,7 +69,6 @@ class Program:
         self.bytes = sum(buffer.nbytes for buffer in (*own, *self.meta.angles))
 
     def load(self, request: CellRequest, seed: int) -> None:
-        """Draw tokens, tree and routes of one sample."""
         generator = torch.Generator().manual_seed(seed)
         (parents,) = random_parents(1, request.tier, seed).tolist()
         self.meta.set_tree(tree_mask(parents))

@@ -28,8 +28,6 @@ CPU_LAYERS = 2
 
 
 class Session(MeasureSession):
-    """A stack of layers in memory, and its programs."""
-
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
         self.device = pick_device(options["device"])
@@ -80,7 +78,6 @@ class Session(MeasureSession):
         return f"sdpa-{'+'.join(sorted(taken))}"
 
     def prepare(self, cell: Message, layers: int, seed: int) -> Forward:
-        """Draw a sample into the program of its cell."""
         request = CellRequest(**cell, tier=self.tier_of(cell["width"]), layers=layers)
         program = self.program(request)
         program.load(request, seed)
@@ -89,7 +86,6 @@ class Session(MeasureSession):
         return Forward(program.run, request.tier, program.unions, sizes=sizes, **ran)
 
     def refusal(self, error: Exception) -> Exception:
-        """The answer for a cell whose forward torch gave up."""
         if says := out_of_memory(error):
             torch.cuda.empty_cache()
             return Refusal("oom", says)
@@ -110,7 +106,6 @@ class Session(MeasureSession):
         return size
 
     def program(self, request: CellRequest) -> Program:
-        """The program of a request, built and warmed up at its first use."""
         key = request.program_key
         if key not in self.programs:
             program = Program(self.stack, request, self.device)
@@ -123,7 +118,6 @@ class Session(MeasureSession):
 
     @cached_property
     def capture_stream(self) -> torch.cuda.Stream:
-        """The side stream on which every graph of the session is captured."""
         return torch.cuda.Stream()
 
 
@@ -134,7 +128,6 @@ def pick_layers(
     device: torch.device,
     places: Sequence[tuple[int, int, int]] = (),
 ) -> int:
-    """MoE layers to build."""
     if odd := not_built(model):
         raise Refusal(
             "infeasible",
