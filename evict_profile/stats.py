@@ -269,10 +269,8 @@ def rank_within(groups: NDArray[Any], values: NDArray[Any]) -> Ints:
         values: [n].
     """
     order = np.lexsort((-values, groups))
-    ordered, place = groups[order], np.arange(len(order))
-    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-    rank = np.empty_like(place)
-    rank[order] = place - np.repeat(starts, np.diff(starts, append=len(order)))
+    ordered, rank = groups[order], np.empty_like(order)
+    rank[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
     return rank
 
 

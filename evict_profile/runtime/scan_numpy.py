@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evict_profile.stats import Bools, Floats
+from evict_profile.stats import Bools, Floats, rank_within
 
 Ints = NDArray[Any]
 
@@ -153,7 +153,8 @@ def score_by_parent(
     order = np.argsort(-path_prob, axis=1, kind="stable")
     place = np.full((batch, nodes + 1), -1)
     np.put_along_axis(place, order, np.arange(nodes)[None], axis=1)
-    factor = chance(curves, share, _ranks(path_prob, above))
+    ranks = rank_within(above.ravel(), path_prob.ravel()).reshape(above.shape)
+    factor = chance(curves, share, ranks)
     factor[(place.take(above) >= place[:, :nodes]) | (path_prob == 0.0)] = 0.0
     known[:, :nodes] = out[...] = 0.0
     for _ in range(nodes):  # Each pass is right one level further.
@@ -162,16 +163,6 @@ def score_by_parent(
             break
         known[:, :nodes] = out[...] = further
     return not (outside & (path_prob > 0.0)).any()
-
-
-def _ranks(path_prob: Floats, above: Ints) -> Ints:
-    """The place of each node among its siblings, the most probable first, [B, N]."""
-    family = above.ravel()
-    order = np.lexsort((-path_prob.ravel(), family))
-    sorted_family, place = family[order], np.arange(len(order))
-    ranks = np.empty_like(place)
-    ranks[order] = place - np.searchsorted(sorted_family, sorted_family)
-    return ranks.reshape(above.shape)
 
 
 def rises(path_prob: Floats, parent: Ints, batch: int, nodes: int) -> bool:
