@@ -1,7 +1,7 @@
 """The cost table: what it holds, how it is read and written, how it is found."""
 
 from evict_profile.table.cost_table import OUTSIDES, CostTable, Outside
-from evict_profile.table.document import SCHEMA, files_of, slug, version_of
+from evict_profile.table.document import files_of, slug, version_of
 from evict_profile.table.key import COMPOSED, SERVED, Key, Reuse
 from evict_profile.table.parts import (
     AXES,
@@ -20,7 +20,6 @@ from evict_profile.table.provenance import (
     MEASURED,
     Composition,
     CompositionError,
-    Origin,
     Provenance,
     ServedSteps,
     Sessions,
@@ -54,7 +53,6 @@ __all__ = [
     "MEASURED",
     "OUTSIDES",
     "PLACE",
-    "SCHEMA",
     "SEARCH_PATH",
     "SERVED",
     "Acceptance",
@@ -73,7 +71,6 @@ __all__ = [
     "Gate",
     "Key",
     "MarginalCost",
-    "Origin",
     "Outside",
     "Provenance",
     "Reuse",

@@ -141,14 +141,11 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def sha256(self) -> str:
-        """The hash that its file is signed with."""
         return digest(self.document)
 
     @property
     def origin(self) -> str:
-        """ "measured", "composed" of public rows, of a "datasheet", or "served" whole
-        steps.
-        """
+        """ "measured", "composed" of public rows, "datasheet", or "served" steps."""
         if getattr(self.provenance, "clock", "") == DATASHEET:
             return DATASHEET
         return str(self.provenance.__struct_config__.tag)
@@ -255,9 +252,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return min(self.fit.domain["tokens"][1], widest * batch, *own)
 
     def speed_over(self, engine: str, reference_us: float) -> float:
-        """The factor from a recording's clocks to this table's machine speed; 1 if
-        unknown.
-        """
+        """The factor from a recording's clocks to this machine's; 1 if unknown."""
         here = self.provenance.reference_us
         same = engine == self.key.engine
         return here / reference_us if same and here and reference_us else 1.0

@@ -78,9 +78,7 @@ def _drop_former_keys(document: dict[str, Any]) -> None:
 
 
 def as_text(document: Mapping[str, Any]) -> str:
-    """The signed file: sorted keys, a line for each list of numbers, so that diffs are
-    short.
-    """
+    """The signed file: sorted keys, a line for each list of numbers."""
     return _lines({**document, "sha256": digest(document)}) + "\n"
 
 

@@ -42,8 +42,7 @@ UNSEEN_GROWTH = 0.8
 """
 
 OWN_GROWTH = 0.5
-"""Error of growth near the batches of a server's own runs: 0.2 and 0.6 on two
-servers."""
+"""Near the batches of a server's own runs: 0.2 and 0.6 on two servers."""
 
 DATASHEET_GROWTH = 0.9
 """`UNSEEN_GROWTH`, and 0.4 between data sheets and composed tables of Qwen3-30B-A3B on
@@ -141,7 +140,6 @@ class Overheads(Struct, frozen=True):
         return Drafting(self.source, engine, tuple(clocks))
 
     def terms(self, layers: int) -> tuple[TermCost, ...]:
-        """Terms of a forward."""
         return (
             TermCost("one", 0.0, None, layers * self.amounts.layer_us),
             TermCost("tokens", 0.0, None, self.amounts.token_us),

@@ -55,6 +55,10 @@ class Origin(Struct, frozen=True, tag_field="origin"):
     def caveats(self) -> Caveats:
         return ()
 
+    @property
+    def reference_us(self) -> float | None:
+        return None
+
 
 class Swept(Origin, frozen=True):
     """Cells of a grid. `bandwidth_gbps` is of a copy or of the data sheet."""
@@ -154,10 +158,6 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
     other_kernels: tuple[str, ...] = ()
 
     @property
-    def reference_us(self) -> None:
-        return None
-
-    @property
     def noise(self) -> float:
         return self.error.growth
 
@@ -193,10 +193,6 @@ class ServedSteps(Origin, frozen=True, tag=SERVED):
     servers: tuple[dict[str, Any], ...]
     half_width: NotNegative
     notes: tuple[str, ...]
-
-    @property
-    def reference_us(self) -> None:
-        return None
 
     @property
     def noise(self) -> float:

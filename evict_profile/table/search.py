@@ -74,7 +74,6 @@ class Found:
     """A file in a folder of the search path: a table, or the reason why it is none."""
 
     path: Path
-    folder: Path
     table: CostTable | None
     refused: str = ""
 
@@ -165,8 +164,7 @@ def by_name(
 def nearest_named(
     tables: Sequence[Found], model: str | None, gpu: str | None, engine: str | None
 ) -> list[str]:
-    """Options that name the tables of a model nearest to what was asked; three at
-    most."""
+    """Options that name the tables nearest to what was asked; three at most."""
     keys = {each.table.key for each in tables if each.table}
     own = [key for key in keys if not model or model_named(model, [key.model])]
 
@@ -197,8 +195,8 @@ def tables_below(folder: Path) -> Iterator[Found]:
     """Every table of a tree; JSON of other things is left out."""
     for path in sorted(filter(Path.is_file, folder.rglob("*.json"))):
         try:
-            yield Found(path, folder, CostTable.load(path))
+            yield Found(path, CostTable.load(path))
         except ForeignDocument:
             continue
         except EvictProfileError as error:
-            yield Found(path, folder, None, str(error))
+            yield Found(path, None, str(error))

@@ -158,7 +158,6 @@ class ServedStep:
         return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half))
 
     def whole(self, stairs: Staircase, levels: int) -> Staircase:
-        """The staircase of whole steps that draft so many levels."""
         beside_us = self.beside_us(stairs.batch, levels)
         us, low, high = (
             tuple(each + beside_us for each in costs)
@@ -182,7 +181,6 @@ def _overheads_of(table: CostTable) -> Overheads | None:
 
 
 def _with_overheads(table: CostTable, known: Overheads, topk: int) -> CostTable:
-    """The table of forwards as served, with what was measured of a workload."""
     added = known.terms(table.model.num_layers)
     activation = table.activation
     if activation.is_guess:

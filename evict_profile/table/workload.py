@@ -200,7 +200,6 @@ def check_curves(
 
 
 def check_per_rank(name: str, chances: Any) -> None:
-    """Probabilities of siblings: none negative, at most 1 in all."""
     values = _numbers(name, chances)
     if values.ndim != 1 or not (np.all(values >= 0) and values.sum() <= 1):
         raise ValueError(
