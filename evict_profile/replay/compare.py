@@ -138,9 +138,7 @@ class ScenarioReplay:
         return fixed_points(self._rate, self.arrays.nodes, self.arrays.depth)
 
     def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
-        """The fastest policy of each kind without a table, the baselines first; its
-        optimism.
-        """
+        """The fastest of each kind without a table, baselines first; its optimism."""
         known = self.table.acceptance
         conditional = known.conditional if known else None
         for kind in candidates(self._rate, points, self.arrays.nodes, conditional):

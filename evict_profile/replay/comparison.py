@@ -28,7 +28,7 @@ class PolicyResult:
     """One policy in one scenario. Means are over the steps of requests.
 
     Attributes:
-        setting: the setting that was fastest in hindsight, if any.
+        setting: fastest in hindsight, if any.
         served_by: environment and flags that set SGLang so; empty where none can.
         tokens_per_s: of the whole batch; less the optimism of a setting.
         over: its throughput over that of each baseline, and of the oracle.
@@ -94,7 +94,6 @@ class Comparison:
 
     @property
     def best_width(self) -> FixedPoint:
-        """The width that was fastest at full depth."""
         deepest = max(point.depth for point in self.fixed)
         return fastest([point for point in self.fixed if point.depth == deepest])
 
@@ -129,7 +128,6 @@ class Comparison:
 
     @property
     def sure(self) -> bool:
-        """Whether it is settled, and drafting was measured."""
         return self.settled and not self.drafting_is_assumed
 
     @property
@@ -191,8 +189,7 @@ def _gains(choice: str, found: Sequence[Comparison]) -> str:
 
 
 def _break_even(found: Comparison) -> Iterator[str]:
-    """The step time at which speculation, and the drafting time at which adapting,
-    stops paying.
+    """Where speculation, by its step time, and adapting, by drafting, stop paying.
 
     A setting that commits c tokens a step equals plain decoding where its step takes c
     plain steps. Two policies of c tokens, s us and d levels a step are equally fast

@@ -35,8 +35,7 @@ class Level:
 class DraftedTrees:
     """The trees of all steps drafted to one depth, level by level; [steps, nodes].
 
-    `expert_row` indexes the trace's routes. Padding has its root's, and is not
-    accepted.
+    `expert_row` indexes the trace's routes; padding has its root's.
     """
 
     accepted: Bools
@@ -76,7 +75,6 @@ class TraceArrays:
         return np.where(over, -1, ahead)
 
     def mean_context(self, rows: Ints) -> float:
-        """Tokens in a request's KV cache, mean over `rows`."""
         return float(np.add.reduce(self.context[rows])) / len(rows)
 
     def union(self, expert_rows: Ints) -> float:
@@ -93,9 +91,7 @@ class TraceArrays:
         return tuple(levels)
 
     def _level(self, depth: int, slot: Ints) -> Level:
-        """A level in recorded order, siblings best first; fills `slot`, its nodes'
-        columns.
-        """
+        """A level in recorded order, siblings best first; `slot` gets their columns."""
         nodes, steps = self.trace.nodes, len(self.trace)
         shown = self._shown(depth)
         step, above = nodes.step[shown], nodes.parent[shown]
@@ -147,8 +143,7 @@ class TraceArrays:
         order = np.argsort(-trees.scores, axis=1, kind="stable")
         ranks = np.empty_like(order)
         np.put_along_axis(ranks, order, np.arange(order.shape[1]), axis=1)
-        ranked: Ints = np.where(trees.scores > 0.0, ranks, order.shape[1])
-        return ranked
+        return np.where(trees.scores > 0.0, ranks, order.shape[1])
 
     @cached_property
     def _experts(self) -> Bits:

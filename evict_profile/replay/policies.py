@@ -45,9 +45,7 @@ class PolicyStep(Protocol):
         """
 
     def keep(self) -> Bools:
-        """Which nodes are verified, closed under ancestors: bool [B, M], at most N a
-        request.
-        """
+        """Nodes verified, at most N a request, closed under ancestors: bool [B, M]."""
 
 
 class Policy(Protocol):
@@ -82,15 +80,10 @@ class TruncatedStep:
         kept: Bools = self._step.plan().keep.numpy()
         return kept & (self._step.scores > 0.0)
 
-    def observe(self, committed: int, step_us: float) -> None:
-        self._step.observe(committed, step_us)
-
 
 @dataclass(frozen=True)
 class Fixed:
-    """The best `width` - 1 nodes of every request, by path probability or
-    conditionally.
-    """
+    """The best `width` - 1 nodes a request, by path probability or conditionally."""
 
     name: str = field(compare=False)
     depth: int
@@ -180,7 +173,7 @@ class Guided:
 
     def __init__(self, name: str, depth: int, table: CostTable) -> None:
         self.name, self.depth = name, depth
-        self._step: TruncatedStep | None = None
+        self._step: DecodingStep | None = None
         self._truncator = Truncator(
             table,
             drafts="topk",
@@ -190,9 +183,8 @@ class Guided:
         )
 
     def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
-        step = self._truncator.begin(batch, context, nodes)
-        self._step = TruncatedStep(step, self.name == RATE_DEPTH)
-        return self._step
+        self._step = self._truncator.begin(batch, context, nodes)
+        return TruncatedStep(self._step, self.name == RATE_DEPTH)
 
     def observe(self, committed: int, step_us: float) -> None:
         assert self._step is not None, "a step is begun before it is observed"
@@ -200,10 +192,7 @@ class Guided:
 
 
 def table_policies(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
-    """Makers of the policies that read a table, by name.
-
-    Only a table with ranks and clocks has `RATE_DEPTH`.
-    """
+    """Makers of `GUIDED` by name; `RATE_DEPTH` needs a table of ranks and clocks."""
     has_depth = table.acceptance and table.acceptance.per_rank and table.drafting
     names = GUIDED if has_depth else (RATIO, RATE)
     return {name: partial(Guided, name, depth, table) for name in names}

@@ -134,9 +134,7 @@ class StepTimes:
         return (*found, *self._outside())
 
     def interval_note(self, verified: Floats) -> str:
-        """The table's interval at `verified`, tokens of a request in a step, one a
-        policy.
-        """
+        """The table's interval at `verified` tokens a request, one a policy."""
         context = float(self.arrays.context.mean())
         cost = self.table.costs(self.batch, context, "clamp")
         low, high = cost.interval_at(self.batch * verified)
@@ -147,9 +145,7 @@ class StepTimes:
         )
 
     def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepTime:
-        """The time of steps `rows`, int64 [B], that verify `expert_rows` of draft
-        nodes.
-        """
+        """Steps `rows`, int64 [B], that verify the draft nodes of `expert_rows`."""
         tokens = len(rows) + len(expert_rows)
         if self.arrays.has_routes:
             roots = self.arrays.root[rows]
@@ -240,9 +236,7 @@ def simulate_decisions(
     seed: int,
     observe: Callable[[int, float], None] | None = None,
 ) -> Run:
-    """`simulate` of any decision; `observe` takes each step's committed tokens and
-    time.
-    """
+    """`simulate` of any decision; `observe` takes tokens and time of each step."""
     order = reply_order(len(arrays.first), seed)
     rows = arrays.first[list(islice(order, batch))]
     steps, left = [], arrays.tokens

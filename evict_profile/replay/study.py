@@ -95,7 +95,6 @@ def replayed_trace(
     temperatures: Sequence[float] = (),
     part: tuple[int, int] = (0, 1),
 ) -> Trace:
-    """Replies of a file, or of a mix of `traces.synthetic`."""
     if (traces is None) == (not synthetic):
         raise ConfigError(
             f"give either a trace file, or --synthetic with one of {', '.join(MIXES)}"

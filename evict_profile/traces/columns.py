@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evict_profile.errors import DataError
 from evict_profile.stats import Bools, Ints
 from evict_profile.traces.schema import COLUMNS, NEEDED, TIMES, route_type
-from evict_profile.traces.trace import Nodes, Routes, TraceInfo
+from evict_profile.traces.trace import Nodes, Routes, TraceInfo, ranges
 
 DEFAULTS: dict[str, Any] = {
     "workload": "unnamed",
@@ -97,7 +97,6 @@ class TraceColumns:
 
     @cached_property
     def nodes(self) -> Nodes:
-        """Nodes of all rows, with recorded path probabilities."""
         step, size = np.repeat(np.arange(len(self)), self.size), self.size
         above = self.lists("parent")[1].astype(np.int64)
         parent = np.where(above >= 0, above + (np.cumsum(size) - size)[step], -1)
@@ -131,9 +130,7 @@ class TraceColumns:
                 f"{name} and path_prob must have one entry a node",
             )
         above = self.lists("parent")[1]
-        place = np.arange(len(above)) - np.repeat(
-            np.cumsum(self.size) - self.size, self.size
-        )
+        place = ranges(0 * self.size, self.size)
         self._check_nodes(
             (above < -1) | (above >= place),
             "parents must stand before their children, and -1 is the root",

@@ -19,8 +19,7 @@ BRANCH = 8
 DEPTH = 6
 NODES = 60
 EASY = (0.05, 0.06)
-"""Dirichlet concentrations of each child and of "none"; the first child: 0.73
-(code)."""
+"""Dirichlet concentrations of a child and of "none"; the first child: 0.73 (code)."""
 HARD = (0.3, 1.2)
 """The first child is accepted with mean probability 0.35 (chat at temperature 1)."""
 
@@ -164,5 +163,4 @@ def _child_probs(
 def _pick(uniform: Floats, child_prob: Floats) -> Bools:
     """The child whose slice of [0, 1) holds the draw, or none."""
     upper = np.cumsum(child_prob, axis=-1)
-    picked: Bools = (uniform < upper) & (uniform >= upper - child_prob)
-    return picked
+    return (uniform < upper) & (uniform >= upper - child_prob)

@@ -165,8 +165,7 @@ class Trace:
     @cached_property
     def root(self) -> Ints:
         """Row of each step's root in `routes`, int64 [steps]."""
-        starts: Ints = np.cumsum(self.size + 1) - self.size - 1
-        return starts
+        return np.cumsum(self.size + 1) - self.size - 1
 
     @cached_property
     def first(self) -> Ints:
