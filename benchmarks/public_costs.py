@@ -27,6 +27,7 @@ from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.report.console import Rows, print_rows
 from evict_profile.sources.aiconfigurator import Source, open_source
+from evict_profile.sources.compose import composer_of
 from evict_profile.sources.composer import Composer
 from evict_profile.sources.gates import slope_gate, slowdown_gate
 from evict_profile.sources.pairs import pairs, shape_of
@@ -111,7 +112,7 @@ def _composer(
         raise ConfigError(f"no rows of {dtype}, {shape_of(model)}, tp {tp}, ep {ep}")
     order = [version for _, version in source.engines(gpu, "moe")]
     newest = max(found, key=lambda pair: order.index(pair.version))
-    return Composer.of(source, newest, model)
+    return composer_of(source, [newest], model)
 
 
 def _compared(

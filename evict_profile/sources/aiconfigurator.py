@@ -89,8 +89,7 @@ OPERATIONS = {
 
 
 class Gpu(NamedTuple):
-    """Peak memory bandwidth (data sheet), capacity, and latency of an elementwise
-    kernel."""
+    """From the data sheet, and the latency of an elementwise kernel."""
 
     bandwidth_gbps: float
     memory_gb: float

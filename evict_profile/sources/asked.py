@@ -1,6 +1,5 @@
 """What can be estimated, known before rows are read or downloaded."""
 
-from collections.abc import Sequence
 from functools import cache
 from itertools import count
 from typing import NamedTuple
@@ -73,15 +72,11 @@ def deployment_of(
     if tp:
         check_fit(model, asked)
     given = f" in {dtype}" * bool(dtype) + f" on {tp} GPUs" * bool(tp)
+    there = " | ".join(each.options for each in near[:NEAREST])
     raise ConfigError(
         f"no usable public rows are of {model.name} on {name} under {engine}{given}; "
-        + (_near(near) or _without_rows(model.name, gpu))
+        + (f"there are: {there}" if there else _without_rows(model.name, gpu))
     )
-
-
-def _near(deployments: Sequence[Deployment]) -> str:
-    words = " | ".join(each.options for each in deployments[:NEAREST])
-    return f"there are: {words}" if words else ""
 
 
 def _without_rows(model: str, gpu: str) -> str:

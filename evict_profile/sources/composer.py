@@ -9,9 +9,7 @@ import pandas as pd
 
 from evict_profile.cells import Sample, to_frame
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec
-from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.experts import ExpertRows
-from evict_profile.sources.pairs import KernelKey
 from evict_profile.sources.parts import Interval, Parts
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
@@ -29,10 +27,6 @@ class Composer:
     experts: ExpertRows
     parts: Parts
     other_kernels: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, source: Source, pair: KernelKey, model: ModelSpec) -> "Composer":
-        return cls(ExpertRows.of(source, pair), Parts(source, pair, model))
 
     @property
     def model(self) -> ModelSpec:
@@ -83,7 +77,6 @@ def sweep_of(contexts: tuple[int, ...] = CONTEXTS) -> SweepSpec:
 
 
 def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
-    """Every cell as a sample, with microseconds of each part."""
     samples, parts = [], []
     for order, cell in enumerate(make_grid(sweep, composer.model).measured):
         at, layers = (cell.context, cell.batch), cell.part == "layers"

@@ -83,8 +83,7 @@ class GemmLatency:
         return float(np.interp(m, curve.sizes, curve.us) * beyond)
 
     def _curve(self, n: int, k: int) -> Curve:
-        """Latency over m, bilinear in log n and log k; levels of m with a NaN are
-        dropped."""
+        """Latency over m, bilinear in log n and log k, without levels with a NaN."""
         log_us, beyond = np.log(self.us), 1.0
         for size, levels in ((k, self.axes[2]), (n, self.axes[1])):
             at = np.interp(np.log(size), np.log(levels), np.arange(len(levels)))

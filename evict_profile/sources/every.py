@@ -17,8 +17,8 @@ from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.physics import common_weights, non_moe_weights
 from evict_profile.run_folder import RunFolder
 from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, Source
-from evict_profile.sources.compose import compose, export_composed
-from evict_profile.sources.composer import Composer, sweep_of
+from evict_profile.sources.compose import compose, composer_of, export_composed
+from evict_profile.sources.composer import sweep_of
 from evict_profile.sources.pairs import KernelKey, pairs, shape_of
 
 RELEASE = f"evict-profile {__version__}, {PACKAGE} {VERSION}"
@@ -47,14 +47,13 @@ def compose_all(
             if "why" in done or Path(done.get("table", "")).is_file():
                 continue
             try:
-                composer = Composer.of(source, pair, model)
+                composer = composer_of(source, [pair], model)
                 table, cells = compose(composer, sweep_of())
                 path = export_composed(table, cells, tree)
                 outcomes[name] = {"table": str(path.resolve())}
             except MeasurementError as error:
-                outcomes[name] = {
-                    "why": str(error).removeprefix("not composed, since ")
-                }
+                why = str(error).removeprefix("not composed, since ")
+                outcomes[name] = {"why": why}
             except ConfigError as error:
                 outcomes[name] = {"why": f"rows: {error}"}
             folder.write_header({"release": RELEASE, "pairs": outcomes})
@@ -71,12 +70,12 @@ def newest_pairs(source: Source) -> Iterator[tuple[ModelSpec, KernelKey]]:
     every = sorted(pairs(source), key=lambda pair: Version(pair.version))
     for model in (load_model(str(path)) for path in known_models()):
         newest = {
-            (pair.gpu, pair.engine, pair.dtype, pair.kernel): pair
+            (pair.gpu, pair.engine, pair.dtype, pair.kernel): (model, pair)
             for pair in every
             if (pair.shape, pair.ep) == (shape_of(model), 1)
             and pair.tp == _least_gpus(model, pair, source.facts(pair.gpu).memory_gb)
         }
-        yield from ((model, pair) for pair in newest.values())
+        yield from newest.values()
 
 
 def _least_gpus(model: ModelSpec, pair: KernelKey, memory_gb: float) -> int:

@@ -31,8 +31,6 @@ MAX_POWER_LAW_TOKENS = 128
 
 @dataclass(frozen=True)
 class ExpertRows:
-    """The rows of one kernel, and the cost fitted to rows read from memory."""
-
     pair: KernelKey
     rows: pd.DataFrame
     peak_gbps: float
@@ -92,10 +90,8 @@ class ExpertRows:
         return float(gbps / self.peak_gbps)
 
     def us(self, tokens: Floats, union: Floats) -> Floats:
-        """Microseconds of a layer's experts; `union` is over all ranks; float64
-        [places]."""
-        found: Floats = _columns(tokens, union / self.pair.ep) @ self.coefficients
-        return found
+        """Microseconds of a layer, float64 [places]; `union` is over all ranks."""
+        return _columns(tokens, union / self.pair.ep) @ self.coefficients
 
     def held_out(self) -> Floats:
         """Relative error of each cold row predicted from the others, [rows]."""

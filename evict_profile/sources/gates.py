@@ -76,10 +76,7 @@ def slope_gate(experts: ExpertRows) -> Gate:
 def part_gates(
     parts: Parts, bounds: Sequence[Interval], dips: Floats
 ) -> Iterator[Gate]:
-    """Gates on the other parts.
-
-    `bounds` are of steps of the whole model; `dips` are `monotonicity_violations`.
-    """
+    """`bounds` are of steps of the whole model; `dips`, `monotonicity_violations`."""
     for dtype in sorted({parts.attention_dtype, parts.mlp_dtype} - {BF16}):
         yield slowdown_gate(parts, dtype)
     worst = max(max(b.us - b.low, b.high - b.us) / b.us for b in bounds)

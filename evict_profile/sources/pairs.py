@@ -79,7 +79,6 @@ class KernelKey(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether bytes of a weight, cache size and router are known."""
         groups, experts = self.router.groups, self.shape[3]
         grouped = groups == 1 or (experts % groups == 0 and experts > groups)
         known = self.dtype in BYTES_PER_VALUE and self.gpu in L2_MB
@@ -92,7 +91,6 @@ def pairs(
     engine: str | None = None,
     model: ModelSpec | None = None,
 ) -> list[KernelKey]:
-    """Kernels of the source, filtered by GPU, engine and model."""
     found = [
         pair
         for name in ([source.gpu(gpu)] if gpu else source.gpus)
@@ -123,7 +121,6 @@ def pairs(
 
 
 def _pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[KernelKey]:
-    """Kernels of one engine on one GPU with exact unions."""
     rows = source.rows(gpu, "moe", engine, version)
     exact = rows[rows["distribution"] == "balanced"]
     found = (
@@ -148,8 +145,7 @@ def kernels_of(
     tp: int = 1,
     version: str | None = None,
 ) -> list[KernelKey]:
-    """The kernels named, whose `tp` ranks split every expert; of the newest version by
-    default."""
+    """Kernels whose `tp` ranks split every expert; by default the newest version's."""
     found = [pair for pair in pairs(source, gpu, engine, model) if pair.ep == 1]
     found = _filter_or_fail(found, "dtype", DTYPES.get(dtype, dtype))
     newest = max((pair.version for pair in found), key=Version)

@@ -110,7 +110,6 @@ class Parts:
         return float((medians[dtype] / medians[BF16]).median())
 
     def _around(self, tokens: int) -> dict[str, float]:
-        """Parts around attention's kernel and the MLP."""
         parts = {"norms": NORMS * self._norm(tokens)}
         if self.ranks > 1:
             elements = tokens * self.model.hidden_size
@@ -145,11 +144,8 @@ class Parts:
     def _mlp(self, tokens: int, width: int) -> float:
         """An MLP as two products, the first with its gate."""
         hidden, own = self.model.hidden_size, width // self.ranks
-        products, ways = (
-            self._products[self.mlp_dtype],
-            2 if self.model.moe.gated else 1,
-        )
-        up = products.at(tokens, ways * own, hidden)
+        products = self._products[self.mlp_dtype]
+        up = products.at(tokens, (1 + self.model.moe.gated) * own, hidden)
         return up + products.at(tokens, hidden, own)
 
     def _norm(self, tokens: int) -> float:
@@ -208,13 +204,9 @@ class Parts:
         """Attention by sliding window, 0 for none."""
         windows = {0, self.model.attention.sliding_window}
         windows |= {other.window for other in self.model.other_layers}
-        return {
-            window: AttentionLatency.of(self._attention_rows(window))
-            for window in windows
-        }
+        return {w: AttentionLatency.of(self._attention_rows(w)) for w in windows}
 
     def _attention_rows(self, window: int) -> pd.DataFrame:
-        """Rows of the kernel with most rows of this shape."""
         operation, heads = self._attention_operation, self._heads["num_heads"]
         filters: dict[str, dict[str, Any]] = {
             "attention": {**self._heads, "head_dim": self.model.attention.head_dim},
@@ -240,7 +232,6 @@ class Parts:
 
     @cached_property
     def _latent_products(self) -> list[Curve]:
-        """Products into and out of the latent space."""
         heads = self._heads["num_heads"]
         rows = self._rows("mla bmm", num_heads=heads, bmm_dtype=BF16)
         return [Curve.of(own, "num_tokens") for _, own in rows.groupby("op_name")]

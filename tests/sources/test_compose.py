@@ -15,7 +15,7 @@ from evict_profile.report import calibration_page, replay_page
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.asked import Deployment, check_fit
 from evict_profile.sources.compose import composer_of
-from evict_profile.sources.composer import Composer, cells_of, sweep_of
+from evict_profile.sources.composer import cells_of, sweep_of
 from evict_profile.sources.pairs import kernels_of
 from evict_profile.table import Composition, CostTable, find_table, measured
 from evict_profile.table.document import file_sha256
@@ -42,7 +42,7 @@ UNROUTED = replace(SMALL, layers=0, experts=0, top_k=0)
 
 @pytest.fixture(scope="module")
 def composer(wheel):
-    return Composer.of(open_source(wheel), PAIR, MODEL)
+    return composer_of(open_source(wheel), [PAIR], MODEL)
 
 
 @pytest.fixture(scope="module")
