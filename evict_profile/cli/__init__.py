@@ -62,7 +62,6 @@ class ErrorGroup(TyperGroup):
     """Prints a user's mistake as one sentence with exit code 2; Ctrl-C exits 130."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was named."""
         try:
             reject_empty(ctx.args)
             return super().invoke(ctx)

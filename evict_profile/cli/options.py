@@ -88,7 +88,6 @@ DraftLevelMs = Annotated[
 
 
 def reject_unused(ctx: Context, unused: Collection[str], where: str) -> None:
-    """Check that no option was given that has no effect here."""
     for option in ctx.command.params:
         source = ctx.get_parameter_source(option.name or "")
         if option.name in unused and source and source.name == "COMMANDLINE":

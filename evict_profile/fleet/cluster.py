@@ -54,7 +54,6 @@ def _check_reachable(address: str) -> None:
 
 
 def task_options(device: Device, engine: Engine) -> dict[str, Any]:
-    """Options of a Ray task that reserve what a sweep needs of a node."""
     own = {} if device.gpus else {MACHINE: 1.0}
     resources = dict(own if device.resources is None else device.resources)
     if engine.resource:

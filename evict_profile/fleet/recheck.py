@@ -39,7 +39,6 @@ def newest_tables(found: tuple[Found, ...]) -> dict[Path, CostTable]:
 
 
 def recheck_tree(tables: Mapping[Path, CostTable], python: str | None) -> Answers:
-    """Recheck the tables whose device this machine has."""
     gpus, cpu, answers = gpu_names(), cpu_name(), {}
     with TemporaryDirectory() as folder:
         for path, table in tables.items():

@@ -34,8 +34,6 @@ from evict_profile.table import CostTable
 
 
 class Shard(NamedTuple):
-    """One shard of a job, and the folder of the job."""
-
     job: Job
     number: int
     home: Path
@@ -101,7 +99,6 @@ class FleetFolder(RunFolder):
         return dict(self.note("outcomes") or {})
 
     def table(self, job: Job) -> Path | None:
-        """The table of a job, if it is published."""
         path = Path(self.outcomes().get(job.name, {}).get("table", ""))
         return path if path.is_file() else None
 
@@ -109,7 +106,6 @@ class FleetFolder(RunFolder):
         self.add_note("outcomes", {**self.outcomes(), job.name: outcome})
 
     def publish(self, job: Job, tables: Path) -> None:
-        """Fit and export a job whose shards are done, and write its report."""
         path, page = self.table(job), self.folder / job.name / "report.html"
         if path and page.is_file():
             return
@@ -145,7 +141,6 @@ def run_fleet(
     tables: Path,
     console: Console,
 ) -> None:
-    """Measure the shards that are not done, then publish the jobs that are."""
     left = [s for job in jobs for s in folder.shards(job) if not s.done]
     failed = {}
     ended = on_ray(left, fleet, address) if address else here(left, fleet)
@@ -165,7 +160,6 @@ def run_fleet(
 
 
 def here(shards: Sequence[Shard], fleet: Fleet) -> Iterator[tuple[Shard, str]]:
-    """Measure shards one after another on this machine."""
     for shard in shards:
         yield shard, measure(shard, fleet.tries, fleet.minutes)
 

@@ -159,7 +159,6 @@ def points(chance: Floats, accepted: Bools) -> tuple[Floats, Floats]:
 
 
 def activation(found: Activations, model: ModelSpec) -> Markup:
-    """Experts by tokens verified, a line per batch, and uniform routing."""
     colours, ends = shades(found), []
     longest = max(len(each.union) for each in found.values()) - 1
     ticks = 2.0 ** np.arange(0.0, np.log2(longest) + 1e-9)

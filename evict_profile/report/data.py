@@ -31,14 +31,12 @@ class View:
 
     @cached_property
     def medians(self) -> dict[Cell, Estimate]:
-        """Median latency of each timed cell, us."""
         timed = self.fitted.samples.cells
         medians = map(median_interval, timed["samples_us"])
         return dict(zip(cells_of(timed), medians, strict=True))
 
     @cached_property
     def timed(self) -> pd.DataFrame:
-        """Timed samples in order, with `latency_us`."""
         timed = with_latency(self.fitted.frame)
         return timed.sort_values(["round", "order"], ignore_index=True)
 
@@ -90,7 +88,6 @@ class View:
 
     @cached_property
     def growth(self) -> Estimate:
-        """Step cost at the largest width over that of plain decoding."""
         context, batch = self.place
         verified = batch * np.array([1, self.forced[-1].width])
         tokens = padded_tokens(verified, batch, self.table.axes.capture_sizes)

@@ -64,9 +64,7 @@ def widths(view: View) -> Markup:
 
 
 def forced_unions(axes: Axes, view: View, *others: End) -> None:
-    """Cost over n, a line per union with its band, and medians of cells; `others` are
-    named beside them.
-    """
+    """Cost over n, a line and band per union, and medians; `others` are named too."""
     unions = sorted({cell.union for cell in view.forced})
     index = np.linspace(0, len(unions) - 1, min(MAX_UNIONS, len(unions)))
     ends, colours = [*others], plotting.shades(unions)
@@ -90,7 +88,6 @@ def _median(axes: Axes, view: View, cell: Cell, colour: str, union: str) -> None
 
 
 def residuals(view: View) -> Markup:
-    """Relative held-out residual of each cell over its latency."""
     points, residuals = view.fitted.held_out["hinge"].points, view.residuals
     cells = cells_of(points)
     p90 = float(np.percentile(np.abs(residuals), 90))

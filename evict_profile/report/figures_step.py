@@ -24,24 +24,19 @@ APART = 0.09
 
 
 def served_parts(table: CostTable) -> dict[str, object]:
-    """What `steps.html.j2` shows of a table."""
     served = ServedStep.of(table)
+    gates = [(f"{MARKS[g.passed]} {g.name}", g.message) for g in table.gates]
     return {
         "served": served,
         "latency": step_latency(served),
         "pays": break_even(served),
         "numbers": step_rows(served),
-        "gates": Rows(
-            ("gate", "result"),
-            [(f"{MARKS[g.passed]} {g.name}", g.message) for g in table.gates],
-        ),
+        "gates": Rows(("gate", "result"), gates),
     }
 
 
 def as_known(table: CostTable, estimate: Estimate) -> Estimate:
-    """An estimate without its interval if a data sheet, whose error is not known,
-    implies it.
-    """
+    """Without the interval of a data sheet, whose error is not known."""
     if table.origin != DATASHEET:
         return estimate
     return Estimate(estimate.value, -np.inf, np.inf)

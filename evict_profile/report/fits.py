@@ -15,7 +15,6 @@ from evict_profile.table import CostTable
 
 
 def show_fit(console: Console, fitted: Fitted) -> None:
-    """Held-out errors, gates, and cells without a measurement."""
     errors = {name: held.error for name, held in fitted.held_out.items() if held.error}
     natural = "natural routing, evaluated at its observed union"
     unseen = {
@@ -33,7 +32,6 @@ def show_fit(console: Console, fitted: Fitted) -> None:
 
 
 def show_export(console: Console, table: CostTable, path: Path) -> None:
-    """The table's path, and errors with and without U."""
     fit, without = table.fit, table.fit.held_out["tokens only"].median
     say(console, outcome(table, path))
     if fit.validation:
@@ -47,7 +45,6 @@ def show_export(console: Console, table: CostTable, path: Path) -> None:
 
 
 def show_recheck(console: Console, recheck: Recheck) -> None:
-    """Each cell before and now, and the verdict over all."""
     times = zip(recheck.cells, recheck.before_us, recheck.now_us, strict=True)
     rows = Rows.of(
         times,

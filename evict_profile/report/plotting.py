@@ -48,7 +48,6 @@ def ms_axis(axes: Axes, which: str = "y") -> None:
 
 
 def percent_y(axes: Axes) -> None:
-    """Percentages on the y axis, and a line at zero."""
     axes.axhline(0.0, color=INK, linewidth=0.8)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
 

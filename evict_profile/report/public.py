@@ -17,7 +17,6 @@ CLOCKS = {"clock_us", "wall_us", "reference_us"}
 
 
 def show_composed(console: Console, table: CostTable) -> None:
-    """The gates of a composed table, and the time of its served steps."""
     show_gates(console, table.gates)
     key = table.key
     say(console, f"{key.model} on {key.where}: {key.engine} {key.engine_version}")
@@ -26,14 +25,12 @@ def show_composed(console: Console, table: CostTable) -> None:
 
 
 def page_of(path: Path) -> str:
-    """The page of a composed table's file."""
     table = CostTable.load(path)
     cells = pd.read_parquet(samples_of(path, table.provenance.samples_sha256))
     return composed_page(table, cells)
 
 
 def composed_page(table: CostTable, cells: pd.DataFrame) -> str:
-    """The page of a composed table, from it and the cells beside it."""
     made = table.provenance
     assert isinstance(made, Composition)
     return render(

@@ -30,5 +30,4 @@ def render(template: str, **given: Any) -> str:
 
 
 def colours() -> str:
-    """Colours as CSS variables for light and dark mode."""
     return _TEMPLATES.get_template("colours.css").render()

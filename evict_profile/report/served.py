@@ -18,7 +18,6 @@ from evict_profile.sweep.plan import NORMAL_95
 
 
 def show_served(console: Console, study: ServedStudy) -> None:
-    """Overheads before and after, and served steps against predictions."""
     served, amounts = study.deployment, study.found.amounts
     before, spread = asdict(study.before.amounts), asdict(study.found.spread)
     known = []
@@ -40,7 +39,6 @@ def show_served(console: Console, study: ServedStudy) -> None:
 def show_settings(
     console: Console, settings: Sequence[ProbedSetting], as_json: bool = False
 ) -> None:
-    """Settings of a probed server, and their accepted lengths."""
     rows = Rows.of(
         settings,
         {

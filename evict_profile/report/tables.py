@@ -87,8 +87,7 @@ def show_table(console: Console, table: CostTable, as_json: bool = False) -> Non
 
 
 def break_even_rows(table: CostTable) -> Rows:
-    """Step over plain decoding by batch and draft length, drafting included; empty if
-    drafting is unknown."""
+    """Step over plain decoding, drafting included; empty if that is unknown."""
     served, context = ServedStep.of(table), table.fit.domain["context"][0]
     if served.assumes_drafting:
         return Rows((), ())
@@ -173,7 +172,6 @@ def _step_rows(table: CostTable) -> Rows:
 def show_found(
     console: Console, tables: Sequence[Found], as_json: bool = False
 ) -> None:
-    """Tables by folder, a row each, then files that could not be read."""
     tables, refused = [t for t in tables if t.table], [t for t in tables if t.refused]
     if as_json:
         keys = [to_mapping(each.table.key) for each in tables if each.table]
