@@ -27,21 +27,16 @@ def union_by_tokens(routes: Routes, experts: int) -> Floats:
 def union_by_window(routes: Routes, width: int) -> Floats:
     """Mean over all windows of n consecutive tokens, n = 0..width, [layers, width + 1].
 
-    An expert that g consecutive tokens do not use is missing from g - n + 1 windows.
+    A use of an expert counts in the windows that hold it and no earlier use.
     """
     tokens, layers, _ = routes.shape
     experts, token = int(routes.max()) + 1, np.arange(tokens)[:, None, None]
     name = routes.astype(np.int64) + experts * np.arange(layers)[None, :, None]
-    name, when = np.divmod(np.unique(name * tokens + token), tokens)
-    first = np.diff(name, prepend=-1) != 0
-    last = np.append(first[1:], True)
-    before = when - np.where(first, 0, np.roll(when, 1) + 1)
-    gap = np.concatenate([before, tokens - 1 - when[last]])
-    layer = np.concatenate([name, name[last]]) // experts
-    gaps = np.bincount(layer * (tokens + 1) + gap, minlength=layers * (tokens + 1))
-    n = np.arange(1, width + 1)
-    missing = np.maximum(np.arange(tokens + 1)[:, None] - n + 1, 0)
-    seen = np.bincount(name[first] // experts, minlength=layers)[:, None]
-    lacking = gaps.reshape(layers, tokens + 1) @ missing
-    union: Floats = np.pad(seen - lacking / (tokens - n + 1), ((0, 0), (1, 0)))
+    name, used = np.divmod(np.unique(name * tokens + token), tokens)
+    before = np.where(np.diff(name, prepend=-1) != 0, -1, np.roll(used, 1))
+    union = np.zeros((layers, width + 1))
+    for n in range(1, width + 1):
+        starts = np.minimum(used, tokens - n) - np.maximum(before, used - n)
+        counted = np.bincount(name // experts, np.maximum(starts, 0), layers)
+        union[:, n] = counted / (tokens - n + 1)
     return union

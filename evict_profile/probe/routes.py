@@ -28,9 +28,6 @@ from evict_profile.table import BatchActivation
 from evict_profile.unions import union_by_tokens, union_by_window
 
 REPLIES, WIDTH, DRAWS = 300, 32, 400
-FEW = 2
-"""The least replies: an interval over replies needs two."""
-
 SHOWING_K = 4_000
 """Tokens from whose experts their number a layer is read."""
 
@@ -42,18 +39,14 @@ async def learn_routes(
     model, (engine, *_) = await server.model(config.model), await server.engine()
     info = await server.info(config.model, config.drafts)
     form, replies = RequestForm(engine, model, config.raw), list[Ints]()
+    together = max(2, *config.batches)  # An interval over replies needs two.
     until = Deadline(time.monotonic() + 60.0 * config.minutes)
     with interruptible(until) as deadline:
-        while len(replies) < REPLIES and not deadline.reached():
-            prompts = prompts_of(config.texts, len(replies), max(config.batches))
+        while not replies or (len(replies) < REPLIES and not deadline.reached()):
+            prompts = prompts_of(config.texts, len(replies), together)
             asked = (_routes(server, form, prompt) for prompt in prompts)
             replies += await asyncio.gather(*asked)
             bar.show("routes", len(replies), max(REPLIES - len(replies), 0))
-    if len(replies) < FEW:
-        raise ConfigError(
-            f"{server.url}: {len(replies)} replies came in time, and {FEW} are needed; "
-            "give more --minutes"
-        )
     found = activated_experts(replies, config.batches)
     resume(path, Probed(info, config.workload))
     append(path, found)
@@ -69,20 +62,20 @@ async def _routes(server: Server, form: RequestForm, prompt: str) -> Ints:
         reply = await server.http.post(form.path, json=asked)
         content = reply.raise_for_status().json()
         usage = content.get("usage") or {}
-        prompt = usage.get("prompt_tokens", 0)
-        ran = max(prompt + usage.get("completion_tokens", 0) - 1, 0)
+        begin = usage.get("prompt_tokens", 0)
+        ran = max(begin + usage.get("completion_tokens", 0) - 1, 0)
         rows = _decoded(content, ran)
     if rows is None:
         raise ConfigError(
             f"{server.url}: returns no routed experts; start SGLang or vLLM with "
             "--enable-return-routed-experts"
         )
-    if len(rows) != ran or ran - prompt < WIDTH:
+    if len(rows) != ran or ran - begin < WIDTH:
         raise ConfigError(
             f"{server.url}: {len(rows)} tokens have routes, of {ran} that ran, and a "
             f"reply needs {WIDTH}; give the server a longer context"
         )
-    return rows[prompt:]
+    return rows[begin:]
 
 
 def _decoded(content: Facts, tokens: int) -> Ints | None:
@@ -118,7 +111,6 @@ def activated_experts(
         batches=tuple(
             BatchActivation(batch, _rounded(_of_batch(routes, batch, rng)))
             for batch in sorted(groups)
-            if batch <= len(routes)
         ),
     )
 

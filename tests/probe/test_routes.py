@@ -68,6 +68,22 @@ def test_the_experts_of_committed_tokens_are_counted(engine, tmp_path):
     assert "480 committed tokens of 12 replies" in done.stdout
 
 
+def test_what_came_in_time_is_kept(tmp_path, monkeypatch):
+    """One round at least, and the round in which Ctrl-C came."""
+    with FakeServer("sglang", drafts=0, routes=cycling) as fake:
+        learn(fake, tmp_path, "--minutes", "1e-9")
+        reached = module.Deadline.reached
+
+        def interrupt(deadline):
+            deadline.interrupted = True
+            return reached(deadline)
+
+        monkeypatch.setattr(module.Deadline, "reached", interrupt)
+        learn(fake, tmp_path, code=130)
+    lines = [*read_lines(tmp_path / "runs.jsonl")]
+    assert [each.replies for each in lines[1::2]] == [4, 4]
+
+
 def test_requests_of_a_batch_are_joined_token_by_token():
     """Replies whose experts differ: 4 requests activate 4 times one's."""
     shift = [np.arange(3) + 3 * reply for reply in range(4)]
