@@ -20,7 +20,7 @@ from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.io import finite
 from evict_profile.records import digest, parse, to_mapping
-from evict_profile.stats import Floats, Ints
+from evict_profile.stats import Floats
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
 from evict_profile.table.key import COMPOSED, SERVED, Caveats, Key, Reuse, mismatches
 from evict_profile.table.overheads import Overheads
@@ -212,18 +212,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             return measured.costs._replace(caveats=caveats)
         return self._fitted(batch, covered_batch, covered_context, caveats)
 
-    def fitted_us(
-        self,
-        asked: Ints,
-        batch: int,
-        context: float,
-        covered_batch: float | None = None,
-    ) -> Floats:
-        """The fit's cost where so many tokens are asked for: padded, at the curve."""
-        tokens = padded_tokens(asked, batch, self.axes.capture_sizes)
-        union = self.activation.at(tokens, batch)
-        return self.cost.latency_us(tokens, union, context, covered_batch or batch)
-
     def within_budget(self, experts: int) -> "CostTable":
         """The same engine where no layer activates more experts: C(n, min(U, B)).
 
@@ -296,7 +284,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         self, batch: int, covered_batch: float, context: float, caveats: Caveats
     ) -> StepCosts:
         asked = np.arange(self.max_tokens(batch) + 1)
-        cost = self.fitted_us(asked, batch, context, covered_batch)
+        tokens = padded_tokens(asked, batch, self.axes.capture_sizes)
+        union = self.activation.at(tokens, batch)
+        cost = self.cost.latency_us(tokens, union, context, covered_batch)
         near = self._nearest(covered_batch, context)
         place = np.minimum(asked, len(near.step_cost_us) - 1)
         low, high = (
