@@ -1,12 +1,11 @@
 """Decoding of a trace, simulated: B requests in lockstep, at a table's costs.
 
-- `reply_order(replies, seed)` is an endless order: one seeded permutation of the
-replies, repeated. Slots 0..B-1 take its first B. - In each step every slot drafts to
-one common depth, verifies, and commits its accepted tokens and one of the target's own.
-A reply counts tokens up to its end; the policy observes all that were committed. - A
-slot whose reply has ended takes the next reply of the order before the next step, lower
-slots first. So the batch is always full. - The run ends with the step in which the
-tokens counted reach the number that all replies have together.
+The order of replies is endless: one seeded permutation, repeated. Slots 0..B-1 take its
+first B. In each step every slot drafts to one common depth, verifies, and commits its
+accepted tokens and one of the target's own. A reply counts tokens up to its end; the
+policy observes all. A slot whose reply has ended takes the next reply before the next
+step, lower slots first. The run ends with the step in which the tokens counted reach
+the number that all replies have together.
 
 A step costs the fit's latency at its tokens, union and context, drafting to its depth,
 and the fixed rest, which is shorter in plain decoding.
