@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -133,9 +133,7 @@ def make_sample(seed: int, reading: Reading, forward: Forward) -> Message:
     unions = forward.unions()
     return {
         "seed": seed,
-        "clock_us": reading.clock_us,
-        "wall_us": reading.wall_us,
-        "reference_us": reading.reference_us,
+        **asdict(reading),
         "observed_width": forward.width,
         "observed_union": sum(unions) / len(unions) if unions else float("nan"),
         "union_low": int(min(unions, default=0)),

@@ -185,9 +185,6 @@ class Context:
 
     def logits(self) -> np.ndarray:
         """Logits of the batch that was decoded, float32 [tokens, vocabulary]."""
-        size = (self.model.vocab_size,)
-        rows = [
-            self.c.llama_get_logits_ith(self.handle, i)
-            for i in range(self.batch.n_tokens)
-        ]
+        size, get = (self.model.vocab_size,), self.c.llama_get_logits_ith
+        rows = (get(self.handle, i) for i in range(self.batch.n_tokens))
         return np.stack([np.ctypeslib.as_array(row, size) for row in rows])

@@ -24,12 +24,9 @@ FIX = "update llama.cpp, or leave --lib away; in a checkout: pip install '.[llam
 BLOCK_BYTES = 512
 """More than either struct of parameters has; today 136 and 80."""
 
-Pointer, Int, Bool, Size = (
-    ctypes.c_void_p,
-    ctypes.c_int32,
-    ctypes.c_bool,
-    ctypes.c_size_t,
-)
+Pointer, Size = ctypes.c_void_p, ctypes.c_size_t
+Int, Bool = ctypes.c_int32, ctypes.c_bool
+Ints = ctypes.POINTER(Int)
 EvalCallback = ctypes.CFUNCTYPE(Bool, Pointer, Bool, Pointer)
 LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, Pointer)
 
@@ -49,11 +46,11 @@ class Batch(ctypes.Structure):
 
     _fields_ = (
         ("n_tokens", Int),
-        ("token", ctypes.POINTER(Int)),
+        ("token", Ints),
         ("embd", Pointer),
-        ("pos", ctypes.POINTER(Int)),
-        ("n_seq_id", ctypes.POINTER(Int)),
-        ("seq_id", ctypes.POINTER(ctypes.POINTER(Int))),
+        ("pos", Ints),
+        ("n_seq_id", Ints),
+        ("seq_id", ctypes.POINTER(Ints)),
         ("logits", ctypes.POINTER(ctypes.c_int8)),
     )
 
@@ -87,16 +84,7 @@ SYMBOLS: Mapping[str, tuple[Any, ...]] = {
     "llama_model_n_layer": (Int, Pointer),
     "llama_model_get_vocab": (Pointer, Pointer),
     "llama_vocab_n_tokens": (Int, Pointer),
-    "llama_tokenize": (
-        Int,
-        Pointer,
-        ctypes.c_char_p,
-        Int,
-        ctypes.POINTER(Int),
-        Int,
-        Bool,
-        Bool,
-    ),
+    "llama_tokenize": (Int, Pointer, ctypes.c_char_p, Int, Ints, Int, Bool, Bool),
     "llama_init_from_model": (Pointer, Pointer, Block),
     "llama_free": (None, Pointer),
     "llama_set_n_threads": (None, Pointer, Int, Int),

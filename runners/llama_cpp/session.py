@@ -51,19 +51,16 @@ class Session(MeasureSession):
         text_path = own.pop("text")
         self.options = Options(**{**own, "overrides": tuple(own["overrides"])})
         self.file = read_file(path, model)
-        self.layers, self.bytes_per_expert = (
-            self.file.moe_layers,
-            self.file.bytes_per_expert,
-        )
+        self.layers = self.file.moe_layers
+        self.bytes_per_expert = self.file.bytes_per_expert
         device = pick_device("cpu")
         self.bandwidth_gbps = copy_bandwidth_gbps(device)
         check_library(library_path)
         self.model = Model(library_path, path, self.options)
         self.contexts = sorted({place[1] for place in options["places"]})
         longest = options["max_context"]
-        self.experts, self.top_k = map(
-            self.file.size, ("expert_count", "expert_used_count")
-        )
+        self.experts = self.file.size("expert_count")
+        self.top_k = self.file.size("expert_used_count")
         touch_width = min(-(-self.experts // self.top_k), UBATCH)
         tokens = max(longest + options["max_width"], self.contexts[0] + touch_width)
         size = ContextSize(options["max_batch"] + 1, tokens, UBATCH)

@@ -114,13 +114,17 @@ class Attention:
         window: int,
         noise: RandomWeights,
     ):
-        a, hidden = shape.attention, shape.hidden
-        self.spec, self.window = a, window
+        self.spec, self.window = shape.attention, window
+        self.cache = Cache(self.build(shape.hidden, noise), slots, noise)
+
+    def build(self, hidden: int, noise: RandomWeights) -> list[tuple[int, int]]:
+        """Draw the weights; returns heads and size of each tensor to cache."""
+        a = self.spec
         self.query_rows = a.num_heads * a.head_dim
         self.key_rows = a.num_kv_heads * a.head_dim
         self.qkv = noise.weight(self.query_rows + 2 * self.key_rows, hidden)
         self.out = noise.weight(hidden, self.query_rows)
-        self.cache = Cache([(a.num_kv_heads, a.head_dim)] * 2, slots, noise)
+        return [(a.num_kv_heads, a.head_dim)] * 2
 
     def __call__(self, x: Tensor, meta: AttnMetadata) -> Tensor:
         rows = [self.query_rows, self.key_rows, self.key_rows]
@@ -146,15 +150,8 @@ class LatentAttention(Attention):
     2.1.2), so that all heads share one cached latent: multi-query attention.
     """
 
-    def __init__(
-        self,
-        shape: StackShape,
-        slots: tuple[int, int],
-        window: int,
-        noise: RandomWeights,
-    ):
-        a, hidden = shape.attention, shape.hidden
-        self.spec, self.window = a, window
+    def build(self, hidden: int, noise: RandomWeights) -> list[tuple[int, int]]:
+        a = self.spec
         latent = a.kv_lora_rank + a.qk_rope_dim
         query_rows = a.num_heads * (a.head_dim + a.qk_rope_dim)
         self.query_down = noise.weight(a.q_lora_rank, hidden)
@@ -163,7 +160,7 @@ class LatentAttention(Attention):
         self.absorb_key = noise.weight(a.num_heads, a.head_dim, a.kv_lora_rank)
         self.absorb_value = noise.weight(a.num_heads, a.kv_lora_rank, a.head_dim)
         self.out = noise.weight(hidden, a.num_heads * a.head_dim)
-        self.cache = Cache([(1, latent)], slots, noise)
+        return [(1, latent)]
 
     def __call__(self, x: Tensor, meta: AttnMetadata) -> Tensor:
         a = self.spec

@@ -30,13 +30,9 @@ class Experts:
     """Routed experts, run in one grouped matrix product each for gate-up and down."""
 
     def __init__(self, shape: StackShape, noise: RandomWeights) -> None:
-        count, hidden, width = (
-            shape.moe.num_experts,
-            shape.hidden,
-            shape.moe.expert_width,
-        )
-        self.gate_up = noise.weight(count, 2 * width, hidden)
-        self.down = noise.weight(count, hidden, width)
+        count, width = shape.moe.num_experts, shape.moe.expert_width
+        self.gate_up = noise.weight(count, 2 * width, shape.hidden)
+        self.down = noise.weight(count, shape.hidden, width)
         self.ids = torch.arange(count, device=self.down.device)
 
     def __call__(self, x: Tensor, routes: Tensor, weights: Tensor) -> Tensor:
