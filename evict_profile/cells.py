@@ -111,10 +111,7 @@ _OWN_FIELDS = tuple(f.name for f in fields(Sample) if f.name != "cell")
 
 def to_frame(samples: Iterable[Sample]) -> pd.DataFrame:
     """One row a sample, the cell's fields first."""
-    rows = [
-        {**to_mapping(s.cell), **{name: getattr(s, name) for name in _OWN_FIELDS}}
-        for s in samples
-    ]
+    rows = [{**to_mapping(s.cell), **vars(s)} for s in samples]
     return pd.DataFrame(rows, columns=[*CELL_FIELDS, *_OWN_FIELDS])
 
 

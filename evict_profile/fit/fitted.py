@@ -36,7 +36,7 @@ from evict_profile.fit.points import (
 from evict_profile.fit.provenance import check_header, provenance_of, scaling_half_width
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.latency import Drift, Samples
+from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.merge import merged
 from evict_profile.sweep.store import Header, Store
 from evict_profile.table import (
@@ -155,10 +155,6 @@ class Fitted:
             int(str(batch)): cells.groupby("tokens")["observed_union"].mean()
             for batch, cells in by_tokens
         }
-
-    @property
-    def drift(self) -> Drift:
-        return self.samples.drift
 
     @cached_property
     def marginal(self) -> tuple[MarginalCost, ...]:

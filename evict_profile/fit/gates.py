@@ -59,7 +59,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
         *(error_gate(name, error) for name, error in unseen.items() if error),
         *([non_moe_gate(fitted)] if fitted.non_moe_error else []),
         half_width_gate(fitted.half_width),
-        drift_gate(fitted.drift, fitted.samples.dropped_share),
+        drift_gate(fitted.samples.drift, fitted.samples.dropped_share),
         aa_gate(made.aa_floor, sweep.stop.relative_half_width, made.clock != DATASHEET),
         coverage_gate(fitted.frame, fitted.points, sweep.whole),
     )

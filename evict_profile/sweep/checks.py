@@ -1,33 +1,28 @@
 """Two tests of a runner before its sweep: of the union, and of scaling by layers.
 
-*Does time follow the union?* Every runner must pass this one. At a fixed n, forcing the
-smallest and the largest union changes nothing but the expert weights that are read, so
-the latencies must differ by more than noise. They take turns, and each is compared with
-its neighbour in time. Where arithmetic dominates and the machine's speed varies, this
-separates 14 % from no difference, which intervals of two medians cannot.
+*Does time follow the union?* At a fixed n, forcing the smallest and the largest union
+changes nothing but the expert weights that are read, so the latencies must differ by
+more than noise. They take turns, and each is compared with its neighbour in time. Where
+the machine's speed varies, this separates 14 % from no difference, which intervals of
+two medians cannot.
 
 And bytes per expert over the slope in U must be a bandwidth that the device can have:
 0.3 to 1.05 of its measured copy. That slope is taken where every expert has one row,
 from a lone token to the width that fills all experts. At a fixed n, few experts have
-many rows each; where those are bound by arithmetic, they cost more than their weights,
-the difference is too small, and the implied bandwidth too large: 1.18 of the copy, in
-fp32 on a CPU that streams weights at 0.9 of it.
+many rows each; bound by arithmetic, they cost more than their weights, and the implied
+bandwidth is too large: 1.18 of the copy, in fp32 on a CPU.
 
-A row has its arithmetic too. Where that takes longer than reading the expert, as with
-quantised weights on a CPU, the slope implies less of the copy than 0.3 and is no fault:
-what a row costs is known from the lone token and the small union at the tested width,
-which read the same experts and differ in rows alone. The slope must be explained by the
-larger of the two.
+Where the arithmetic of a row takes longer than reading the expert, as with quantised
+weights on a CPU, the slope implies less of the copy than 0.3 and is no fault: what a
+row costs is known from the lone token and the small union at the tested width. The
+slope must be explained by the larger of the two.
 
-A runner whose experts gather weights a token, or whose forced routing is ignored, fails
-here, and not as a plausible table later. One that has proved its forced routing by its
-logits, and whose time does not follow the union all the same, gets a table that is a
-cost in n, and says so.
+A runner that has proved its forced routing by its logits, and whose time does not
+follow the union all the same, gets a table that is a cost in n, and says so.
 
 *Does a model cost its layers times one layer?* Half of the layers, scaled up, are
 compared with all that are open. Fewer layers have a smaller working set, and on a GPU a
-smaller share of launches hidden behind work, so the error says how far to trust a cost
-that was scaled to the whole model.
+smaller share of launches hidden behind work.
 """
 
 import math

@@ -38,10 +38,7 @@ def merged(stores: Sequence[Store]) -> Run:
         return Run(first.folder, first.header(), first.frame(), first.clocks())
     headers = [store.header() for store in stores]
     _check_one_plan(stores, headers)
-    frames = [
-        _with_sessions(store, header)
-        for store, header in zip(stores, headers, strict=True)
-    ]
+    frames = map(_with_sessions, stores, headers)
     clocks = {clock.batch: clock for store in stores for clock in store.clocks()}
     whole = pd.concat(frames).sort_values(["round", "order"], ignore_index=True)
     header = replace(headers[0], shard="1/1")

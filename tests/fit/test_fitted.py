@@ -75,7 +75,7 @@ def test_slow_times_are_sought_once_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(latency, "slow_blocks", lambda t: sought.append(t) or find(t))
     fitted = fit_run(write_run(tmp_path))
     make_table(fitted)
-    assert fitted.samples.dropped_share == 0.0 and fitted.drift
+    assert fitted.samples.dropped_share == 0.0 and fitted.samples.drift
     assert len(sought) == 1
 
 
@@ -102,7 +102,7 @@ def test_sessions_that_differ_leave_an_error_to_all_costs(fitted):
     )
     six = replace(fitted, samples=Samples(frame))
     variance = (2.0 * 0.007**2 + 5.0 * apart.var(ddof=1)) / 7.0
-    half_width = six.drift.half_width
+    half_width = six.samples.drift.half_width
     assert half_width == pytest.approx(2.365 * (variance / 6.0) ** 0.5, rel=0.1)
     made = replace(fitted.provenance, sessions=Sessions(6, half_width))
     assert replace(fitted, provenance=made).misfit >= half_width / 2.0
@@ -161,6 +161,6 @@ def test_times_of_another_speed_are_in_no_fit(fitted):
     assert fitted.samples.dropped_share == 0.0
     medians = (each.points["latency_us"] for each in (disturbed, fitted))
     np.testing.assert_allclose(*medians, rtol=0.02)
-    gate = drift_gate(disturbed.drift, left_out=disturbed.samples.dropped_share)
+    gate = drift_gate(disturbed.samples.drift, left_out=disturbed.samples.dropped_share)
     share = f"{disturbed.samples.dropped_share:.0%} of the samples, of another speed"
     assert share in gate.message
