@@ -48,16 +48,17 @@ def explore_page(tables: Iterable[CostTable]) -> str:
     data = {
         "growth": REJECTION_GROWTH,
         "worthwhile": WORTHWHILE,
-        "flags": {name: _flags(name, advisors[0]) for name in ENGINES},
         "tables": [facts_of(advisor) for advisor in advisors],
     }
     return render("explore.html.j2", title="How many tokens to draft?", data=data)
 
 
-def _flags(name: str, advisor: Advisor) -> list[str]:
-    """How an engine is started, by draft length from 1."""
+def _flags(system: str, advisor: Advisor) -> list[str]:
+    """How the table's engine is started, by draft length from 1; none if unknown."""
+    if system not in ENGINES:
+        return []
     ranges = (Range(1, 1, drafts) for drafts in range(1, LONGEST + 1))
-    exports = [ENGINES[name]((each,), advisor) for each in ranges]
+    exports = [ENGINES[system]((each,), advisor) for each in ranges]
     file = "\n\n# FILE:\n"
     return [
         e.command + f"{file}{yaml.safe_dump(e.fields)}" * ("FILE" in e.command)
@@ -70,12 +71,14 @@ def facts_of(advisor: Advisor) -> dict[str, Any]:
     table, key = advisor.served.table, advisor.served.table.key
     first, *_, last = *advisor.batches, advisor.batches[-1]
     batches = {b for b in BATCHES if first < b < last} | {*advisor.batches}
+    system = key.engine.replace("_", "-")
     return {
         "model": key.model,
         "gpu": key.gpu,
         "engine": f"{key.engine} {key.engine_version}, {key.dtype}, tp {key.tp}, "
         f"ep {key.ep}, {key.moe_backend}",
-        "system": key.engine.replace("_", "-"),
+        "system": system,
+        "flags": _flags(system, advisor),
         "path": shlex.quote(str(table.path)),
         "version": table.version,
         "origin": "estimated" if table.origin == COMPOSED else table.origin,

@@ -1,6 +1,7 @@
 """Each engine reads the draft length of every batch as it was chosen."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -10,6 +11,7 @@ from evict_profile.advice.advise import Advisor, DraftPlan, Range
 from evict_profile.errors import DataError
 from evict_profile.integrations.exporters import ENGINES, write_advice
 from evict_profile.integrations.exporters.schedules import llama_cpp
+from evict_profile.records import replace
 from evict_profile.table import CostTable
 from tests.command import evict
 from tests.exported import READERS, write_schedule
@@ -37,6 +39,38 @@ def test_one_length_is_no_schedule(table, tmp_path):
     command = write_schedule(table, "sglang", tmp_path / "s", 3).made.command
     assert "--speculative-num-steps 3 --speculative-num-draft-tokens 4" in command
     assert "adaptive" not in command
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("vllm", "--tensor-parallel-size 4 "),
+        ("sglang", "--tp-size 4 "),
+        ("trtllm", "--tp_size 4 "),
+    ],
+)
+def test_a_command_runs_on_as_many_gpus_as_the_table_has(table, tmp_path, name, flag):
+    own = replace(table, key=replace(table.key, tp=4))
+    for drafts in ((3,), (5, 2)):
+        assert flag in write_schedule(own, name, tmp_path / "s", *drafts).made.command
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_model_with_mtp_layers_drafts_with_them(table, tmp_path, name):
+    own = replace(table, model=replace(table.model, mtp_layers=1))
+    for model, has in ((own, True), (table, False)):
+        written = write_schedule(model, name, tmp_path / "s", 3)
+        said = written.made.command + json.dumps(written.content)
+        spoken = re.search(r'"mtp"|NEXTN|"MTP"|draft-mtp', said)
+        assert bool(spoken) == has
+        assert ("DRAFTER" in said) == (not has and name != "llama-cpp")
+
+
+def test_drafts_that_vllm_refuses_of_several_mtp_layers_are_named(table, tmp_path):
+    own = replace(table, model=replace(table.model, mtp_layers=3))
+    for drafts, refused in ((2, False), (3, False), (4, True), (6, False)):
+        notes = write_schedule(own, "vllm", tmp_path / "s", drafts).made.notes
+        assert any("vLLM refuses 4 drafts" in note for note in notes) == refused
 
 
 @pytest.mark.parametrize("drafts", [(3,), (5, 2)])

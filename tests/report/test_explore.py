@@ -56,11 +56,26 @@ def test_the_page_has_the_newest_table_of_each_key(saved_table):
     assert {each["version"] for each in shown} == {"1.0.10", other.version}
 
 
-def test_flags_are_the_exporters_of_each_draft_length(composed_path):
-    flags = data_of(explore_page([CostTable.load(composed_path)]))["flags"]
-    assert "--speculative-num-draft-tokens 4" in flags["sglang"][2]
-    assert '"num_speculative_tokens": 3' in flags["vllm"][2]
-    assert "max_draft_len: 3" in flags["trtllm"][2]
+@pytest.mark.parametrize(
+    ("engine", "flag"),
+    [
+        ("sglang", "--speculative-num-draft-tokens 4"),
+        ("vllm", '"num_speculative_tokens": 3'),
+        ("trtllm", "max_draft_len: 3"),
+    ],
+)
+def test_flags_are_the_exporters_of_each_draft_length(composed_path, engine, flag):
+    table = CostTable.load(composed_path)
+    own = replace(table, key=replace(table.key, engine=engine, tp=4))
+    [shown] = data_of(explore_page([own]))["tables"]
+    assert flag in shown["flags"][2]
+    assert re.search(r"--(tp|tensor-parallel)[-_]size 4", shown["flags"][2])
+
+
+def test_an_engine_without_an_exporter_has_no_flags(composed_path):
+    table = CostTable.load(composed_path)
+    own = replace(table, key=replace(table.key, engine="torch_moe"))
+    assert data_of(explore_page([own]))["tables"][0]["flags"] == []
 
 
 def test_what_a_table_states_cannot_end_the_script(saved_table):

@@ -16,28 +16,27 @@ from evict_profile.advice.advise import Advisor, Range
 from evict_profile.integrations.exporters.planners import Export
 
 MODEL, DRAFTER = "MODEL", "DRAFTER"
-GOES_ON = (
-    "Chosen up to batch {0}; beyond it {1} goes on with the last draft length, "
-    "which may lose there: run at most {0} requests."
-)
-
 Ranges = tuple[Range, ...]
 
 
 def vllm(ranges: Ranges, advisor: Advisor) -> Export:
     """vLLM's speculative config; its schedule caps at `num_speculative_tokens`."""
-    fields: dict[str, object] = {
-        "num_speculative_tokens": max(r.drafts for r in ranges)
-    }
-    notes = [GOES_ON.format(ranges[-1].last, "vLLM")]
+    drafts, heads = _longest(ranges), _mtp_layers(advisor)
+    fields: dict[str, object] = {"num_speculative_tokens": drafts}
+    notes = [_beyond(ranges, "vLLM")]
     if len(ranges) > 1:
         fields["num_speculative_tokens_per_batch_size"] = [[*each] for each in ranges]
         notes.append(
-            "vLLM 0.32 drops the schedule under data parallelism; without "
+            "vLLM drops the schedule under data parallelism, and 0.33 also for some "
+            "methods of its V1 model runner, suffix decoding among them; without "
             "VLLM_USE_V2_MODEL_RUNNER=1 it runs piecewise graphs with one."
         )
-    config = json.dumps({"method": "eagle3", "model": DRAFTER, **fields})
-    command = f"vllm serve {MODEL} --speculative-config {shlex.quote(config)}"
+    if 1 < heads < drafts and drafts % heads:
+        notes.append(f"vLLM refuses {drafts} drafts: not a multiple of {heads} layers.")
+    drafter = {"method": "mtp"} if heads else {"method": "eagle3", "model": DRAFTER}
+    config = shlex.quote(json.dumps({**drafter, **fields}))
+    tp = f"--tensor-parallel-size {advisor.served.table.key.tp}"
+    command = f"vllm serve {MODEL} {tp} --speculative-config {config}"
     return Export(fields, tuple(notes), command)
 
 
@@ -47,19 +46,22 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
     One candidate a slot, since SGLang would choose among several by acceptance alone.
     """
     fields = {str(each.first): {"candidate_steps": [each.drafts]} for each in ranges}
-    notes = [GOES_ON.format(ranges[-1].last, "SGLang")]
-    steps = max(each.drafts for each in ranges)
+    notes = [_beyond(ranges, "SGLang")]
+    steps = _longest(ranges)
+    head = f"EAGLE3 --speculative-draft-model-path {DRAFTER}"
     command = (
-        f"python -m sglang.launch_server --model-path {MODEL} --speculative-algorithm "
-        f"EAGLE3 --speculative-draft-model-path {DRAFTER} --speculative-eagle-topk 1 "
-        f"--speculative-num-steps {steps} "
+        f"python -m sglang.launch_server --model-path {MODEL} "
+        f"--tp-size {advisor.served.table.key.tp} "
+        f"--speculative-algorithm {'NEXTN' if _mtp_layers(advisor) else head} "
+        f"--speculative-eagle-topk 1 --speculative-num-steps {steps} "
     )
     if len(ranges) == 1:
         command += f"--speculative-num-draft-tokens {steps + 1}"
         return Export(fields, tuple(notes), command)
     notes.append(
-        "For SGLang 0.5.20 to 0.5.23, EAGLE or EAGLE3 with topk 1: it rounds a batch "
-        "up to a captured size before it looks here."
+        "For SGLang 0.5.20 to 0.5.23, EAGLE, EAGLE3 or NEXTN with topk 1, without DP "
+        "attention and multi-layer EAGLE: it rounds a batch up to a captured size "
+        "before it looks here."
     )
     command += "--speculative-adaptive --speculative-adaptive-config FILE"
     return Export(fields, tuple(notes), command)
@@ -70,12 +72,13 @@ def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
 
     The smallest key must have `max_draft_len`.
     """
+    mtp = {"decoding_type": "MTP"}
+    eagle = {"decoding_type": "Eagle3", "speculative_model": DRAFTER}
     config: dict[str, object] = {
-        "decoding_type": "Eagle3",
+        **(mtp if _mtp_layers(advisor) else eagle),
         "max_draft_len": ranges[0].drafts,
-        "speculative_model": DRAFTER,
     }
-    notes = [GOES_ON.format(ranges[-1].last, "TensorRT-LLM")]
+    notes = [_beyond(ranges, "TensorRT-LLM")]
     if len(ranges) > 1:
         config["draft_len_schedule"] = {each.last: each.drafts for each in ranges}
         notes = [
@@ -85,14 +88,36 @@ def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
             "read keys as first batches: do not use it there.",
         ]
     fields = {"speculative_config": config}
-    command = f"trtllm-serve {MODEL} --config FILE"
+    tp = advisor.served.table.key.tp
+    command = f"trtllm-serve {MODEL} --tp_size {tp} --config FILE"
     return Export(fields, tuple(notes), command, style="yaml")
+
+
+def _longest(ranges: Ranges) -> int:
+    return max(each.drafts for each in ranges)
+
+
+def _mtp_layers(advisor: Advisor) -> int:
+    """Layers of the model that draft; with none, a separate EAGLE-3 head drafts."""
+    return advisor.served.table.model.mtp_layers
+
+
+def _beyond(ranges: Ranges, engine: str) -> str:
+    """What the engine does beyond the last range."""
+    if not ranges[-1].drafts:
+        return f"Chosen up to batch {ranges[-1].last}; {engine} drafts nothing beyond."
+    return (
+        f"Chosen up to batch {ranges[-1].last}; beyond it {engine} goes on with the "
+        "last draft length, which may lose there: run at most "
+        f"{ranges[-1].last} requests."
+    )
 
 
 def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
     """llama-server's draft length; it decodes one request after another."""
     drafts = ranges[0].drafts
-    flags = f"--spec-type TYPE --spec-draft-n-max {drafts}"
+    kind = "draft-mtp" if _mtp_layers(advisor) else "TYPE"
+    flags = f"--spec-type {kind} --spec-draft-n-max {drafts}"
     command = f"llama-server -m MODEL {flags}"
     fields = {"n_max": drafts}
     return Export(fields, tuple(_to_see(advisor.lengths, drafts, command)), command)
