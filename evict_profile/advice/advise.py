@@ -173,8 +173,7 @@ def plan(
 ) -> DraftPlan:
     """The best single draft length, and the best schedule.
 
-    A gain is the harmonic mean of speeds by traffic. In a falling schedule no batch
-    drafts more than the smallest.
+    A gain is the harmonic mean of speeds by traffic. `falling` is as in `schedule`.
     """
     largest = advisor.batches[-1]
     if max(traffic) > largest:
@@ -189,9 +188,7 @@ def plan(
     }
     best = max(sorted(gains), key=gains.__getitem__)
     drafts = best if gains[best] > WORTHWHILE else 0
-    ranges = schedule(advisor)
-    if falling:
-        ranges = schedule(advisor, longest=ranges[0].drafts)
+    ranges = schedule(advisor, falling)
     own = {batch: each.drafts for each in ranges for batch in at if each.has(batch)}
     by_batch = _gain(traffic, {batch: at[batch][k] for batch, k in own.items()})
     return DraftPlan(traffic, drafts, gains[drafts], ranges, by_batch)
@@ -202,24 +199,38 @@ def _gain(traffic: Mapping[int, float], speeds: Mapping[int, float]) -> float:
     return sum(traffic.values()) / took
 
 
-def schedule(advisor: Advisor, longest: int | None = None) -> tuple[Range, ...]:
+def schedule(advisor: Advisor, falling: bool = False) -> tuple[Range, ...]:
     """The draft length by batch, from 1 to the largest that the table covers.
 
-    A length changes only for a gain of 5 %. Every batch drafts, since changing to plain
-    decoding costs engines more than it saves.
+    A length changes only for a gain of 5 %; to plain decoding (0) or back, only if the
+    next batch gains as much. In a `falling` schedule every batch drafts, and none more
+    than the smallest.
     """
     smallest, largest = advisor.batches[0], advisor.batches[-1]
-    chosen = list[int]()
-    for batch in range(smallest, largest + 1):
-        speeds = advisor.at(batch).speeds
-        lengths = [k for k in speeds if 0 < k <= (longest or k)]
-        best = max(lengths, key=speeds.__getitem__)
-        same = chosen[-1] if chosen else best
-        stays = same in lengths and speeds[best] <= CHANGE * speeds[same]
-        chosen.append(same if stays else best)
+    speeds = {b: advisor.at(b).speeds for b in range(smallest, largest + 1)}
+    if falling:
+        longest = _fastest({k: v for k, v in speeds[smallest].items() if k})
+        for batch, found in speeds.items():
+            speeds[batch] = {k: v for k, v in found.items() if 0 < k <= longest}
+    chosen = [_fastest(speeds[smallest])]
+    for batch in range(smallest + 1, largest + 1):
+        same = chosen[-1]
+        ahead = _fastest(speeds.get(batch + 1, {same: 1.0}), same)
+        found = speeds[batch]
+        if (ahead == 0) == (same == 0):
+            found = {k: v for k, v in found.items() if (k == 0) == (same == 0)}
+        chosen.append(_fastest(found, same))
     every = enumerate([chosen[0]] * (smallest - 1) + chosen, 1)
     runs = (list(run) for _, run in groupby(every, key=lambda pair: pair[1]))
     return tuple(Range(run[0][0], run[-1][0], run[0][1]) for run in runs)
+
+
+def _fastest(speeds: Mapping[int, float], same: int | None = None) -> int:
+    """The fastest length, or the one before if that is at most 5 % slower."""
+    best = max(speeds, key=speeds.__getitem__)
+    if same is None or same not in speeds:
+        return best
+    return same if speeds[best] <= CHANGE * speeds[same] else best
 
 
 def traffic_of(text: str) -> dict[int, float]:

@@ -151,9 +151,26 @@ class TestPlan:
         )
         assert schedule(asked) == (Range(1, 2, 5), Range(3, 3, 2))
 
-    def test_a_schedule_drafts_at_every_batch(self, table):
-        """Also where that loses: it has no way to and from plain decoding."""
-        assert all(each.drafts for each in schedule(advisor(table, of_rate(0.01))))
+    @pytest.mark.parametrize(
+        ("drafting", "ranges"),
+        [
+            ((1.5, 0.9, 0.9, 0.9), (Range(1, 1, 2), Range(2, 4, 0))),
+            ((1.5, 0.97, 0.96, 0.97), (Range(1, 4, 2),)),
+            ((1.5, 0.9, 1.5, 1.5), (Range(1, 4, 2),)),
+            ((1.5, 1.5, 1.5, 0.9), (Range(1, 4, 2),)),
+            ((0.9, 1.03, 1.2, 1.2), (Range(1, 2, 0), Range(3, 4, 2))),
+            ((0.9, 1.2, 0.9, 0.9), (Range(1, 4, 0),)),
+        ],
+    )
+    def test_plain_decoding_begins_and_ends_for_more_than_one_batch(
+        self, drafting, ranges
+    ):
+        speeds = {batch: {0: 1.0, 2: v} for batch, v in enumerate(drafting, 1)}
+        asked = SimpleNamespace(
+            batches=(1, 4), at=lambda batch: SimpleNamespace(speeds=speeds[batch])
+        )
+        assert schedule(asked) == ranges
+        assert schedule(asked, falling=True) == (Range(1, 4, 2),)
 
     def test_the_gain_is_time_saved_over_the_traffic(self, table):
         """Shares of plain decoding's time, over the speed of each batch."""
