@@ -90,6 +90,17 @@ SENTENCES = [
     (SERVED, "| | | {longest accepted length, mean loss} % |"),
     (SERVED, "| | | {engine's default, 3 drafts, mean loss} % |"),
     (SERVED, "median, p90 | {one own run, median} %, {one own run, p90} % |"),
+    (
+        SERVED,
+        "| `calibrate --served` | {one own run, median} %, {one own run, p90} % | "
+        "{one own run elsewhere, median} %, {one own run elsewhere, p90} % |",
+    ),
+    (
+        SERVED,
+        "| {one own run, its ratio stays, median} %, {one own run, its ratio stays, "
+        "p90} % | {one own run elsewhere, its ratio stays, median} %, {one own run "
+        "elsewhere, its ratio stays, p90} % |",
+    ),
     (SERVED, "worst | {growth with batch, worst} % | 8 %"),
     (SERVED, "`advise` | {as advised, inside 95 %} % | 90 to 99 %"),
     (SERVED, "error of {elsewhere, median} % (p90 {elsewhere, p90} %)"),

@@ -32,6 +32,7 @@ def findings(rows: pd.DataFrame, away: pd.DataFrame) -> dict[str, float]:
     """What pages state of the record, in per cent: the only source of their numbers."""
     overheads = judge.held_out()
     one, grown = judge.from_one_run(overheads), judge.growth(overheads[GROWN])
+    other = judge.from_one_run_elsewhere()
     losses = {name: judge.regret(rows, how) for name, how in judge.CHOICES.items()}
     lost = losses["predicted best"]
     growth_off = np.abs(np.log(grown["predicted"] / grown["served"])).max()
@@ -46,6 +47,9 @@ def findings(rows: pd.DataFrame, away: pd.DataFrame) -> dict[str, float]:
         **{f"{name}, mean loss": each.mean() for name, each in losses.items()},
         "predicted best, worst loss": lost.max(),
         **spread("one own run", errors(one)),
+        **spread("one own run, its ratio stays", errors(one, "stays")),
+        **spread("one own run elsewhere", errors(other, "advised")),
+        **spread("one own run elsewhere, its ratio stays", errors(other, "stays")),
         "one own run, inside 95 %": held(one),
         "growth with batch, worst": growth_off,
         **spread("elsewhere", errors(away, "advised")),

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from evict_profile.calibrate.served import Deployment, ServedRun
+from benchmarks.served.fit import Deployment
+from evict_profile.calibrate.served import ServedRun
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable
 from evict_profile.table.overheads import Amounts

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from benchmarks.served.fit import Deployment, fit_overheads
 from benchmarks.served.record import DENSE, DenseControl, deployments
 from benchmarks.wrong_tables import start_up_profiles
-from evict_profile.calibrate.served import Deployment, ServedRun, fit_overheads
+from evict_profile.calibrate.served import ServedRun
 from evict_profile.cells import Cell
 from evict_profile.physics import layer_work, non_moe_work
 from evict_profile.stats import Floats

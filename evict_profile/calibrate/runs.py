@@ -165,9 +165,6 @@ def warnings_of(runs: Sequence[ServedRun]) -> Iterator[str]:
     settings = Counter((r.batch, r.width, r.levels, r.topk) for r in runs)
     if 1 in settings.values():
         yield "some settings ran once, so their spread is unknown; run each 3 times"
-    plain = {run.batch for run in runs if run.width == 1}
-    for batch in sorted({run.batch for run in runs} - plain):
-        yield f"no plain run at batch {batch}: another batch's stands in for it"
 
 
 def _of_csv(text: str, path: Path) -> list[Facts]:

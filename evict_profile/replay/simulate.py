@@ -160,7 +160,7 @@ class StepTimes:
         run = padded_tokens(
             np.array([tokens]), self.batch, self.table.axes.capture_sizes
         )
-        us = self.table.cost.latency_us(
+        us = self.table.forward_us(
             run,
             np.array([union]),
             _clamped(context, domain["context"]),

@@ -1,9 +1,8 @@
-"""Steps of a server on a terminal: settings probed, and overheads calibrated."""
+"""Steps of a server on a terminal: settings, and predictions calibrated."""
 
 from collections import Counter
 from collections.abc import Sequence
 
-from msgspec.structs import asdict
 from rich.console import Console
 
 from evict_profile.calibrate.probed import ProbedSetting
@@ -12,26 +11,21 @@ from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.probe.record import RoutedExperts
 from evict_profile.report.console import Rows, print_rows
-from evict_profile.report.numbers import US, three_digits
-from evict_profile.stats import Estimate
-from evict_profile.sweep.plan import NORMAL_95
+from evict_profile.report.numbers import US
 
 
 def show_served(console: Console, study: ServedStudy) -> None:
-    served, amounts = study.deployment, study.found.amounts
-    before, spread = asdict(study.before.amounts), asdict(study.found.spread)
-    known = []
-    for name, value in asdict(amounts).items():
-        far = NORMAL_95 * spread[name]
-        after = Estimate(value, max(value - far, 0.0), value + far)
-        known.append((name, three_digits(before[name]), US.spread(after)))
-    times_us = served.served_us, served.step_us(amounts)
     steps = [
-        (run.batch, run.levels, run.width, *(f"{each / 1e3:.2f}" for each in us))
-        for run, *us in zip(served.runs, *times_us, strict=True)
+        (run.batch, run.levels, run.width, *(f"{us / 1e3:.2f}" for us in times))
+        for run, *times in zip(
+            study.runs,
+            [run.step_us for run in study.runs],
+            study.predicted_us,
+            study.explained_us,
+            strict=True,
+        )
     ]
-    head = ("batch", "levels", "verified", "served, ms", "explained, ms")
-    print_rows(console, Rows(("of a step", "before", "after, 95 % interval"), known))
+    head = ("batch", "levels", "verified", "served, ms", "before, ms", "after, ms")
     print_rows(console, Rows(head, steps))
     say(console, study.meaning)
 

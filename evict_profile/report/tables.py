@@ -99,7 +99,7 @@ def break_even_rows(table: CostTable) -> Rows:
 
     cells = [
         (batch, *(ratio(batch, drafts) for drafts in SHOWN_DRAFTS))
-        for batch in table.axes.batch
+        for batch in served.table.axes.batch
     ]
     return Rows(("batch", *(f"K={drafts}" for drafts in SHOWN_DRAFTS)), cells)
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from msgspec import Meta, Struct
 from msgspec.structs import replace
+from numpy.typing import ArrayLike
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
@@ -23,7 +24,7 @@ from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
 from evict_profile.table.key import COMPOSED, SERVED, Caveats, Key, Reuse, mismatches
-from evict_profile.table.overheads import Overheads
+from evict_profile.table.overheads import Overheads, OwnStep, own_at
 from evict_profile.table.parts import Axes, Fit, Gate, Staircase, StepCosts, TermCost
 from evict_profile.table.provenance import (
     DATASHEET,
@@ -57,6 +58,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             record's where costs are estimated.
         path: the file it was read from; not saved.
         caveats: key differences that the lookup was allowed to ignore; not saved.
+        own: steps of the server that its costs are corrected by; not saved.
     """
 
     key: Key
@@ -75,6 +77,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     schema: str = SCHEMA
     path: Path = Path()
     caveats: Caveats = ()
+    own: tuple[OwnStep, ...] = ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CostTable) and self.sha256 == other.sha256
@@ -109,7 +112,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str) -> "CostTable":
-        for name in ("path", "caveats"):
+        for name in ("path", "caveats", "own"):
             if name in document:
                 raise DataError(f"{source}: unknown key '{name}'; remove it")
         return parse(cls, document, source, DataError)
@@ -133,7 +136,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def document(self) -> dict[str, Any]:
         """The JSON content without the hash; NaN becomes None."""
         content: dict[str, Any] = finite(to_mapping(self))
-        del content["path"], content["caveats"]
+        del content["path"], content["caveats"], content["own"]
         for name in ("reuse", "overheads"):
             if not getattr(self, name):
                 del content[name]
@@ -212,6 +215,22 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             return measured.costs._replace(caveats=caveats)
         return self._fitted(batch, covered_batch, covered_context, caveats)
 
+    def forward_us(
+        self, tokens: ArrayLike, union: ArrayLike, context: float, batch: float
+    ) -> Floats:
+        """A forward's time at any union, as the table's server takes; see
+        `ForwardCost.latency_us`."""
+        us = self.cost.latency_us(tokens, union, context, batch)
+        if not self.own:
+            return us
+        plain = padded_tokens(
+            np.array(round(batch)), round(batch), self.axes.capture_sizes
+        )
+        known = self.activation.at(plain, batch)
+        plain_us = self.cost.latency_us(plain, known, context, batch)
+        drafts = np.asarray(tokens) > plain
+        return own_at(self.own, batch).forward_us(us, plain_us, drafts)
+
     def within_budget(self, experts: int) -> "CostTable":
         """The same engine where no layer activates more experts: C(n, min(U, B)).
 
@@ -286,7 +305,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         asked = np.arange(self.max_tokens(batch) + 1)
         tokens = padded_tokens(asked, batch, self.axes.capture_sizes)
         union = self.activation.at(tokens, batch)
-        cost = self.cost.latency_us(tokens, union, context, covered_batch)
+        cost = self.forward_us(tokens, union, context, covered_batch)
         near = self._nearest(covered_batch, context)
         place = np.minimum(asked, len(near.step_cost_us) - 1)
         low, high = (

@@ -7,8 +7,9 @@ and L drafted levels (plain decoding: n = 1, L = 0)
     step(B, n, L) = C(B n, at the union's share s) + layers * f + B n * h
                     + (n > 1) * (g + L * (d + t * [more than one branch]))
 
-The amounts are fitted to published runs (`python -m benchmarks.served`), or to a user's
-own (`evict_profile.calibrate.served`). Only their sum is identified.
+The amounts are fitted to published runs (`python -m benchmarks.served`). Only their sum
+is identified. A server's own runs correct a predicted step by one number a batch
+(`OwnStep`).
 
 The error is of growth beyond plain decoding, since an error common to all steps cancels
 in ratios. It is known near the batches, engine and GPU of the runs, and larger
@@ -16,14 +17,15 @@ elsewhere.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
-from evict_profile.records import NotNegative, Positive
-from evict_profile.stats import Floats
+from evict_profile.records import Count, NotNegative, Positive
+from evict_profile.stats import Bools, Floats
 from evict_profile.table.parts import TermCost
 from evict_profile.table.workload import ActivationCurve, DraftClock, Drafting
 
@@ -42,7 +44,9 @@ UNSEEN_GROWTH = 0.8
 """
 
 OWN_GROWTH = 0.5
-"""Near the batches of a server's own runs: 0.2 and 0.6 on two servers."""
+"""Near the batches of a server's own runs: 0.1 and 0.2 for another
+setting (gpt-oss, SpecBundle), 0.7 for the same one at another temperature
+(`benchmarks/served/data/new-2026.csv`)."""
 
 DATASHEET_GROWTH = 0.9
 """`UNSEEN_GROWTH`, and 0.4 between data sheets and composed tables of Qwen3-30B-A3B on
@@ -72,10 +76,46 @@ class Amounts(Struct, frozen=True):
         return np.multiply(levels, self.level_us + (topk > 1) * self.branch_us)
 
 
+class OwnStep(Struct, frozen=True):
+    """How a server's steps at a batch differ from those that the amounts predict.
+
+    Attributes:
+        plain: plain step over the predicted one.
+        share: growth with each further token and level, over the predicted growth.
+        fixed_us: the rest of a step that drafts.
+        floor_us: the least that a forward of drafts takes beyond a plain one, where
+            the host bounds it; 0 where it does not.
+    """
+
+    batch: Count
+    plain: Positive
+    share: NotNegative
+    fixed_us: NotNegative = 0.0
+    floor_us: NotNegative = 0.0
+
+    def forward_us(self, us: Floats, plain_us: Floats, drafts: Bools) -> Floats:
+        """A forward's time, from the predicted one and that of plain decoding."""
+        beyond_us = self.plain * self.share * (us - plain_us)
+        beyond_us = np.maximum(beyond_us, np.where(drafts, self.floor_us, -np.inf))
+        return np.asarray(self.plain * plain_us + beyond_us)
+
+    def clock(self, known: DraftClock) -> DraftClock:
+        scale = self.plain * self.share
+        levels_us = tuple(scale * us for us in known.draft_us)
+        fixed_us = scale * known.fixed_us + self.fixed_us
+        plain_us = self.plain * known.plain_fixed_us
+        return DraftClock(known.batch, levels_us, fixed_us, plain_us)
+
+
+def own_at(steps: Sequence[OwnStep], batch: float) -> OwnStep:
+    return min(steps, key=lambda each: abs(math.log(each.batch / batch)))
+
+
 class Overheads(Struct, frozen=True):
     """The most likely amounts, their standard deviations, and the error left.
 
-    `growth`, a standard deviation of the log, is known near `batches`.
+    `growth`, a standard deviation of the log, is known near `batches`. `own` are a
+    server's own steps, far from which nothing is predicted.
     """
 
     source: str
@@ -84,16 +124,25 @@ class Overheads(Struct, frozen=True):
     spread: Amounts
     growth: NotNegative
     batches: tuple[int, ...] = ()
+    own: tuple[OwnStep, ...] = ()
 
     def __str__(self) -> str:
+        if self.own:
+            return f"as in {self.source}. {self._error_said}"
         a = self.amounts
         return (
             f"{a.layer_us:.0f} us per layer, {a.token_us:.0f} us per token, "
             f"{a.round_us / 1e3:.2f} ms per drafting step, {a.level_us / 1e3:.2f} ms "
             f"per level ({a.branch_us / 1e3:.2f} ms more with branches); experts "
             f"beyond one token's: {a.union_share:.0%} of uniform routing; fitted to "
-            f"{self.source}. Error of a step over plain decoding, as one standard "
-            f"deviation: {self.error}"
+            f"{self.source}. {self._error_said}"
+        )
+
+    @property
+    def _error_said(self) -> str:
+        return (
+            "Error of a step over plain decoding, as one standard deviation: "
+            f"{self.error}"
         )
 
     @property

@@ -23,10 +23,13 @@ from evict_profile.table.key import COMPOSED, Caveats
 from evict_profile.table.overheads import (
     DATASHEET_GROWTH,
     LEVELS,
+    NEAR,
     RECORD,
     RECORD_ELSEWHERE,
     RECORD_PLACE,
     Overheads,
+    OwnStep,
+    own_at,
 )
 from evict_profile.table.parts import Staircase, StepCosts
 from evict_profile.table.provenance import DATASHEET
@@ -185,14 +188,36 @@ def _with_overheads(table: CostTable, known: Overheads, topk: int) -> CostTable:
     activation = table.activation
     if activation.is_guess:
         activation = known.amounts.scaled(activation, table.model.moe.top_k)
-    return replace(
+    served = replace(
         table,
         fit=replace(table.fit, non_moe=(*table.fit.non_moe, *added)),
         activation=activation,
         drafting=table.drafting
         or known.drafting(table.axes.batch, table.key.engine, topk),
         caveats=table.caveats + _of_others(table, known),
-    ).read_anew()
+    )
+    return (_near_own(served, known.own) if known.own else served).read_anew()
+
+
+def _near_own(table: CostTable, own: tuple[OwnStep, ...]) -> CostTable:
+    """The table with its server's own steps, and near their batches alone."""
+    ran, (least, most) = [each.batch for each in own], table.fit.domain["batch"]
+    least = max(least, math.ceil(min(ran) / NEAR))
+    most = min(most, math.floor(max(ran) * NEAR))
+    inside = [b for b in table.axes.batch if least <= b <= most]
+    drafting = table.drafting
+    assert drafting, "known of a served table"
+    near = inside or [min(table.axes.batch, key=lambda b: abs(math.log(b / ran[0])))]
+    clocks = [replace(drafting.at(b), batch=b) for b in {*near, *ran}]
+    own_clocks = tuple(own_at(own, each.batch).clock(each) for each in clocks)
+    return replace(
+        table,
+        own=own,
+        axes=replace(table.axes, batch=tuple(sorted({*near, *ran}))),
+        fit=replace(table.fit, domain=table.fit.domain | {"batch": (least, most)}),
+        staircases=tuple(s for s in table.staircases if s.batch in near),
+        drafting=replace(drafting, batches=own_clocks),
+    )
 
 
 def _of_others(table: CostTable, known: Overheads) -> Caveats:

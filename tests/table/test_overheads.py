@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from evict_profile.calibrate.served import Deployment, ServedRun, fit_overheads
+from benchmarks.served.fit import Deployment, fit_overheads
+from evict_profile.calibrate.served import ServedRun
 from evict_profile.table import DATASHEET, CostTable, ServedStep
 from evict_profile.table.overheads import (
     RECORD,
