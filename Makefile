@@ -25,7 +25,8 @@ PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
 .PHONY: verdict demo demo-world docs test test-world test-fleet test-llama \
-	test-sglang test-sglang-quick test-vllm test-browser nightly lint wheel-test clean
+	test-sglang test-sglang-quick test-vllm test-engines test-browser nightly lint \
+	wheel-test clean
 
 # What nobody here has measured: an H200, composed of public rows. The prediction stands
 # beside what others served; no sweep, no download.
@@ -139,10 +140,19 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 		--no-deps --requirement tests/vllm/requirements.txt
 	touch $@
 
-# What takes too long for CI: all of SGLang's tests, the fleet on Ray, and the promises of
-# benchmarks that need no device and no download. Each exits 1 where its promise is
+# Real servers of SGLang and vLLM: probed, made a table of, and started again as advised.
+# What a server imports beside its engine is added to the engine's environment.
+test-engines: $(VENV_SGLANG)/ready $(VENV_VLLM)/ready
+	$(PIP_SGLANG) --no-deps --requirement tests/engines/sglang.txt
+	$(BIN)/python -m pip --python $(VENV_VLLM)/bin/python install --quiet --no-compile \
+		--no-deps --requirement tests/engines/vllm.txt
+	OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/engines/test_sglang.py
+	OMP_NUM_THREADS=1 $(VENV_VLLM)/bin/python -m pytest -rs tests/engines/test_vllm.py
+
+# What takes too long for CI: all of SGLang's tests, real servers, the fleet on Ray, and
+# the promises of benchmarks that need no device and no download. Each exits 1 where its promise is
 # missed; the last one still misses two of its aims.
-nightly: test-sglang test-fleet test-world test-browser
+nightly: test-sglang test-engines test-fleet test-world test-browser
 	mkdir -p build
 	$(BIN)/python -m benchmarks.known_truths intervals --sweeps 8 --out build/truths.json
 	$(BIN)/python -m benchmarks.known_truths gates --sweeps 20 --out build/gates.json

@@ -73,7 +73,8 @@ def cut_replies(folder, fitted, tree, batches, sequences, decided=(), **variable
     told = Script(known, str(steps), list(decided), str(routed))
     script.write_text(json.dumps(vars(told)))
     table = folder / "table.json"
-    _table(fitted).save(table)
+    model = load_model(str(MODELS / "target/config.json"))
+    table_of(fitted, model).save(table)
     capture_sizes = ",".join(map(str, range(1, tree.num_draft_tokens + 1)))
     asked = {"TABLE": str(table), "CAPTURE_SIZES": capture_sizes, **variables}
     environment = {f"EVICT_PROFILE_{name}": value for name, value in asked.items()}
@@ -90,7 +91,8 @@ def _end(log):
     return "\n".join([x for x in lines if not any(k in x for k in known)][-60:])
 
 
-def _table(fitted):
+def table_of(fitted, model):
+    """The known run as if SGLang had measured this model here."""
     key = Key(
         gpu=device_name(SimpleNamespace(device="cpu")),
         model="tiny-served",
@@ -103,7 +105,7 @@ def _table(fitted):
         moe_backend="UnquantizedFusedMoEMethod-native",
         graph_mode="eager",
     )
-    model = replace(load_model(str(MODELS / "target/config.json")), name=key.model)
+    model = replace(model, name=key.model)
     table = replace(make_table(fitted, samples_sha256=""), key=key, model=model)
     # The known run has more experts than the served model.
     return replace(table.within_budget(model.moe.num_experts), acceptance=ACCEPTANCE)
