@@ -2,7 +2,7 @@
 
     python examples/pipeline.py [MODEL [PLAN [FOLDER]]]
 
-The default measures a tiny model on this machine's CPU, in about a minute.
+The default measures a tiny model on this machine's CPU, in one to four minutes.
 """
 
 import sys

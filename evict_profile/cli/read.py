@@ -25,7 +25,9 @@ def report(
     explore: bool = Option(
         False, "--explore", help="Write a page on which to choose among all tables."
     ),
-    out: options.Page = Path("report.html"),
+    out: Path | None = Option(
+        None, help="Output file (HTML).", show_default="report.html, or explore.html"
+    ),
 ) -> None:
     """Write the report of a table as one HTML file.
 
@@ -34,6 +36,7 @@ def report(
     """
     from evict_profile.table import COMPOSED, CostTable, files_of, tables_in
 
+    out = out or Path("explore.html" if explore else "report.html")
     if explore:
         from evict_profile.report.explore import write_explore
 
