@@ -30,6 +30,7 @@ class Answer:
         gain = self.gain
         interval = f"95 %: {gain.low:.2f} to {gain.high:.2f}"
         return (
+            f"{'' if gain.worthwhile else 'Not settled, best guess: '}"
             f"{self._lengths}: about {gain.value:.2f} times plain decoding{span}; "
             f"{interval if gain.known else 'no interval is known'}."
         )

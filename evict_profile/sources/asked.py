@@ -75,16 +75,10 @@ def deployment_of(
     there = " | ".join(each.options for each in near[:NEAREST])
     raise ConfigError(
         f"no usable public rows are of {model.name} on {name} under {engine}{given}; "
-        + (f"there are: {there}" if there else _without_rows(model.name, gpu))
-    )
-
-
-def _without_rows(model: str, gpu: str) -> str:
-    return (
-        f"compute a table from a data sheet with: evict-profile sweep {model} --plan "
-        "roofline, or measure your server with: evict-profile probe URL --out "
-        f"runs.jsonl, and: evict-profile calibrate --served runs.jsonl --model {model} "
-        f"--gpu {gpu}"
+        f"measure your server with: evict-profile probe URL --out runs.jsonl, and: "
+        f"evict-profile calibrate --served runs.jsonl --model {model.name} --gpu {gpu}"
+        + f"; there are rows of: {there}"
+        * bool(there)
     )
 
 
