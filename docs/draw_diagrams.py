@@ -93,7 +93,7 @@ def pipeline() -> str:
     table = Box(x3, 190, ("cost table", "one JSON file,", "versioned"), look="main")
     traces = Box(x1, 38, ("traces", "recorded draft trees"))
     probe = Box(x1, 104, ("probe", "a running server"))
-    calibrate = Box(x2, 71, ("calibrate", "acceptance and", "real unions"))
+    calibrate = Box(x2, 71, ("calibrate", "acceptance and", "experts of text"))
     rows = Box(x1, 290, ("public timings", "of kernels"))
     compose = Box(x2, 290, ("compose", "an estimated table"))
     runtime = Box(x4, 71, ("runtime", "truncates each tree", "in the engine"))

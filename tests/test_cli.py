@@ -147,6 +147,13 @@ def test_shards_are_fitted_and_exported_as_one_run(profiled, tmp_path):
     assert evict("diff", profiled / TABLE, TABLE, folder=tmp_path).exit_code == 0
 
 
+def test_a_fit_answers_in_json(profiled):
+    said = json.loads(evict("fit", "run", "--json", folder=profiled).stdout)
+    assert said == json.loads(evict("show", "run", "--json", folder=profiled).stdout)
+    assert 0.0 <= said["held_out"]["hinge"]["median"] < 0.1
+    assert {gate["name"] for gate in said["gates"]} >= {"drift", "coverage"}
+
+
 def test_profile_is_another_name_of_sweep(profiled):
     words = ("profile", *AGAIN[1:])
     assert "continuing run" in evict(*words, folder=profiled).stdout

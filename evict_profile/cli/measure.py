@@ -90,13 +90,14 @@ def fit(
     runs: list[Path] = Argument(
         metavar="RUN...", help="Run folder, or the folders of all its shards."
     ),
+    as_json: options.AsJson = False,
 ) -> None:
     """Fit a run, and print its held-out errors and gates."""
     from evict_profile.fit.fitted import fit_run
     from evict_profile.report.fits import show_fit
     from evict_profile.sweep.store import Store
 
-    show_fit(console, fit_run(*map(Store, runs)))
+    show_fit(console, fit_run(*map(Store, runs)), as_json)
 
 
 def fleet(

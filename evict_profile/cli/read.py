@@ -83,12 +83,11 @@ def show(
     if named and (is_run or not named.is_dir()):
         reject_unused(ctx, {"device"}, "with a table or a run")
         if is_run:
-            reject_unused(ctx, {"as_json"}, "with a run")
             from evict_profile.fit.fitted import fit_run
             from evict_profile.report.fits import show_fit
             from evict_profile.sweep.store import Store
 
-            show_fit(console, fit_run(Store(named)))
+            show_fit(console, fit_run(Store(named)), as_json)
         else:
             show_table(console, CostTable.load(named), as_json)
         return

@@ -8,14 +8,24 @@ from evict_profile.cells import OK, cell_of
 from evict_profile.fit.export import outcome
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import judge
-from evict_profile.io import say
+from evict_profile.io import as_json, say
+from evict_profile.records import to_mapping
 from evict_profile.report.console import Rows, error_rows, print_rows, show_gates
 from evict_profile.sweep.recheck import Recheck
 from evict_profile.table import CostTable
 
 
-def show_fit(console: Console, fitted: Fitted) -> None:
+def show_fit(console: Console, fitted: Fitted, json: bool = False) -> None:
     errors = {name: held.error for name, held in fitted.held_out.items() if held.error}
+    if json:
+        found = {
+            "held_out": errors,
+            "validation": fitted.validation.error,
+            "natural": fitted.natural.error,
+            "gates": judge(fitted),
+        }
+        say(console, as_json(to_mapping(found)))
+        return
     natural = "natural routing, evaluated at its observed union"
     unseen = {
         "between the levels of the grid": fitted.validation.error,
