@@ -5,14 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 import yaml
 
 from evict_profile.io import data_root
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
+from evict_profile.table import CostTable
 from tests.command import evict, refused
 
 ROOFLINE = {
@@ -154,6 +157,17 @@ def test_a_fit_answers_in_json(profiled):
     assert {gate["name"] for gate in said["gates"]} >= {"drift", "coverage"}
 
 
+def test_step_costs_are_printed_as_csv(profiled):
+    """Every step of the table; a data sheet gives no interval."""
+    said = pd.read_csv(StringIO(evict("show", TABLE, "--csv", folder=profiled).stdout))
+    [stairs] = CostTable.load(profiled / TABLE).staircases
+    assert said["step_us"].tolist() == list(stairs.step_cost_us[1:])
+    assert said["low_us"].isna().all()
+    said = pd.read_csv(StringIO(evict("show", H200, "--csv", folder=profiled).stdout))
+    assert (said["low_us"] < said["step_us"]).all()
+    assert (said["step_us"] < said["high_us"]).all()
+
+
 def test_profile_is_another_name_of_sweep(profiled):
     words = ("profile", *AGAIN[1:])
     assert "continuing run" in evict(*words, folder=profiled).stdout
@@ -218,7 +232,7 @@ def test_what_an_encoding_lacks_ends_no_command(tmp_path):
         capture_output=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(b"K = ")
+    assert done.stdout.startswith(b"Not settled, best guess: K = ")
 
 
 def test_a_process_ends_with_its_exit_code(tmp_path):

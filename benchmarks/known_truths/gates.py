@@ -162,7 +162,7 @@ def refusals(run: Run, seed: int) -> list[str]:
 
 
 def samples_of(machine: Machine, grid: Grid, shard: str, sessions: int) -> pd.DataFrame:
-    """The least samples that the demo's sweep takes, in its order."""
+    """The least samples that the sweep takes, in its order."""
     runner = KnownRunner(machine, ROUNDS * len(grid.measured))
     samples, of_shard = [], 1
     for number in range(1, ROUNDS + 1):

@@ -49,7 +49,8 @@ LEAST_INSIDE, MOST_TOO_WIDE = 0.94, 2.0
 needed, in the median machine."""
 
 KNOWN = WORLDS
-MODEL, SWEEP = load_model("qwen3-30b-a3b"), load_sweep("demo")
+MODEL = load_model("qwen3-30b-a3b")
+SWEEP = load_sweep(str(Path(__file__).with_name("sweep.yaml")))
 BANDWIDTH_GBPS = 24.0
 PLACES = 250
 SMALL_TOKENS = 8
@@ -100,7 +101,7 @@ def own_seed(name: str, seed: int) -> int:
 
 @cache
 def demo_grid() -> Grid:
-    """The cells of the demo's sweep."""
+    """The cells of the sweep."""
     return make_grid(SWEEP, MODEL)
 
 
@@ -138,7 +139,7 @@ class KnownRunner:
 
 
 def sweep(machine: Machine, folder: Path, sessions: int | None = None) -> Store:
-    """A finished run of the demo's sweep."""
+    """A finished run of the sweep."""
     spec, grid = replace(SWEEP, sessions=sessions or SWEEP.sessions), demo_grid()
     runner = KnownRunner(machine, spec.stop.min_samples * len(grid.measured))
     opened = {

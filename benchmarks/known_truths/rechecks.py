@@ -145,7 +145,7 @@ def _samples(
 
 @cache
 def _cells() -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
-    """The demo's forced cells, and those that a recheck measures."""
+    """The sweep's forced cells, and those that a recheck measures."""
     grid = demo_grid()
     known = tuple(c for c in grid.cells if c.union > 0)
     return known, tuple(recheckable(grid, known))

@@ -73,9 +73,12 @@ def show(
         None, help="List only tables of this device, such as NVIDIA_H200."
     ),
     as_json: options.AsJson = False,
+    as_csv: bool = Option(False, "--csv", help="Print a table's step costs as CSV."),
 ) -> None:
     """Print a table, the fit of a run, or a list of tables."""
-    from evict_profile.report.tables import show_found, show_table
+    if as_json and as_csv:
+        raise ConfigError("--json and --csv are two answers; give one of them")
+    from evict_profile.report.tables import show_found, show_table, step_csv
     from evict_profile.table import CostTable, of_device, search_path, tables_in
 
     named = paths[0] if len(paths) == 1 else None
@@ -83,14 +86,18 @@ def show(
     if named and (is_run or not named.is_dir()):
         reject_unused(ctx, {"device"}, "with a table or a run")
         if is_run:
+            reject_unused(ctx, {"as_csv"}, "with a run")
             from evict_profile.fit.fitted import fit_run
             from evict_profile.report.fits import show_fit
             from evict_profile.sweep.store import Store
 
             show_fit(console, fit_run(Store(named)), as_json)
+        elif as_csv:
+            say(console, step_csv(CostTable.load(named)))
         else:
             show_table(console, CostTable.load(named), as_json)
         return
+    reject_unused(ctx, {"as_csv"}, "with a folder of tables")
     if files := [path for path in paths if path.is_file()]:
         raise ConfigError(f"{files[0]}: is a file; show it alone, or compare with diff")
     found = tables_in(paths or search_path())

@@ -89,5 +89,5 @@ def test_what_a_table_states_cannot_end_the_script(saved_table):
 def test_report_takes_one_table_or_explores_folders(saved_table, tmp_path):
     done = evict("report", "--explore", saved_table.parent, folder=tmp_path)
     assert done.exit_code == 0, done.output
-    [shown] = data_of((tmp_path / "report.html").read_text())["tables"]
+    [shown] = data_of((tmp_path / "explore.html").read_text())["tables"]
     assert shown["model"] == CostTable.load(saved_table).key.model
