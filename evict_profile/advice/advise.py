@@ -29,8 +29,7 @@ class DraftOption:
     """One way to draft at one batch; a chain's draft length K is its levels.
 
     `step_us` is its step; `ratio` is of it to plain decoding's, the accepted length
-    that breaks even;
-    `speed` is over plain decoding, `served` the same as measured.
+    that breaks even; `speed` is over plain decoding, `served` the same as measured.
     """
 
     name: str

@@ -63,14 +63,13 @@ def advise(
     from evict_profile.report.advice import advise as advise_on
     from evict_profile.table import CostTable
 
-    # Mistakes are found before a table is composed.
-    acceptance_of(accept)
-    traffic_of(traffic or "1:1")
-    covered = (
-        CostTable.load(table)
-        if table
-        else _named_table(model, gpu, engine, tp, dtype, source, accept)
-    )
+    if table:
+        covered = CostTable.load(table)
+    else:
+        # Mistakes are found before a table is estimated.
+        acceptance_of(accept)
+        traffic_of(traffic or "1:1")
+        covered = _named_table(model, gpu, engine, tp, dtype, source, accept)
     advice = advise_on(
         covered,
         accept,

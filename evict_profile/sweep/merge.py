@@ -17,7 +17,7 @@ from evict_profile.sweep.store import Header, Store, other_plan
 from evict_profile.table import DraftClock
 
 
-class Run(NamedTuple):
+class SweepRun(NamedTuple):
     """What a sweep left, of all its shards.
 
     Attributes:
@@ -31,18 +31,20 @@ class Run(NamedTuple):
     clocks: tuple[DraftClock, ...]
 
 
-def merged(stores: Sequence[Store]) -> Run:
+def merged(stores: Sequence[Store]) -> SweepRun:
     """The run of one folder, or of the folders of all shards of one plan."""
     first, *others = stores
     if not others:
-        return Run(first.folder, first.header(), first.frame(), first.clocks())
+        return SweepRun(first.folder, first.header(), first.frame(), first.clocks())
     headers = [store.header() for store in stores]
     _check_one_plan(stores, headers)
     frames = map(_with_sessions, stores, headers)
     clocks = {clock.batch: clock for store in stores for clock in store.clocks()}
     whole = pd.concat(frames).sort_values(["round", "order"], ignore_index=True)
     header = replace(headers[0], shard="1/1")
-    return Run(first.folder, header, whole, tuple(clocks[b] for b in sorted(clocks)))
+    return SweepRun(
+        first.folder, header, whole, tuple(clocks[b] for b in sorted(clocks))
+    )
 
 
 def _check_one_plan(stores: Sequence[Store], headers: Sequence[Header]) -> None:
