@@ -28,7 +28,7 @@ class Tree:
 
 def answer(path):
     job = json.loads(path.read_text())
-    options = {"log_level": "info", "max_running_requests": 8}
+    options = {"log_level": "info", "max_running_requests": 8, "tp_size": job["tp"]}
     if job["tree"]:
         options |= eagle3(MODELS / "draft", *astuple(Tree(**job["tree"])))
     engine = start_engine(MODELS / "target", **options)

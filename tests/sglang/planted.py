@@ -7,9 +7,12 @@ accepted. So weights are drawn such that the past matters, and the target's own 
 tokens, known from plain decoding, are written into drafted nodes.
 """
 
+import itertools
 import json
 import os
 import random
+import signal
+import time
 import zlib
 from dataclasses import dataclass, field
 from multiprocessing import parent_process
@@ -38,12 +41,15 @@ class Script:
         decided: prompts for which the table decides the width, by their first token.
         routed: the file that takes one line a layer of a verification within a budget,
             [experts that may run, experts that ran, what each token counts].
+        ranks: what goes wrong on each rank, a key of `FAULTS` or nothing. Rank n notes
+            the nodes that it verifies in the file `log`.n.
     """
 
     sequences: list[list[int]]
     log: str
     decided: list[int]
     routed: str
+    ranks: list[str] = field(default_factory=list)
 
 
 def register():
@@ -62,6 +68,8 @@ def register():
         "EAGLEWorkerV2.verify": planted.verify,
     }.items():
         HookRegistry.register(EAGLE + name, hook, HookType.AROUND)
+    if planted.script.ranks:
+        plant_faults(planted.script.ranks)
     planted.force_widths()
     planted.force_pauses()
     planted.watch_budget()
@@ -112,46 +120,59 @@ class Planted:
         return parent_list, index, drafted
 
     def verify(self, original, worker, batch, *rest, **k):
-        """Write down how wide the step was, and what it committed."""
-        width = batch.spec_info.draft_token_num
+        """Write down how wide the step was, and what it committed; each rank, what
+        it verified.
+        """
+        width, rank = batch.spec_info.draft_token_num, torch.distributed.get_rank()
+        if self.script.ranks:
+            self._note(
+                f"{self.script.log}.{rank}", batch.spec_info.draft_token.tolist()
+            )
         result = original(worker, batch, *rest, **k)
-        with Path(self.script.log).open("a") as log:
-            said = [width, result.accept_lens.tolist(), self.paused]
-            log.write(json.dumps(said) + "\n")
+        if rank == 0:
+            self._note(
+                self.script.log, [width, result.accept_lens.tolist(), self.paused]
+            )
         self.paused = False
         return result
 
+    def _note(self, path, said):
+        with Path(path).open("a") as log:
+            log.write(json.dumps(said) + "\n")
+
     def force_widths(self):
-        """Go through all widths, one a step, where the plug-in decides on one."""
-        from evict_profile.integrations.sglang.serving import Serving
-        from evict_profile.integrations.sglang.tree import cut
+        """Go through all widths, one a step, where the table would decide on one."""
+        from evict_profile.integrations.sglang.modes import ByTable
+        from evict_profile.integrations.sglang.tree import best_nodes
 
-        decide = Serving.choose
+        decide = ByTable.choose
 
-        def forced(serving, batch, drafted):
+        def forced(mode, batch, drafted):
             if batch.reqs[0].origin_input_ids[0] in self.script.decided:
-                return decide(serving, batch, drafted)
+                return decide(mode, batch, drafted)
             self.steps += 1
-            serving.width = 1 + self.steps % drafted.width
-            return cut(drafted, serving.width)
+            return best_nodes(drafted, 1 + self.steps % drafted.width)
 
-        Serving.choose = forced  # type: ignore[method-assign]
+        ByTable.choose = forced  # type: ignore[method-assign]
 
     def force_pauses(self):
-        from evict_profile.integrations.sglang.serving import Serving
+        from evict_profile.integrations.sglang.modes import ByTable
 
-        decide = Serving.pauses
+        begin, decide = ByTable.__init__, ByTable.pauses
 
-        def forced(serving, batch):
+        def begun(mode, *given):
+            begin(mode, *given)
+            mode.can_pause = True
+
+        def forced(mode, batch):
             if batch.reqs[0].origin_input_ids[0] in self.script.decided:
-                return decide(serving, batch)
-            self.asked += batch.forward_mode.is_decode()
-            self.paused = batch.forward_mode.is_decode() and not self.asked % PAUSES
-            if self.paused:
-                serving.width = 1
+                return decide(mode, batch)
+            self.asked += 1
+            self.paused = not self.asked % PAUSES
             return self.paused
 
-        Serving.pauses = forced  # type: ignore[method-assign]
+        ByTable.__init__ = begun  # type: ignore[method-assign]
+        ByTable.pauses = forced  # type: ignore[method-assign]
 
     def watch_budget(self):
         """Write down what routing within a budget is given, and gives."""
@@ -192,6 +213,61 @@ class Planted:
             best = max(at, key=lambda node: scores[node])
             path.append(best if by_score else self.dice.choice(at))
         return path
+
+
+def plant_faults(ranks):
+    """What goes wrong on this rank, once it is known which it is."""
+    from evict_profile.integrations.sglang.serving import Serving
+
+    begin = Serving.begin
+
+    def begun(serving, worker):
+        begin(serving, worker)
+        fault = ranks[torch.distributed.get_rank()]
+        if fault:
+            FAULTS[fault](serving)
+
+    Serving.begin = begun  # type: ignore[method-assign]
+
+
+def blurred(serving):
+    """Scores that no other rank has."""
+    last, dice = serving.scores.last, torch.Generator().manual_seed(5)
+
+    def other(requests):
+        scores = last(requests)
+        return scores.mul_(torch.rand(scores.shape, generator=dice))
+
+    serving.scores.last = other
+
+
+def slow(serving):
+    decide = serving.ranks.decided
+
+    def late(*said):
+        time.sleep(0.05)
+        return decide(*said)
+
+    serving.ranks.decided = late
+
+
+def elsewhere(serving):
+    """A rank that counts a step that the others did not decode."""
+    serving.ranks._exchanges += 1
+
+
+def killed(serving):
+    step, steps = serving.step, itertools.count()
+
+    def last(batch):
+        if next(steps) == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(batch)
+
+    serving.step = last
+
+
+FAULTS = {"blurred": blurred, "slow": slow, "elsewhere": elsewhere, "killed": killed}
 
 
 def _end(path):

@@ -28,12 +28,15 @@ class Request:
     stop: tuple[int, ...] = ()
 
 
-def replies(folder, tree, batches, environment):
+def replies(folder, tree, batches, environment, tp=1):
     """What an engine says to each batch; its log is shown if it fails."""
     job, log, said = (folder / name for name in ("job.json", "engine.log", "said.json"))
     asked = [[to_mapping(request) for request in batch] for batch in batches]
-    job.write_text(json.dumps({"tree": tree and to_mapping(tree), "batches": asked}))
+    shape = tree and to_mapping(tree)
+    job.write_text(json.dumps({"tree": shape, "batches": asked, "tp": tp}))
     inherited = environment_with(folder, PLUGINS)
+    if tp > 1:
+        inherited["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(map(str, range(tp)))
     inherited.pop("TRITON_INTERPRET", None)
     words = [sys.executable, "-m", "tests.sglang.engine", str(job)]
     run_apart(words, inherited | environment, log, LONGEST_S)
@@ -58,27 +61,31 @@ class CutRun:
     routed: list[tuple[int, int, list[float]]]
 
 
-def cut_replies(folder, fitted, tree, batches, sequences, decided=(), **variables):
+def cut_replies(
+    folder, fitted, tree, batches, sequences, decided=(), ranks=(), **variables
+):
     """What an engine that cuts says to each batch, with a table that fits it.
 
     Args:
         sequences: each prompt with its plain continuation behind it.
         decided: prompts whose widths are not forced, by their first token.
+        ranks: what goes wrong on each rank of tensor parallelism; none is one rank.
         variables: of the plug-in, beside the table and capture sizes of all widths.
     """
     steps, routed, script = (folder / name for name in ("steps", "routed", "script"))
     steps.touch()
     routed.touch()
     known = [list(each) for each in sequences]
-    told = Script(known, str(steps), list(decided), str(routed))
+    told = Script(known, str(steps), list(decided), str(routed), list(ranks))
     script.write_text(json.dumps(vars(told)))
     table = folder / "table.json"
     model = load_model(str(MODELS / "target/config.json"))
-    table_of(fitted, model).save(table)
+    tp = len(ranks) or 1
+    table_of(fitted, model, tp).save(table)
     capture_sizes = ",".join(map(str, range(1, tree.num_draft_tokens + 1)))
     asked = {"TABLE": str(table), "CAPTURE_SIZES": capture_sizes, **variables}
     environment = {f"EVICT_PROFILE_{name}": value for name, value in asked.items()}
-    said = replies(folder, tree, batches, {SCRIPT: str(script), **environment})
+    said = replies(folder, tree, batches, {SCRIPT: str(script), **environment}, tp)
     lines = [
         list(map(json.loads, log.read_text().splitlines())) for log in (steps, routed)
     ]
@@ -91,13 +98,13 @@ def _end(log):
     return "\n".join([x for x in lines if not any(k in x for k in known)][-60:])
 
 
-def table_of(fitted, model):
+def table_of(fitted, model, tp=1):
     """The known run as if SGLang had measured this model here."""
     key = Key(
         gpu=device_name(SimpleNamespace(device="cpu")),
         model="tiny-served",
         dtype="float32",
-        tp=1,
+        tp=tp,
         ep=1,
         engine="sglang",
         engine_version=installed(),

@@ -39,9 +39,14 @@ class Plain:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
+    return decoded_plainly(tmp_path_factory.mktemp("plain"))
+
+
+def decoded_plainly(folder, tp=1):
+    """Weights are drawn by rank, so each number of ranks is a model of its own."""
     prompts = [*PROMPTS, DECIDED]
     asked = [[Request(prompt, LONGEST + 8) for prompt in prompts]]
-    (said,) = replies(tmp_path_factory.mktemp("plain"), None, asked, {})
+    (said,) = replies(folder, None, asked, {}, tp)
     return Plain(dict(zip(prompts, said, strict=True)))
 
 

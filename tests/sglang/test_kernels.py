@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evict_profile.integrations.sglang.tree import cut
+from evict_profile.integrations.sglang.tree import best_nodes
 from tests.integrations.sglang.drafter import drafting, organized, trees
 
 FULL_MASK, QLEN_ONLY = 0, 1
@@ -53,7 +53,7 @@ class Cut:
 def cut_trees(draw):
     drafts, whole = draw(trees())
     width = draw(st.integers(2, min(whole.width, 12)))
-    return Cut(cut(whole, width), drafts.steps)
+    return Cut(whole.at(best_nodes(whole, width)), drafts.steps)
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,6 @@ ENVIRONMENT = {
 }
 
 OPTIONS: Mapping[str, tuple[object, str]] = {
-    "tp_size": (1, "tensor parallelism is not tried: ranks must agree on a width"),
     "pp_size": (1, "pipeline parallelism is not tried"),
     "dp_size": (1, "data parallelism inside one server is not tried"),
     "page_size": (1, "pages of more than one token are not tried"),

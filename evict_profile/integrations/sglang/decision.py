@@ -38,6 +38,12 @@ class WidthChoice:
     def width(self) -> int:
         return int(self.plan.tokens) // self.requests
 
+    @property
+    def places(self) -> torch.Tensor:
+        """int64 [B, width - 1], places of the nodes to verify."""
+        kept = self.plan.keep.numpy()
+        return torch.from_numpy(kept.nonzero()[1].reshape(self.requests, -1))
+
 
 @dataclass(frozen=True)
 class StepOutcome:

@@ -12,7 +12,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.graphs import capture_sizes_of
 from evict_profile.integrations.sglang.metrics import DriftWatch, Metrics, VerifyTimer
-from evict_profile.integrations.sglang.tree import Drafted, cut
+from evict_profile.integrations.sglang.tree import Drafted, best_nodes
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.scoring import ConditionalScorer
 
@@ -22,11 +22,17 @@ logger = logging.getLogger("evict_profile.sglang")
 class Mode:
     """Verifies whole trees, as the server does without the plug-in.
 
-    A step calls `begin`; where it decodes, `pauses`, `choose` unless it pauses,
-    `verified`; and `end`, unless it raised.
+    A step calls `begin`; where it decodes, `pauses` if the mode `can_pause`, `choose`
+    unless it pauses, `verified`; and `end`, unless it raised.
+
+    Attributes:
+        capture_sizes: widths that need graphs; none where the server's own do.
+        can_pause: whether a step may draft nothing.
+        on_device: whether each rank chooses by itself, from the same scores.
     """
 
-    capture_sizes: tuple[int, ...] = ()  # none where the server's own graphs do
+    capture_sizes: tuple[int, ...] = ()
+    can_pause = on_device = False
 
     def begin(self, prefill: bool) -> None:
         """A forward of the worker begins."""
@@ -35,8 +41,9 @@ class Mode:
         """Whether this step drafts nothing and verifies roots alone."""
         return False
 
-    def choose(self, batch: Any, drafted: Drafted) -> Drafted:
-        return drafted
+    def choose(self, batch: Any, drafted: Drafted) -> Tensor | None:
+        """Nodes to verify, by their places, int64 [B, m]; None is all of them."""
+        return None
 
     def verifying(self) -> AbstractContextManager[None]:
         """Around the forward that verifies, and all that is prepared for it."""
@@ -51,6 +58,8 @@ class Mode:
 
 class FixedWidth(Mode):
     """Verifies a fixed number of nodes by conditional acceptance, on the device."""
+
+    on_device = True
 
     def __init__(self, table: CostTable, width: int, worker: Any) -> None:
         acceptance, most = table.acceptance, worker.speculative_num_draft_tokens
@@ -70,11 +79,11 @@ class FixedWidth(Mode):
             worker.target_worker.model_runner.device, worker.speculative_num_steps
         )
 
-    def choose(self, batch: Any, drafted: Drafted) -> Drafted:
+    def choose(self, batch: Any, drafted: Drafted) -> Tensor | None:
         if self._width == drafted.width or not batch.forward_mode.is_decode():
-            return drafted
+            return None
         scores = self._scores_of(drafted.path_prob, drafted.parent)
-        return cut(drafted, self._width, scores)
+        return best_nodes(drafted, self._width, scores)
 
 
 class ByTable(Mode):
@@ -95,6 +104,7 @@ class ByTable(Mode):
             table, worker.speculative_num_draft_tokens, widths
         )
         self._chooser = Chooser(table, self.capture_sizes)
+        self.can_pause = self._chooser.can_pause
         self._metrics, self._drift = metrics, DriftWatch(table)
         self._timer = VerifyTimer(worker.target_worker.model_runner)
         self._accepted = torch.zeros(0, dtype=torch.int32)
@@ -106,22 +116,20 @@ class ByTable(Mode):
             self._chooser.exclude_prefill()
 
     def pauses(self, batch: Any) -> bool:
-        if not self._chooser.can_pause or not self._decides(batch):
+        if not self._decides(batch):
             return False
         (lengths,) = self._learn(batch)
         return self._chooser.pause(len(lengths), _mean(lengths)) is not None
 
-    def choose(self, batch: Any, drafted: Drafted) -> Drafted:
+    def choose(self, batch: Any, drafted: Drafted) -> Tensor | None:
         if not self._decides(batch):
-            return drafted
+            return None
         nodes = (drafted.path_prob, drafted.index, drafted.parent_list)
         lengths, path_prob, index, parent_list = self._learn(batch, *nodes)
         choice = self._chooser.choose(
             path_prob, index, parent_list, drafted.topk, _mean(lengths)
         )
-        if choice.width == drafted.width:
-            return drafted
-        return drafted.kept(choice.plan.keep.numpy())
+        return None if choice.width == drafted.width else choice.places
 
     def verifying(self) -> AbstractContextManager[None]:
         return self._timer.verifying()

@@ -62,11 +62,10 @@ class Observer(Mode):
         if not prefill:
             self._begun_us = self._now_us()
 
-    def choose(self, batch: Any, drafted: Drafted) -> Drafted:
+    def choose(self, batch: Any, drafted: Drafted) -> None:
         self._drafted_us = now_us = self._now_us()
         self._drafted = drafted.each(Tensor.cpu)
         self._leave_out(now_us)
-        return drafted
 
     def verifying(self) -> AbstractContextManager[None]:
         return self._timer.verifying()

@@ -1,27 +1,31 @@
 """One server's state: the checks at its start, and one step after another.
 
 A failed check or decision disables the plug-in for good and is logged once; the server
-then verifies whole trees.
+then verifies whole trees. With tensor parallelism all ranks stop cutting at the same
+step; an error where ranks can no longer agree ends the server.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
-from evict_profile.errors import EvictProfileError
+from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.sglang import compat, graphs
 from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.buffers import RouteBuffers, Scores
 from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.metrics import Metrics
 from evict_profile.integrations.sglang.modes import ByTable, FixedWidth, Mode
+from evict_profile.integrations.sglang.ranks import Ranks
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted
 
 logger = logging.getLogger("evict_profile.sglang")
+
+Decided = TypeVar("Decided")
 
 
 class Serving:
@@ -30,7 +34,8 @@ class Serving:
     At the start the worker calls `begin`, `allocate`, `prepare` and `ready`; in each
     forward `step` around all, then `pauses`, `choose`, `set_token_weights`, `verified`,
     with `graphs` around a verification and its preparation. Each request verifies
-    `width` tokens, `full_width` without the plug-in. `active` never returns to true.
+    `width` tokens, `full_width` without the plug-in. `active` is the same on all ranks
+    while these decode, and never returns to true.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -41,11 +46,15 @@ class Serving:
         self.active = False
         self.worker: Any = None
         self.width = self.full_width = 0
+        self.ranks = Ranks()
         self._mode = Mode()
         self._states: dict[int, GraphState] = {}
+        self._can_pause = self._has_failed = False
+        self._is_bound = self._is_ready = False  # to what the other ranks do
 
     def begin(self, worker: Any) -> None:
         self.worker, self.active = worker, True
+        self.ranks = Ranks(self.runner.tp_group)
         self.width = self.full_width = int(worker.speculative_num_draft_tokens)
 
     @property
@@ -68,11 +77,23 @@ class Serving:
                 self.router.recording = True
 
     def prepare(self) -> None:
-        """Check the server; before the draft graphs are captured."""
+        """Check the server, on all ranks; before the draft graphs are captured."""
         with self._fail_closed():
             if self.active:
                 compat.check_server(self.worker)
+                if self.budget:
+                    self.budget.attach(self.runner)
                 self._mode = self._asked_mode()
+        mode = self._mode
+        said = self.ranks.all_of((self.active, mode.capture_sizes))
+        with self._fail_closed():
+            if self.active and len(set(said)) > 1:
+                raise ConfigError(
+                    "ranks differ in whether and how widely they verify: give all the "
+                    f"same EVICT_PROFILE_ variables, and see their logs; {said}"
+                )
+        self._can_pause = mode.can_pause
+        self._is_bound = self.ranks.size > 1
 
     def _asked_mode(self) -> Mode:
         asked, worker = self.settings, self.worker
@@ -97,12 +118,13 @@ class Serving:
         with self._fail_closed():
             if not self.active:
                 return
-            if self.budget:
-                self.budget.attach(self.runner)
             with self._within_budget():
                 capture_sizes = self._mode.capture_sizes
                 self._states = {width: self._state_of(width) for width in capture_sizes}
             logger.info("%s", self._announcement())
+        if not self._mode.on_device:
+            self._is_ready, self._is_bound = self.active, not self.ranks.leads
+            self._mode = self._mode if self.ranks.leads else Mode()
 
     @contextmanager
     def step(self, batch: Any) -> Iterator[None]:
@@ -115,17 +137,42 @@ class Serving:
             self._mode.end()
 
     def pauses(self, batch: Any) -> bool:
-        with self._fail_closed():
-            if self._mode.pauses(batch):
-                self.width = 1
+        if not self.active or not self._can_pause or not batch.forward_mode.is_decode():
+            return False
+        if self._decided(batch, lambda: self._mode.pauses(batch)):
+            self.width = 1
         return self.width == 1
 
+    def drafted(
+        self, parent_list: Tensor, index: Tensor, tokens: Tensor, topk: int
+    ) -> Drafted:
+        """The last draft; scores that act on the device are the same on all ranks."""
+        scores = self.scores.last(len(index))
+        if self.budget or self._mode.on_device:
+            scores = self.ranks.shared(scores)
+        return Drafted(parent_list, index, tokens, scores, topk)
+
     def choose(self, batch: Any, drafted: Drafted) -> Drafted:
-        with self._fail_closed():
-            kept = self._mode.choose(batch, drafted)
-            self.width = kept.width
-            return kept
-        return drafted
+        if self._mode.on_device:
+            with self._fail_closed():
+                places = self._mode.choose(batch, drafted)
+        else:
+            places = self._decided(batch, lambda: self._mode.choose(batch, drafted))
+        if places is None:
+            return drafted
+        kept = drafted.at(places)
+        self.width = kept.width
+        return kept
+
+    def _decided(self, batch: Any, decide: Callable[[], Decided]) -> Decided | None:
+        """What rank 0 decides; None, for good, where it has failed."""
+        found = None
+        if self.ranks.leads:
+            with self._fail_closed():
+                found = decide()
+        said = (not self._has_failed, found)
+        self.active, found = self.ranks.decided(said, len(batch.seq_lens))
+        return found
 
     def set_token_weights(self, path_prob: Tensor) -> None:
         if self.budget and self.active:
@@ -161,7 +208,16 @@ class Serving:
         try:
             yield
         except Exception as error:
-            self.active, self.width = False, self.full_width
+            if self._is_bound:
+                logger.critical(
+                    "evict-profile: this rank cannot do what the others do, and the "
+                    "server ends: %s",
+                    error,
+                )
+                raise
+            # Once trees are cut, `active` ends on all ranks with the next decision.
+            self.active, self._has_failed = self.active and self._is_ready, True
+            self.width = self.full_width
             self._mode, self._states = Mode(), {}
             self.router.recording = False
             detail = None if isinstance(error, EvictProfileError) else error

@@ -74,13 +74,9 @@ class Drafted:
             self.topk,
         )
 
-    def kept(self, keep: NDArray[np.bool_]) -> "Drafted":
-        """Nodes by bool [B, M], equally many a request, in one copy to the device."""
-        places = torch.from_numpy(keep.nonzero()[1].reshape(len(keep), -1))
-        return self.at(places.to(self.index.device, non_blocking=True))
-
     def at(self, places: Tensor) -> "Drafted":
         """The nodes in these places, int64 [B, m], increasing."""
+        places = places.to(self.index.device, non_blocking=True)
         return replace(
             self,
             index=self.index.gather(1, places),
@@ -89,8 +85,9 @@ class Drafted:
         )
 
 
-def cut(drafted: Drafted, width: int, scores: Tensor | None = None) -> Drafted:
-    """The best nodes of each tree by `scores` [B, M], then by path probability.
+def best_nodes(drafted: Drafted, width: int, scores: Tensor | None = None) -> Tensor:
+    """Places of the best nodes of each tree, by `scores` [B, M], then by path
+    probability: int64 [B, width - 1].
 
     Each request verifies `width` tokens, its root included. Nodes stay in order of flat
     indices for SGLang's kernel. The sort is stable, which `torch.topk` is not: a child
@@ -98,8 +95,9 @@ def cut(drafted: Drafted, width: int, scores: Tensor | None = None) -> Drafted:
     """
     if not 1 <= width <= drafted.width:
         raise ValueError(f"width {width} is not within 1..{drafted.width}")
-    best = torch.sort(drafted.path_prob, dim=1, descending=True, stable=True).indices
+    order = torch.sort(drafted.path_prob, dim=1, descending=True, stable=True).indices
     if scores is not None:
-        ranked = torch.sort(scores.gather(1, best), dim=1, descending=True, stable=True)
-        best = best.gather(1, ranked.indices)
-    return drafted.at(torch.sort(best[:, : width - 1], dim=1).values)
+        ranked = scores.gather(1, order)
+        by_score = torch.sort(ranked, dim=1, descending=True, stable=True).indices
+        order = order.gather(1, by_score)
+    return torch.sort(order[:, : width - 1], dim=1).values

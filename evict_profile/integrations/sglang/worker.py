@@ -16,7 +16,6 @@ from torch import Tensor
 from evict_profile.integrations.sglang.compat import assigned
 from evict_profile.integrations.sglang.graphs import spec_steps
 from evict_profile.integrations.sglang.serving import Serving
-from evict_profile.integrations.sglang.tree import Drafted
 
 CREATE = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
 BUILD = "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input"
@@ -106,8 +105,7 @@ def build_verify_input(
     if batch.forward_mode.is_idle() or not serving.active:
         rest = (parent_list, index, tokens, draft_probs)
         return original(batch, draft_input, *rest, **kwargs)
-    scores = serving.scores.last(len(index))
-    drafted = Drafted(parent_list, index, tokens, scores, kwargs["topk"])
+    drafted = serving.drafted(parent_list, index, tokens, kwargs["topk"])
     kept = serving.choose(batch, drafted)
     if kept.width == 1:
         return serving.worker._build_trivial_verify_input(batch)

@@ -79,6 +79,7 @@ class ModelRunner:
         self.decode_cuda_graph_runner: Any = None
         self.init_new_workspace, self.built = False, list[int]()
         self.req_to_token_pool = SimpleNamespace(size=REQUESTS)
+        self.tp_group = SimpleNamespace(world_size=1, rank_in_group=0)
         self.model_config = SimpleNamespace(
             model_path="/models/tiny",
             hidden_size=512,

@@ -145,7 +145,6 @@ def test_experts_come_in_order_of_layers(runner):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("tp_size", 2, "; use 1$"),
         ("pp_size", 2, "; use 1$"),
         ("dp_size", 4, "; use 1$"),
         ("page_size", 16, "; use 1$"),

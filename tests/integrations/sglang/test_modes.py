@@ -7,7 +7,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang import modes
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.modes import Mode
-from evict_profile.integrations.sglang.tree import cut
+from evict_profile.integrations.sglang.tree import best_nodes
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, Truncator
 from evict_profile.runtime.scoring import ConditionalScorer
@@ -29,10 +29,10 @@ def watched(choose, made):
     def chosen(self, batch, drafted):
         # The next draft overwrites these scores.
         now = replace(drafted, path_prob=drafted.path_prob.clone())
-        left = choose(self, batch, drafted)
-        if left.width < now.width:
-            made.append((now, left))
-        return left
+        places = choose(self, batch, drafted)
+        if places is not None:
+            made.append((now, now.at(places)))
+        return places
 
     return chosen
 
@@ -69,7 +69,8 @@ def test_decided_cuts_keep_what_the_plan_keeps(
     for plan, (drafted, kept) in zip(cut_plans, cuts, strict=True):
         assert keeps(drafted, kept, plan)
         scores = scores_of(drafted.path_prob, drafted.parent) if conditional else None
-        assert torch.equal(kept.index, cut(drafted, kept.width, scores).index)
+        expected = drafted.at(best_nodes(drafted, kept.width, scores))
+        assert torch.equal(kept.index, expected.index)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, WIDTH])
@@ -99,7 +100,7 @@ def test_fixed_cuts_keep_what_the_runtime_keeps(
 def test_scores_come_before_probability():
     drafted = drafting(0, 1, 2, 2).drafted(5)
     scores = torch.tensor([[0.5, 0.9, 0.5, 0.5]], dtype=torch.float64)
-    kept = cut(drafted, 3, scores).index[0].tolist()
+    kept = drafted.at(best_nodes(drafted, 3, scores)).index[0].tolist()
     best = drafted.path_prob[0].argsort(descending=True, stable=True).tolist()
     second = next(node for node in best if node != 1)
     assert kept == sorted(drafted.index[0][[1, second]].tolist())

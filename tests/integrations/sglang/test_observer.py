@@ -291,14 +291,13 @@ def test_a_tree_that_is_not_whole_is_left_out(seen, recorded, monkeypatch):
     def torn(self, batch, tree):
         keep(self, batch, tree)
         if self.worker.log.count("draft") != 2:
-            return tree
+            return
         # The last of all children: others are more probable than its parent.
         index = tree.index.clone()
         index[0, -1] = TOPK + 2 * TOPK**2 - 1
         parent = int(tree.parent_list[0, int(index[0, -1]) // TOPK])
         index[0] = torch.where(index[0] == parent, parent - 1, index[0])
         self._drafted = replace(self._drafted, index=index)
-        return tree
 
     worker = serve(seen)
     monkeypatch.setattr(Observer, "choose", torn)

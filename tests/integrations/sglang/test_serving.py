@@ -12,7 +12,6 @@ from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.metrics import Metrics, VerifyTimer
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
-from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.records import replace
 from evict_profile.runtime import DecodingStep
 from evict_profile.runtime.staleness import WINDOW
@@ -130,8 +129,8 @@ def test_pausing_drafts_nothing(serves, full_table, monkeypatch, outcomes):
     assert outcomes[1].choice.width == outcomes[1].committed == 1
 
 
-def two_ranks(patch, context):
-    context.options["tp_size"] = 2
+def two_stages(patch, context):
+    context.options["pp_size"] = 2
 
 
 def dense_model(patch, context):
@@ -160,7 +159,7 @@ OBSERVE = Settings("observe", traces=Path("seen"))
 @pytest.mark.parametrize(
     ("settings", "make", "says"),
     [
-        *((asked, two_ranks, "tp_size is 2") for asked in (ON, OBSERVE)),
+        *((asked, two_stages, "pp_size is 2") for asked in (ON, OBSERVE)),
         *((asked, dense_model, "no routed experts") for asked in (ON, OBSERVE)),
         (ON, wrong_table, "is of another engine"),
         (ON, no_memory, "out of memory"),
@@ -184,7 +183,7 @@ def test_doubts_at_the_start_close_it(
 
 @pytest.mark.parametrize(
     ("target", "stage"),
-    [(Chooser, "choose"), (Chooser, "learn"), (Chooser, "pause"), (Drafted, "kept")],
+    [(Chooser, "choose"), (Chooser, "learn"), (Chooser, "pause")],
 )
 def test_a_decision_that_fails_closes_it(
     serves, plain_table, full_table, monkeypatch, log, target, stage

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.integrations.sglang.tree import cut, depths, parents
+from evict_profile.integrations.sglang.tree import best_nodes, depths, parents
 from tests.integrations.sglang.drafter import drafting, on_host, trees
 
 TREES = trees()
@@ -49,7 +49,7 @@ def test_parents_on_the_host_are_those_on_the_device(made, seed):
 def test_cut_keeps_the_best(made, data):
     _, drafted = made
     width = data.draw(st.integers(2, drafted.width))
-    kept = cut(drafted, width)
+    kept = drafted.at(best_nodes(drafted, width))
     assert kept.width == width
     for before, after in zip(drafted.path_prob, kept.path_prob, strict=True):
         best = before.sort(descending=True).values[: width - 1]
@@ -61,13 +61,13 @@ def test_every_cut_is_closed_under_ancestors(made):
     plan, drafted = made
     assert plan.is_closed(drafted.index)
     for width in range(2, drafted.width + 1):
-        assert plan.is_closed(cut(drafted, width).index)
+        assert plan.is_closed(drafted.at(best_nodes(drafted, width)).index)
 
 
 @given(TREES, st.data())
 def test_cut_keeps_nodes_whole(made, data):
     plan, drafted = made
-    kept = cut(drafted, data.draw(st.integers(2, drafted.width)))
+    kept = drafted.at(best_nodes(drafted, data.draw(st.integers(2, drafted.width))))
     assert bool((kept.index.diff(dim=1) > 0).all())
     again = plan.chosen(kept.index.tolist())
     for name in ("parent_list", "tokens", "path_prob", "parent"):
@@ -78,7 +78,7 @@ def test_cut_keeps_nodes_whole(made, data):
 def test_other_widths_are_refused(width):
     drafted = drafting(0, 1, 3, 2).drafted(8)
     with pytest.raises(ValueError, match=rf"width {width} is not within 1\.\.8"):
-        cut(drafted, width)
+        best_nodes(drafted, width)
 
 
 def test_a_node_without_its_parent_has_its_own_place():

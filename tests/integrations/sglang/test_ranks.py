@@ -1,0 +1,149 @@
+"""Rank 0 decides, the others follow, and a rank that cannot ends its server."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from evict_profile.errors import ConfigError, DataError
+from evict_profile.integrations.sglang import compat
+from evict_profile.integrations.sglang.decision import Chooser
+from evict_profile.integrations.sglang.settings import Settings
+from tests.integrations.sglang.server import WIDTH, Batch, ModelRunner, start
+
+LIMIT_S = 20.0
+ON = Settings("on", table=Path("t.json"))
+
+
+class Group:
+    """SGLang's coordinator of two ranks, which are threads here."""
+
+    def __init__(self, rank, queue, all_ranks):
+        self.rank_in_group, self.world_size, self.cpu_group = rank, 2, self
+        self._queue, self._all_ranks = queue, all_ranks
+
+    def broadcast_object(self, said):
+        if self.rank_in_group == 0:
+            self._queue.put(said)
+            return said
+        return self._queue.get(timeout=LIMIT_S)
+
+    def broadcast(self, tensor):
+        said = self.broadcast_object(tensor.clone())
+        return tensor.copy_(said)
+
+    def gather(self, found, said, group):
+        self._all_ranks.said[self.rank_in_group] = said
+        self._all_ranks.barrier.wait(LIMIT_S)
+        found[:] = self._all_ranks.said
+
+
+@pytest.fixture
+def groups(sglang, plain_table, monkeypatch):
+    gather = lambda found, said, group: group.gather(found, said, group)  # noqa: E731
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: plain_table)
+    queue, barrier = Queue(), threading.Barrier(2)
+    all_ranks = SimpleNamespace(said=[None, None], barrier=barrier)
+    return [Group(rank, queue, all_ranks) for rank in (0, 1)]
+
+
+def side_by_side(work, groups):
+    """What `work` of each rank's group gives, or the error that it raises."""
+    with ThreadPoolExecutor(2) as pool:
+        ranks = [pool.submit(work, group) for group in groups]
+        return [rank.exception() or rank.result() for rank in ranks]
+
+
+def worker_of(group, settings=ON):
+    runner = ModelRunner()
+    runner.tp_group = group
+    return start(settings, runner)
+
+
+def decoded(group, settings=ON, blurred=False):
+    """The nodes that each step kept, and its widths, on one rank."""
+    worker = worker_of(group, settings)
+    state, kept = worker.evict_profile, []
+    last, choose = state.scores.last, state.choose
+    if blurred:
+        state.scores.last = lambda requests: last(requests).mul_(torch.rand(1))
+
+    def chosen(*given):
+        found = choose(*given)
+        kept.append(found.index.tolist())
+        return found
+
+    state.choose = chosen
+    for size in (1, 2, 2, 1, 2):
+        worker.forward_batch_generation(Batch(size))
+    return kept, worker.verified
+
+
+@pytest.mark.parametrize("width", [None, 4])
+def test_ranks_whose_scores_differ_verify_the_same(
+    groups, full_table, monkeypatch, width
+):
+    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
+    settings = Settings("on", table=Path("t.json"), width=width)
+    first, second = side_by_side(
+        lambda group: decoded(group, settings, group.rank_in_group == 1), groups
+    )
+    assert first == second
+    assert min(width for width, _ in first[1]) < WIDTH
+
+
+def test_a_decision_that_fails_ends_cutting_on_all_ranks(groups, monkeypatch, caplog):
+    choose, asked = Chooser.choose, []
+
+    def fails_later(*given):
+        asked.append(given)
+        if len(asked) == 3:
+            raise ValueError("a wrong turn")
+        return choose(*given)
+
+    monkeypatch.setattr(Chooser, "choose", fails_later)
+    (_, first), (_, second) = side_by_side(decoded, groups)
+    assert first == second
+    assert len(asked) == 3
+    assert [width for width, _ in first[2:]] == [WIDTH] * 3
+    assert caplog.text.count("evict-profile: off, whole trees are verified") == 1
+
+
+def test_a_rank_that_is_refused_at_the_start_stops_the_others_from_cutting(
+    groups, plain_table, monkeypatch, caplog
+):
+    def loads(path, allow, worker):
+        if worker.runner.tp_group.rank_in_group:
+            raise DataError("t.json: is of another engine")
+        return plain_table
+
+    monkeypatch.setattr(compat, "load_matching_table", loads)
+    first, second = side_by_side(decoded, groups)
+    assert first[1] == second[1] == [(WIDTH, WIDTH)] * 5
+    assert "is of another engine" in caplog.text
+    assert "ranks differ in whether and how widely they verify" in caplog.text
+
+
+def test_a_rank_that_cannot_build_its_graphs_ends_its_server(groups, monkeypatch):
+    def backend(self, init_new_workspace):
+        if self.tp_group.rank_in_group:
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(ModelRunner, "_get_attention_backend", backend)
+    _, second = side_by_side(worker_of, groups)
+    assert str(second) == "out of memory"
+
+
+def test_a_rank_in_another_batch_ends_its_server(groups):
+    def step(group):
+        worker = worker_of(group)
+        worker.forward_batch_generation(Batch(1 + group.rank_in_group))
+
+    _, second = side_by_side(step, groups)
+    assert isinstance(second, ConfigError)
+    assert "ranks do not decode the same batch" in str(second)

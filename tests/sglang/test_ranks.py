@@ -1,0 +1,60 @@
+"""Two ranks of tensor parallelism verify the same nodes, whatever differs between."""
+
+import time
+
+import pytest
+
+from tests.sglang.serving import LONGEST_S, cut_replies
+from tests.sglang.test_engine import TREES, batches, decoded_plainly
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return decoded_plainly(tmp_path_factory.mktemp("plain"), tp=2)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        pytest.param({"CAPTURE_SIZES": "", "WIDTH": "4"}, marks=pytest.mark.slow),
+        pytest.param({"EXPERT_BUDGET": "16"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_ranks_say_what_plain_decoding_says(plain, fitted, tmp_path, variables):
+    """Rank 0 is slow, rank 1 has scores of its own, and budgets hold all experts."""
+    asked, *_ = batches(plain)
+    run = cut_replies(
+        tmp_path,
+        fitted,
+        TREES[0],
+        [asked],
+        plain.known,
+        ranks=("slow", "blurred"),
+        **variables,
+    )
+    assert run.said == [[plain.reply(request) for request in asked]]
+    first, second = ((tmp_path / f"steps.{rank}").read_text() for rank in (0, 1))
+    assert first == second
+    assert len({width for width, _, _ in run.steps}) >= (
+        1 if "WIDTH" in variables else 9
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("elsewhere", "ranks do not decode the same batch, and the server must end"),
+        ("killed", ""),
+    ],
+)
+def test_a_rank_that_cannot_follow_ends_the_server(
+    plain, fitted, tmp_path, fault, says
+):
+    asked, *_ = batches(plain)
+    begun = time.monotonic()
+    with pytest.raises(pytest.fail.Exception, match=says):
+        cut_replies(tmp_path, fitted, TREES[0], [asked], plain.known, ranks=("", fault))
+    assert time.monotonic() - begun < LONGEST_S
