@@ -1,10 +1,8 @@
 """Two ranks of tensor parallelism verify the same nodes, whatever differs between."""
 
-import time
-
 import pytest
 
-from tests.sglang.serving import LONGEST_S, cut_replies
+from tests.sglang.serving import cut_replies
 from tests.sglang.test_engine import TREES, batches, decoded_plainly
 
 
@@ -47,14 +45,15 @@ def test_ranks_say_what_plain_decoding_says(plain, fitted, tmp_path, variables):
     ("fault", "says"),
     [
         ("elsewhere", "ranks do not decode the same batch, and the server must end"),
-        ("killed", ""),
+        ("killed", "Connection closed by peer"),
     ],
 )
 def test_a_rank_that_cannot_follow_ends_the_server(
     plain, fitted, tmp_path, fault, says
 ):
     asked, *_ = batches(plain)
-    begun = time.monotonic()
-    with pytest.raises(pytest.fail.Exception, match=says):
+    with pytest.raises(pytest.fail.Exception, match="the engine did not answer"):
         cut_replies(tmp_path, fitted, TREES[0], [asked], plain.known, ranks=("", fault))
-    assert time.monotonic() - begun < LONGEST_S
+    log = (tmp_path / "engine.log").read_text()
+    assert says in log
+    assert "ended after" not in log  # by the test, which had waited long enough

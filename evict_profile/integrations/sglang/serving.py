@@ -74,7 +74,7 @@ class Serving:
                 ids = [layer.layer_id for layer in layers]
                 top_k = max((layer.top_k for layer in layers), default=0)
                 self.router.allocate(ids, tokens, top_k, device)
-                self.router.recording = True
+                self.router.recording = self.ranks.leads
 
     def prepare(self) -> None:
         """Check the server, on all ranks; before the draft graphs are captured."""
@@ -102,6 +102,8 @@ class Serving:
             from evict_profile.integrations.sglang.observer import Observer
 
             compat.check_routes(self.runner)
+            if not self.ranks.leads:
+                return Mode()
             assert asked.traces
             return Observer(worker, asked.traces, self.router)
         assert asked.table
@@ -111,7 +113,8 @@ class Serving:
         if asked.width:
             return FixedWidth(table, asked.width, worker)
         prometheus = compat.option(self.runner.server_args, "enable_metrics")
-        return ByTable(table, asked.capture_sizes, worker, Metrics(bool(prometheus)))
+        metrics = Metrics(bool(prometheus) and self.ranks.leads)
+        return ByTable(table, asked.capture_sizes, worker, metrics)
 
     def ready(self) -> None:
         """Build each width's graphs; after the server's own were captured."""

@@ -97,6 +97,15 @@ def test_ranks_whose_scores_differ_verify_the_same(
     assert min(width for width, _ in first[1]) < WIDTH
 
 
+def test_rank_0_observes_for_all(groups, tmp_path):
+    settings = Settings("observe", traces=tmp_path)
+    first, second = side_by_side(lambda group: decoded(group, settings), groups)
+    assert first == second == (first[0], [(WIDTH, WIDTH)] * 5)
+    observers = side_by_side(lambda group: worker_of(group, settings), groups)
+    recording = [worker.evict_profile.router.recording for worker in observers]
+    assert recording == [True, False]
+
+
 def test_a_decision_that_fails_ends_cutting_on_all_ranks(groups, monkeypatch, caplog):
     choose, asked = Chooser.choose, []
 
