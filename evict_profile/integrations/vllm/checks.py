@@ -14,7 +14,7 @@ from evict_profile.integrations import matching
 from evict_profile.integrations.exporters.planners import curve_of, staircases_at
 from evict_profile.table import CostTable, DraftClock, Drafting, ServedStep
 
-SUPPORTED = ("0.32.0",)
+SUPPORTED = ("0.32.0", "0.33.0")
 
 Curve = list[tuple[int, float]]
 
