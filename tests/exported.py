@@ -83,10 +83,11 @@ READERS: dict[str, Callable[[Any, int], int]] = {
 }
 
 
-def sglang_reads_us(fields, tokens):
-    """A floor look-up: the last sample at or under the tokens."""
-    index = bisect_right(fields["sample_batch_tokens"], tokens) - 1
-    return 1e6 / float(fields["sample_steps_per_sec"][max(0, index)])
+def sglang_reads_us(fields, requests, tokens):
+    """A sum of two lines and a constant, in which lines end flat."""
+    of_requests = np.interp(requests, fields["bs_probes"], fields["alpha_seconds"])
+    of_tokens = np.interp(tokens, fields["m_probes"], fields["theta_seconds"])
+    return 1e6 * float(fields["bias_seconds"] + of_requests + of_tokens)
 
 
 def vllm_reads_us(verify_ms, tokens, captured=0):

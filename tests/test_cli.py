@@ -318,4 +318,4 @@ def test_a_table_is_written_for_sglang(tmp_path):
     assert done.exit_code == 0, done.stderr
     assert "95 % interval" in done.stdout
     sps = json.loads(out.read_text())
-    assert len(sps["sample_batch_tokens"]) == len(sps["sample_steps_per_sec"])
+    assert len(sps["m_probes"]) == len(sps["theta_seconds"])

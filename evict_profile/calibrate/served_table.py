@@ -37,7 +37,6 @@ from evict_profile.table import (
     Staircase,
     TermCost,
 )
-from evict_profile.table.served import WHOLE
 
 INTERPOLATION_SD = 0.04
 """Error of interpolation between probed steps, in logs."""
@@ -86,10 +85,9 @@ class Steps:
         between = np.where(np.isin(width, self.width), 0.0, INTERPOLATION_SD)
         half_width = np.hypot(probed, between)
         shift = np.outer((0.0, -1.0, 1.0), half_width)
-        cost, low, high = (us * np.exp(shift)).tolist()
-        return Staircase(
-            self.batch, context, tuple(cost), tuple(low), tuple(high), WHOLE
-        )
+        cost, low, high = (tuple(each) for each in (us * np.exp(shift)).tolist())
+        whole = ("verify", "draft", "fixed")
+        return Staircase(self.batch, context, cost, low, high, whole)
 
 
 def served_table(

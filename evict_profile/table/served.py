@@ -31,7 +31,7 @@ from evict_profile.table.overheads import (
     OwnStep,
     own_at,
 )
-from evict_profile.table.parts import Staircase, StepCosts
+from evict_profile.table.parts import StepCosts
 from evict_profile.table.provenance import DATASHEET
 from evict_profile.table.workload import DraftClock, Drafting
 
@@ -39,8 +39,6 @@ ASSUMED = (
     "ASSUMED: a level costs as one of the target's layers and its head, as a "
     "multi-token-prediction head would; give yours with --draft-level-ms"
 )
-
-WHOLE = ("verify", "draft", "fixed")
 
 KEPT = 2048
 
@@ -159,14 +157,6 @@ class ServedStep:
             undrafted = float(us[batch * width] / us[batch])
             half = math.hypot(half, math.log(max(ratio / undrafted, 1.0)))
         return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half))
-
-    def whole(self, stairs: Staircase, levels: int) -> Staircase:
-        beside_us = self.beside_us(stairs.batch, levels)
-        us, low, high = (
-            tuple(each + beside_us for each in costs)
-            for costs in (stairs.step_cost_us, stairs.low_us, stairs.high_us)
-        )
-        return Staircase(stairs.batch, stairs.context, us, low, high, WHOLE)
 
     @cached_property
     def _costs(self) -> Callable[[int, float], StepCosts]:

@@ -8,7 +8,7 @@ import pytest
 from evict_profile.advice.acceptance import of_lengths
 from evict_profile.advice.advise import Advisor
 from evict_profile.errors import DataError
-from evict_profile.integrations.exporters.planners import sglang_sps
+from evict_profile.integrations.exporters.additive import sglang_sps
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.vllm.checks import curves_of, served_by
 from evict_profile.records import replace
@@ -49,7 +49,7 @@ def test_all_state_one_ratio(table, drafts):
     shown = break_even_rows(table).cells[0][1 + SHOWN_DRAFTS.index(drafts)]
     assert shown == f"{ratio:.2f}"
     sps = sglang_sps(served, drafts).fields
-    assert sglang_reads_us(sps, width) / plain_us == pytest.approx(ratio)
+    assert sglang_reads_us(sps, 1, width) / plain_us == pytest.approx(ratio, 1e-3)
     draft, verify = (dict(curve) for curve in curves_of(served, drafts, 1))
     assert (draft[1] + verify[width]) * 1e3 / plain_us == pytest.approx(ratio, 1e-5)
     chooser = Chooser(served.extending().table, (1, width))

@@ -13,11 +13,8 @@ import yaml
 
 from evict_profile.advice.advise import Advisor, DraftPlan
 from evict_profile.errors import DataError
-from evict_profile.integrations.exporters.planners import (
-    Export,
-    sglang_sps,
-    staircases_at,
-)
+from evict_profile.integrations.exporters.additive import sglang_sps
+from evict_profile.integrations.exporters.planners import Export, staircases_at
 from evict_profile.integrations.exporters.schedules import ENGINES
 from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
