@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from evict_profile.advice.acceptance import of_rate
+from evict_profile.advice.advise import Advisor, Range
+from evict_profile.integrations.exporters.schedules import llama_cpp
 from evict_profile.probe.record import read_probe
+from evict_profile.records import replace
+from evict_profile.table import CostTable
 from tests.command import evict
 
 xllamacpp = pytest.importorskip("xllamacpp", reason="needs evict-profile[llama]")
@@ -23,19 +28,37 @@ def world(tmp_path_factory):
 
 REMOVED = {"--draft", "--draft-n", "--draft-max", "--draft-n-min", "--draft-min"}
 """Flags that the library still holds, to say by what they were replaced."""
-CALL = re.compile(r"(?:llama-server|-md )(?:\\\n|[^`\n])*")
+CALL = re.compile(r"(?:llama-server|-md )(?:\\\n|[^`\n])*|--spec-[a-z-]+")
+WORD = re.compile(r"(?<=\s)--?[a-z][a-z-]*|(?<=--spec-type )[a-z-]+")
+
+
+def check_known(calls):
+    """The flags of these calls, and the types that they draft by, are the library's."""
+    [library] = Path(xllamacpp.__file__).parent.glob("*.so")
+    known = library.read_bytes()
+    words = {*WORD.findall(f" {calls}")}
+    for word in words:
+        assert word not in REMOVED and b"\0%b\0" % word.encode() in known, word
+    return words
 
 
 def test_the_flags_of_the_pages_are_the_librarys():
-    """Of every llama-server command, and of what is added to make it draft."""
+    """Of every llama-server command, of what is added to make it draft, and alone."""
     pages = "".join(page.read_text() for page in Path("docs").rglob("*.md"))
-    calls = " ".join(CALL.findall(pages))
-    flags = {*re.findall(r"(?<=\s)--?[a-z][a-z-]*", f" {calls}")}
-    assert {"-md", "--metrics", "--spec-draft-n-max"} <= flags
-    [library] = Path(xllamacpp.__file__).parent.glob("*.so")
-    known = library.read_bytes()
-    for flag in flags:
-        assert flag not in REMOVED and b"\0%b\0" % flag.encode() in known, flag
+    words = check_known(" ".join(CALL.findall(pages)))
+    assert {"-md", "--metrics", "--spec-draft-n-max", "draft-simple"} <= words
+    assert "--spec-synth-rates" in words
+
+
+@pytest.mark.parametrize("heads", [0, 1])
+def test_the_flags_of_an_exported_command_are_the_librarys(saved_table, heads):
+    table = CostTable.load(saved_table)
+    table = replace(table, model=replace(table.model, mtp_layers=heads))
+    advisor = Advisor.of(table, of_rate(0.8))
+    made = llama_cpp((Range(1, 1, 3),), advisor)
+    words = check_known(" ".join((made.command, *made.notes)))
+    assert {"--spec-draft-n-max", "--spec-synth-rates"} <= words
+    assert ("draft-mtp" in words) == bool(heads)
 
 
 @pytest.mark.slow
