@@ -63,7 +63,7 @@ class ServerInfo(Struct, frozen=True):
     @property
     def speculation(self) -> str:
         if self.adaptive:
-            return f"K up to {self.drafts}"
+            return f"K varies, at most {self.drafts}"
         return f"K = {self.drafts}" if self.drafts else "plain decoding"
 
     @property

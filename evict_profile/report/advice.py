@@ -132,11 +132,11 @@ class Advice:
         if plan.drafts:
             yield from self._other_lengths()
         if len(plan.advised) > 1:
+            one = f"K={plan.drafts} runs at {plan.gain:.2f} times plain decoding."
             yield (
-                f"K={plan.drafts} at every batch: {plan.gain:.2f} times. Lengths by "
-                f"batch are advised if they gain {CHANGE - 1.0:.0%} more: with them "
-                "vLLM fell to piecewise graphs, from 59.6 to 50.0 tokens per second "
-                "(vLLM #49548)."
+                f"{one if plan.drafts else 'No single K is faster.'} A schedule is "
+                f"advised if it gains {CHANGE - 1.0:.0%} more: with one vLLM fell "
+                "to piecewise graphs, from 59.6 to 50.0 tokens a second (vLLM #49548)."
             )
         if loses := [str(each.batch) for each in chains if plan.speed(each) < 1.0]:
             yield f"Drafting is slower than plain decoding at batch {', '.join(loses)}."

@@ -93,8 +93,8 @@ ADAPTIVE = SGLANG | {"stated": {SPEC + "adaptive": True}}
         # No step but a reply's first drafts, as where a schedule has K = 0.
         ({"idle": 10**9}, 0, "K = 0"),
         ({"idle": 1}, None, "K = 1.5"),
-        ({"adds": "evict_profile:width 1.0"}, None, "K up to 3"),
-        (ADAPTIVE, None, "K up to 5"),
+        ({"adds": "evict_profile:width 1.0"}, None, "K varies, at most 3"),
+        (ADAPTIVE, None, "K varies, at most 5"),
     ],
 )
 def test_a_server_that_changes_its_k_is_measured_as_it_runs(

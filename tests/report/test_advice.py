@@ -36,10 +36,14 @@ def test_what_needs_a_file_says_how_to_write_it():
 def test_a_schedule_is_written_into_a_file():
     advisor = Advisor.of(shipped_table(H200), of_lengths({2: 2.2, 5: 3.0}, ""))
     ranges = (Range(1, 4, 5), Range(5, 8, 2))
-    made = DraftPlan({4: 0.5, 8: 0.5}, 2, 1.2, ranges, 1.9)
-    advice = Advice([advisor], (4, 8), made, False, ("--accept", "2:2.2,5:3.0"))
-    assert "K=2 at every batch: 1.20 times." in " ".join(advice.notes())
-    assert advice.command.startswith("evict-profile export ")
+    accept = ("--accept", "2:2.2,5:3.0")
+    for drafts, gain in ((2, 1.2), (0, 1.0)):
+        made = DraftPlan({4: 0.5, 8: 0.5}, drafts, gain, ranges, 1.9)
+        advice = Advice([advisor], (4, 8), made, False, accept)
+        assert advice.command.startswith("evict-profile export ")
+        notes = " ".join(advice.notes())
+        assert ("K=2 runs at 1.20 times plain decoding." in notes) == (drafts == 2)
+        assert ("No single K is faster." in notes) == (drafts == 0)
 
 
 def test_tokens_per_second_are_of_one_request(saved_table):
