@@ -101,6 +101,20 @@ SENTENCES = [
         "p90} % | {one own run elsewhere, its ratio stays, median} %, {one own run "
         "elsewhere, its ratio stays, p90} % |",
     ),
+    (
+        SERVED,
+        "| 48 | {one own run, batch near, median} %, {one own run, batch near, p90} %",
+    ),
+    (
+        SERVED,
+        "| 48 | {one own run, batch near, its ratio stays, median} %, {one own run, "
+        "batch near, its ratio stays, p90} %",
+    ),
+    (
+        SERVED,
+        "| {one own run less its ratio stays} ({one own run less its ratio stays, "
+        "low}..{one own run less its ratio stays, high}) |",
+    ),
     (SERVED, "worst | {growth with batch, worst} % | 8 %"),
     (SERVED, "`advise` | {as advised, inside 95 %} % | 90 to 99 %"),
     (SERVED, "error of {elsewhere, median} % (p90 {elsewhere, p90} %)"),

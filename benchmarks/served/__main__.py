@@ -18,7 +18,7 @@ import pandas as pd
 from msgspec.structs import asdict
 
 from benchmarks.common import command
-from benchmarks.served import judge
+from benchmarks.served import judge, own
 from benchmarks.served.record import BROKEN, DATA, new_2026, not_judged
 from evict_profile.io import write_json
 from evict_profile.stats import Floats
@@ -31,8 +31,9 @@ RIVALS = ("identical tokens", "one parameter", "weight bytes")
 def findings(rows: pd.DataFrame, away: pd.DataFrame) -> dict[str, float]:
     """What pages state of the record, in per cent: the only source of their numbers."""
     overheads = judge.held_out()
-    one, grown = judge.from_one_run(overheads), judge.growth(overheads[GROWN])
-    other = judge.from_one_run_elsewhere()
+    one, grown = own.of_specbundle(overheads), judge.growth(overheads[GROWN])
+    other, near = own.elsewhere(), own.elsewhere(near=True)
+    apart = own.difference(pd.concat([one, other]))
     losses = {name: judge.regret(rows, how) for name, how in judge.CHOICES.items()}
     lost = losses["predicted best"]
     growth_off = np.abs(np.log(grown["predicted"] / grown["served"])).max()
@@ -50,6 +51,11 @@ def findings(rows: pd.DataFrame, away: pd.DataFrame) -> dict[str, float]:
         **spread("one own run, its ratio stays", errors(one, "stays")),
         **spread("one own run elsewhere", errors(other, "advised")),
         **spread("one own run elsewhere, its ratio stays", errors(other, "stays")),
+        **spread("one own run, batch near", errors(near, "advised")),
+        **spread("one own run, batch near, its ratio stays", errors(near, "stays")),
+        "one own run less its ratio stays": apart.value,
+        "one own run less its ratio stays, low": apart.low,
+        "one own run less its ratio stays, high": apart.high,
         "one own run, inside 95 %": held(one),
         "growth with batch, worst": growth_off,
         **spread("elsewhere", errors(away, "advised")),
@@ -175,11 +181,10 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
     figure, axes = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
     dots: dict[str, Any] = {"fmt": "o", "ms": 3.5, "lw": 0.5, "alpha": 0.75}
     crosses: dict[str, Any] = {"marker": "x", "s": 12, "c": "0.6", "lw": 0.8}
-    for name, own in rows.groupby("deployment"):
-        bars = np.array([own["predicted"] - own["low"], own["high"] - own["predicted"]])
-        axes.errorbar(
-            own["speedup"], own["predicted"], yerr=bars, label=str(name), **dots
-        )
+    for name, each in rows.groupby("deployment"):
+        low, value, high = (each[end] for end in ("low", "predicted", "high"))
+        bars = np.array([value - low, high - value])
+        axes.errorbar(each["speedup"], value, yerr=bars, label=str(name), **dots)
     profile = "start-up profile, identical tokens"
     axes.scatter(rows["speedup"], rows["identical tokens"], label=profile, **crosses)
     ends = (0.9, 3.4)
@@ -202,8 +207,26 @@ def show(rows: pd.DataFrame, away: pd.DataFrame) -> None:
         print(f"\nSpeed-up, predicted over served, by {axis}\n{by(rows, axis)}")
     print(f"\nSpeed lost against the best of five settings\n{regrets(rows)}")
     print(f"\nServers that nothing was fitted to, as advised\n{away_rows(away)}")
+    show_own(overheads)
     grown = judge.growth(overheads[GROWN]).round(3)
     print(f"\nQwen3-235B, step of 4 drafts over 1, relative to batch 1\n{grown}")
+
+
+def show_own(overheads: dict[str, judge.Overheads]) -> None:
+    """One own run against its ratio, where the settings or the batches differ."""
+    one, other = own.of_specbundle(overheads), own.elsewhere()
+    every = pd.concat([one, other])
+    print("\nOne own run, and the rival that its ratio stays; errors in per cent")
+    print(own.against(every))
+    apart = own.difference(every)
+    print(
+        f"difference, each of {every['deployment'].nunique()} deployments once: "
+        f"{apart.value:+.1%} ({apart.low:+.1%} to {apart.high:+.1%})"
+    )
+    print(f"share chosen by the other deployments: {own.shares_chosen(overheads)}")
+    print(
+        f"from another batch, at most twice or half\n{own.against(own.elsewhere(True))}"
+    )
 
 
 @command

@@ -1,6 +1,6 @@
 """Predictions of served runs, each from overheads that its deployment did not teach."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,9 @@ from benchmarks.served.record import (
     table_of,
 )
 from benchmarks.served.rivals import step_ratios
-from evict_profile.calibrate.served import ServedRun, own_overheads
+from evict_profile.calibrate.served import ServedRun
 from evict_profile.stats import Floats, student
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.table import ServedStep
 from evict_profile.table.overheads import RECORD, TWO_SIDED, Amounts, Overheads
 
 GROUP = ["deployment", "model", "dataset", "draft"]
@@ -105,10 +105,10 @@ def _predicted(
         overheads.ratio_interval(times, run.batch, run.width, run.levels, plain_us)
         for times, run in zip(ratio, drafts, strict=True)
     ]
-    return _of_ratios(rows, ratio, *np.array(ends).T)
+    return of_ratios(rows, ratio, *np.array(ends).T)
 
 
-def _of_ratios(
+def of_ratios(
     rows: pd.DataFrame, ratio: Floats, low: Floats, high: Floats
 ) -> pd.DataFrame:
     accepted = rows["accept_length"].to_numpy()
@@ -127,69 +127,6 @@ def _of_ratios(
 def wall(speedup: Floats, outside: Floats) -> Floats:
     """Speed-up of the wall time, where this share of plain time is no decoding."""
     return 1.0 / (outside + (1.0 - outside) / speedup)
-
-
-def from_one_run(overheads: Mapping[str, Overheads]) -> pd.DataFrame:
-    """Each group's other settings, once its plain run and three drafts are known.
-
-    `stays` is the speed-up if a step keeps the ratio of that run.
-    """
-    rows = specbundle()
-    rows = rows[~rows["deployment"].isin(DENSE.values())]
-    parts = []
-    for (name, *_), own in rows.groupby(GROUP):
-        taught = own[own["steps"] == ENGINE_DEFAULT]
-        rest = own[own["steps"] != ENGINE_DEFAULT]
-        table = replace(table_of(str(name)), overheads=overheads[str(name)])
-        parts.append(_from_own(rest, table, [*runs_of(taught)], [*runs_of(rest)][1:]))
-    return pd.concat(parts)
-
-
-def from_one_run_elsewhere() -> pd.DataFrame:
-    """Settings of `new-2026.csv`, each from each other of its server and batch."""
-    parts = []
-    for (server, _), own in new_2026().groupby(["server", "concurrency"]):
-        table = table_of(NEW_2026[str(server)])
-        known = replace(table, overheads=ServedStep.of(table).overheads)
-        for at in own.index:
-            taught, rest = own.loc[[at]], own.drop(at).assign(outside=0.0)
-            runs = [*_runs_elsewhere(rest)][1:]
-            parts.append(_from_own(rest, known, [*_runs_elsewhere(taught)], runs))
-    return pd.concat(parts)
-
-
-def _runs_elsewhere(rows: pd.DataFrame) -> Iterator[ServedRun]:
-    """The first row's plain run, and each row's drafting one."""
-    for number, row in enumerate(rows.itertuples()):
-        batch, drafts = int(row.concurrency), int(row.draft_tokens_K)
-        if not number:
-            yield ServedRun(batch, 1, 0, 1, 1.0, row.plain_tok_s, CONTEXT)
-        rate = row.plain_tok_s * row.speedup
-        setting = (batch, drafts + 1, drafts, 1, row.accept_length)
-        yield ServedRun(*setting, rate, CONTEXT)
-
-
-def _from_own(
-    rows: pd.DataFrame,
-    table: CostTable,
-    taught: Sequence[ServedRun],
-    asked: Sequence[ServedRun],
-) -> pd.DataFrame:
-    found = replace(table, overheads=own_overheads(table, taught, "own"))
-    ratios = [
-        ServedStep.of(found, topk=run.topk).ratio(
-            run.batch, run.width, run.levels, run.context
-        )
-        for run in asked
-    ]
-    value, low, high = (
-        np.array([getattr(each, name) for each in ratios])
-        for name in ("value", "low", "high")
-    )
-    accepted = rows["accept_length"].to_numpy()
-    stays = accepted * taught[0].step_us / taught[1].step_us
-    made = _of_ratios(rows, value, low, high)
-    return made.assign(stays=wall(stays, rows["outside"].to_numpy()))
 
 
 def regret(rows: pd.DataFrame, choice: Callable[[pd.DataFrame], int]) -> Floats:

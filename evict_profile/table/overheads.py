@@ -115,7 +115,7 @@ class Overheads(Struct, frozen=True):
     """The most likely amounts, their standard deviations, and the error left.
 
     `growth`, a standard deviation of the log, is known near `batches`. `own` are a
-    server's own steps, far from which nothing is predicted.
+    server's own steps; nothing is predicted far outside of their batches.
     """
 
     source: str

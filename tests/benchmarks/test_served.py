@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from msgspec.structs import asdict
 
 from benchmarks.served import __main__ as served
-from benchmarks.served import judge, record, rivals
+from benchmarks.served import judge, own, record, rivals
 from evict_profile.advice.acceptance import of_yaml
 from evict_profile.io import data_root
 from evict_profile.stats import student
@@ -106,3 +107,39 @@ def test_decoding_speed_ups_lead_back_to_what_was_served():
 def test_a_choice_of_the_best_loses_nothing():
     rows = record.specbundle()
     assert judge.regret(rows, lambda group: group["speedup"].idxmax()).max() == 0.0
+
+
+def of(deployment, predicted, stays):
+    rows = {"deployment": deployment, "predicted": predicted, "stays": stays}
+    return pd.DataFrame(rows | {"speedup": 1.0}, index=range(3))
+
+
+def test_a_difference_counts_each_deployment_once_and_resamples_deployments():
+    few = [of(str(n), 1.0, np.exp(0.1)) for n in range(4)]
+    many = of("many", np.exp(0.2), 1.0)
+    found = own.difference(pd.concat([*few, *[many] * 5]))
+    assert found.value == pytest.approx((4 * -0.1 + 0.2) / 5)
+    assert found.low < -0.1 < 0.1 < found.high
+    assert own.difference(pd.concat(few)).low == -np.inf
+
+
+def test_a_share_is_chosen_by_the_other_deployments(monkeypatch):
+    """The first one's own share would be 1; two others predict best with 0.25."""
+
+    def predicted(_, share):
+        best = {"first": 1.0, "second": 0.25, "third": 0.25}
+        return pd.concat([of(k, np.exp(share - v), 1.0) for k, v in best.items()])
+
+    monkeypatch.setattr(own, "of_specbundle", predicted)
+    assert own.shares_chosen({})["first"] == 0.25
+
+
+def test_a_share_of_nothing_keeps_the_measured_ratio():
+    """At the same batch: the rival is one end of the shares."""
+    rows = own.of_specbundle(judge.held_out(), share=0.0)
+    assert rows["predicted"].to_numpy() == pytest.approx(rows["stays"], rel=1e-6)
+
+
+def test_other_batches_are_at_most_twice_or_half_as_large():
+    assert len(own.elsewhere()) == 28
+    assert len(own.elsewhere(near=True)) == 2 * (2 * 2 * 2 + 2 * 2 * 4)

@@ -10,7 +10,7 @@ from evict_profile.errors import ConfigError, DataError
 from evict_profile.fit.export import export_workload
 from evict_profile.io import data_root
 from evict_profile.table import CostTable, ServedStep
-from evict_profile.table.overheads import OWN_GROWTH, RECORD
+from evict_profile.table.overheads import OWN_GROWTH, RECORD, UNSEEN_GROWTH
 from tests.command import evict
 
 SHIPPED = data_root() / "cost_tables/composed/nvidia-h200/qwen3-30b-a3b"
@@ -99,6 +99,19 @@ def test_each_batch_has_its_own_step():
     found = study(TABLE, runs, "mine")
     assert found.explained_us == pytest.approx([run.step_us for run in runs], rel=1e-3)
     assert found.found.growth_at(1) == OWN_GROWTH
+
+
+def test_between_own_batches_that_are_far_apart_the_error_is_that_of_elsewhere():
+    planned = ((1, 0), (1, 3), (64, 0), (64, 3))
+    runs = [run for each in planned for run in served(TABLE, setting(*each))]
+    own = after(TABLE, study(TABLE, runs, "mine"))
+    assert [own.overheads.growth_at(b) for b in (2, 8, 32)] == [
+        OWN_GROWTH,
+        UNSEEN_GROWTH,
+        OWN_GROWTH,
+    ]
+    near, between = (own.ratio(b, 4, 3, 1024) for b in (2, 8))
+    assert between.high / between.value > near.high / near.value
 
 
 def test_a_second_study_starts_from_the_record():
