@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from evict_profile.errors import ConfigError
 from evict_profile.runtime.budget import (
     RANKINGS,
+    Groups,
     check,
     holds_all,
-    probabilities_of,
+    picking_order,
     route,
+    scores_of,
 )
 
 META = torch.device("meta")
@@ -63,7 +65,7 @@ def kept_by_loops(rows, top_k, budget, weights, ranking):
     experts = range(len(rows[0]))
     if len(rows) * top_k <= budget:
         return set(experts)
-    mass = mass_of(rows, weights, top_k if ranking == "top-k" else None)
+    mass = mass_of(rows, weights, None if ranking == "mass" else top_k)
     return set(ranked(mass, experts)[:budget])
 
 
@@ -175,6 +177,7 @@ def test_padding_and_broken_rows_rank_nothing(ranking, row, weights):
 @pytest.mark.parametrize("budget", [8, 16])
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_the_host_reads_no_value(renormalise, budget, ranking):
+    bias = torch.zeros(16, device=META)
     routes = route(
         torch.zeros(5, 16, device=META),
         4,
@@ -182,6 +185,7 @@ def test_the_host_reads_no_value(renormalise, budget, ranking):
         renormalise=renormalise,
         node_weights=torch.ones(5, device=META),
         ranking=ranking,
+        order=picking_order(torch.zeros(5, 16, device=META), bias, Groups(4, 2)),
     )
     assert [tensor.shape for tensor in routes] == [(5, 4), (5, 4)]
     assert all(tensor.device == META for tensor in routes)
@@ -195,22 +199,123 @@ def test_half_precision_is_summed_in_single():
     assert torch.equal(routes.topk_ids, same.topk_ids)
 
 
-def test_sigmoid_scores_keep_their_order_and_ratios():
+def test_scores_are_those_of_the_router():
     logits = torch.tensor([[2.0, -1.0, 0.5, -3.0]])
-    scores = logits.sigmoid()
-    probabilities = probabilities_of(logits, "sigmoid")
-    torch.testing.assert_close(probabilities.sum(dim=1), torch.ones(1))
-    routes = route(probabilities, 2, 4, renormalise=True)
-    natural = scores[0, [0, 2]] / scores[0, [0, 2]].sum()
-    assert routes.topk_ids.tolist() == [[0, 2]]
-    torch.testing.assert_close(routes.topk_weights[0], natural)
+    torch.testing.assert_close(scores_of(logits, "sigmoid"), logits.sigmoid())
+    sums = scores_of(logits, "softmax").sum(dim=1)
+    torch.testing.assert_close(sums, torch.ones(1))
+
+
+@st.composite
+def routers(draw):
+    """A layer whose router picks by bias or groups: scores, k, budget, weights; how."""
+    total, size = draw(st.integers(1, 3)), draw(st.integers(2, 3))
+    experts, part = total * size, st.integers(-PARTS, PARTS).map(lambda n: n / PARTS)
+    kept = draw(st.integers(1, total))
+    top_k = draw(st.integers(1, kept * size))
+    budget = draw(st.integers(top_k, experts))
+    row = st.lists(part.map(abs), min_size=experts, max_size=experts)
+    rows = draw(st.lists(row, min_size=1, max_size=6))
+    weight = st.sampled_from([0.25, 0.5, 1.0])
+    weights = draw(st.lists(weight, min_size=len(rows), max_size=len(rows)))
+    bias = draw(st.none() | st.lists(part, min_size=experts, max_size=experts))
+    return (rows, top_k, budget, weights), bias, Groups(total, kept)
+
+
+def picks_by_loops(row, bias, groups):
+    """Experts as a token picks them: those of its own groups first."""
+    picked = [s + b for s, b in zip(row, bias or [0.0] * len(row), strict=True)]
+    size = len(row) // groups.total
+    members = [range(g * size, (g + 1) * size) for g in range(groups.total)]
+    count = 2 if bias else 1
+    best = [sum(sorted(picked[e] for e in own)[-count:]) for own in members]
+    mine = {
+        e for g in ranked(best, range(groups.total))[: groups.kept] for e in members[g]
+    }
+    return [*ranked(picked, mine), *ranked(picked, set(range(len(row))) - mine)]
+
+
+def kept_by_weights(layer, picks):
+    """The budget's experts by the sum of weights that tokens would give them."""
+    rows, top_k, budget, weights = layer
+    worth = [0.0] * len(rows[0])
+    for row, order, weight in zip(rows, picks, weights, strict=True):
+        for e in order[:top_k]:
+            worth[e] += weight * row[e]
+    return ranked(worth, range(len(worth)))[:budget]
+
+
+@given(router=routers())
+def test_biased_and_grouped_picks_are_those_of_plain_loops(router):
+    """Each token runs k kept experts, and those outside of its groups come last."""
+    layer, bias, groups = router
+    rows, top_k, budget, weights = layer
+    scores = torch.tensor(rows)
+    order = picking_order(scores, None if bias is None else torch.tensor(bias), groups)
+    found = route(
+        scores,
+        top_k,
+        budget,
+        renormalise=False,
+        node_weights=torch.tensor(weights),
+        ranking="gate",
+        order=order,
+    )
+    picks = [picks_by_loops(row, bias, groups) for row in rows]
+    kept = range(len(rows[0]))
+    if not holds_all(len(rows), top_k, budget, len(rows[0])):
+        kept = kept_by_weights(layer, picks)
+    for row, own, said, gates in zip(
+        rows, picks, found.topk_ids, found.topk_weights, strict=True
+    ):
+        run = [e for e in own if e in kept][:top_k]
+        assert said.tolist() == run
+        assert gates.tolist() == [row[e] for e in run]
+
+
+@given(router=routers(), spare=st.integers(0, 2))
+def test_a_union_within_the_budget_changes_no_biased_or_grouped_pick(router, spare):
+    (rows, top_k, _, weights), bias, groups = router
+    picks = [picks_by_loops(row, bias, groups)[:top_k] for row in rows]
+    wanted = len({e for own in picks for e in own})
+    scores = torch.tensor(rows)
+    found = route(
+        scores,
+        top_k,
+        min(wanted + spare, len(rows[0])),
+        renormalise=True,
+        node_weights=torch.tensor(weights),
+        ranking="gate",
+        order=picking_order(scores, bias and torch.tensor(bias), groups),
+    )
+    assert found.topk_ids.tolist() == picks
+
+
+def test_a_token_with_too_few_kept_experts_in_its_groups_runs_others():
+    """Its own groups' kept expert first, although another one scores higher."""
+    rows = torch.tensor(
+        [[0.9, 0.8, 0.1, 0.0], [0.9, 0.8, 0.1, 0.0], [0.0, 0.1, 0.6, 0.5]]
+    )
+    order = picking_order(rows, groups=Groups(2, 1))
+    found = route(rows, 2, 3, renormalise=False, ranking="gate", order=order)
+    assert found.topk_ids.tolist() == [[0, 1], [0, 1], [2, 1]]
+
+
+def test_gates_are_ranked_by_their_share_where_the_router_renormalises():
+    """A token with small scores then counts as much as one with large scores."""
+    rows = torch.tensor([[0.9, 0.8, 0.0, 0.0], [0.0, 0.0, 0.2, 0.01]])
+    kept = [
+        route(rows, 2, 2, renormalise=shared, ranking="gate").topk_ids[0].tolist()
+        for shared in (True, False)
+    ]
+    assert kept == [[0, 2], [0, 1]]
 
 
 @pytest.mark.parametrize(
     ("budget", "ranking", "says"),
     [
         *((wrong, "mass", "choose one from 4 to 16") for wrong in (3, 17, -1)),
-        (8, "oracle", "'mass', 'top-k'"),
+        (8, "oracle", "'mass', 'top-k', 'gate'"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(budget, ranking, says):

@@ -1,4 +1,4 @@
-"""The tests' engine: a tiny Qwen3-MoE, plain or with an EAGLE-3 drafter.
+"""The tests' engine: a tiny model, plain or with an EAGLE-3 drafter.
 
     python -m tests.sglang.engine JOB.json
 
@@ -28,10 +28,15 @@ class Tree:
 
 def answer(path):
     job = json.loads(path.read_text())
-    options = {"log_level": "info", "max_running_requests": 8, "tp_size": job["tp"]}
+    options = {
+        "log_level": "info",
+        "max_running_requests": 8,
+        "disable_shared_experts_fusion": True,
+        "tp_size": job["tp"],
+    }
     if job["tree"]:
         options |= eagle3(MODELS / "draft", *astuple(Tree(**job["tree"])))
-    engine = start_engine(MODELS / "target", **options)
+    engine = start_engine(MODELS / job["target"], **options)
     said = []
     for batch in job["batches"]:
         asked = [

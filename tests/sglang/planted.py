@@ -76,14 +76,15 @@ def register():
 
 
 def draw_weights(model, *args, **kwargs):
-    """Weights that keep the scale of what goes through them; norms are one.
+    """Weights that keep the scale of what goes through them; norms are one, and biases
+    of routers are not.
 
     Heads are larger: a drafter sure of some tokens has deep trees as well as wide ones.
     """
     for name, parameter in model.state_dict().items():
         if not torch.is_floating_point(parameter):
             continue
-        if parameter.dim() < 2:
+        if parameter.dim() < 2 and "bias" not in name:
             parameter.fill_(1.0)
             continue
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))

@@ -28,12 +28,13 @@ class Request:
     stop: tuple[int, ...] = ()
 
 
-def replies(folder, tree, batches, environment, tp=1):
+def replies(folder, tree, batches, environment, target="target", tp=1):
     """What an engine says to each batch; its log is shown if it fails."""
     job, log, said = (folder / name for name in ("job.json", "engine.log", "said.json"))
     asked = [[to_mapping(request) for request in batch] for batch in batches]
     shape = tree and to_mapping(tree)
-    job.write_text(json.dumps({"tree": shape, "batches": asked, "tp": tp}))
+    told = {"target": target, "tree": shape, "batches": asked, "tp": tp}
+    job.write_text(json.dumps(told))
     inherited = environment_with(folder, PLUGINS)
     if tp > 1:
         inherited["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(map(str, range(tp)))
@@ -62,13 +63,22 @@ class CutRun:
 
 
 def cut_replies(
-    folder, fitted, tree, batches, sequences, decided=(), ranks=(), **variables
+    folder,
+    fitted,
+    tree,
+    batches,
+    sequences,
+    decided=(),
+    target="target",
+    ranks=(),
+    **variables,
 ):
     """What an engine that cuts says to each batch, with a table that fits it.
 
     Args:
         sequences: each prompt with its plain continuation behind it.
         decided: prompts whose widths are not forced, by their first token.
+        target: the model's folder.
         ranks: what goes wrong on each rank of tensor parallelism; none is one rank.
         variables: of the plug-in, beside the table and capture sizes of all widths.
     """
@@ -79,13 +89,13 @@ def cut_replies(
     told = Script(known, str(steps), list(decided), str(routed), list(ranks))
     script.write_text(json.dumps(vars(told)))
     table = folder / "table.json"
-    model = load_model(str(MODELS / "target/config.json"))
-    tp = len(ranks) or 1
+    model, tp = load_model(str(MODELS / target / "config.json")), len(ranks) or 1
     table_of(fitted, model, tp).save(table)
     capture_sizes = ",".join(map(str, range(1, tree.num_draft_tokens + 1)))
     asked = {"TABLE": str(table), "CAPTURE_SIZES": capture_sizes, **variables}
     environment = {f"EVICT_PROFILE_{name}": value for name, value in asked.items()}
-    said = replies(folder, tree, batches, {SCRIPT: str(script), **environment}, tp)
+    environment[SCRIPT] = str(script)
+    said = replies(folder, tree, batches, environment, target, tp)
     lines = [
         list(map(json.loads, log.read_text().splitlines())) for log in (steps, routed)
     ]

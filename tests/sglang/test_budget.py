@@ -10,25 +10,41 @@ TREE = Tree(num_steps=3, topk=4, num_draft_tokens=10)
 EXPERTS, LENGTH = 16, 24
 
 
-def budgeted(folder, fitted, budget, plain):
+TARGETS = ("target", pytest.param("grouped", marks=pytest.mark.slow))
+"""Qwen3-MoE's router; one that picks by a biased score within groups."""
+
+
+def budgeted(folder, fitted, budget, plain, target):
     known = [[*p, *said] for p, said in zip(PROMPTS, plain, strict=True)]
     asked = [[Request(prompt, LENGTH) for prompt in PROMPTS]]
-    return cut_replies(folder, fitted, TREE, asked, known, EXPERT_BUDGET=str(budget))
+    return cut_replies(
+        folder,
+        fitted,
+        TREE,
+        asked,
+        known,
+        target=target,
+        EXPERT_BUDGET=str(budget),
+    )
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+@pytest.fixture
+def plain(tmp_path, target):
     asked = [[Request(prompt, LENGTH + 8) for prompt in PROMPTS]]
-    (said,) = replies(tmp_path_factory.mktemp("plain"), None, asked, {})
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    (said,) = replies(folder, None, asked, {}, target)
     return said
 
 
-def test_a_budget_is_kept_and_spent_on_likely_nodes(fitted, tmp_path):
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_budget_is_kept_and_spent_on_likely_nodes(target, fitted, tmp_path):
     """In every layer and step; roots count in full, and nodes by their probability.
 
     What the drafter proposes is made up: whether it is accepted does not matter.
     """
-    run = budgeted(tmp_path, fitted, 6, [list(range(500, 500 + LENGTH + 8))] * 2)
+    drafted = [list(range(500, 500 + LENGTH + 8))] * 2
+    run = budgeted(tmp_path, fitted, 6, drafted, target)
     assert [len(said) for said in run.said[0]] == [LENGTH] * 2
     assert run.routed
     assert all(most == 6 and ran <= 6 for most, ran, _ in run.routed)
@@ -39,7 +55,10 @@ def test_a_budget_is_kept_and_spent_on_likely_nodes(fitted, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_budget_of_all_experts_says_what_plain_decoding_says(plain, fitted, tmp_path):
-    run = budgeted(tmp_path, fitted, EXPERTS, plain)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_budget_of_all_experts_says_what_plain_decoding_says(
+    target, plain, fitted, tmp_path
+):
+    run = budgeted(tmp_path, fitted, EXPERTS, plain, target)
     assert not run.routed
     assert run.said == [[said[:LENGTH] for said in plain]]

@@ -46,7 +46,7 @@ def decoded_plainly(folder, tp=1):
     """Weights are drawn by rank, so each number of ranks is a model of its own."""
     prompts = [*PROMPTS, DECIDED]
     asked = [[Request(prompt, LONGEST + 8) for prompt in prompts]]
-    (said,) = replies(folder, None, asked, {}, tp)
+    (said,) = replies(folder, None, asked, {}, tp=tp)
     return Plain(dict(zip(prompts, said, strict=True)))
 
 

@@ -67,23 +67,86 @@ def test_a_budget_of_all_experts_is_the_real_router(
     natural = real(made, config, distinct)
     made.node_weights = torch.ones(TOKENS)
     budgeted = real(made, config, distinct)
-    weights = [
-        torch.zeros(TOKENS, EXPERTS).scatter(
-            1, out.topk_ids.long(), out.topk_weights.float()
-        )
-        for out in (natural, budgeted)
-    ]
+    weights = [gates(natural), gates(budgeted)]
     rtol = 1e-2 if dtype == torch.bfloat16 else 1e-5
     assert torch.equal(weights[0] > 0, weights[1] > 0)
     torch.testing.assert_close(*weights, rtol=rtol, atol=1e-6)
     assert not caplog.messages
 
 
+def biased():
+    """Large enough that picks by biased scores are not those by plain ones."""
+    return torch.linspace(-0.6, 0.6, EXPERTS)
+
+
+GROUPED = {"use_grouped_topk": True, "num_expert_group": 4, "topk_group": 2}
+ROUTERS = {
+    "DeepSeek-V3": GROUPED | {"correction_bias": biased()},
+    "GLM-4.5": GROUPED
+    | {"num_expert_group": 1, "topk_group": 1, "correction_bias": biased()},
+    "DeepSeek-V2": GROUPED | {"renormalize": False},
+    "biased softmax": {"correction_bias": biased() / 10},
+    "biased sigmoid": {"correction_bias": biased(), "scoring_func": "sigmoid"},
+    "sigmoid": {"renormalize": False, "scoring_func": "sigmoid"},
+}
+
+
+def gates(out):
+    """The weight of each expert for each token; 0 where it does not run."""
+    ids, weights = out.topk_ids.long(), out.topk_weights.float()
+    return torch.zeros(TOKENS, EXPERTS).scatter(1, ids, weights)
+
+
+routers = pytest.mark.parametrize("name", ROUTERS)
+
+
+@routers
+def test_all_experts_of_a_biased_or_grouped_router_are_the_real_router(
+    name, monkeypatch
+):
+    monkeypatch.setattr(module, "holds_all", lambda *asked: False)
+    config = real_config(**ROUTERS[name])
+    assert refusal(config) is None
+    made = BudgetHook(EXPERTS)
+    natural = gates(real(made, config, logits()))
+    made.node_weights = torch.ones(TOKENS)
+    torch.testing.assert_close(gates(real(made, config, logits())), natural)
+
+
+@routers
+def test_a_biased_or_grouped_router_keeps_to_the_budget(name):
+    """All tokens run k experts, and those of the real router where these are kept."""
+    config = real_config(**ROUTERS[name])
+    made = BudgetHook(BUDGET)
+    natural = gates(real(made, config, logits())) > 0
+    made.node_weights = torch.ones(TOKENS)
+    within = gates(real(made, config, logits())) > 0
+    kept = within.any(dim=0)
+    assert natural.any(dim=0).sum() > BUDGET >= kept.sum()
+    assert (within.sum(dim=1) == TOP_K).all()
+    assert (within | ~(natural & kept)).all()
+
+
+def test_weights_are_scaled_where_the_real_router_scales_them(monkeypatch):
+    monkeypatch.setattr(module, "holds_all", lambda *asked: False)
+    scaled = {
+        "routed_scaling_factor": 2.5,
+        "apply_routed_scaling_factor_on_output": True,
+    }
+    config = real_config(**ROUTERS["DeepSeek-V3"], **scaled)
+    made = BudgetHook(EXPERTS)
+    natural = gates(real(made, config, logits()))
+    assert natural.sum(dim=1) == pytest.approx(2.5)
+    made.node_weights = torch.ones(TOKENS)
+    torch.testing.assert_close(gates(real(made, config, logits())), natural)
+
+
 def test_the_real_configuration_can_be_read():
     assert refusal(real_config()) is None
-    assert refusal(real_config(correction_bias=torch.zeros(EXPERTS))) is not None
-    grouped = real_config(use_grouped_topk=True, num_expert_group=4, topk_group=2)
-    assert "groups" in refusal(grouped)
+    unscaled = {"renormalize": False, "apply_routed_scaling_factor_on_output": True}
+    assert "does not renormalise" in refusal(real_config(**unscaled))
+    assert "sqrtsoftplus" in refusal(real_config(scoring_func="sqrtsoftplus"))
+    assert "shared experts" in refusal(real_config(num_fused_shared_experts=1))
 
 
 def model_runner(routers, layers, **changes):
@@ -114,9 +177,26 @@ def test_a_model_that_cannot_keep_it_is_refused_at_the_start(options):
         module.check_model(model_runner(1, 1), TOP_K - 1)
     with pytest.raises(ConfigError, match="has 0 for 1 layers"):
         module.check_model(model_runner(0, 1), BUDGET)
-    bias = torch.zeros(EXPERTS)
-    with pytest.raises(ConfigError, match="biased score"):
-        module.check_model(model_runner(1, 1, correction_bias=bias), BUDGET)
+    with pytest.raises(ConfigError, match="shared experts"):
+        module.check_model(model_runner(1, 1, num_fused_shared_experts=1), BUDGET)
+
+
+def test_layers_that_do_not_ask_their_router_are_named_once(options, caplog):
+    """A model may route by a fused kernel of its own, out of reach of the hook."""
+    made, runner = BudgetHook(BUDGET), model_runner(1, 1)
+    runner.model.forward = lambda ids, positions, batch: None
+    made.attach(runner)
+    made.allocate(TOKENS, "cpu")
+    mode = SimpleNamespace(is_target_verify=lambda: True)
+    batch = SimpleNamespace(forward_mode=mode, out_cache_loc=torch.ones(TOKENS))
+    caplog.clear()
+    with made.enabled():
+        for _ in range(2):
+            runner.model.forward(None, None, batch)
+    assert [each.message for each in caplog.records] == [
+        f"evict-profile: expert budget of {BUDGET} not kept: 0 of 1 layers asked their "
+        "router"
+    ]
 
 
 def test_expert_parallelism_is_refused(options):

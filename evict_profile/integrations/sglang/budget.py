@@ -3,7 +3,8 @@
 During verification the hook gives the router a routing function within the budget. Only
 the plug-in's graphs have it, so a server that stops truncating decodes as usual. A
 token's weight is the square root of its path probability, 1 for a root
-(docs/research/budgets.md); captured graphs read it from a buffer.
+(docs/research/budgets.md); captured graphs read it from a buffer. Groups and biases of
+a router are kept, and shared experts beside the routed ones are not in the budget.
 """
 
 import dataclasses
@@ -23,7 +24,15 @@ from evict_profile.integrations.sglang.compat import (
     experts,
     option,
 )
-from evict_profile.runtime.budget import check, holds_all, probabilities_of, route
+from evict_profile.runtime.budget import (
+    Groups,
+    Ranking,
+    check,
+    holds_all,
+    picking_order,
+    route,
+    scores_of,
+)
 
 PADDING_SLOT = 0
 """The cache slot of padding rows in SGLang's graphs, and of no other rows."""
@@ -41,6 +50,7 @@ class BudgetHook:
         self.budget = budget
         self.node_weights: Tensor | None = None
         self._enabled = self._warned = False
+        self._asked = 0
         self._weights = torch.ones(0)
 
     def allocate(self, tokens: int, device: torch.device | str) -> None:
@@ -62,7 +72,7 @@ class BudgetHook:
         """Act in a target's verifications; warns that this is lossy."""
         check_model(model_runner, self.budget)
         model = model_runner.model
-        forward = model.forward
+        forward, layers = model.forward, len(list(experts(model)))
 
         @functools.wraps(forward)
         def attached(*args: Any, **kwargs: Any) -> Any:
@@ -71,8 +81,11 @@ class BudgetHook:
                 return forward(*args, **kwargs)
             slots = batch.out_cache_loc
             weights = self._weights[: len(slots)] * (slots != PADDING_SLOT)
-            with assigned(self, node_weights=weights):
-                return forward(*args, **kwargs)
+            with assigned(self, node_weights=weights, _asked=0):
+                out = forward(*args, **kwargs)
+                if self._asked < layers:
+                    self._warn(f"{self._asked} of {layers} layers asked their router")
+            return out
 
         model.forward = attached
         logger.warning(
@@ -91,13 +104,18 @@ class BudgetHook:
     ) -> Any:
         """Route within the budget, during verifications; else as SGLang does."""
         config, (tokens, num_experts) = topk_config, router_logits.shape
+        self._asked += 1
         if (
             self.node_weights is not None
             and self._applies(tokens, kwargs)
             and not holds_all(tokens, config.top_k, self.budget, num_experts)
         ):
-            routing = self._routing(config.scoring_func)
-            config = dataclasses.replace(config, custom_routing_function=routing)
+            config = dataclasses.replace(
+                config,
+                custom_routing_function=self._routing(config),
+                use_grouped_topk=False,
+                apply_routed_scaling_factor_on_output=False,
+            )
         return original(hidden_states, router_logits, config, **kwargs)
 
     def _applies(self, rows: int, kwargs: dict[str, Any]) -> bool:
@@ -106,29 +124,38 @@ class BudgetHook:
         more = sorted(k for k, v in kwargs.items() if v is not None and k != "layer_id")
         if rows != (tokens := len(self.node_weights)):
             more.append(f"{rows} rows for {tokens} tokens")
-        if more and not self._warned:
-            logger.warning(
-                "evict-profile: expert budget of %d not kept: a router is given %s",
-                self.budget,
-                ", ".join(more),
-            )
-            self._warned = True
+        if more:
+            self._warn(f"a router is given {', '.join(more)}")
         return not more
 
-    def _routing(self, scoring: Any) -> Callable[..., tuple[Tensor, Tensor]]:
+    def _warn(self, reason: str) -> None:
+        if not self._warned:
+            logger.warning(
+                "evict-profile: expert budget of %d not kept: %s", self.budget, reason
+            )
+            self._warned = True
+
+    def _routing(self, config: Any) -> Callable[..., tuple[Tensor, Tensor]]:
+        """SGLang's routing of this layer, within the budget."""
+        bias, groups = config.correction_bias, _groups(config)
+        ranking, scoring = _ranking(config), _scoring(config)
+        scaled = config.apply_routed_scaling_factor_on_output
+        scale = config.routed_scaling_factor if scaled else 1.0
 
         def routing(
             hidden_states: Tensor, gating_output: Tensor, topk: int, renormalize: bool
         ) -> tuple[Tensor, Tensor]:
+            scores = scores_of(gating_output, scoring)
             weights, ids = route(
-                probabilities_of(gating_output, scoring),
+                scores,
                 topk,
                 self.budget,
                 renormalise=renormalize,
                 node_weights=self.node_weights,
-                ranking="top-k",
+                ranking=ranking,
+                order=picking_order(scores, bias, groups),
             )
-            return weights.contiguous(), ids.int().contiguous()
+            return (weights * scale).contiguous(), ids.int().contiguous()
 
         return routing
 
@@ -157,22 +184,36 @@ def check_model(model_runner: Any, budget: int) -> None:
             raise ConfigError(f"no expert budget for this model: {reason}")
 
 
+def _groups(config: Any) -> Groups | None:
+    if not config.use_grouped_topk or config.num_expert_group <= 1:
+        return None
+    return Groups(config.num_expert_group, config.topk_group)
+
+
+def _scoring(config: Any) -> Any:
+    """A grouped router with a bias scores by sigmoid, whatever it is configured for."""
+    if config.use_grouped_topk and config.correction_bias is not None:
+        return "sigmoid"
+    return config.scoring_func
+
+
+def _ranking(config: Any) -> Ranking:
+    """What was found best on such a router (docs/research/budgets.md)."""
+    is_plain = config.correction_bias is None and not config.use_grouped_topk
+    return "top-k" if is_plain and config.scoring_func == "softmax" else "gate"
+
+
 def refusal(config: Any) -> str | None:
     """Why a budget cannot be kept with a router's configuration; None if it can."""
+    scoring = _scoring(config)
     reasons = {
-        "it picks groups of experts first, and those of a token may hold fewer kept "
-        "experts than it runs": config.use_grouped_topk,
-        "it picks by a biased score but weighs by the plain one, and which of the two "
-        "should rank experts nobody has measured": config.correction_bias is not None,
         "it has a routing function of its own": config.custom_routing_function
         is not None,
         "shared experts take places in its top k": _shared_slots(config) > 0,
-        f"it scores by {config.scoring_func}, of which no distribution over experts "
-        "follows": config.scoring_func not in ("softmax", "sigmoid"),
-        "it weighs by plain sigmoid scores, which a budget would have to rescale": (
-            config.scoring_func == "sigmoid" and not config.renormalize
+        f"its scores by {scoring} are not tried": scoring not in ("softmax", "sigmoid"),
+        "it scales weights that it does not renormalise": (
+            config.apply_routed_scaling_factor_on_output and not config.renormalize
         ),
-        "it scales the weights itself": config.apply_routed_scaling_factor_on_output,
         "its output is not in SGLang's standard format": (
             getattr(config.output_format, "name", "STANDARD") != "STANDARD"
         ),
