@@ -32,7 +32,8 @@ def vllm(ranges: Ranges, advisor: Advisor) -> Export:
             "VLLM_USE_V2_MODEL_RUNNER=1 it runs piecewise graphs with one."
         )
     if 1 < heads < drafts and drafts % heads:
-        notes.append(f"vLLM refuses {drafts} drafts: not a multiple of {heads} layers.")
+        multiple = f"no multiple of {heads} layers, if it loads them all"
+        notes.append(f"vLLM refuses {drafts} drafts, {multiple}.")
     drafter = {"method": "mtp"} if heads else {"method": "eagle3", "model": DRAFTER}
     config = shlex.quote(json.dumps({**drafter, **fields}))
     tp = f"--tensor-parallel-size {advisor.served.table.key.tp}"
