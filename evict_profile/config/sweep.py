@@ -85,14 +85,14 @@ class SglangSpec(Struct, frozen=True):
         model: folder of the target; "" is the folder of the model's config.json, or a
             config.json written from its shape.
         draft: folder of the EAGLE-3 head; "" writes a usual config.json.
-        steps, topk: levels drafted, and children of each node (at least two).
+        steps, topk: levels drafted, and children of each node; 1 drafts chains.
         attention_backend: SGLang's name; "" leaves the choice to SGLang.
     """
 
     model: str = ""
     draft: str = ""
     steps: Count = 5
-    topk: Annotated[int, Meta(ge=2)] = 8
+    topk: Count = 8
     attention_backend: str = ""
 
 
@@ -156,6 +156,13 @@ class SweepSpec(Struct, frozen=True):
             raise ValueError(
                 f"options are for a runner of your own, and '{self.runner}' reads none;"
                 " remove them, or name the script that reads them as runner"
+            )
+        chain, widest = self.sglang.steps + 1, max(self.grid.width)
+        if self.sglang.topk == 1 and widest != chain:
+            raise ValueError(
+                f"sglang.topk 1 drafts chains of {chain} tokens with the root, and the "
+                f"largest width is {widest}; end grid.width with {chain}, or change "
+                "sglang.steps"
             )
 
 

@@ -1,4 +1,4 @@
-"""The tests' engine: a tiny model, plain or with an EAGLE-3 drafter.
+"""The tests' engine: a tiny model, plain or with an EAGLE-3 or MTP drafter.
 
     python -m tests.sglang.engine JOB.json
 
@@ -8,22 +8,35 @@ of the tests.
 """
 
 import json
+import os
 import sys
-from dataclasses import astuple, dataclass
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from examples.sglang.demo import eagle3, start_engine
+from examples.sglang.demo import IDLE_S, eagle3, start_engine
 
 MODELS = Path(__file__).parent / "models"
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The shape that EAGLE-3 drafts: levels, children kept at each, nodes verified."""
+    """The shape that is drafted: levels, children kept at each, nodes verified.
+
+    NEXTN drafts with an MTP layer of the target's own kind.
+    """
 
     num_steps: int
     topk: int
     num_draft_tokens: int
+    algorithm: str = "EAGLE3"
+
+    def options(self):
+        sizes = self.num_steps, self.topk, self.num_draft_tokens
+        named = eagle3(MODELS / "draft", *sizes)
+        if self.algorithm != "EAGLE3":
+            del named["speculative_draft_model_path"]
+        return {**named, "speculative_algorithm": self.algorithm}
 
 
 def answer(path):
@@ -35,7 +48,7 @@ def answer(path):
         "tp_size": job["tp"],
     }
     if job["tree"]:
-        options |= eagle3(MODELS / "draft", *astuple(Tree(**job["tree"])))
+        options |= Tree(**job["tree"]).options()
     engine = start_engine(MODELS / job["target"], **options)
     said = []
     for batch in job["batches"]:
@@ -51,6 +64,8 @@ def answer(path):
         outputs = engine.generate(input_ids=prompts, sampling_params=asked)
         said.append([output["output_ids"] for output in outputs])
     path.with_name("said.json").write_text(json.dumps(said))
+    if os.environ.get("EVICT_PROFILE_MODE") == "observe":
+        time.sleep(IDLE_S)
     engine.shutdown()
 
 

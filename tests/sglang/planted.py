@@ -27,6 +27,7 @@ SCRIPT = "PLANTED_SCRIPT"
 PAUSES = 7
 """Every so many steps, one drafts nothing."""
 
+LOGITS = "sglang.srt.layers.logits_processor.LogitsProcessor.forward"
 DUMMIES = "sglang.srt.model_loader.weight_utils.initialize_dummy_weights"
 EAGLE = "sglang.srt.speculative.eagle_worker_v2."
 
@@ -37,8 +38,11 @@ class Script:
 
     Attributes:
         sequences: each prompt with its plain continuation behind it.
-        log: the file that takes one line a step, [width, [tokens committed], paused].
         decided: prompts for which the table decides the width, by their first token.
+        log: the file that takes one line a step, [width, [tokens committed], paused,
+            whether the table decided].
+        chains: the file that takes one line a drafted chain, [path probabilities that
+            the plug-in kept, and those that the drafter's logits say].
         routed: the file that takes one line a layer of a verification within a budget,
             [experts that may run, experts that ran, what each token counts].
         ranks: what goes wrong on each rank, a key of `FAULTS` or nothing. Rank n notes
@@ -46,8 +50,9 @@ class Script:
     """
 
     sequences: list[list[int]]
-    log: str
     decided: list[int]
+    log: str
+    chains: str
     routed: str
     ranks: list[str] = field(default_factory=list)
 
@@ -64,10 +69,14 @@ def register():
     planted = Planted(Script(**json.loads(Path(os.environ[SCRIPT]).read_text())))
     for name, hook in {
         "EagleDraftWorker.draft": planted.draft,
+        "EagleDraftWorker.draft_forward": planted.chain,
+        "EagleDraftWorker._draft_extend_for_prefill": planted.extend,
+        "EagleDraftWorker._draft_extend_for_decode": planted.extend,
         "organize_draft_results": planted.organize,
         "EAGLEWorkerV2.verify": planted.verify,
     }.items():
         HookRegistry.register(EAGLE + name, hook, HookType.AROUND)
+    HookRegistry.register(LOGITS, planted.see_logits, HookType.AROUND)
     if planted.script.ranks:
         plant_faults(planted.script.ranks)
     planted.force_widths()
@@ -103,22 +112,51 @@ class Planted:
     dice: random.Random = field(default_factory=lambda: random.Random(3))
     worker: Any = None
     batch: Any = None
+    likeliest: list[Any] = field(default_factory=list)
+    first: dict[str, float] = field(default_factory=dict)
 
     def draft(self, original, worker, batch, **kwargs):
-        self.worker, self.batch = worker, batch
+        self.worker, self.batch, self.likeliest = worker, batch, []
         return original(worker, batch, **kwargs)
+
+    def see_logits(self, original, *args, **kwargs):
+        """Keep the largest probability of each row of any forward."""
+        out = original(*args, **kwargs)
+        probabilities = torch.log_softmax(out.next_token_logits.double(), -1).exp()
+        self.likeliest.append(probabilities.amax(-1))
+        return out
+
+    def extend(self, original, drafter, batch, *rest, **kwargs):
+        """Keep the probability of each request's first token of the next chain."""
+        out = original(drafter, batch, *rest, **kwargs)
+        rows = self.likeliest[-1].view(len(batch.reqs), -1)
+        accepted = getattr(rest[0], "accept_lens", None)
+        last = [0] * len(rows) if accepted is None else (accepted - 1).tolist()
+        for request, row, place in zip(batch.reqs, rows, last, strict=True):
+            self.first[request.rid] = float(row[place])
+        return out
+
+    def chain(self, original, drafter, forward_batch):
+        """Plant in each request's chain, which nothing organizes."""
+        parents, index, drafted, *rest = original(drafter, forward_batch)
+        if drafter.topk == 1:
+            self._plant(parents, index, drafted, torch.ones(drafted.shape))
+        return parents, index, drafted, *rest
 
     def organize(self, original, scores, tokens, parents, count):
         """Plant in each request's tree, once its nodes are chosen."""
         parent_list, index, drafted = original(scores, tokens, parents, count)
         score = torch.cat(list(scores), dim=1).flatten(1).gather(1, index)
+        self._plant(parent_list, index, drafted, score)
+        return parent_list, index, drafted
+
+    def _plant(self, parent_list, index, drafted, score):
         for row, coming in enumerate(self._coming()):
             children = _children(
                 index[row].tolist(), parent_list[row], self.worker.topk
             )
             path = self._path(children, score[row].tolist(), len(coming))
             drafted[row, path] = torch.tensor(coming[: len(path)], dtype=drafted.dtype)
-        return parent_list, index, drafted
 
     def verify(self, original, worker, batch, *rest, **k):
         """Write down how wide the step was, and what it committed; each rank, what
@@ -129,13 +167,21 @@ class Planted:
             self._note(
                 f"{self.script.log}.{rank}", batch.spec_info.draft_token.tolist()
             )
+        if worker.topk == 1 and rank == 0 and not self.paused:
+            self._note_chains(worker.evict_profile.scores.last(len(batch.reqs)))
         result = original(worker, batch, *rest, **k)
         if rank == 0:
-            self._note(
-                self.script.log, [width, result.accept_lens.tolist(), self.paused]
-            )
+            decided = batch.reqs[0].origin_input_ids[0] in self.script.decided
+            committed = result.accept_lens.tolist()
+            self._note(self.script.log, [width, committed, self.paused, decided])
         self.paused = False
         return result
+
+    def _note_chains(self, kept):
+        for row, request in enumerate(self.batch.reqs):
+            each = [self.first[request.rid], *(p[row] for p in self.likeliest)]
+            said = torch.tensor(each, dtype=torch.float64).cumprod(0).tolist()
+            self._note(self.script.chains, [kept[row].tolist(), said])
 
     def _note(self, path, said):
         with Path(path).open("a") as log:

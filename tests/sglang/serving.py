@@ -47,18 +47,29 @@ def replies(folder, tree, batches, environment, target="target", tp=1):
 
 
 @dataclass(frozen=True)
+class Step:
+    """Its width, tokens committed, whether it drafted nothing, or the table decided."""
+
+    width: int
+    tokens: list[int]
+    paused: bool
+    decided: bool
+
+
+@dataclass(frozen=True)
 class CutRun:
     """A run of the engine with the plug-in.
 
     Attributes:
         said: replies to each batch.
-        steps: width of each step, tokens that it committed, whether it drafted nothing.
+        chains: path probabilities of each chain, as kept and as its logits say.
         routed: of each layer of a verification within a budget: experts that may run,
             experts that ran, what each token counts.
     """
 
     said: list[list[list[int]]]
-    steps: list[tuple[int, list[int], bool]]
+    steps: list[Step]
+    chains: list[tuple[list[float], list[float]]]
     routed: list[tuple[int, int, list[float]]]
 
 
@@ -82,11 +93,12 @@ def cut_replies(
         ranks: what goes wrong on each rank of tensor parallelism; none is one rank.
         variables: of the plug-in, beside the table and capture sizes of all widths.
     """
-    steps, routed, script = (folder / name for name in ("steps", "routed", "script"))
-    steps.touch()
-    routed.touch()
+    names = ("steps", "chains", "routed", "script")
+    *logs, script = (folder / name for name in names)
+    for log in logs:
+        log.touch()
     known = [list(each) for each in sequences]
-    told = Script(known, str(steps), list(decided), str(routed), list(ranks))
+    told = Script(known, list(decided), *map(str, logs), ranks=list(ranks))
     script.write_text(json.dumps(vars(told)))
     table = folder / "table.json"
     model, tp = load_model(str(MODELS / target / "config.json")), len(ranks) or 1
@@ -96,10 +108,8 @@ def cut_replies(
     environment = {f"EVICT_PROFILE_{name}": value for name, value in asked.items()}
     environment[SCRIPT] = str(script)
     said = replies(folder, tree, batches, environment, target, tp)
-    lines = [
-        list(map(json.loads, log.read_text().splitlines())) for log in (steps, routed)
-    ]
-    return CutRun(said, *lines)
+    steps, *rest = (list(map(json.loads, log.read_text().splitlines())) for log in logs)
+    return CutRun(said, [Step(*step) for step in steps], *rest)
 
 
 def _end(log):

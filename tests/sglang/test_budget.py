@@ -7,6 +7,7 @@ from tests.sglang.serving import Request, cut_replies, replies
 
 PROMPTS = ((5, 6, 7), (900, 3, 44, 17, 230, 81, 6))
 TREE = Tree(num_steps=3, topk=4, num_draft_tokens=10)
+CHAIN = Tree(num_steps=4, topk=1, num_draft_tokens=5, algorithm="NEXTN")
 EXPERTS, LENGTH = 16, 24
 
 
@@ -14,13 +15,13 @@ TARGETS = ("target", pytest.param("grouped", marks=pytest.mark.slow))
 """Qwen3-MoE's router; one that picks by a biased score within groups."""
 
 
-def budgeted(folder, fitted, budget, plain, target):
+def budgeted(folder, fitted, budget, plain, target, tree=TREE):
     known = [[*p, *said] for p, said in zip(PROMPTS, plain, strict=True)]
     asked = [[Request(prompt, LENGTH) for prompt in PROMPTS]]
     return cut_replies(
         folder,
         fitted,
-        TREE,
+        tree,
         asked,
         known,
         target=target,
@@ -37,14 +38,22 @@ def plain(tmp_path, target):
     return said
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_budget_is_kept_and_spent_on_likely_nodes(target, fitted, tmp_path):
+@pytest.mark.parametrize(
+    ("target", "tree"),
+    [
+        ("target", TREE),
+        pytest.param("grouped", TREE, marks=pytest.mark.slow),
+        pytest.param("grouped", CHAIN, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_a_budget_is_kept_and_spent_on_likely_nodes(target, tree, fitted, tmp_path):
     """In every layer and step; roots count in full, and nodes by their probability.
 
     What the drafter proposes is made up: whether it is accepted does not matter.
     """
     drafted = [list(range(500, 500 + LENGTH + 8))] * 2
-    run = budgeted(tmp_path, fitted, 6, drafted, target)
+    run = budgeted(tmp_path, fitted, 6, drafted, target, tree)
     assert [len(said) for said in run.said[0]] == [LENGTH] * 2
     assert run.routed
     assert all(most == 6 and ran <= 6 for most, ran, _ in run.routed)

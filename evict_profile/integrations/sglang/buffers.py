@@ -4,20 +4,27 @@ Buffers made before capture are copied within the graph, and read or written by 
 between replays; other results lie in the graph's pool, which kernels reuse.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from evict_profile.integrations.sglang.compat import assigned
+
 SCORES_TARGET = "sglang.srt.speculative.eagle_worker_v2.organize_draft_results"
+DRAFTER = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker."
+CHAIN_TARGET = DRAFTER + "draft_forward"
+EXTEND_TARGET = DRAFTER + "_draft_extend_for_decode"
 ROUTER_TARGET = "sglang.srt.layers.moe.topk.select_experts"
 
 
 class Scores:
     """The path probabilities of the last draft, float32 [B, N - 1].
 
-    Drafts that are larger than the buffer are not kept.
+    Drafts that are larger than the buffer are not kept. SGLang drafts a chain without
+    probabilities (`topk_p` is 1); they are taken from the logits of its drafter.
     """
 
     def __init__(self) -> None:
@@ -44,9 +51,63 @@ class Scores:
             self._buffer[: len(index)].copy_(scores.gather(1, index))
         return chosen
 
+    def keep_chain(self, original: Callable[..., Any], drafter: Any, batch: Any) -> Any:
+        """The hook around `draft_forward`; draft graphs capture it."""
+        if not self._keeps_chains(drafter) or batch.forward_mode.is_idle():
+            return original(drafter, batch)
+        each = [batch.spec_info.topk_p]
+        with _watching(drafter, lambda out: each.append(_of_best(out))):
+            drafted = original(drafter, batch)
+        self._buffer[: len(drafted[1])].copy_(torch.cat(each, dim=1).cumprod(dim=1))
+        return drafted
+
+    def keep_first(
+        self, original: Callable[..., Any], drafter: Any, batch: Any, result: Any
+    ) -> None:
+        """The hook around the drafter's extension, which drafts a chain's first token.
+
+        SGLang keeps `topk_p` with the request until the next step.
+        """
+        if not self._keeps_chains(drafter):
+            original(drafter, batch, result)
+            return
+        outputs: list[Any] = []
+        with _watching(drafter, outputs.append):
+            original(drafter, batch, result)
+        result.next_draft_input.topk_p = _of_best(outputs[-1])
+
+    def _keeps_chains(self, drafter: Any) -> bool:
+        return drafter.topk == 1 and len(self._buffer) > 0
+
     def last(self, requests: int) -> Tensor:
         """Scores of the last draft: a view that the next draft overwrites."""
         return self._buffer[:requests]
+
+
+@contextmanager
+def _watching(drafter: Any, see: Callable[[Any], None]) -> Iterator[None]:
+    """Show what the drafter's forwards return; eager, and replayed extensions."""
+
+    def seen(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            out = forward(*args, **kwargs)
+            see(getattr(out, "logits_output", out))
+            return out
+
+        return run
+
+    runner, replayed = drafter.draft_runner, drafter.cuda_graph_runner_for_draft_extend
+    with ExitStack() as stack:
+        stack.enter_context(assigned(runner, forward=seen(runner.forward)))
+        if replayed:
+            stack.enter_context(assigned(replayed, execute=seen(replayed.execute)))
+        yield
+
+
+def _of_best(output: Any) -> Tensor:
+    """float32 [B, 1], probability of the token that a greedy drafter takes."""
+    logits = output.next_token_logits
+    return torch.softmax(logits, dim=-1, dtype=torch.float32).amax(-1, keepdim=True)
 
 
 class RouteBuffers:

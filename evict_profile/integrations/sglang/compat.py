@@ -179,8 +179,6 @@ def check_server(worker: Any) -> None:
     _check_options(runner.server_args)
     name = type(runner.attn_backend).__name__
     wrong = {
-        "with --speculative-eagle-topk 1 SGLang keeps no scores to cut by; use 2 or "
-        "more": worker.topk < 2,
         "SGLANG_ENABLE_OVERLAP_PLAN_STREAM is set, and trees were not cut with it yet; "
         "unset it": worker.plan_stream is not None,
         f"trees were not cut with {name} yet; use --attention-backend fa3, flashinfer "

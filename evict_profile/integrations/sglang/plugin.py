@@ -40,6 +40,8 @@ def hooks(serving: Serving) -> dict[str, Any]:
         worker.CREATE: partial(create_worker, serving),
         worker.BUILD: partial(worker.build_verify_input, serving),
         buffers.SCORES_TARGET: serving.scores.keep,
+        buffers.CHAIN_TARGET: serving.scores.keep_chain,
+        buffers.EXTEND_TARGET: serving.scores.keep_first,
     }
     if serving.settings.mode == "observe":
         around[buffers.ROUTER_TARGET] = serving.router.select
@@ -51,14 +53,15 @@ def hooks(serving: Serving) -> dict[str, Any]:
 def create_worker(
     serving: Serving, original: Any, algorithm: Any, server_args: Any
 ) -> Any:
-    """SGLang's worker class, truncating where it is EAGLE-3's."""
+    """SGLang's worker class, truncating where it drafts with one EAGLE or MTP head."""
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
     base = original(algorithm, server_args)
     try:
-        if base is not EAGLEWorkerV2 or not algorithm.is_eagle3():
+        if base is not EAGLEWorkerV2:
             raise ConfigError(
-                f"{algorithm.name} runs {base.__name__}, and only EAGLE3 is cut"
+                f"{algorithm.name} runs {base.__name__}, and drafts are cut in "
+                "EAGLEWorkerV2 alone: use EAGLE3, EAGLE or NEXTN"
             )
         check_hooks(hooks(serving))
     except ConfigError as error:

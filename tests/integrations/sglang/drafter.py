@@ -125,7 +125,7 @@ def draftings(draw):
     return drafting(
         draw(st.integers(0, 10**6)),
         draw(st.integers(1, 3)),
-        draw(st.integers(2, 4)),
+        draw(st.integers(1, 4)),
         draw(st.integers(1, 4)),
     )
 

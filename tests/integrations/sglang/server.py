@@ -295,7 +295,7 @@ class HookRegistry:
 
 
 class EAGLEWorkerV2(Worker):
-    """The class that SGLang picks for EAGLE-3."""
+    """The class that SGLang picks for EAGLE-3, EAGLE and NEXTN."""
 
 
 def cache_slots(*, req_pool_indices, req_to_token, start_offset, end_offset, **sizes):
@@ -339,7 +339,7 @@ def start(settings, runner=None):
     around = hooks(Serving(settings))
     HookRegistry._patched = set(around)
     create = around[CREATE]
-    worker = create(lambda *args: EAGLEWorkerV2, eagle3(), "args")(runner)
+    worker = create(lambda *args: EAGLEWorkerV2, algorithm(), "args")(runner)
     worker.keep, worker.build = around[SCORES_TARGET], around[BUILD]
     worker.route = around.get(ROUTER_TARGET, worker.route)
     worker.alloc_memory_pool()
@@ -359,5 +359,5 @@ def decode(worker, batch, steps=1):
     return before, committed
 
 
-def eagle3(is_eagle3=True):
-    return SimpleNamespace(name="NAME", is_eagle3=lambda: is_eagle3)
+def algorithm():
+    return SimpleNamespace(name="NAME")

@@ -42,6 +42,96 @@ def test_drafts_that_do_not_fit_pass_through(scores, batch, width):
     assert not scores.last(REQUESTS).any()
 
 
+STEPS, VOCABULARY = 4, 50
+
+
+class ChainDrafter:
+    """A drafter of chains: its forwards give the logits it is told, eager or replayed.
+
+    The eager extension keeps the rows of accepted nodes, as SGLang does, afterwards.
+    """
+
+    def __init__(self, logits, topk=1, replays=False):
+        self.topk, self.logits = topk, iter(logits)
+        self.draft_runner = SimpleNamespace(forward=self._forward)
+        replayed = SimpleNamespace(execute=self._output)
+        self.cuda_graph_runner_for_draft_extend = replayed if replays else None
+
+    def draft_forward(self, _, batch):
+        for _ in range(STEPS - 1):
+            self.draft_runner.forward(batch)
+        index = torch.arange(STEPS).repeat(len(batch.spec_info.topk_p), 1)
+        return "parents", index, "tokens", None
+
+    def extend(self, _, batch, result):
+        if replayed := self.cuda_graph_runner_for_draft_extend:
+            replayed.execute(batch)
+            return
+        out = self.draft_runner.forward(batch).logits_output
+        out.next_token_logits = out.next_token_logits[result.select]
+
+    def _forward(self, batch):
+        return SimpleNamespace(logits_output=self._output(batch))
+
+    def _output(self, batch):
+        return SimpleNamespace(next_token_logits=next(self.logits))
+
+
+def chain_batch(first):
+    mode = SimpleNamespace(is_idle=lambda: False)
+    spec_info = SimpleNamespace(topk_p=torch.tensor(first)[:, None])
+    return SimpleNamespace(forward_mode=mode, spec_info=spec_info)
+
+
+@pytest.fixture
+def chain_scores():
+    made = Scores()
+    made.allocate(REQUESTS, STEPS + 1, "cpu")
+    return made
+
+
+def random_logits(*rows):
+    generator = torch.Generator().manual_seed(5)
+    return [3.0 * torch.randn(n, VOCABULARY, generator=generator) for n in rows]
+
+
+def test_a_chain_is_scored_by_the_drafters_probabilities(chain_scores):
+    logits, first = random_logits(2, 2, 2), [0.5, 0.25]
+    drafter = ChainDrafter(logits)
+    buffer = chain_scores.last(2)
+    drafted = chain_scores.keep_chain(
+        drafter.draft_forward, drafter, chain_batch(first)
+    )
+    assert drafted[1].shape == (2, STEPS)
+    likeliest = [own.double().softmax(-1).amax(-1) for own in logits]
+    wanted = torch.stack([torch.tensor(first), *likeliest], 1).cumprod(1)
+    torch.testing.assert_close(buffer, wanted.float())
+    assert drafter.draft_runner.forward == drafter._forward
+
+
+@pytest.mark.parametrize("replays", [False, True])
+def test_the_first_of_a_chain_is_scored_where_the_cache_is_extended(
+    chain_scores, replays
+):
+    """In the rows that were accepted last; a graph gives no others."""
+    select = torch.arange(2) if replays else torch.tensor([1, 5])
+    (logits,) = random_logits(2 if replays else 6)
+    drafter = ChainDrafter([logits], replays=replays)
+    drafting = SimpleNamespace(topk_p=torch.ones(2, 1))
+    result = SimpleNamespace(select=select, next_draft_input=drafting)
+    chain_scores.keep_first(drafter.extend, drafter, "batch", result)
+    wanted = logits[select].double().softmax(-1).amax(-1, keepdim=True)
+    torch.testing.assert_close(drafting.topk_p, wanted.float())
+
+
+def test_trees_take_scores_of_their_own(chain_scores):
+    drafter = ChainDrafter(random_logits(2, 2, 2, 2), topk=2)
+    chain_scores.keep_chain(drafter.draft_forward, drafter, chain_batch([0.5, 0.5]))
+    result = SimpleNamespace(select=torch.arange(2))
+    chain_scores.keep_first(drafter.extend, drafter, "batch", result)
+    assert not chain_scores.last(REQUESTS).any()
+
+
 LAYERS, TOKENS, TOP_K = [5, 2, 9], 6, 2
 FORCED = 1000 + torch.arange(len(LAYERS) * TOKENS * TOP_K).view(-1, TOKENS, TOP_K)
 """Routes [layers, tokens, k] that no router would pick."""

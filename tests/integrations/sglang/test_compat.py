@@ -158,8 +158,6 @@ def test_experts_come_in_order_of_layers(runner):
         ("speculative_accept_threshold_acc", 0.5, "; use 1.0$"),
         ("SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND", "1", "drafter's cache; unset"),
         ("SGLANG_SIMULATE_ACC_LEN", "1", "no account of what was cut; unset"),
-        # SGLang makes no scores for a chain.
-        ("topk", 1, "--speculative-eagle-topk 1.*use 2 or more"),
         # A verification is then planned beside the draft, at the full width.
         ("plan_stream", object(), "SGLANG_ENABLE_OVERLAP_PLAN_STREAM is set"),
     ],

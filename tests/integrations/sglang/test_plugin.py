@@ -16,10 +16,12 @@ from tests.integrations.sglang.server import (
     EAGLEWorkerV2,
     HookRegistry,
     Worker,
-    eagle3,
+    algorithm,
 )
 
 HOOKED = [
+    "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode",
+    "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.draft_forward",
     "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input",
     "sglang.srt.speculative.eagle_worker_v2.organize_draft_results",
     "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker",
@@ -101,14 +103,14 @@ def test_what_cannot_be_registers_nothing(
     assert not HookRegistry.registered
 
 
-def test_eagle3_gets_a_truncating_worker(sglang):
+def test_a_drafter_of_the_eagle_worker_is_cut(sglang):
     serving = Serving(Settings("on"))
     around = hooks(serving)
     HookRegistry._patched = set(around)
     build = around[worker.BUILD]
     asked = Batch(1), 2, 3, 4, 5, 6
     assert build(lambda *args, **kw: (args, kw), *asked, topk=3) == (asked, {"topk": 3})
-    found = around[worker.CREATE](lambda *args: EAGLEWorkerV2, eagle3(), "args")
+    found = around[worker.CREATE](lambda *args: EAGLEWorkerV2, algorithm(), "args")
     assert issubclass(found, EAGLEWorkerV2) and found is not EAGLEWorkerV2
     made = found()
     assert made.evict_profile is serving
@@ -116,22 +118,20 @@ def test_eagle3_gets_a_truncating_worker(sglang):
 
 
 @pytest.mark.parametrize(
-    ("base", "is_eagle3", "unhooked", "why"),
+    ("base", "unhooked", "why"),
     [
-        (Worker, True, "", "NAME runs Worker, and only EAGLE3 is cut"),
-        (EAGLEWorkerV2, False, "", "NAME runs EAGLEWorkerV2, and only EAGLE3 is cut"),
+        (Worker, "", "NAME runs Worker, and drafts are cut in EAGLEWorkerV2 alone"),
         # SGLang only logs hooks that it could not apply.
         *(
-            (EAGLEWorkerV2, True, target, f"did not apply the hook on {target}")
+            (EAGLEWorkerV2, target, f"did not apply the hook on {target}")
             for target in (*HOOKED, ROUTER)
         ),
     ],
 )
-def test_other_workers_are_left_alone(sglang, caplog, base, is_eagle3, unhooked, why):
+def test_other_workers_are_left_alone(sglang, caplog, base, unhooked, why):
     serving = Serving(Settings("observe"))
     HookRegistry._patched = set(hooks(serving)) - {unhooked}
-    algorithm = eagle3(is_eagle3)
-    assert create_worker(serving, lambda *args: base, algorithm, "args") is base
+    assert create_worker(serving, lambda *args: base, algorithm(), "args") is base
     (said,) = warnings(caplog)
     assert said.startswith(OFF) and why in said
     assert not serving.active

@@ -11,6 +11,7 @@ changed in a module as that is imported, so that nothing is imported here:
   two of its operators, which are declared here.
 - The attention backend whose kernels `sgl_kernel` stands in for, "intel_amx", is the
   one on a CPU that verifies trees; SGLang offers it where the processor has AMX.
+- Targets that share their embedding with an MTP layer wait for a GPU afterwards.
 """
 
 import os
@@ -49,10 +50,15 @@ def offer_amx_0_5_16(overrides: Any) -> None:
         overrides.cpu_has_amx_support = lambda: True
 
 
+def never_wait(cuda: Any) -> None:
+    cuda.synchronize = lambda device=None: None
+
+
 BEFORE: dict[str, Change] = {"torchvision": declare_operators}
 AFTER: dict[str, Change] = {
     "sglang.srt.runtime_context": offer_amx,
     "sglang.srt.arg_groups.overrides": offer_amx_0_5_16,
+    "torch.cuda": never_wait,
 }
 
 
