@@ -56,7 +56,7 @@ class Scores:
         if not self._keeps_chains(drafter) or batch.forward_mode.is_idle():
             return original(drafter, batch)
         each = [batch.spec_info.topk_p]
-        with _watching(drafter, lambda out: each.append(_of_best(out))):
+        with _watching(drafter, lambda out: each.append(best_probability(out))):
             drafted = original(drafter, batch)
         self._buffer[: len(drafted[1])].copy_(torch.cat(each, dim=1).cumprod(dim=1))
         return drafted
@@ -74,7 +74,7 @@ class Scores:
         outputs: list[Any] = []
         with _watching(drafter, outputs.append):
             original(drafter, batch, result)
-        result.next_draft_input.topk_p = _of_best(outputs[-1])
+        result.next_draft_input.topk_p = best_probability(outputs[-1])
 
     def _keeps_chains(self, drafter: Any) -> bool:
         return drafter.topk == 1 and len(self._buffer) > 0
@@ -104,7 +104,7 @@ def _watching(drafter: Any, see: Callable[[Any], None]) -> Iterator[None]:
         yield
 
 
-def _of_best(output: Any) -> Tensor:
+def best_probability(output: Any) -> Tensor:
     """float32 [B, 1], probability of the token that a greedy drafter takes."""
     logits = output.next_token_logits
     return torch.softmax(logits, dim=-1, dtype=torch.float32).amax(-1, keepdim=True)
