@@ -35,9 +35,7 @@ def test_ranks_say_what_plain_decoding_says(plain, fitted, tmp_path, variables):
     assert run.said == [[plain.reply(request) for request in asked]]
     first, second = ((tmp_path / f"steps.{rank}").read_text() for rank in (0, 1))
     assert first == second
-    assert len({step.width for step in run.steps}) >= (
-        1 if "WIDTH" in variables else 9
-    )
+    assert len({step.width for step in run.steps}) >= (1 if "WIDTH" in variables else 9)
 
 
 @pytest.mark.slow

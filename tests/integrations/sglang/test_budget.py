@@ -99,13 +99,16 @@ def test_where_nothing_gives_way_sglang_routes_itself(tokens, budget):
         ({"renormalize": False}, ""),
         ({"scoring_func": "sigmoid"}, ""),
         ({"output_format": SimpleNamespace(name="STANDARD")}, ""),
-        ({"use_grouped_topk": True}, "groups"),
-        ({"correction_bias": torch.zeros(EXPERTS)}, "biased"),
+        ({"use_grouped_topk": True}, ""),
+        ({"correction_bias": torch.zeros(EXPERTS)}, ""),
         ({"custom_routing_function": print}, "own"),
         ({"num_fused_shared_experts": 1}, "shared"),
         ({"scoring_func": "sqrtsoftplus"}, "sqrtsoftplus"),
-        ({"scoring_func": "sigmoid", "renormalize": False}, "plain sigmoid"),
-        ({"apply_routed_scaling_factor_on_output": True}, "scales"),
+        ({"apply_routed_scaling_factor_on_output": True}, ""),
+        (
+            {"apply_routed_scaling_factor_on_output": True, "renormalize": False},
+            "scales",
+        ),
         ({"output_format": SimpleNamespace(name="BYPASSED")}, "format"),
     ],
 )
@@ -148,6 +151,7 @@ def batch(verifies):
 def followed(monkeypatch):
     """A hook that follows a model, and its weights in each of the model's forwards."""
     monkeypatch.setattr(module, "check_model", lambda runner, budget: None)
+    monkeypatch.setattr(module, "experts", lambda model: ["a layer"])
     made, seen = BudgetHook(BUDGET), []
 
     def forward(input_ids, positions, forward_batch):
@@ -194,3 +198,10 @@ def test_following_says_that_it_is_lossy(followed, caplog):
         made.attach(SimpleNamespace(model=model))
     assert "expert budget of 6 in every verification: LOSSY" in caplog.text
     assert "forward_batch" in inspect.signature(model.forward).parameters
+
+
+def test_a_layer_that_asks_no_router_is_named(followed, caplog):
+    made, model, _ = followed
+    with made.enabled(), caplog.at_level(logging.WARNING):
+        model.forward(0, 0, batch(verifies=True))
+    assert "0 of 1 layers asked their router" in caplog.text
