@@ -162,6 +162,7 @@ nightly: test-sglang test-engines test-fleet test-world test-browser
 	$(BIN)/python -m benchmarks.known_acceptance --trials 20 --prompts 16 \
 		--out build/acceptance.json
 	-$(BIN)/python -m benchmarks.served
+	$(BIN)/python -m benchmarks.budget_routers --out build/budget_routers.csv
 	$(BIN)/python -m tests.lossless.proof
 	git diff --exit-code evict_profile/lossless
 
