@@ -2,7 +2,8 @@
 
 SGLang and vLLM return the experts of each token with --enable-return-routed-experts.
 Rows after the prompt are of committed tokens, which a step verifies; rejected drafts
-are in no reply.
+are in no reply. SGLang keeps the experts of a tree's nodes where they were verified,
+not where accepted ones are moved to, so that rows of a reply are of rejected nodes too.
 """
 
 import asyncio
@@ -38,6 +39,11 @@ async def learn_routes(
     """Ask for replies until there are enough or the minutes are over, and append."""
     model, (engine, *_) = await server.model(config.model), await server.engine()
     info = await server.info(config.model, config.drafts)
+    if info.topk > 1:
+        raise ConfigError(
+            f"{server.url}: returns experts of rejected drafts, since it drafts trees "
+            f"(topk {info.topk}); start it with topk 1, or without speculation"
+        )
     form, replies = RequestForm(engine, model, config.raw), list[Ints]()
     together = max(2, *config.batches)  # An interval over replies needs two.
     until = Deadline(time.monotonic() + 60.0 * config.minutes)

@@ -122,10 +122,11 @@ def test_layers_without_experts_are_left_out():
         ({"routes": lambda _: np.ones((0, 1, 1))}, "--enable-return-routed-experts"),
         ({"routes": lambda _: random(0)[:20]}, "a reply needs 32"),
         ({"refuses": 400, "says": '{"message": "no such field"}'}, "no such field"),
+        ({"routes": cycling, "drafts": 3}, "it drafts trees (topk 2)"),
     ],
 )
 def test_a_server_without_routes_is_one_sentence(faults, says, tmp_path):
-    with FakeServer("sglang", drafts=0, **faults) as fake:
+    with FakeServer("sglang", **{"drafts": 0} | faults) as fake:
         done = learn(fake, tmp_path, "--batch", "1", code=2)
     assert says in done.stderr.splitlines()[-1]
     assert not (tmp_path / "runs.jsonl").exists()
