@@ -101,6 +101,20 @@ def test_drafted_branches_see_their_own_tokens(stubs):
             assert torch.equal(got, torch.cat(wanted))
 
 
+def test_a_buffer_of_the_host_needs_no_cuda():
+    """As SGLang asks for one where it keeps the experts of each token."""
+    name, why = "sglang.srt.mem_cache.pool_host.common", "before 0.5.20"
+    host = pytest.importorskip(name, reason=why)
+    buffer = host.ALLOC_MEMORY_FUNCS["cpu"](
+        (4, 2),
+        dtype=torch.int32,
+        device="cpu",
+        pin_memory=True,
+        allocator=host.HostTensorAllocator(),
+    )
+    assert buffer.fill_(7).eq(7).all() and buffer.shape == (4, 2)
+
+
 def test_copies_rows_that_overlap(stubs):
     """In every layer; a row may be read and written in one copy."""
     layers = [torch.randn(9, 2, 3), torch.randn(9, 5)]

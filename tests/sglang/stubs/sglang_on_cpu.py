@@ -12,6 +12,7 @@ changed in a module as that is imported, so that nothing is imported here:
 - The attention backend whose kernels `sgl_kernel` stands in for, "intel_amx", is the
   one on a CPU that verifies trees; SGLang offers it where the processor has AMX.
 - Targets that share their embedding with an MTP layer wait for a GPU afterwards.
+- The buffer of routed experts is pinned, which is left out.
 """
 
 import os
@@ -54,11 +55,17 @@ def never_wait(cuda: Any) -> None:
     cuda.synchronize = lambda device=None: None
 
 
+def leave_unpinned(allocation: Any) -> None:
+    """SGLang registers buffers of the host with CUDA, whatever the device."""
+    allocation._cuda_host_register = lambda *arguments: None
+
+
 BEFORE: dict[str, Change] = {"torchvision": declare_operators}
 AFTER: dict[str, Change] = {
     "sglang.srt.runtime_context": offer_amx,
     "sglang.srt.arg_groups.overrides": offer_amx_0_5_16,
     "torch.cuda": never_wait,
+    "sglang.srt.mem_cache.pool_host.common": leave_unpinned,
 }
 
 
