@@ -140,14 +140,18 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 		--no-deps --requirement tests/vllm/requirements.txt
 	touch $@
 
-# Real servers of SGLang and vLLM: probed, made a table of, and started again as advised.
-# What a server imports beside its engine is added to the engine's environment.
+# Real servers of SGLang, vLLM and llama.cpp: probed, made a table of, and started again
+# as advised. What a server imports beside its engine is added to its environment. The
+# first two are asked for the same replies, which lie in build/engines.
 test-engines: $(VENV_SGLANG)/ready $(VENV_VLLM)/ready
+	rm -rf build/engines
+	$(BIN)/python -m pip install --quiet --editable ".[llama]"
 	$(PIP_SGLANG) --no-deps --requirement tests/engines/sglang.txt
 	$(BIN)/python -m pip --python $(VENV_VLLM)/bin/python install --quiet --no-compile \
 		--no-deps --requirement tests/engines/vllm.txt
 	OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/engines/test_sglang.py
 	OMP_NUM_THREADS=1 $(VENV_VLLM)/bin/python -m pytest -rs tests/engines/test_vllm.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/engines/test_llama.py
 
 # What takes too long for CI: all of SGLang's tests, real servers, the fleet on Ray, and
 # the promises of benchmarks that need no device and no download. Each exits 1 where its promise is

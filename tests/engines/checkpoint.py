@@ -1,8 +1,10 @@
-"""A tiny Qwen3-MoE and an EAGLE-3 drafter of random weights, with a tokenizer.
+"""A tiny Qwen3-MoE and an EAGLE-3 drafter, with a tokenizer.
 
-Weights are large enough that greedy replies hardly depend on the order of a sum, so
-that engines can be compared token by token. Shapes are those of tests/sglang/models,
-but for heads, whose 16 dimensions are too few for vLLM's attention on a CPU.
+The target's weights are random, and large enough that greedy replies hardly depend on
+the order of a sum, so that engines can be compared token by token. The drafter repeats
+the last token, as the replies often do, so that accepted lengths follow from replies.
+Shapes are those of tests/sglang/models, but for heads, whose 16 dimensions are too few
+for vLLM's attention on a CPU.
 """
 
 import json
@@ -17,29 +19,56 @@ from tests.sglang.engine import MODELS
 TOKENIZER = Path("examples/small_world/stdlib/tokenizer.json")
 END = "<|end|>"
 LAYERS = 16
+SHARP = 3.0
 CHANGED = {"head_dim": 32, "bos_token_id": 0, "eos_token_id": 0}
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
 
 
 def write_models(folder):
     """Write `target` and `draft` below a folder, each as engines load it."""
-    for name, names in (("target", _target), ("draft", _draft)):
-        config = json.loads((MODELS / name / "config.json").read_text())
-        layers = LAYERS if name == "target" else 1
-        changed = CHANGED | {"num_hidden_layers": layers}
-        _write(folder / name, config | changed, names)
+    target, draft = _config("target", LAYERS), _config("draft", 1)
+    generator = torch.Generator().manual_seed(len(target))
+    weights = _ones_or(
+        _target(target), lambda *shape: 0.2 * torch.randn(*shape, generator=generator)
+    )
+    _write(folder / "target", target, weights)
+    embeddings = weights["model.embed_tokens.weight"]
+    _write(folder / "draft", draft, _repeating(draft, embeddings))
 
 
-def _write(path, config, names):
-    path.mkdir(parents=True)
-    scale = 0.2 if "num_experts" in config else 0.05
-    generator = torch.Generator().manual_seed(len(config))
-    weights = {
-        name: torch.ones(*shape)
-        if len(shape) == 1
-        else scale * torch.randn(*shape, generator=generator)
-        for name, shape in names(config).items()
+def _config(name, layers):
+    config = json.loads((MODELS / name / "config.json").read_text())
+    return config | CHANGED | {"num_hidden_layers": layers}
+
+
+def _ones_or(shapes, other):
+    """Norms are ones."""
+    return {
+        name: torch.ones(*shape) if len(shape) == 1 else other(*shape)
+        for name, shape in shapes.items()
     }
+
+
+def _repeating(config, embeddings):
+    """A head attends to its own token alone, whose embedding is what is drafted."""
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    shared = heads // config["num_key_value_heads"]
+    weights = _ones_or(_draft(config), torch.zeros)
+    keys = torch.eye(hidden)
+    groups = keys.view(heads // shared, -1, hidden)
+    queries = groups.repeat_interleave(shared, dim=0).flatten(0, 1)
+    attention = {"q": SHARP * queries, "k": SHARP * keys, "v": keys}
+    for name, values in attention.items():
+        weights[f"midlayer.self_attn.{name}_proj.weight"][:, :hidden] = values
+    mean = queries.T / shared
+    return weights | {
+        "midlayer.self_attn.o_proj.weight": mean.contiguous(),
+        "lm_head.weight": embeddings.clone(),
+    }
+
+
+def _write(path, config, weights):
+    path.mkdir(parents=True)
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
     (path / "config.json").write_text(json.dumps(config))
     shutil.copy(TOKENIZER, path)

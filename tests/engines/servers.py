@@ -1,5 +1,6 @@
 """Servers of real engines on loopback: started, probed, and asked for replies."""
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -8,27 +9,56 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
+from evict_profile.probe.loop import ProbeConfig, prompts_of
 from evict_profile.probe.record import append, read_probe
+from evict_profile.probe.wave import REPLY_TOKENS
 from evict_profile.records import replace
 from tests.command import evict
 
-LONGEST_S = 400.0
-MINUTES = 0.02
-"""Of each probe: one round, since no clock is judged."""
+LONGEST_S = 900.0
+FOUND, ROUTES, REPLIES = "runs.jsonl", "routes.jsonl", Path("build/engines")
+"""The files of all probes, and the folder of replies that engines share."""
 
-PROBE = ("--raw", "--batch", "1,2", "--minutes", MINUTES, "--out", "runs.jsonl")
 PROMPTS = (
     "hello world", "import os", "def f(x):\n    return", "The quick brown fox",
     "class A:", "for i in range(", "a b c d e", "json.loads(",
 )  # fmt: skip
 
 _open = build_opener(ProxyHandler({})).open
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How servers start, from the folder of models.
+
+    Attributes:
+        launch: adds what all servers have in common to words of one.
+        returns_routes: whether a server states the experts of each token.
+    """
+
+    name: str
+    launch: Callable[..., list[str]]
+    plain: Callable[[Path], tuple[str, ...]]
+    drafting: Callable[[Path], tuple[str, ...]]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    returns_routes: bool = False
+
+    def serving(self, words, log, **variables):
+        return serving(self.launch(*words), log, **self.variables, **variables)
+
+    def probe(self, folder, url):
+        probe(folder, url)
+        if self.returns_routes:
+            probe(folder, url, "--routes", batches="1,2,4", out=ROUTES)
 
 
 def needs(module):
@@ -60,7 +90,8 @@ def serving(words, log, **variables):
         _await(url, child, log)
         yield url
     finally:
-        os.killpg(child.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
         child.wait()
 
 
@@ -79,25 +110,81 @@ def get(url):
         return reply.read().decode()
 
 
+def token_ids(url, prompt, tokens=REPLY_TOKENS):
+    """Of a prompt, and of the greedy reply to it."""
+    asked = {"model": "tiny", "prompt": prompt, "max_tokens": tokens}
+    asked |= {"temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    kind = {"Content-Type": "application/json"}
+    request = Request(f"{url}/v1/completions", json.dumps(asked).encode(), kind)
+    with _open(request, timeout=240.0) as reply:
+        [said] = json.load(reply)["choices"]
+    return said["prompt_token_ids"], said["token_ids"]
+
+
 def replies(url):
-    """Greedy replies to all prompts, one at a time: a batch that every table has."""
+    """Tokens of all replies, one at a time: a batch that every table has.
 
-    def ask(prompt):
-        asked = {"model": "tiny", "prompt": prompt, "max_tokens": 64}
-        asked |= {"temperature": 0, "ignore_eos": True}
-        kind = {"Content-Type": "application/json"}
-        request = Request(f"{url}/v1/completions", json.dumps(asked).encode(), kind)
-        with _open(request, timeout=120.0) as reply:
-            return json.load(reply)["choices"][0]["text"]
-
-    return [ask(prompt) for prompt in PROMPTS]
+    Engines differ in how they write a character that is not whole at the end.
+    """
+    return [token_ids(url, prompt, 64) for prompt in PROMPTS]
 
 
-def probe(folder, url):
-    """Probe a server; returns what the folder's file has of each server."""
-    done = evict("probe", url, *PROBE, folder=folder)
+def texts(number, batch):
+    """The prompts of a probe's wave."""
+    return prompts_of(ProbeConfig((), 0.0, None, raw=True).texts, number, batch)
+
+
+def of_repeats(url, waves, drafts):
+    """Accepted length of drafts that repeat the last token, by a server's replies."""
+    committed = steps = 0
+    for wave in waves:
+        for prompt in texts(wave.round, wave.batch):
+            _, reply = token_ids(url, prompt)
+            committed += len(reply) - 1  # The first token is of prefill.
+            steps += _steps(reply, drafts)
+    return committed / steps
+
+
+def _steps(reply, drafts):
+    last = steps = 0
+    while last < len(reply) - 1:
+        coming = [token == reply[last] for token in reply[last + 1 :][:drafts]]
+        last += 1 + [*coming, False].index(False)
+        steps += 1
+    return steps
+
+
+def check_probe(engine, folder, plain):
+    """K is stated, and the accepted length is that of the replies' repeats."""
+    (none, alone), (three, waves), *_ = read_probe(folder / FOUND)
+    assert (none.server.engine, none.server.drafts) == (engine.name, 0)
+    assert (three.server.drafts, three.server.levels) == (3, 3)
+    assert accepted(alone) == 1.0
+    lengths = accepted(waves), of_repeats(plain, waves, 3)
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.05) and lengths[1] > 1.2
+
+
+def check_replies(engine, url, models):
+    """Replies are those of the engines that were asked before, of the same weights."""
+    weights = (models / "target/model.safetensors").read_bytes()
+    own = REPLIES / hashlib.sha256(weights).hexdigest()[:16] / f"{engine}.json"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(json.dumps(replies(url)))
+    others = {*own.parent.glob("*.json")} - {own}
+    if not others:
+        pytest.skip("no other engine was asked yet: make test-engines asks two")
+    assert {each.read_text() for each in others} == {own.read_text()}
+
+
+def probe(folder, url, *words, batches="1,2", out=FOUND):
+    """Probe a server for one round, since no clock is judged.
+
+    Returns what the folder's file has of each server.
+    """
+    words = ("--raw", "--batch", batches, "--minutes", 1e-9, "--out", out, *words)
+    done = evict("probe", url, *words, folder=folder)
     assert done.exit_code == 0, done.output
-    return read_probe(folder / "runs.jsonl")
+    return read_probe(folder / out)
 
 
 def accepted(waves):
@@ -106,16 +193,14 @@ def accepted(waves):
     return sum(lengths) / len(lengths)
 
 
-def make_table(folder, urls, model):
-    """Probe servers, and make a table of what they state; returns its path.
+def make_table(folder, model):
+    """Make a table of what probed servers state; returns its path.
 
     A busy machine's clock is no subject here, so steps are planted: each token that is
     verified adds a tenth of a plain step. Each wave counts twice, for a spread.
     """
-    for url in urls:
-        found = probe(folder, url)
     steady = folder / "steady.jsonl"
-    for probed, waves in found:
+    for probed, waves in read_probe(folder / FOUND):
         append(steady, probed)
         step_s = 0.01 * (1.0 + 0.1 * probed.server.drafts)
         for wave in 2 * waves:
@@ -128,9 +213,14 @@ def make_table(folder, urls, model):
     return path
 
 
-def printed_command(folder, table, engine, accept):
-    """The words of the command that `export --for` prints, and the file it wrote."""
-    words = ("export", table, "--for", engine, "--accept", accept)
+def advised(folder, table, engine):
+    """The words of the command that `export --for` prints, and the file it wrote.
+
+    The accepted lengths are those of the probes. `advise` answers first.
+    """
+    done = evict("advise", table, "--accept", FOUND, folder=folder)
+    assert done.exit_code == 0, done.output
+    words = ("export", table, "--for", engine, "--accept", FOUND)
     done = evict(*words, folder=folder)
     assert done.exit_code == 0, done.output
     *_, command = done.stdout.strip().splitlines()

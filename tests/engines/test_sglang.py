@@ -1,12 +1,20 @@
 """SGLang's server over HTTP: probed, made a table of, advised, and started again."""
 
+import random
+import re
 import sys
+from itertools import combinations, product
 
+import numpy as np
 import pytest
+import torch
 
 from evict_profile.config import load_model
-from evict_profile.probe.record import read_probe
-from tests.command import evict
+from evict_profile.probe.record import read_lines
+from evict_profile.records import replace
+from evict_profile.table import CostTable
+from evict_profile.table.document import file_sha256
+from tests.command import evict, refused
 from tests.engines import servers
 from tests.sglang.serving import table_of
 
@@ -18,9 +26,8 @@ CPU = (
     "--disable-cuda-graph", "--max-total-tokens", "8192", "--mem-fraction-static",
     "0.2", "--max-running-requests", "8", "--enable-metrics", "--sleep-on-idle",
 )  # fmt: skip
-LENGTH = 3.5
-SIMULATED = {"SGLANG_SIMULATE_ACC_LEN": str(LENGTH)}
 WIDTHS = (1, 2, 4, 8)
+ROUTED = ("--enable-return-routed-experts",)
 
 
 def launch(*words):
@@ -36,51 +43,97 @@ def drafting(models, topk, tokens):
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("sglang")
+ENGINE = servers.Engine(
+    "sglang",
+    launch,
+    lambda models: ("--model-path", str(models / "target"), *ROUTED),
+    lambda models: (*drafting(models, 1, 4), *ROUTED),
+    returns_routes=True,
+)
 
 
-@pytest.fixture(scope="module")
-def plain(models, folder):
-    words = launch("--model-path", str(models / "target"))
-    with servers.serving(words, folder / "plain.log") as url:
-        yield url
+def test_a_probe_finds_k_and_the_accepted_length(table, engine, folder, plain):
+    servers.check_probe(engine, folder, plain)
 
 
-@pytest.fixture(scope="module")
-def table(models, folder, plain):
-    """A table of plain decoding and of K = 3."""
-    words, log = launch(*drafting(models, 1, 4)), folder / "drafting.log"
-    with servers.serving(words, log, **SIMULATED) as url:
-        config = models / "target/config.json"
-        return servers.make_table(folder, (plain, url), config)
+def routed(model, url, prompt):
+    """Experts of a reply's tokens that ran, [tokens][layers][k], by transformers."""
+    from transformers import Qwen3MoeForCausalLM
+
+    asked, said = servers.token_ids(url, prompt)
+    loaded = Qwen3MoeForCausalLM.from_pretrained(str(model), dtype=torch.float32)
+    with torch.no_grad():
+        ids = torch.tensor([asked + said[:-1]])
+        ran = loaded(ids, output_router_logits=True)
+    k = loaded.config.num_experts_per_tok
+    experts = [each.topk(k).indices[len(asked) :] for each in ran.router_logits]
+    return torch.stack(experts, dim=1).tolist()
 
 
-def test_a_probe_finds_k_and_the_accepted_length(table, folder):
-    (none, plain), (three, waves) = read_probe(folder / "runs.jsonl")
-    assert (none.server.engine, none.server.drafts) == ("sglang", 0)
-    assert (three.server.drafts, three.server.levels) == (3, 3)
-    assert servers.accepted(plain) == 1.0
-    assert servers.accepted(waves) == pytest.approx(LENGTH, rel=0.1)
+def union(rows):
+    """Distinct experts of tokens, [layers]."""
+    layers = zip(*rows, strict=True)
+    return [len({expert for own in layer for expert in own}) for layer in layers]
 
 
-def test_the_printed_command_starts_the_server_that_was_advised(table, models, folder):
-    """Its K is what the next probe of it finds."""
-    accept = f"3:{LENGTH}"
-    done = evict("advise", table, "--accept", accept, folder=folder)
+def test_experts_over_http_are_those_that_the_router_chose(
+    table, plain, models, folder
+):
+    """Plain and with EAGLE-3: by layer over windows, and of two requests together."""
+    replies = [routed(models / "target", plain, text) for text in servers.texts(0, 4)]
+    lines = [*read_lines(folder / servers.ROUTES)]
+    assert [line.server.drafts for line in lines[::2]] == [0, 3]
+    dice = random.Random(1)
+    for found, n in product(lines[1::2], (1, 2, 7, 32)):
+        windows = [[own[e - n : e] for e in range(n, len(own) + 1)] for own in replies]
+        alone = [union(rows) for own in windows for rows in own]
+        layers = [layer[n] for layer in found.layers]
+        assert layers == pytest.approx(np.mean(alone, axis=0), abs=0.02)
+        both = [
+            union(dice.choice(one) + dice.choice(other))
+            for one, other in combinations(windows, 2)
+            for _ in range(60)
+        ]
+        assert found.batches[0].union[2 * n] == pytest.approx(np.mean(both), rel=0.05)
+
+
+def test_a_table_gets_the_activation_of_a_real_engine(table, models, fitted, folder):
+    config = models / "target/config.json"
+    own, samples = folder / "costs.json", folder / "costs.parquet"
+    fitted.frame.to_parquet(samples, index=False)
+    costs = table_of(fitted, load_model(str(config)))
+    made = replace(costs.provenance, samples_sha256=file_sha256(samples))
+    replace(costs, provenance=made).save(own)
+    words = ("calibrate", own, "--served", servers.ROUTES, "--tables", "routed")
+    done = evict(*words, folder=folder)
     assert done.exit_code == 0, done.output
-    words, fields = servers.printed_command(folder, table, "sglang", accept)
+    [path] = (folder / "routed").rglob("*.json")
+    *_, found = read_lines(folder / servers.ROUTES)
+    curve = CostTable.load(path).activation
+    assert curve.workload.startswith("committed tokens, raw")
+    assert curve.at(np.array([7.0]), 1) == pytest.approx(found.union[7], abs=1e-3)
+
+
+def test_the_printed_command_starts_the_server_that_was_advised(
+    table, engine, models, folder
+):
+    """Its K is what the next probe of it finds."""
+    words, fields = servers.advised(folder, table, "sglang")
     named = {"MODEL": models / "target", "DRAFTER": models / "draft"}
-    python, *rest = [str(named.get(word, word)) for word in words]
-    log = folder / "advised.log"
-    with servers.serving([sys.executable, *rest, *CPU], log, **SIMULATED) as url:
+    words = [str(named.get(word, word)) for word in words]
+    assert words[:3] == ["python", "-m", "sglang.launch_server"]
+    with engine.serving(words[3:], folder / "advised.log") as url:
         *_, (found, _) = servers.probe(folder, url)
-    assert python == "python"
     assert [found.server.drafts] == fields["1"]["candidate_steps"]
 
 
-def test_replies_with_the_plug_in_are_those_without_it(models, plain, fitted, folder):
+def test_replies_are_those_of_vllm(engine, plain, models):
+    servers.check_replies(engine.name, plain, models)
+
+
+def test_replies_with_the_plug_in_are_those_without_it(
+    engine, models, plain, fitted, folder
+):
     """Trees are cut to the widths of the metrics, which come every 32 steps."""
     config = models / "target/config.json"
     path = folder / "table.json"
@@ -89,15 +142,12 @@ def test_replies_with_the_plug_in_are_those_without_it(models, plain, fitted, fo
         "EVICT_PROFILE_TABLE": str(path),
         "EVICT_PROFILE_CAPTURE_SIZES": ",".join(map(str, WIDTHS)),
     }
-    words, log = launch(*drafting(models, 4, 8)), folder / "plug-in.log"
-    with servers.serving(words, log, **variables) as url:
+    words, log = drafting(models, 4, 8), folder / "plug-in.log"
+    with engine.serving(words, log, **variables) as url:
         cut = servers.replies(url)
         metrics = servers.get(f"{url}/metrics")
+        assert "it drafts trees" in refused("probe", url, "--routes", folder=folder)
     assert cut == servers.replies(plain)
     assert "evict-profile: on" in log.read_text()
-    [width] = [
-        float(line.split()[-1])
-        for line in metrics.splitlines()
-        if line.startswith("evict_profile:width")
-    ]
-    assert WIDTHS[0] <= width <= WIDTHS[-1]
+    [width] = re.findall(r"^evict_profile:width\S* (\S+)$", metrics, re.MULTILINE)
+    assert WIDTHS[0] <= float(width) <= WIDTHS[-1]

@@ -3,10 +3,6 @@
 import json
 import sys
 
-import pytest
-
-from evict_profile.probe.record import read_probe
-from tests.command import evict
 from tests.engines import servers
 
 pytestmark = servers.needs("vllm")
@@ -22,8 +18,6 @@ VARIABLES = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_WORKER_MULTIPROC_METHOD": "fork",
 }
-ACCEPT = "3:3.9"
-"""Made up: the random drafter is never right, and vLLM on a CPU pins no length."""
 
 
 def launch(*words):
@@ -31,54 +25,40 @@ def launch(*words):
     return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words, *CPU]
 
 
-def speculation(config):
-    return ("--speculative-config", json.dumps(config))
+def drafting(models, config):
+    config = json.dumps(config | {"model": str(models / "draft")})
+    return ("--model", str(models / "target"), "--speculative-config", config)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("vllm")
+EAGLE = {"method": "eagle3", "num_speculative_tokens": 3}
+ENGINE = servers.Engine(
+    "vllm",
+    launch,
+    lambda models: ("--model", str(models / "target")),
+    lambda models: drafting(models, EAGLE),
+    VARIABLES,
+)
 
 
-@pytest.fixture(scope="module")
-def plain(models, folder):
-    words = launch("--model", str(models / "target"))
-    with servers.serving(words, folder / "plain.log", **VARIABLES) as url:
-        yield url
+def test_a_probe_finds_k_and_the_accepted_length(table, engine, folder, plain):
+    servers.check_probe(engine, folder, plain)
 
 
-@pytest.fixture(scope="module")
-def table(models, folder, plain):
-    """A table of plain decoding and of K = 3."""
-    eagle = {"method": "eagle3", "num_speculative_tokens": 3}
-    eagle["model"] = str(models / "draft")
-    words = launch("--model", str(models / "target"), *speculation(eagle))
-    with servers.serving(words, folder / "drafting.log", **VARIABLES) as url:
-        config = models / "target/config.json"
-        return servers.make_table(folder, (plain, url), config)
+def test_replies_are_those_of_sglang(engine, plain, models):
+    servers.check_replies(engine.name, plain, models)
 
 
-def test_a_probe_finds_k_and_the_accepted_length(table, folder):
-    (none, plain), (three, waves) = read_probe(folder / "runs.jsonl")
-    assert (none.server.engine, none.server.drafts) == ("vllm", 0)
-    assert (three.server.drafts, three.server.levels) == (3, 3)
-    assert servers.accepted(plain) == 1.0
-    assert servers.accepted(waves) == pytest.approx(1.0, rel=0.1)
-
-
-def test_the_printed_command_starts_the_server_that_was_advised(table, models, folder):
+def test_the_printed_command_starts_the_server_that_was_advised(
+    table, engine, models, folder
+):
     """Its K is what the next probe of it finds; the plug-in loads, and is off."""
-    done = evict("advise", table, "--accept", ACCEPT, folder=folder)
-    assert done.exit_code == 0, done.output
-    words, fields = servers.printed_command(folder, table, "vllm", ACCEPT)
-    vllm, serve, model, flag, config = words
-    assert (vllm, serve, model, flag) == (
-        "vllm", "serve", "MODEL", "--speculative-config"
-    )  # fmt: skip
-    config = json.loads(config) | {"model": str(models / "draft")}
-    words = launch("--model", str(models / "target"), *speculation(config))
-    log, asked = folder / "advised.log", {"EVICT_PROFILE_TABLE": str(table)}
-    with servers.serving(words, log, **VARIABLES, **asked) as url:
+    words, fields = servers.advised(folder, table, "vllm")
+    assert words[:3] == ["vllm", "serve", "MODEL"]
+    drafter = str(models / "draft")
+    rest = [word.replace("DRAFTER", drafter) for word in words[3:]]
+    words, log = (*engine.plain(models), *rest), folder / "advised.log"
+    asked = {"EVICT_PROFILE_TABLE": str(table)}
+    with engine.serving(words, log, **asked) as url:
         *_, (found, _) = servers.probe(folder, url)
     assert found.server.drafts == fields["num_speculative_tokens"]
     said = [each for each in log.read_text().splitlines() if "evict-profile:" in each]
