@@ -1,4 +1,4 @@
-"""Chains cut by a table beside SGLang's adaptive steps, in replay and by the clock.
+"""Chains cut by a table beside SGLang's adaptive steps, replayed and measured.
 
     python -m examples.small_world trace WORLD --out TRACES --topk 1 --depth 7 --nodes 7
     evict-profile calibrate TABLE.json TRACES --part 1/2
