@@ -17,6 +17,10 @@ SRT = "sglang.srt."
 EAGLE = SRT + "speculative.eagle_worker_v2."
 RUNNER = SRT + "model_executor.model_runner.ModelRunner"
 GRAPHS = SRT + "model_executor.runner.DecodeCudaGraphRunner"
+GRAPHS_OF_EXTENSIONS = (
+    SRT + "speculative.eagle_draft_extend_cuda_graph_runner."
+    "EAGLEDraftExtendCudaGraphRunner"
+)
 
 TAKES = {
     worker.CREATE: ("self server_args", ""),
@@ -27,6 +31,9 @@ TAKES = {
     ),
     buffers.ROUTER_TARGET: ("hidden_states router_logits topk_config", "layer_id"),
     EAGLE + "EagleDraftWorker.draft": ("self batch", ""),
+    buffers.CHAIN_TARGET: ("self forward_batch", ""),
+    buffers.EXTEND_TARGET: ("self batch batch_result", ""),
+    GRAPHS_OF_EXTENSIONS + ".execute": ("self forward_batch select_index", ""),
     EAGLE + "EAGLEWorkerV2.alloc_memory_pool": (
         "self memory_pool_config req_to_token_pool token_to_kv_pool_allocator",
         "",
@@ -60,6 +67,10 @@ HAS = {
     EAGLE + "EAGLEWorkerV2": (
         "topk speculative_num_steps speculative_num_draft_tokens plan_stream"
     ),
+    EAGLE + "EagleDraftWorker": (
+        "topk draft_runner cuda_graph_runner_for_draft_extend"
+    ),
+    SRT + "speculative.eagle_info.EagleDraftInput": "topk_p",
     SRT + "configs.model_config.ModelConfig": "quantization",
     RUNNER: (
         "server_args model_config spec_algorithm device dtype attn_backend "
