@@ -45,10 +45,7 @@ class Scores:
         draft_tokens: int,
     ) -> Any:
         chosen = original(score_list, token_list, parents_list, draft_tokens)
-        index, (rows, nodes) = chosen[1], self._buffer.shape
-        if len(index) <= rows and index.shape[1] == nodes:
-            scores = torch.cat(list(score_list), dim=1).flatten(1)
-            self._buffer[: len(index)].copy_(scores.gather(1, index))
+        self._store(torch.cat(list(score_list), dim=1).flatten(1).gather(1, chosen[1]))
         return chosen
 
     def keep_chain(self, original: Callable[..., Any], drafter: Any, batch: Any) -> Any:
@@ -58,7 +55,7 @@ class Scores:
         each = [batch.spec_info.topk_p]
         with _watching(drafter, lambda out: each.append(best_probability(out))):
             drafted = original(drafter, batch)
-        self._buffer[: len(drafted[1])].copy_(torch.cat(each, dim=1).cumprod(dim=1))
+        self._store(torch.cat(each, dim=1).cumprod(dim=1))
         return drafted
 
     def keep_first(
@@ -75,6 +72,11 @@ class Scores:
         with _watching(drafter, outputs.append):
             original(drafter, batch, result)
         result.next_draft_input.topk_p = best_probability(outputs[-1])
+
+    def _store(self, scores: Tensor) -> None:
+        rows, nodes = self._buffer.shape
+        if len(scores) <= rows and scores.shape[1] == nodes:
+            self._buffer[: len(scores)].copy_(scores)
 
     def _keeps_chains(self, drafter: Any) -> bool:
         return drafter.topk == 1 and len(self._buffer) > 0

@@ -61,7 +61,8 @@ def create_worker(
         if base is not EAGLEWorkerV2:
             raise ConfigError(
                 f"{algorithm.name} runs {base.__name__}, and drafts are cut in "
-                "EAGLEWorkerV2 alone: use EAGLE3, EAGLE or NEXTN"
+                "EAGLEWorkerV2 alone: use EAGLE3, EAGLE or NEXTN, without "
+                "--enable-multi-layer-eagle"
             )
         check_hooks(hooks(serving))
     except ConfigError as error:

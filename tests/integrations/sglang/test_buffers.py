@@ -109,6 +109,18 @@ def test_a_chain_is_scored_by_the_drafters_probabilities(chain_scores):
     assert drafter.draft_runner.forward == drafter._forward
 
 
+@pytest.mark.parametrize(
+    ("requests", "draft_tokens"), [(1, STEPS + 1), (REQUESTS, STEPS)]
+)
+def test_chains_that_do_not_fit_pass_through(requests, draft_tokens):
+    """As of a server that adapts its steps, where nothing is cut."""
+    scores = Scores()
+    scores.allocate(requests, draft_tokens, "cpu")
+    drafter = ChainDrafter(random_logits(2, 2, 2))
+    scores.keep_chain(drafter.draft_forward, drafter, chain_batch([0.5, 0.5]))
+    assert not scores.last(requests).any()
+
+
 @pytest.mark.parametrize("replays", [False, True])
 def test_the_first_of_a_chain_is_scored_where_the_cache_is_extended(
     chain_scores, replays
