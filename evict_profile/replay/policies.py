@@ -77,8 +77,7 @@ class TruncatedStep:
 
     def keep(self) -> Bools:
         """The plan's nodes, less padding of a captured size."""
-        kept: Bools = self._step.plan().keep.numpy()
-        return kept & (self._step.scores > 0.0)
+        return self._step.plan().host_keep & (self._step.scores > 0.0)
 
 
 @dataclass(frozen=True)

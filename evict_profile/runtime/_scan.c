@@ -6,6 +6,7 @@
 #include <Python.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LARGEST_PROBABILITY (1.0 + 1e-5)
 #define TINY 1e-300
@@ -19,7 +20,9 @@ static PyObject *done(PyObject *result, Py_buffer *views, int count)
     while (count--)
         if (views[count].obj)
             PyBuffer_Release(&views[count]);
-    if (!result && !PyErr_Occurred())
+    if (PyErr_Occurred())
+        Py_CLEAR(result);
+    else if (!result)
         PyErr_SetString(PyExc_ValueError, "shapes that do not fit");
     return result;
 }
@@ -28,14 +31,9 @@ static PyObject *done(PyObject *result, Py_buffer *views, int count)
 static inline double chance(const Py_buffer *curves, Size ranks, double prob, Size rank)
 {
     const double *knots = curves->buf;
-    Size part = 0, bends = curves->len / 8 / (1 + 2 * ranks), end = bends;
-    while (end - part > 1) { /* Find the last knot that is not above `prob`. */
-        Size middle = part + (end - part) / 2;
-        if (knots[middle] <= prob)
-            part = middle;
-        else
-            end = middle;
-    }
+    Size bends = curves->len / 8 / (1 + 2 * ranks), part = 0;
+    for (Size left = bends; left > 1; left -= left / 2) /* without a branch on data */
+        part += knots[part + left / 2] <= prob ? left / 2 : 0; /* last not above */
     const double *accepted = knots + (rank < ranks ? rank + 1 : ranks) * bends + part;
     double found = *accepted + accepted[ranks * bends] * (prob - knots[part]);
     return found < 1.0 ? found : 1.0;
@@ -69,6 +67,164 @@ static PyObject *score_level(PyObject *Py_UNUSED(self), PyObject *args)
     return done(Py_NewRef(Py_None), v, 4);
 }
 
+/* Nodes in pools, whose best `ranked` ascend at the end of each; and in a single pool,
+   places of which none holds less than one before it: an incremental quicksort. */
+typedef struct {
+    Py_buffer *array;
+    Size nodes, pools, ranked, lows[64];
+    int depth;
+} Ranking;
+
+static Size split(double *values, Size low, Size end, double pivot, int keeps_equal)
+{
+    for (Size i = low; i < end; i++) { /* without a branch on data */
+        double value = values[i];
+        values[i] = values[low];
+        values[low] = value;
+        low += (value < pivot) | (keeps_equal & (value == pivot));
+    }
+    return low;
+}
+
+static void rank_more(Ranking *best)
+{
+    double *values = best->array->buf;
+    Size low = 0, left, end = best->nodes - best->ranked;
+    if (best->ranked > 256) { /* Numpy sorts faster. */
+        Py_XDECREF(PyObject_CallMethod(best->array->obj, "sort", NULL));
+        best->ranked = best->nodes;
+        return;
+    }
+    while (end - (low = best->lows[best->depth]) > 16 && best->depth < 63) {
+        double a = values[low], b = values[(low + end) / 2], c = values[end - 1];
+        double pivot = fmax(fmin(a, b), fmin(fmax(a, b), c));
+        left = split(values, low, end, pivot, 1);
+        if (left == end && (left = split(values, low, end, pivot, 0)) == low)
+            break; /* All are equal. */
+        best->lows[++best->depth] = left;
+    }
+    for (Size i = low + 1; i < end; i++) {
+        double value = values[left = i];
+        for (; left > low && values[left - 1] > value; left--)
+            values[left] = values[left - 1];
+        values[left] = value;
+    }
+    best->ranked = best->nodes - low;
+    best->depth -= best->depth > 0;
+}
+
+typedef struct {
+    const Py_buffer *cost;
+    double base, us, rate;
+} Objective;
+
+static inline double value_of(const Objective *of, double tokens, double cost)
+{
+    return isnan(of->rate) ? tokens / (cost + of->us) : tokens - of->rate * cost;
+}
+
+/* Nodes that each pool keeps and the sum of their scores; -1 where no value is above
+   `highest`. Now and then, sizes beyond the ranked nodes count as if all further nodes
+   equalled the least of those: where even that is too little, no more are ranked. */
+static Size find_size(Ranking *best, const Objective *of, double *highest,
+                      double *expected)
+{
+    const double *cost = of->cost->buf, *values = best->array->buf;
+    Size sizes = of->cost->len / 8, kept = -1;
+    double tokens = of->base, value;
+    for (Size k = 0, next = 16; k < sizes && k <= best->nodes; k++) {
+        if (k > best->ranked && k > next) {
+            double most = tokens, least = values[best->nodes + 1 - k];
+            Size more = k;
+            while (more < sizes && value_of(of, most += least, cost[more]) <= *highest)
+                more++;
+            if (more == sizes)
+                break;
+            next = 4 * k;
+        }
+        if (k > best->ranked)
+            rank_more(best);
+        double gain = 0.0;
+        for (Size pool = 1; k && pool <= best->pools; pool++)
+            gain += values[pool * best->nodes - k];
+        if ((value = value_of(of, tokens += gain, cost[k])) > *highest)
+            *highest = value, kept = k, *expected = tokens - of->base;
+    }
+    return kept;
+}
+
+typedef struct {
+    double *trees, *per_rank;
+    Size begin, end, batch, room, families, ranks;
+} Level;
+
+/* Writes nodes, and the expected children of the best `families` of the last level. */
+static void expect_level(const Level *of, double *out, double *best)
+{
+    for (Size request = 0; request < of->batch; request++) {
+        const double *tree = of->trees + request * of->room;
+        memcpy(out, tree, of->end * sizeof *out);
+        out += of->end;
+        for (Size i = 0; i < of->families; i++)
+            best[i] = -INFINITY;
+        for (Size node = of->begin; of->families && node < of->end; node++) {
+            double less = tree[node];
+            for (Size i = 0; i < of->families; i++) {
+                double held = best[i];
+                best[i] = held > less ? held : less;
+                less = held > less ? less : held;
+            }
+        }
+        for (Size parent = 0; parent < of->families; parent++)
+            for (Size rank = 0; rank < of->ranks; rank++)
+                *out++ = best[parent] * of->per_rank[rank];
+    }
+}
+
+static PyObject *level_pays(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    Py_buffer v[5] = {{0}};
+    Size limit, pools, kept = -1;
+    double further_us, expected, highest = -INFINITY;
+    Level level = {0};
+    Objective of = {v + 2, .rate = NAN};
+    if (!PyArg_ParseTuple(args, "y*nny*y*dddnnw*w*nn", v, &level.begin, &level.end,
+                          v + 1, v + 2, &of.base, &of.us, &further_us, &limit, &pools,
+                          v + 3, v + 4, &level.batch, &level.room))
+        return done(NULL, v, 5);
+    level.trees = v[0].buf, level.per_rank = v[1].buf, level.ranks = v[1].len / 8;
+    Size fresh = level.end - level.begin, row = level.end;
+    Size families = fresh < level.ranks ? fresh : level.ranks;
+    double *room = malloc((families + 1) * sizeof *room);
+    int crowded = pools != 1;
+    int fits = room && level.begin >= 0 && fresh >= 0 && level.end <= level.room &&
+               HOLDS(v, level.batch * level.room) && HOLDS(v + 1, level.ranks) &&
+               v[2].len && (!crowded || pools == level.batch);
+    for (int i = 3; fits && i < 5; i++) {
+        if (i == 4)
+            row += (level.families = families) * level.ranks, of.us = further_us;
+        double *scores = v[i].buf, least;
+        Ranking best = {v + i, level.batch * row, 1};
+        if (!(fits = HOLDS(v + i, best.nodes)) || crowded)
+            break;
+        expect_level(&level, scores, room);
+        if ((kept = find_size(&best, &of, &highest, &expected)) <= limit)
+            continue;
+        least = scores[best.nodes - kept];
+        expect_level(&level, scores, room);
+        for (Size end = row, node = 0; end <= best.nodes; end += row) {
+            Size held = 0;
+            for (; node < end; node++)
+                held += scores[node] >= least;
+            crowded |= held > limit;
+        }
+    }
+    free(room);
+    if (crowded) /* by more nodes of a request than it can keep, or by pools */
+        return done(fits ? Py_NewRef(Py_None) : NULL, v, 5);
+    return done(fits ? PyBool_FromLong(kept >= 0) : NULL, v, 5);
+}
+
 typedef struct {
     double score;
     Size node;
@@ -82,107 +238,39 @@ static int best_first(const void *one, const void *other)
     return (a->node > b->node) - (a->node < b->node);
 }
 
-static PyObject *expect_level(PyObject *Py_UNUSED(self), PyObject *args)
-{
-    Py_buffer v[3] = {{0}};
-    Size begin, end, batch, room, families, ranks;
-    if (!PyArg_ParseTuple(args, "y*nny*w*nnnn", v, &begin, &end, v + 1, v + 2, &batch,
-                          &room, &families, &ranks) ||
-        begin < 0 || families < 0 || begin + families > end || end > room ||
-        !HOLDS(v, batch * room) || !HOLDS(v + 1, ranks) ||
-        !HOLDS(v + 2, 2 * batch * (end + families * ranks)))
-        return done(NULL, v, 3);
-    double *best = malloc((families + 1) * sizeof *best);
-    if (!best)
-        return done(PyErr_NoMemory(), v, 3);
-    const double *per_rank = v[1].buf;
-    double *without = v[2].buf, *with = without + v[2].len / 16;
-    for (Size request = 0; request < batch; request++) {
-        const double *tree = (double *)v[0].buf + request * room;
-        for (Size node = 0; node < end; node++)
-            *without++ = *with++ = tree[node];
-        for (Size node = begin, held = 0; node < end; node++) {
-            Size place = held;
-            for (; place > 0 && best[place - 1] < tree[node]; place--)
-                best[place] = best[place - 1];
-            best[place] = tree[node];
-            held += held < families;
-        }
-        for (Size child = 0; child < families * ranks; child++) {
-            *without++ = -INFINITY;
-            *with++ = best[child / ranks] * per_rank[child % ranks];
-        }
-    }
-    free(best);
-    return done(Py_NewRef(Py_None), v, 3);
-}
-
-/* Nodes that each pool keeps in the best case, the case, and the sum of their scores. */
-static Size find_size(const double *best, Size cases, Size pools, Size nodes,
-                      const double *cost, Size sizes, double base, const double *us,
-                      double rate, Size *one, double *expected)
-{
-    double highest = -INFINITY;
-    Size kept = 0;
-    for (Size i = 0; i < cases; i++, best += pools * nodes) {
-        double tokens = base;
-        for (Size k = 0; k < sizes && k <= nodes; k++) {
-            double gain = 0.0;
-            for (Size pool = 1; k && pool <= pools; pool++)
-                gain += best[pool * nodes - k];
-            tokens += gain;
-            double value =
-                isnan(rate) ? tokens / (cost[k] + us[i]) : tokens - rate * cost[k];
-            if (value > highest)
-                highest = value, *one = i, kept = k, *expected = tokens - base;
-        }
-    }
-    return kept;
-}
-
-static PyObject *best_case(PyObject *Py_UNUSED(self), PyObject *args)
-{
-    Py_buffer v[3] = {{0}};
-    double base, expected;
-    Size cases, pools, nodes, one = 0;
-    if (!PyArg_ParseTuple(args, "y*y*dy*nnn", v, v + 1, &base, v + 2, &cases, &pools,
-                          &nodes) ||
-        !HOLDS(v, cases * pools * nodes) || !v[1].len || !HOLDS(v + 2, cases))
-        return done(NULL, v, 3);
-    find_size(v[0].buf, cases, pools, nodes, v[1].buf, v[1].len / 8, base, v[2].buf,
-              NAN, &one, &expected);
-    return done(PyLong_FromSsize_t(one), v, 3);
-}
-
 static PyObject *select_nodes(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer v[6] = {{0}};
-    double base, us, rate, expected = 0.0;
-    Size batch, pools, one, count;
-    if (!PyArg_ParseTuple(args, "y*y*z*y*dddw*w*nn", v, v + 1, v + 2, v + 3, &base,
-                          &us, &rate, v + 4, v + 5, &batch, &pools) ||
+    double expected = 0.0, highest = -INFINITY;
+    Size batch, pools, count;
+    Objective of = {v + 3};
+    if (!PyArg_ParseTuple(args, "y*w*z*y*dddw*w*nn", v, v + 1, v + 2, v + 3, &of.base,
+                          &of.us, &of.rate, v + 4, v + 5, &batch, &pools) ||
         batch < 1 || pools < 1 || (count = v[4].len) % batch || count % pools ||
         !HOLDS(v, count) || !HOLDS(v + 1, count) || !v[3].len || !HOLDS(v + 5, batch) ||
         (v[2].buf && !HOLDS(v + 2, count)))
         return done(NULL, v, 6);
-    const double *scores = v[0].buf, *best = v[1].buf, *ties = v[2].buf;
-    Size nodes = count / pools;
-    for (Size low = 0; low < count; low += nodes) /* NaN sorts last. */
-        if (!(best[low] >= 0.0 && best[low + nodes - 1] <= LARGEST_PROBABILITY))
-            return done(Py_NewRef(Py_None), v, 6);
+    const double *scores = v[0].buf, *ties = v[2].buf;
+    Size nodes = count / pools, wrong = 0;
+    for (Size node = 0; node < count; node++) /* NaN compares as false. */
+        wrong |= !((scores[node] >= 0.0) & (scores[node] <= LARGEST_PROBABILITY));
+    if (wrong)
+        return done(Py_NewRef(Py_None), v, 6);
     Ranked *tied = malloc((nodes + 1) * sizeof *tied);
     if (!tied)
         return done(PyErr_NoMemory(), v, 6);
-    Size kept = find_size(best, 1, pools, nodes, v[3].buf, v[3].len / 8, base, &us,
-                          rate, &one, &expected);
+    Ranking best = {v + 1, nodes, pools, pools > 1 ? nodes : 0};
+    if (pools == 1)
+        memcpy(v[1].buf, scores, nodes * sizeof *scores);
+    Size kept = find_size(&best, &of, &highest, &expected);
     char *keep = v[4].buf;
     for (Size low = 0; low < count; low += nodes) {
-        double least = kept ? best[low + nodes - kept] : INFINITY;
+        double least = kept > 0 ? ((double *)v[1].buf)[low + nodes - kept] : INFINITY;
         Size equals = 0, room = kept;
         for (Size node = low; node < low + nodes; node++) {
             room -= keep[node] = scores[node] > least;
-            if (scores[node] == least)
-                tied[equals++] = (Ranked){ties ? ties[node] : 0.0, node};
+            tied[equals] = (Ranked){ties ? ties[node] : 0.0, node};
+            equals += scores[node] == least;
         }
         if (ties && equals > room)
             qsort(tied, equals, sizeof *tied, best_first);
@@ -196,7 +284,7 @@ static PyObject *select_nodes(PyObject *Py_UNUSED(self), PyObject *args)
         for (Size node = 0; node < count / batch; node++)
             *width += *keep++;
     }
-    return done(Py_BuildValue("nd", kept, expected), v, 6);
+    return done(Py_BuildValue("nd", kept > 0 ? kept : 0, expected), v, 6);
 }
 
 static PyObject *score_by_parent(PyObject *Py_UNUSED(self), PyObject *args)
@@ -211,30 +299,32 @@ static PyObject *score_by_parent(PyObject *Py_UNUSED(self), PyObject *args)
     const double *prob = v[0].buf;
     const long long *parent = v[1].buf;
     double *score = v[3].buf;
-    Ranked *order = malloc((nodes + 1) * (sizeof *order + sizeof(Size)));
-    if (!order)
+    struct { double least; Size count; } *children;
+    if (!(children = malloc((nodes + 1) * sizeof *children)))
         return done(PyErr_NoMemory(), v, 4);
-    Size *children = (Size *)(order + nodes + 1) + 1; /* -1: the root's */
-    int sound = 1;
-    for (; batch-- && sound; prob += nodes, parent += nodes, score += nodes) {
-        for (Size node = 0; node < nodes; node++) {
-            order[node] = (Ranked){prob[node], node};
-            children[node] = 0;
+    children++; /* -1: the root's */
+    int in_order = 1;
+    for (; batch-- && in_order; prob += nodes, parent += nodes, score += nodes) {
+        for (Size node = -1; node < nodes; node++)
+            children[node].count = 0,
+            children[node].least = node < 0 ? INFINITY : prob[node];
+        for (Size node = 0; node < nodes && in_order; node++) {
+            long long above = parent[node];
             score[node] = 0.0;
-        }
-        children[-1] = 0;
-        qsort(order, nodes, sizeof *order, best_first);
-        for (Size i = 0; i < nodes && order[i].score > 0.0; i++) {
-            long long node = order[i].node, above = parent[node];
-            if (!(sound = above >= -1 && above < nodes))
+            if (!(prob[node] > 0.0) || above == node)
+                continue;
+            if (!(in_order = above >= -1 && above < node &&
+                             prob[node] <= children[above].least))
                 break;
+            children[above].least = prob[node];
             double share = prob[node] / (above < 0 ? 1.0 : fmax(prob[above], TINY));
-            share = chance(v + 2, ranks, share < 1.0 ? share : 1.0, children[above]++);
+            share = chance(v + 2, ranks, share < 1.0 ? share : 1.0,
+                           children[above].count++);
             score[node] = share * (above < 0 ? 1.0 : score[above]);
         }
     }
-    free(order);
-    return done(PyBool_FromLong(sound), v, 4);
+    free(children - 1);
+    return done(PyBool_FromLong(in_order), v, 4);
 }
 
 static PyObject *rises(PyObject *Py_UNUSED(self), PyObject *args)
@@ -255,9 +345,9 @@ static PyObject *rises(PyObject *Py_UNUSED(self), PyObject *args)
 }
 
 #define METHOD(name) {#name, name, METH_VARARGS, 0}
-static PyMethodDef methods[] = {METHOD(score_level), METHOD(expect_level),
-                                METHOD(best_case), METHOD(select_nodes),
-                                METHOD(score_by_parent), METHOD(rises), {0, 0, 0, 0}};
+static PyMethodDef methods[] = {METHOD(score_level), METHOD(level_pays),
+                                METHOD(select_nodes), METHOD(score_by_parent),
+                                METHOD(rises), {0, 0, 0, 0}};
 static PyModuleDef module = {
     PyModuleDef_HEAD_INIT, .m_name = "_scan", .m_size = -1, .m_methods = methods};
 

@@ -105,12 +105,12 @@ class CostCache:
             )
         return (f"of {wanted} tokens at most {most} are verified",)
 
-    def _clock_us(self, batch: int) -> Floats:
-        """Time beside verification by levels drafted, float64 [levels + 1]."""
+    def _clock_us(self, batch: int) -> tuple[float, ...]:
+        """Time beside verification by levels drafted, from none on."""
         if self._table.drafting is None:
             raise self.not_measured("no time of drafting")
         clock = self._table.drafting.at(batch)
-        return np.array([clock.overhead_us(k) for k in range(clock.max_depth + 1)])
+        return tuple(clock.overhead_us(k) for k in range(clock.max_depth + 1))
 
     def _overhead(self, batch: int, levels: int) -> Overhead:
         drafting = self._table.drafting

@@ -59,9 +59,9 @@ class Plan(Struct, frozen=True):
     """What a truncator decided for one step.
 
     Attributes:
-        widths: int64 [B], tokens of each request, its root included.
-        keep: bool [B, N], closed under ancestors; it can mark padding where captured
-            sizes are filled or all requests get one width.
+        host_widths: int64 [B], tokens of each request, its root included.
+        host_keep: bool [B, N], closed under ancestors; it can mark padding where
+            captured sizes are filled or all requests get one width.
         tokens: tokens verified in all, before padding to a captured size.
         expected_accepted: expected number of accepted draft tokens, by the scores.
         step_cost_us: the table's cost of the parts in `includes`; NaN without any.
@@ -71,8 +71,8 @@ class Plan(Struct, frozen=True):
             them; empty at a fixed width.
     """
 
-    widths: Tensor
-    keep: Tensor
+    host_widths: Ints
+    host_keep: Bools
     tokens: int
     expected_accepted: float
     step_cost_us: float
@@ -81,13 +81,21 @@ class Plan(Struct, frozen=True):
     includes: tuple[str, ...] = ("verify",)
 
     @property
+    def widths(self) -> Tensor:
+        return torch.from_numpy(self.host_widths)
+
+    @property
+    def keep(self) -> Tensor:
+        return torch.from_numpy(self.host_keep)
+
+    @property
     def whole_step(self) -> bool:
         return "draft" in self.includes
 
     @property
     def expected_tokens(self) -> float:
         """Tokens expected to be committed over the batch; never more than verified."""
-        expected = len(self.widths) + self.acceptance_ratio * self.expected_accepted
+        expected = len(self.host_keep) + self.acceptance_ratio * self.expected_accepted
         return min(expected, float(self.tokens))
 
 
@@ -117,8 +125,7 @@ def decide(
     above the k-th score are kept, and of its equals the first.
     """
     batch = len(scores)
-    best = scores.copy() if pools == batch else scores.reshape(pools, -1).copy()
-    best.sort()
+    best = np.sort(scores) if pools > 1 else np.empty(scores.size)
     keep, widths = np.empty(scores.shape, bool), np.empty(batch, int)
     base, rate = terms.base_tokens(batch), terms.rate / terms.acceptance_ratio
     found = kernels.select_nodes(
@@ -223,7 +230,7 @@ class History:
         return Terms(self.acceptance_ratio, self._tokens_each * batch, us)
 
     def observe(self, plan: Plan, committed: float, step_us: float | None) -> None:
-        batch = len(plan.widths)
+        batch = len(plan.host_widths)
         committed = checks.number("committed_tokens", committed)
         if not batch <= committed <= plan.tokens:
             raise ConfigError(
@@ -232,7 +239,7 @@ class History:
             )
         if step_us is not None:
             step_us = checks.number("step_us", step_us)
-        drafted = plan.keep.shape[1] > 0
+        drafted = plan.host_keep.shape[1] > 0
         cost_us = plan.step_cost_us
         self.backoff.observe(plan.expected_tokens / batch, cost_us, drafted)
         if self._learns:

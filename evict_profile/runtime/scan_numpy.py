@@ -53,46 +53,43 @@ def chance(curves: Floats, prob: Floats, rank: Ints) -> Floats:
     return found
 
 
-def expect_level(
-    trees: Floats, begin: int, end: int, per_rank: Floats, out: Floats, *_shapes: int
-) -> None:
-    """Write scores [2, B, end + parents * ranks] without and with an expected level.
+def level_pays(
+    trees: Floats, begin: int, end: int, per_rank: Floats, costs: Floats, base: float,
+    us: float, further_us: float, limit: int, pools: int, *_rooms_and_shape: Any,
+) -> bool:  # fmt: skip
+    """Whether one more level raises the highest tokens / (costs + us); a tie does not.
 
     The best nodes of the last level (`begin` to `end`), as many as there are ranks, are
-    expected to have children of their score times `per_rank`; missing ones are -inf.
+    expected to have children of their score times `per_rank`. `costs` [sizes] has the
+    cost of k nodes a pool; `base` is the tokens without a node; of a request at most
+    `limit` nodes are kept. None, from `_scan.c`, leaves the answer to this function.
     """
     parents = np.sort(trees[:, begin:end])[:, ::-1][:, : len(per_rank)]
-    out[:, :, :end] = trees[:, :end]
-    out[0, :, end:] = -np.inf
-    out[1, :, end:] = (parents[:, :, None] * per_rank).reshape(len(trees), -1)
-
-
-def best_case(
-    best: Floats, costs: Floats, base: float, us: Floats, *_shapes: int
-) -> int:
-    """Which case reaches the highest tokens / (costs + us); the first of equals.
-
-    `best` [cases, pools, nodes] ascends; `costs` [sizes] has the cost of k nodes a
-    pool; `base` is the tokens without a node.
-    """
-    return _find_size(best, costs, base, us, np.nan)[0]
+    children = (parents[:, :, None] * per_rank).reshape(len(trees), -1)
+    without, values = trees[:, :end], []
+    for scores, own_us in ((without, us), (np.hstack((without, children)), further_us)):
+        best = np.sort(scores)[:, max(scores.shape[1] - limit, 0) :].reshape(pools, -1)
+        best.sort()
+        values.append(_find_size(best, costs, base, own_us, np.nan)[2])
+    return values[1] > values[0]
 
 
 def select_nodes(
     scores: Floats, best: Floats, ties: Floats | None, costs: Floats, base: float,
-    us: float, rate: float, keep: Bools, widths: Ints, *_shapes: int,
+    us: float, rate: float, keep: Bools, widths: Ints, _batch: int, pools: int,
 ) -> tuple[int, float] | None:  # fmt: skip
     """Write which nodes are kept, bool [B, N], and the tokens of each request.
 
-    `best` [pools, nodes] ascends; of equal nodes those of the highest `ties` are kept,
-    then the first. With a rate, tokens - rate * costs is maximised. Returns the nodes a
-    pool and the sum of their scores; None where a score is no probability.
+    `best` [pools, nodes] ascends; a single pool's is room to sort in. Of equal nodes
+    those of the highest `ties` are kept, then the first. With a rate, tokens - rate *
+    costs is maximised. Returns the nodes a pool and the sum of their scores; None where
+    a score is no probability.
     """
-    # NaN sorts last, and compares as false.
-    within = best.size == 0 or best[:, 0].min() >= 0.0
-    if not (within and best[:, -1:].max(initial=0.0) <= LARGEST_PROBABILITY):
+    if not ((scores >= 0.0) & (scores <= LARGEST_PROBABILITY)).all():
         return None
-    _, k, expected = _find_size(best[None], costs, base, np.array([us]), rate)
+    if pools == 1:
+        best = np.sort(scores.reshape(1, -1))
+    k, expected, _ = _find_size(best, costs, base, us, rate)
     tied = None if ties is None else ties.reshape(best.shape)
     _keep_best(best, k, scores.reshape(best.shape), tied, keep.reshape(best.shape))
     widths[...] = 1 + keep.sum(axis=1)
@@ -100,20 +97,20 @@ def select_nodes(
 
 
 def _find_size(
-    best: Floats, costs: Floats, base: float, us: Floats, rate: float
-) -> tuple[int, int, float]:
-    """The best case, how many nodes each pool keeps, and the sum of their scores."""
-    sizes = min(len(costs), best.shape[2] + 1)
-    tokens = np.empty((len(best), sizes))
-    tokens[:, 0] = base
-    tokens[:, 1:] = np.add.accumulate(best[:, :, :-sizes:-1], axis=1)[:, -1]
-    np.add.accumulate(tokens, axis=1, out=tokens)
+    best: Floats, costs: Floats, base: float, us: float, rate: float
+) -> tuple[int, float, float]:
+    """How many nodes each pool keeps, the sum of their scores, and the value."""
+    sizes = min(len(costs), best.shape[1] + 1)
+    tokens = np.empty(sizes)
+    tokens[0] = base
+    tokens[1:] = np.add.accumulate(best[:, :-sizes:-1])[-1]
+    np.add.accumulate(tokens, out=tokens)
     if np.isnan(rate):
-        value = tokens / (costs[:sizes] + us[:, None])
+        value = tokens / (costs[:sizes] + us)
     else:
         value = tokens - rate * costs[:sizes]
-    case, k = divmod(int(value.argmax()), sizes)
-    return case, k, float(tokens[case, k]) - base
+    k = int(value.argmax())
+    return k, float(tokens[k]) - base, float(value[k])
 
 
 def _keep_best(
@@ -140,7 +137,8 @@ def score_by_parent(
     """Write scores of nodes by their parents; 0 for padding and below a less likely
     parent.
 
-    Returns whether all parents are in their row.
+    Returns whether all parents are in their row. `_scan.c` returns False too, and
+    leaves the trees to this function, where a parent or likelier sibling stands behind.
     """
     batch, nodes = path_prob.shape
     outside = (parent < -1) | (parent >= nodes)

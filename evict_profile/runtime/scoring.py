@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from evict_profile.errors import ConfigError
-from evict_profile.runtime import checks, decision
+from evict_profile.runtime import checks, decision, scan_numpy
 from evict_profile.runtime.scan_numpy import LARGEST_PROBABILITY, TINY
 from evict_profile.stats import Floats, Ints
 from evict_profile.table import Acceptance, ConditionalAcceptance
@@ -46,8 +46,11 @@ class ConditionalScorer:
         checks.require_probabilities(shown)
         scores, above = np.empty(shown.shape), np.ascontiguousarray(parent, np.int64)
         shape = (*shown.shape, len(self.curves) // 2)
-        score_by_parent = decision.kernels.score_by_parent
-        if not score_by_parent(shown, above, self.curves, scores, *shape):
+        given = (shown, above, self.curves, scores, *shape)
+        if not (
+            decision.kernels.score_by_parent(*given)
+            or scan_numpy.score_by_parent(*given)
+        ):
             raise ConfigError(
                 f"parent holds a node outside 0..{parent.shape[1] - 1}; give the index "
                 "of each node's parent in its row, and -1 under the root"
@@ -223,18 +226,16 @@ class GrowingTrees:
     def last_level(self) -> Floats:
         return self._trees[-1][:, self._last_level : self.nodes]
 
-    def with_expected_level(self, per_rank: Floats) -> Floats:
-        """`scores` without and with the next level, [2, B, places]: EAGLE-2 and -3
+    def another_pays(self, per_rank: Floats, *objective: Any) -> bool:
+        """Whether the next level does, by `level_pays` of the kernels: EAGLE-2 and -3
         draft children of as many nodes as there are ranks.
         """
-        trees, ranks = self._trees[-1], len(per_rank)
-        begin, end = self._last_level, self.nodes
-        parents = min(end - begin, ranks)
-        expected = np.empty((2, self._batch, end + parents * ranks))
-        decision.kernels.expect_level(
-            trees, begin, end, per_rank, expected, *trees.shape, parents, ranks
-        )
-        return expected
+        trees, begin, end = self._trees[-1], self._last_level, self.nodes
+        more = min(end - begin, len(per_rank)) * len(per_rank)
+        rooms = (np.empty(self._batch * size) for size in (end, end + more))
+        given = (trees, begin, end, per_rank, *objective, *rooms, *trees.shape)
+        found: bool | None = decision.kernels.level_pays(*given)
+        return scan_numpy.level_pays(*given) if found is None else found
 
     def _shares_of(self, prob: ArrayLike) -> Floats:
         try:

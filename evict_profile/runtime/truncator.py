@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor, from_numpy
+from torch import Tensor
 
 from evict_profile.errors import ConfigError
 from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classify
@@ -135,7 +135,8 @@ class Truncator:
         if parents is not None:
             shown = bound_by_parent(shown, parents)
         batch, nodes = shown.shape
-        return self.begin(batch, context, nodes).plan_drafted(shown, depths, parents)
+        levels = None if depths is None else int(depths.max(initial=0))
+        return self.begin(batch, context, nodes).plan_drafted(shown, levels, parents)
 
     def begin(
         self, batch: int, context: float, nodes: int | None = None
@@ -208,21 +209,16 @@ class DecodingStep:
             raise costs.not_measured("no acceptance per rank")
         clock_us = costs.clock_us(self._batch)
         if not level:
-            plain_us = self._costs.item(0) + clock_us.item(0)
+            plain_us = self._costs.item(0) + clock_us[0]
             return not history.backoff.should_skip(plain_us)
         if level >= len(clock_us) - 1:
             return False
-        best = self._trees.with_expected_level(calibration.rank_chances)
-        if best.shape[2] > self._limit:
-            best.sort()
-            best = best[:, :, -self._limit :].copy()
-        best = best.reshape(2, self._pools, -1)
-        best.sort()
-        us = self._terms.us + clock_us[level : level + 2]
-        base = self._terms.base_tokens(self._batch)
-        return bool(
-            decision.kernels.best_case(best, self._costs, base, us, *best.shape)
-        )
+        terms = self._terms
+        return self._trees.another_pays(
+            calibration.rank_chances, self._costs, terms.base_tokens(self._batch),
+            terms.us + clock_us[level], terms.us + clock_us[level + 1],
+            self._limit, self._pools,
+        )  # fmt: skip
 
     def extend(self, prob: ArrayLike, parent: ArrayLike | None = None) -> None:
         """Add the level that was drafted.
@@ -257,19 +253,18 @@ class DecodingStep:
         best = np.sort(order[:, : self._limit], axis=1)
         plan = self._choose(np.take_along_axis(scores, best, axis=1), levels)
         keep = np.zeros(scores.shape, dtype=np.bool_)
-        np.put_along_axis(keep, best, plan.keep.numpy(), axis=1)
-        self._plan = replace(plan, keep=from_numpy(keep))
+        np.put_along_axis(keep, best, plan.host_keep, axis=1)
+        self._plan = replace(plan, host_keep=keep)
         return self._plan
 
     def plan_drafted(
         self,
         path_prob: NDArray[Any],
-        depth: NDArray[Any] | None,
+        levels: int | None,
         parent: NDArray[Any] | None,
     ) -> Plan:
         """Choose among nodes that come all at once; parents are not checked."""
         shown: Floats = np.ascontiguousarray(path_prob, np.float64)
-        levels = None if depth is None else int(depth.max(initial=0))
         calibration = self._rules.calibration
         if calibration is None:
             return self._choose(shown, levels)
@@ -293,8 +288,8 @@ class DecodingStep:
         )
         includes = costs.includes + overhead.includes
         self._plan = Plan(
-            from_numpy(widths),
-            from_numpy(keep),
+            widths,
+            keep,
             self._batch + k * self._pools,
             expected,
             self._costs.item(k) + overhead.us if includes else math.nan,

@@ -32,7 +32,7 @@ class WidthChoice:
 
     @property
     def requests(self) -> int:
-        return len(self.plan.keep)
+        return len(self.plan.host_keep)
 
     @property
     def width(self) -> int:
@@ -41,7 +41,7 @@ class WidthChoice:
     @property
     def places(self) -> torch.Tensor:
         """int64 [B, width - 1], places of the nodes to verify."""
-        kept = self.plan.keep.numpy()
+        kept = self.plan.host_keep
         return torch.from_numpy(kept.nonzero()[1].reshape(self.requests, -1))
 
 
@@ -88,13 +88,12 @@ class Chooser:
         """Choose the width for trees, and the nodes to verify; see `Drafted`."""
         begun_us = _now_us()
         requests, nodes = path_prob.shape
-        depth = depths(index, topk) if self._table.drafting else None
+        levels = int(depths(index.max(), topk)) if self._table.drafting else None
         parent = parents(index, parent_list, topk, np) if self._by_parent else None
         step = self._truncator.begin(requests, self._inside(context), nodes)
-        plan = step.plan_drafted(path_prob, depth, parent)
-        levels = 0 if depth is None else int(depth.max())
+        plan = step.plan_drafted(path_prob, levels, parent)
         captured = self._at_captured_width(plan, path_prob)
-        return self._chosen(captured, context, levels, begun_us)
+        return self._chosen(captured, context, levels or 0, begun_us)
 
     def pause(self, requests: int, context: float) -> WidthChoice | None:
         if not self.can_pause:
@@ -132,7 +131,7 @@ class Chooser:
         self, plan: Plan, context: float, levels: int, begun_us: float
     ) -> WidthChoice:
         verify_us = None
-        requests, inside = len(plan.keep), context == self._inside(context)
+        requests, inside = len(plan.host_keep), context == self._inside(context)
         if inside and requests in self._measured:
             verify_us = float(plan.step_cost_us)
             if plan.whole_step and self._table.drafting:
@@ -150,14 +149,14 @@ class Chooser:
         width = self._capture_sizes[bisect_left(self._capture_sizes, decided)]
         if width == decided:
             return plan
-        kept_first = np.where(plan.keep.numpy(), -np.inf, -path_prob)
+        kept_first = np.where(plan.host_keep, -np.inf, -path_prob)
         best = kept_first.argsort(axis=1, kind="stable")
         keep = np.zeros(path_prob.shape, np.bool_)
         np.put_along_axis(keep, best[:, : width - 1], True, axis=1)
         return replace(
             plan,
-            widths=torch.full_like(plan.widths, width),
-            keep=torch.from_numpy(keep),
+            host_widths=np.full_like(plan.host_widths, width),
+            host_keep=keep,
             tokens=width * requests,
         )
 
