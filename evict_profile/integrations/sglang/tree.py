@@ -30,11 +30,12 @@ def parents(index: Any, parent_list: Any, topk: int, library: Any) -> Any:
         return library.full_like(index, -1)
     row = library.arange(batch, device=index.device)[:, None]
     own = library.arange(nodes, device=index.device)
-    # By flat index, the place of each chosen node; behind them, as -1, the root.
-    place = library.full((batch, groups * topk + 1), nodes, device=index.device)
-    place[row, index] = own
-    place[:, -1] = -1
-    found = place[row, parent_list[row, index // topk]]
+    # By flat index, the place of each chosen node; before them the root, -1.
+    place = library.full((batch, 1 + groups * topk), nodes, device=index.device)
+    place[:, 0] = -1
+    begin = 1 + row * place.shape[1]
+    place.reshape(-1)[begin + index] = own
+    found = place.take(begin + parent_list.take(row * groups + index // topk))
     return library.where(found < nodes, found, own)
 
 
