@@ -10,7 +10,7 @@ from tests.engines import servers
 pytestmark = servers.needs("xllamacpp")
 
 K, RATE = 3, 0.7
-"""A server of one slot accepts its k-th draft with 0.7 to the power of k."""
+"""A server of one slot accepts its k-th draft with 0.7 to the power of k: 2.533."""
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,7 @@ def test_a_probe_finds_k_and_the_accepted_length(table):
     assert (none.server.engine, none.server.drafts) == ("llama.cpp", 0)
     assert (three.server.drafts, three.server.levels) == (K, K)
     assert servers.accepted(plain) == 1.0
-    wanted = sum(RATE**k for k in range(K + 1))
-    assert servers.accepted(waves) == pytest.approx(wanted, rel=0.25)
+    assert servers.accepted(waves) == pytest.approx(2.533, rel=0.25)
 
 
 def test_the_printed_command_starts_the_server_that_was_advised(table, world):

@@ -142,11 +142,12 @@ def test_replies_with_the_plug_in_are_those_without_it(
         "EVICT_PROFILE_TABLE": str(path),
         "EVICT_PROFILE_CAPTURE_SIZES": ",".join(map(str, WIDTHS)),
     }
-    words, log = drafting(models, 4, 8), folder / "plug-in.log"
-    with engine.serving(words, log, **variables) as url:
+    log = folder / "plug-in.log"
+    with engine.serving(drafting(models, 4, 8), log, **variables) as url:
         cut = servers.replies(url)
         metrics = servers.get(f"{url}/metrics")
-        assert "it drafts trees" in refused("probe", url, "--routes", folder=folder)
+        words = ("probe", url, "--routes", "--out", servers.ROUTES)
+        assert "it drafts trees" in refused(*words, folder=folder)
     assert cut == servers.replies(plain)
     assert "evict-profile: on" in log.read_text()
     [width] = re.findall(r"^evict_profile:width\S* (\S+)$", metrics, re.MULTILINE)
