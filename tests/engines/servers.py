@@ -176,10 +176,10 @@ def check_replies(engine, url, models):
     assert {each.read_text() for each in others} == {own.read_text()}
 
 
-def probe(folder, url, *words, batches="1,2", out=FOUND):
+def probe(folder, url, *words, batches="1", out=FOUND):
     """Probe a server for one round, since no clock is judged.
 
-    Returns what the folder's file has of each server.
+    Two requests may miss each other on a busy machine. Returns what the file has.
     """
     words = ("--raw", "--batch", batches, "--minutes", 1e-9, "--out", out, *words)
     done = evict("probe", url, *words, folder=folder)

@@ -34,7 +34,7 @@ def table(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("llama")
     for drafts in (0, K):
         with serving(world, drafts) as [url]:
-            servers.probe(folder, url, batches="1")
+            servers.probe(folder, url)
     return folder, servers.make_table(folder, world)
 
 
@@ -57,5 +57,5 @@ def test_the_printed_command_starts_the_server_that_was_advised(table, world):
     drafts = int(flags["--spec-draft-n-max"])
     assert drafts == fields["n_max"]
     with serving(world, drafts) as [url]:
-        *_, (found, _) = servers.probe(folder, url, batches="1")
+        *_, (found, _) = servers.probe(folder, url)
     assert found.server.drafts == drafts
