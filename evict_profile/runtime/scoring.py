@@ -164,16 +164,21 @@ class Calibration(Struct, frozen=True, dict=True):
         """Acceptance of each node, float64, shaped as given; by parents if known."""
         if self.by_parent and parent is not None:
             return self.by_parent.on_cpu(path_prob, parent)
-        checks.require_probabilities(path_prob)
-        return self.along_path(path_prob)
+        shown = np.ascontiguousarray(path_prob, np.float64)
+        found, shape = np.empty(shown.shape), (1, shown.size, 1, shown.size, 1)
+        row, prob = found.reshape(1, -1), shown.reshape(1, 1, -1)
+        if decision.kernels.score_level(row, 0, 0, prob, None, self._curve, *shape):
+            raise checks.no_probability("path_prob")
+        return found
 
     def along_path(self, path_prob: NDArray[Any]) -> Floats:
-        found: Floats = np.interp(path_prob, *self._knots)
+        found: Floats = np.interp(path_prob, *self._curve[:2])
         return found
 
     @cached_property
-    def _knots(self) -> tuple[Floats, Floats]:
-        return np.array(self.scores), np.array(self.acceptances)
+    def _curve(self) -> Floats:
+        by_path = ConditionalAcceptance(self.scores, (self.acceptances,))
+        return ConditionalScorer(by_path).curves
 
 
 class GrowingTrees:
