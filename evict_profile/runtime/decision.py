@@ -82,10 +82,12 @@ class Plan(Struct, frozen=True):
 
     @property
     def widths(self) -> Tensor:
+        """`host_widths` as a tensor of the same memory."""
         return torch.from_numpy(self.host_widths)
 
     @property
     def keep(self) -> Tensor:
+        """`host_keep` as a tensor of the same memory."""
         return torch.from_numpy(self.host_keep)
 
     @property
