@@ -162,7 +162,7 @@ nightly: test-sglang test-engines test-fleet test-world test-browser
 	$(BIN)/python -m benchmarks.known_truths gates --sweeps 20 --out build/gates.json
 	$(BIN)/python -m benchmarks.known_truths rechecks --sweeps 12
 	$(BIN)/python -m benchmarks.wrong_tables --out build/wrong_tables.json
-	$(BIN)/python benchmarks/decision_time.py --out build/decision_time.json
+	$(VENV_VLLM)/bin/python benchmarks/decision_time.py --out build/decision_time.json
 	$(BIN)/python -m benchmarks.known_acceptance --trials 20 --prompts 16 \
 		--out build/acceptance.json
 	-$(BIN)/python -m benchmarks.served
