@@ -44,7 +44,7 @@ def outcome(width=4, requests=2, committed=5, step_us=300.0, predicted_us=200.0)
     plan = SimpleNamespace(
         step_cost_us=predicted_us,
         includes=("verify", "draft"),
-        keep=requests * [0],
+        host_keep=requests * [0],
         tokens=width * requests,
     )
     return StepOutcome(WidthChoice(plan, 10.0), committed, step_us)
