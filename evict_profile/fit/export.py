@@ -288,7 +288,8 @@ def _staircase(
 
 
 def _drafting(fitted: Fitted) -> Drafting | None:
-    """The runner's clocks, at the speed that the machine had during the sweep."""
+    """The runner's clocks, at the speed that the machine had during the sweep; a step's
+    fixed time is that of rounds, where those were timed."""
     if not fitted.clocks:
         return None
     here, facts = fitted.provenance.reference_us, fitted.provenance.fingerprint
@@ -301,7 +302,7 @@ def _drafting(fitted: Fitted) -> Drafting | None:
     return Drafting(
         workload=f"none: timed by the sweep itself, drafter weights: {weights}",
         engine=f"{facts['engine']} {facts['engine_version']}",
-        batches=tuple(clock.at_speed(speed) for clock, speed in pairs),
+        batches=tuple(c.at_speed(speed).by_rounds(fitted.cost) for c, speed in pairs),
     )
 
 

@@ -19,6 +19,7 @@ from evict_profile.table import (
     PLACE,
     Composition,
     CostTable,
+    DraftClock,
     Found,
     MarginalCost,
     ServedStep,
@@ -151,7 +152,25 @@ def _workload_facts(table: CostTable) -> dict[str, str]:
             for clock in drafting.batches
         )
         facts["drafting"] = f"{drafting.workload}, {drafting.engine}, {clocks}"
+        facts |= _rounds(table, drafting.batches)
     return facts
+
+
+def _rounds(table: CostTable, clocks: Sequence[DraftClock]) -> dict[str, str]:
+    """Measured rounds over the table's own steps, without and with their fixed time."""
+    said = []
+    for clock in clocks:
+        parts_us = clock.parts_us(table.cost)
+        us = np.array([each.us for each in clock.rounds])
+        widths = ", ".join(str(each.width) for each in clock.rounds)
+        if clock.rounds:
+            bare, whole = us / parts_us, us / (parts_us + clock.fixed_us)
+            said.append(
+                f"batch {clock.batch}, widths {widths}: {bare.min():.2f}.."
+                f"{bare.max():.2f} of forward and drafting, {whole.min():.2f}.."
+                f"{whole.max():.2f} with the fixed time"
+            )
+    return {"rounds": "; ".join(said)} if said else {}
 
 
 def _step_rows(table: CostTable) -> Rows:

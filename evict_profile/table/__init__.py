@@ -44,6 +44,7 @@ from evict_profile.table.workload import (
     ConditionalAcceptance,
     DraftClock,
     Drafting,
+    Round,
 )
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "Outside",
     "Provenance",
     "Reuse",
+    "Round",
     "ServedStep",
     "ServedSteps",
     "Sessions",

@@ -14,8 +14,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evict_profile.cost_model import activated_union
-from evict_profile.records import Count, NotNegative
+from evict_profile.cost_model import ForwardCost, activated_union
+from evict_profile.records import Count, NotNegative, Positive
 from evict_profile.stats import Floats
 
 
@@ -110,7 +110,17 @@ class Acceptance(Struct, frozen=True):
         check_per_rank("per_rank", self.per_rank)
 
 
-class DraftClock(Struct, frozen=True):
+class Round(Struct, frozen=True):
+    """The time from one decoding round of the engine to the next, at a forced width and
+    union, drafting to the last level."""
+
+    width: Count
+    union: NotNegative
+    context: NotNegative
+    us: Positive
+
+
+class DraftClock(Struct, frozen=True, omit_defaults=True):
     """Time of a step beside verification at a batch size, in microseconds.
 
     `draft_us` is cumulative by depth, 0 at d = 0. `fixed_us` is the rest of a step of
@@ -123,6 +133,7 @@ class DraftClock(Struct, frozen=True):
     fixed_us: NotNegative
     plain_fixed_us: NotNegative
     reference_us: NotNegative | None = None
+    rounds: tuple[Round, ...] = ()
 
     def __post_init__(self) -> None:
         check_rising("draft_us", self.draft_us)
@@ -143,9 +154,30 @@ class DraftClock(Struct, frozen=True):
         return drafted + self.fixed_us
 
     def at_speed(self, factor: float) -> "DraftClock":
-        draft = tuple(round(factor * us, 1) for us in self.draft_us)
-        fixed = (round(factor * us, 1) for us in (self.fixed_us, self.plain_fixed_us))
-        return DraftClock(self.batch, draft, *fixed)
+        return DraftClock(
+            self.batch,
+            tuple(round(factor * us, 1) for us in self.draft_us),
+            round(factor * self.fixed_us, 1),
+            round(factor * self.plain_fixed_us, 1),
+            rounds=tuple(replace(r, us=round(factor * r.us, 1)) for r in self.rounds),
+        )
+
+    def parts_us(self, cost: ForwardCost) -> Floats:
+        """Forward and drafting of each round, by a table's costs: float64 [rounds]."""
+        if not self.rounds:
+            return np.zeros(0)
+        places = [(self.batch * r.width, r.union, r.context) for r in self.rounds]
+        tokens, union, context = np.array(places, np.float64).T
+        batch = np.full_like(tokens, self.batch)
+        return cost.latency_us(tokens, union, context, batch) + self.draft_us[-1]
+
+    def by_rounds(self, cost: ForwardCost) -> "DraftClock":
+        """The same, whose fixed time is the median that rounds take beside forward and
+        drafting, if rounds were timed."""
+        if not self.rounds:
+            return self
+        beside_us = [r.us for r in self.rounds] - self.parts_us(cost)
+        return replace(self, fixed_us=max(0.0, round(float(np.median(beside_us)), 1)))
 
 
 class Drafting(Struct, frozen=True):

@@ -2,8 +2,9 @@
 
 Drafting is timed at every depth, each with the attention backends and graphs that
 SGLang would run it with; draft-extend, sampling and what else a step does are what is
-left of a whole step. SGLang's scheduler, which admits requests and sends tokens out,
-is in none of it. Steps that are timed again start from the same state each time.
+left of a whole step. Rounds are whole steps one after another, whose trees the plug-in
+cuts to a width. SGLang's scheduler, which admits requests and sends tokens out, is in
+none of it. Steps that are timed again start from the same state each time.
 """
 
 import copy
@@ -18,6 +19,7 @@ from evict_profile.integrations.sglang.graphs import GraphState, build_state, sw
 from runners.clock import ReferenceClock, now
 from runners.protocol import Message
 from runners.session import Clock
+from runners.sglang_verify.rounds import ForcedServing
 from runners.sglang_verify.verification import ServedVerifier, random_trees
 
 DEPTH_STATE = (
@@ -29,6 +31,8 @@ DEPTH_STATE = (
 """Parts of SGLang's draft worker that are built for one depth."""
 
 SEED = 1
+IN_A_ROW = 3
+"""Rounds in one timing: the host prepares the next while the device runs one."""
 
 
 class DraftTimer:
@@ -41,9 +45,16 @@ class DraftTimer:
         width: int,
         context: int,
         clock: Clock,
+        serving: ForcedServing | None,
+        force: Callable[[int, int], int],
     ) -> None:
+        """`serving` cuts the drafter's trees; None if the plug-in does not run here.
+
+        `force(batch, width)` sets the routes of the next forwards, and returns their
+        union.
+        """
         self.drafter, self.verifier, self.clock = drafter, verifier, clock
-        self.context = context
+        self.context, self.serving, self.force = context, serving, force
         runner, states = verifier.model_runner, verifier.states
         self.device = torch.device(runner.device)
         self.full = states[width]
@@ -56,6 +67,7 @@ class DraftTimer:
         Everything is timed once a round, so that a machine that changes its speed
         changes it for all; on a CPU a reference says by how much.
         """
+        self.force(batch, self.full.width)
         start = self.first_draft_input(batch)
         # The first round warms up, and captures graphs.
         timed = np.array([self.round(batch, start) for _ in range(rounds + 1)][1:])
@@ -64,20 +76,37 @@ class DraftTimer:
         if usual_us:
             timed *= (usual_us / reference_us)[:, None]
         drafts_us = timed[:, : self.verifier.steps]
-        step_us, verify_us, plain_us, plain_verify_us, _ = timed.T[len(drafts_us.T) :]
+        parts_us = timed.T[len(drafts_us.T) :]
+        step_us, verify_us, plain_us, plain_verify_us, *rounds_us, _ = parts_us
         fixed_us = np.median(step_us - drafts_us[:, -1] - verify_us)
         return {
             "draft_us": [0.0, *np.median(drafts_us, axis=0).tolist()],
             "fixed_us": max(0.0, float(fixed_us)),
             "plain_fixed_us": max(0.0, float(np.median(plain_us - plain_verify_us))),
             "reference_us": usual_us or None,
+            "rounds": [
+                {
+                    "width": width,
+                    "union": self.force(batch, width),
+                    "context": self.context,
+                    "us": float(np.median(us)),
+                }
+                for width, us in zip(self.round_widths, rounds_us, strict=True)
+            ],
         }
+
+    @property
+    def round_widths(self) -> list[int]:
+        """The narrowest, a middle and the widest of the trees that have graphs."""
+        widths = sorted(set(self.verifier.states) - {1}) if self.serving else []
+        return sorted({*widths[:1], *widths[len(widths) // 2 :][:1], *widths[-1:]})
 
     def round(self, batch: int, start: Any) -> list[float]:
         """Time everything once, in microseconds: drafting to each depth; a whole step,
-        and the target's forward in it; both of a step that verifies the root alone; the
-        reference work, 0 on a GPU."""
+        and the target's forward in it; both of a step that verifies the root alone; a
+        round at each of its widths; the reference work, 0 on a GPU."""
         clock = self.clock
+        self.force(batch, self.full.width)
         return [
             *(
                 self.draft_us(batch, start, depth + 1)
@@ -87,6 +116,7 @@ class DraftTimer:
             self.forward_us(batch, self.full),
             self.plain_step_us(batch),
             self.forward_us(batch, self.plain),
+            *(self.round_us(batch, start, width) for width in self.round_widths),
             clock.time_reference() if isinstance(clock, ReferenceClock) else 0.0,
         ]
 
@@ -124,6 +154,18 @@ class DraftTimer:
         held.spec_info = copy.copy(start)
         with torch.no_grad():
             self.drafter.forward_batch_generation(held)
+
+    def round_us(self, batch: int, start: Any, width: int) -> float:
+        """Time from one round to the next, at a forced width."""
+
+        def rounds() -> None:
+            for _ in range(IN_A_ROW):
+                self.step(batch, start)
+
+        assert self.serving
+        self.force(batch, width)
+        with self.serving.cutting(width):
+            return self.timed_us(rounds) / IN_A_ROW
 
     def forward_us(self, batch: int, state: GraphState) -> float:
         """Time of the target's forward alone, at a state's width."""

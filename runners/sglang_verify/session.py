@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from evict_profile.integrations.sglang.buffers import RouteBuffers
-from evict_profile.integrations.sglang.compat import experts
+from evict_profile.integrations.sglang.compat import ON_CPU, experts
 from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
 from runners.clock import copy_bandwidth_gbps, pick_clock
 from runners.device import first_line, pick_device
 from runners.protocol import Message, Refusal
 from runners.session import Forward, MeasureSession
-from runners.sglang_verify.drafting import DraftTimer
+from runners.sglang_verify.drafting import SEED, DraftTimer
 from runners.sglang_verify.opening import (
     check_layers,
     check_loaded,
@@ -26,6 +26,7 @@ from runners.sglang_verify.opening import (
     refused_memory,
     supported_version,
 )
+from runners.sglang_verify.rounds import ForcedServing, hook_the_worker
 from runners.sglang_verify.server import load_workers, prepare_process
 from runners.sglang_verify.verification import (
     CacheSlots,
@@ -74,6 +75,9 @@ class Session(MeasureSession):
     def load(self, options: Message) -> None:
         plan = self.plan
         hook_the_router(self.router)
+        self.serving = ForcedServing() if self.version in ON_CPU else None
+        if self.serving:
+            hook_the_worker(self.serving)
         try:
             runner, self.drafter = load_workers(plan, self.device, self.allocate)
             states = {plan.width: own_state(runner, plan.width)}
@@ -86,6 +90,10 @@ class Session(MeasureSession):
             raise refused_memory(error, "memory") from error
         self.model_runner = runner
         self.verifier = ServedVerifier(runner, slots, states, plan.topk, plan.steps)
+        if self.serving and self.serving.active:
+            self.serving.run_on(states)
+        else:  # the log says why
+            self.serving = None
 
     def allocate(self, model_runner: Any) -> None:
         """Give the router its buffers, before any graph has them in it."""
@@ -111,7 +119,6 @@ class Session(MeasureSession):
                 f"{self.device.type}: 0.5.16 drafts on GPUs alone, and an EAGLE-3 head "
                 "needs a target of 8 layers",
             )
-        self.router.forcing = self.graphs
         return self.draft_timer.measure(ask["batch"], ask["steps"])
 
     @cached_property
@@ -119,8 +126,24 @@ class Session(MeasureSession):
         """It keeps what it builds for each depth."""
         plan = self.plan
         return DraftTimer(
-            self.drafter, self.verifier, plan.width, plan.context, self.clock
+            self.drafter,
+            self.verifier,
+            plan.width,
+            plan.context,
+            self.clock,
+            self.serving,
+            self.force_usual,
         )
+
+    def force_usual(self, batch: int, width: int) -> int:
+        """Force the union that uniform routing would give, and return it."""
+        moe = self.model["moe"]
+        top_k, experts = moe["top_k"], moe["num_experts"]
+        union = round(experts * (1.0 - (1.0 - top_k / experts) ** (batch * width)))
+        cell = {"batch": batch, "width": width, "union": union, "split": "balanced"}
+        self.router.forcing = True
+        self.router.force(force_unions(cell, self.layers, top_k, experts, SEED))
+        return union
 
     def refusal(self, error: Exception) -> Exception:
         if isinstance(error, ValueError):

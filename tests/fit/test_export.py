@@ -23,7 +23,7 @@ from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.store import Store
-from evict_profile.table import ActivationCurve, CostTable
+from evict_profile.table import ActivationCurve, CostTable, DraftClock, Round
 from evict_profile.table.document import file_sha256
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, SWEEP, write_run
 
@@ -48,6 +48,23 @@ def test_measuring_again_is_the_next_patch_and_exporting_again_none(fitted, tmp_
     frame = fitted.frame.assign(clock_us=1.001 * fitted.frame["clock_us"])
     other = export_table(replace(fitted, samples=Samples(frame)), tmp_path)
     assert outcome(*other) == f"table: {first.with_name('1.0.2.json')}"
+
+
+def test_a_step_of_the_table_takes_as_long_as_rounds_of_the_engine(fitted):
+    """In the median of widths, at the speed of the sweep, wherever steps are priced."""
+    made = replace(fitted.provenance, reference_us=40.0)
+    tokens = np.array([2.0, 4.0, 8.0])
+    forward_us = fitted.cost.latency_us(tokens, 2.0 * tokens, 64.0, 1.0)
+    rounds = tuple(
+        Round(int(n), 2.0 * n, 64.0, 2.0 * (us + 250.0 + rest_us))
+        for n, us, rest_us in zip(tokens, forward_us, (20.0, 30.0, 90.0), strict=True)
+    )
+    slow = DraftClock(1, (0.0, 200.0, 500.0), 10.0, 4.0, 80.0, rounds)
+    timed = replace(fitted, provenance=made, clocks=(slow,))
+    [clock] = make_table(timed).drafting.batches
+    assert clock.fixed_us == pytest.approx(30.0, abs=0.1)
+    assert clock.overhead_us(2) == pytest.approx(250.0 + 30.0, abs=0.1)
+    assert clock.plain_fixed_us == 2.0
 
 
 @pytest.mark.parametrize("wait_s", [60.0, 0.0])

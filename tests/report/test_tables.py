@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -18,7 +19,7 @@ from evict_profile.report.data import View
 from evict_profile.report.fits import show_fit
 from evict_profile.report.tables import show_diff, show_table
 from evict_profile.sweep.latency import Samples
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, DraftClock, Drafting, Round
 
 
 def shown(table):
@@ -68,6 +69,18 @@ def test_a_workload_has_a_line_each(workload_table):
     assert "activation: code, batch 1" in text
     assert "acceptance: code, 100 trees, calibration error on unseen text 0.2" in text
     assert "drafting: code, a test, batch 1: 3 levels in 0.45 ms" in text
+
+
+def test_rounds_are_shown_as_ratios_to_the_tables_own_steps(workload_table):
+    table = CostTable.load(workload_table)
+    parts_us = table.cost.latency_us(np.array([2.0, 4.0]), 4.0, 64.0, 1.0) + 100.0
+    rounds = tuple(
+        Round(width, 4.0, 64.0, ratio * us)
+        for width, ratio, us in zip((2, 4), (1.25, 1.5), parts_us, strict=True)
+    )
+    clock = DraftClock(1, (0.0, 100.0), 0.0, 0.0, rounds=rounds)
+    text = shown(replace(table, drafting=Drafting("none", "a test", (clock,))))
+    assert "rounds: batch 1, widths 2, 4: 1.25..1.50 of forward and drafting" in text
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import pytest
 from evict_profile.cells import Cell
 from evict_profile.config import load_model
 from evict_profile.runner import Runner, RunnerRefusal
+from runners.protocol import Refusal
+from runners.sglang_verify.rounds import ForcedServing
 from tests.sglang.engine import MODELS
 
 STEPS, TOPK, WIDTHS, BATCHES = 2, 2, [1, 3, 6], [1, 2]
@@ -98,8 +100,21 @@ def test_a_step_has_a_clock(runner):
         assert len(clock.draft_us) == STEPS + 1
         assert clock.draft_us[0] == 0.0 < clock.draft_us[1] < clock.draft_us[2]
         assert clock.fixed_us >= 0.0
+        widths = [(each.width, each.union, each.context) for each in clock.rounds]
+        assert widths == [(3, 13.0, 24.0), (6, 15.0, 24.0)]
+        assert all(each.us > clock.draft_us[-1] for each in clock.rounds)
     sample = measured(runner, Cell("layers", 3, 7, 16, 1, "balanced"))
     assert (sample["union_low"], sample["observed_width"]) == (7, 3)
+
+
+def test_a_round_whose_trees_were_not_cut_is_no_measurement():
+    """The plug-in may fail within a round, and then verifies whole trees."""
+    serving = ForcedServing()
+    serving.width = serving.full_width = 6
+    uncut = pytest.raises(Refusal, match="verified 6 tokens a request, not 3")
+    with uncut, serving.cutting(3):
+        assert serving.active
+    assert not serving.active
 
 
 @pytest.fixture(scope="module")
