@@ -125,8 +125,7 @@ def observed_key(model_runner: Any) -> dict[str, Any]:
     is_captured = model_runner.decode_cuda_graph_runner is not None
     return {
         "gpu": device_name(model_runner),
-        "dtype": model_runner.model_config.quantization
-        or str(model_runner.dtype).removeprefix("torch."),
+        "dtype": weight_format(model_runner),
         "engine": ENGINE,
         "engine_version": installed(),
         "attention_backend": attention_backend(model_runner),
@@ -135,6 +134,17 @@ def observed_key(model_runner: Any) -> dict[str, Any]:
         "tp": option(args, "tp_size"),
         "ep": option(args, "ep_size"),
     }
+
+
+def weight_format(model_runner: Any) -> str:
+    """The type of the weights; "_block" where scales are of blocks, whose kernels are
+    others."""
+    name = model_runner.model_config.quantization
+    if not name:
+        return str(model_runner.dtype).removeprefix("torch.")
+    method = getattr(next(experts(model_runner.model), None), "quant_method", None)
+    in_blocks = getattr(method, "weight_block_size", None)
+    return f"{name}_block" if in_blocks else str(name)
 
 
 def attention_backend(model_runner: Any) -> str:

@@ -102,6 +102,8 @@ def test_the_key_is_a_tables_without_its_model(runner, sglang):
     runner.decode_cuda_graph_runner = Graphs(runner, runner.attn_backend, 3, 9)
     found = observed_key(runner)
     assert (found["dtype"], found["graph_mode"]) == ("fp8", "cuda-graph")
+    runner.model[0].quant_method.weight_block_size = [128, 128]
+    assert observed_key(runner)["dtype"] == "fp8_block"
 
 
 @pytest.mark.parametrize(
