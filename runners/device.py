@@ -47,11 +47,12 @@ def pick_dtype(model: Message, asked: str, device: torch.device) -> tuple[str, s
     is what a server on a GPU pays for; float32 leaves the memory in charge.
     """
     own = str(model["dtype"])
-    if asked == "auto" and own not in ("bfloat16", "float32"):
+    wanted = own if asked == "auto" else asked
+    if wanted not in ("bfloat16", "float32"):
         raise Refusal(
             "infeasible",
-            f"{own} is a type of llama.cpp: measure it with --plan llama, or give "
-            "--dtype bfloat16 or float32",
+            f"{wanted} is a type of an engine's weights: measure it with --plan llama "
+            "or sglang, or give --dtype bfloat16 or float32",
         )
     if asked != "auto":
         return asked, "asked for"

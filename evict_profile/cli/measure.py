@@ -31,7 +31,7 @@ def sweep(
     device: Literal["auto", "cpu", "cuda"] | None = Option(
         None, help="Device that runs the layers.", show_default="the plan's"
     ),
-    dtype: Literal["auto", "bfloat16", "float32"] | None = Option(
+    dtype: Literal["auto", "bfloat16", "float32", "fp8_block"] | None = Option(
         None, help="Type of weights and activations.", show_default="the plan's"
     ),
     max_minutes: float = Option(

@@ -19,6 +19,8 @@ BYTES_PER_VALUE: dict[str, float] = {
     "bfloat16": 2,
     "float32": 4,
     "float16": 2,
+    "fp8": 1,
+    "fp8_block": 1 + 4 / 128**2,
     "q8_0": 34 / 32,
     "q6_k": 210 / 256,
     "q5_k": 176 / 256,

@@ -127,7 +127,8 @@ class SweepSpec(Struct, frozen=True):
         sessions: first rounds that each start the runner again; more of them make
             costs more certain.
         layers: MoE layers to measure; "auto" is all that fit on a GPU, two on a CPU.
-        dtype: "auto" is the model's, if the device multiplies it natively.
+        dtype: "auto" is the model's, if the device multiplies it natively; "fp8_block"
+            is FP8 in blocks of 128 x 128, which the runner "sglang_verify" runs.
         graphs: on a GPU, replay captured graphs, one per width.
         gpu: datasheet for the runner "roofline".
         options: for a runner of your own, a script; its `open` gets them as "own".
@@ -142,7 +143,7 @@ class SweepSpec(Struct, frozen=True):
     sessions: Count = 1
     layers: Literal["auto"] | Count = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    dtype: Literal["auto", "bfloat16", "float32", "fp8_block"] = "auto"
     graphs: bool = True
     gpu: str = "h200-sxm"
     whole: bool = False

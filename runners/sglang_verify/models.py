@@ -17,6 +17,13 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
 LONGEST = 65536
 """Positions that a written config allows."""
 
+FP8_BLOCK = {
+    "quant_method": "fp8",
+    "activation_scheme": "dynamic",
+    "weight_block_size": [128, 128],
+}
+"""What a config.json says of FP8 weights, as Qwen3's and DeepSeek's are published."""
+
 FEWEST_LAYERS = 8
 """EAGLE-3 hands its head three layers' states, which coincide in a shallower target."""
 
@@ -48,6 +55,12 @@ def load_format(folder: Path) -> str:
     return "auto" if found else "dummy"
 
 
+def activations(model: Message) -> str:
+    """The type of activations, which with quantised weights is bfloat16."""
+    own = str(model["dtype"])
+    return own if own in ("float16", "float32") else "bfloat16"
+
+
 def write_config(folder: Path, content: dict[str, Any]) -> Path:
     folder.mkdir(parents=True)
     (folder / CONFIG).write_text(json.dumps(content, indent=1), encoding="utf-8")
@@ -64,10 +77,12 @@ def target_config(model: Message) -> dict[str, Any]:
             "with one as 'model' in the sweep's 'sglang' section",
         )
     attention, moe = model["attention"], model["moe"]
+    in_blocks = model["dtype"] == "fp8_block"
     return {
         "architectures": ["Qwen3MoeForCausalLM"],
         "model_type": "qwen3_moe",
-        **_common(model["hidden_size"], model["vocab_size"], model["dtype"]),
+        **_common(model["hidden_size"], model["vocab_size"], activations(model)),
+        **({"quantization_config": FP8_BLOCK} if in_blocks else {}),
         "num_hidden_layers": model["num_layers"],
         "num_attention_heads": attention["num_heads"],
         "num_key_value_heads": attention["num_kv_heads"],

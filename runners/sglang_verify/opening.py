@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from evict_profile.config.model import BYTES_PER_VALUE
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, RouteBuffers
 from evict_profile.integrations.sglang.compat import ON_CPU, installed, observed_key
@@ -15,6 +16,7 @@ from runners.protocol import Message, Refusal
 from runners.session import check_shape
 from runners.sglang_verify.models import (
     FEWEST_LAYERS,
+    activations,
     draft_folder,
     load_format,
     model_folder,
@@ -46,7 +48,7 @@ def make_plan(
         target=target,
         draft=draft,
         drafts=can_draft and model["num_layers"] >= FEWEST_LAYERS,
-        dtype=model["dtype"],
+        dtype=activations(model),
         width=options["max_width"],
         steps=own["steps"],
         topk=own["topk"],
@@ -113,6 +115,23 @@ def kernels() -> str:
         except metadata.PackageNotFoundError:
             continue
     return "stand-in"
+
+
+def check_format(asked: str, observed: str) -> None:
+    """Refuse weights of another format than a sweep asks for, or of no known size."""
+    if observed not in BYTES_PER_VALUE:
+        known = ", ".join(BYTES_PER_VALUE)
+        raise Refusal(
+            "infeasible",
+            f"SGLang loaded weights of the format {observed}, and sweeps know those of "
+            f"{known}",
+        )
+    if asked not in ("auto", observed):
+        raise Refusal(
+            "infeasible",
+            f"{asked} was asked for, and SGLang loaded weights of {observed}; leave "
+            "--dtype away, or give the config.json of such a checkpoint as the model",
+        )
 
 
 def check_loaded(model: Message, layers: list[Any], config: Any) -> None:

@@ -18,6 +18,7 @@ from runners.protocol import Message, Refusal
 from runners.session import Forward, MeasureSession
 from runners.sglang_verify.drafting import SEED, DraftTimer
 from runners.sglang_verify.opening import (
+    check_format,
     check_layers,
     check_loaded,
     describe_engine,
@@ -63,14 +64,13 @@ class Session(MeasureSession):
             )
             self.load(options)
         self.capture_sizes = sorted(self.verifier.states) if self.graphs else []
-        parameters = 3 * model["hidden_size"] * model["moe"]["expert_width"]
-        self.bytes_per_expert = parameters * self.model_runner.dtype.itemsize
         self.fingerprint = {
             **describe_engine(self.model_runner, self.plan),
             "layers": self.layers,
             "clock": self.clock.name,
             "threads": torch.get_num_threads(),
         }
+        check_format(options["dtype"], self.fingerprint["dtype"])
 
     def load(self, options: Message) -> None:
         plan = self.plan
@@ -100,6 +100,8 @@ class Session(MeasureSession):
         found = list(experts(model_runner.model))
         check_loaded(self.model, found, model_runner.model_config)
         self.layers = len(found)
+        held = sum(weights.nbytes for weights in found[0].parameters())
+        self.bytes_per_expert = held // self.model["moe"]["num_experts"]
         top_k = self.model["moe"]["top_k"]
         tokens = max(self.plan.batches) * self.plan.width
         ids = [layer.layer_id for layer in found]
@@ -108,7 +110,9 @@ class Session(MeasureSession):
         self.router.recording = True
 
     def answer_open(self) -> Message:
-        return super().answer_open() | {"clocks": True}
+        """With the format of the weights as the engine loaded them."""
+        observed = {"clocks": True, "dtype": self.fingerprint["dtype"]}
+        return super().answer_open() | observed
 
     def answer_clock(self, ask: Message) -> Message:
         """Median times of a step beside verification, in microseconds."""

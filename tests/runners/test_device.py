@@ -5,6 +5,7 @@ import torch
 
 from runners import device as module
 from runners.device import device_lost, first_line, out_of_memory, pick_dtype
+from runners.protocol import Refusal
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -34,6 +35,14 @@ def test_auto_takes_bfloat16_where_the_cpu_multiplies_it(
     picked, reason = pick_dtype({"dtype": own}, asked, device)
     assert picked == dtype
     assert ("emulates" in reason) == (dtype != own)
+
+
+@pytest.mark.parametrize(
+    ("own", "asked"), [("q4_k", "auto"), ("bfloat16", "fp8_block")]
+)
+def test_types_of_an_engine_s_weights_are_refused(own, asked):
+    with pytest.raises(Refusal, match="measure it with --plan llama or sglang"):
+        pick_dtype({"dtype": own}, asked, GPU)
 
 
 OOM = "CUDA out of memory. Tried to allocate 2 GiB"

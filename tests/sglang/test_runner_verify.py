@@ -28,6 +28,7 @@ def options(**changes):
     own = {**folders, "steps": STEPS, "topk": TOPK, "attention_backend": ""}
     asked = {
         "device": "cpu",
+        "dtype": "auto",
         "layers": "auto",
         "graphs": True,
         "seed": 0,
@@ -68,6 +69,8 @@ def test_it_tells_what_it_runs(started, model):
     assert facts["kernels"] == "stand-in"
     assert facts["layers"] == model.num_layers
     assert (facts["weights"], facts["tp"], facts["ep"]) == ("dummy", 1, 1)
+    assert opened["dtype"] == model.dtype
+    assert opened["bytes_per_expert"] == model.bytes_per_expert
     assert opened["capture_sizes"] == []
     assert opened["whole"] and opened["clocks"]
 

@@ -23,6 +23,14 @@ def test_a_written_config_is_read_back_as_the_same_shape(shape, tmp_path, dense)
     assert {n for n in given if given[n] != read[n]} == {"name", "source"}
 
 
+def test_fp8_in_blocks_is_written_as_checkpoints_of_it_say(shape, tmp_path):
+    """Activations stay bfloat16."""
+    folder = models.model_folder({**shape, "dtype": "fp8_block"}, "", tmp_path)
+    written = json.loads((folder / "config.json").read_text())
+    assert written["quantization_config"]["weight_block_size"] == [128, 128]
+    assert written["torch_dtype"] == "bfloat16"
+
+
 @pytest.mark.parametrize(
     ("part", "change", "says"),
     [

@@ -145,6 +145,20 @@ def test_steps_without_a_drafter_have_no_clock(opened):
     assert refusal.value.kind == "device"
 
 
+@pytest.mark.parametrize(
+    ("asked", "observed", "says"),
+    [
+        ("fp8_block", "bfloat16", "fp8_block was asked for, .* weights of bfloat16"),
+        ("bfloat16", "fp8", "bfloat16 was asked for, .* weights of fp8;"),
+        ("auto", "awq", "the format awq, and sweeps know"),
+    ],
+)
+def test_weights_of_another_format_are_refused(asked, observed, says):
+    opening.check_format("auto", "fp8_block")
+    with pytest.raises(Refusal, match=says):
+        opening.check_format(asked, observed)
+
+
 def test_an_unknown_version_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.4.9")
     with pytest.raises(Refusal, match=r"SGLang 0\.4\.9 is not supported; install"):
