@@ -175,6 +175,8 @@ class Serving:
                 found = decide()
         said = (not self._has_failed, found)
         self.active, found = self.ranks.decided(said, len(batch.seq_lens))
+        if not self.active:
+            self._states = {}  # of a budget, which rank 0 no longer keeps
         return found
 
     def set_token_weights(self, path_prob: Tensor) -> None:

@@ -66,7 +66,7 @@ def worker_of(group, settings=ON):
 
 
 def decoded(group, settings=ON, blurred=False):
-    """The nodes that each step kept, and its widths, on one rank."""
+    """The nodes that each step kept, its widths, and the graphs left, on one rank."""
     worker = worker_of(group, settings)
     state, kept = worker.evict_profile, []
     last, choose = state.scores.last, state.choose
@@ -81,7 +81,7 @@ def decoded(group, settings=ON, blurred=False):
     state.choose = chosen
     for size in (1, 2, 2, 1, 2):
         worker.forward_batch_generation(Batch(size))
-    return kept, worker.verified
+    return kept, worker.verified, [*state._states]
 
 
 @pytest.mark.parametrize("width", [None, 4])
@@ -100,7 +100,7 @@ def test_ranks_whose_scores_differ_verify_the_same(
 def test_rank_0_observes_for_all(groups, tmp_path):
     settings = Settings("observe", traces=tmp_path)
     first, second = side_by_side(lambda group: decoded(group, settings), groups)
-    assert first == second == (first[0], [(WIDTH, WIDTH)] * 5)
+    assert first == second == (first[0], [(WIDTH, WIDTH)] * 5, [])
     observers = side_by_side(lambda group: worker_of(group, settings), groups)
     recording = [worker.evict_profile.router.recording for worker in observers]
     assert recording == [True, False]
@@ -116,8 +116,9 @@ def test_a_decision_that_fails_ends_cutting_on_all_ranks(groups, monkeypatch, ca
         return choose(*given)
 
     monkeypatch.setattr(Chooser, "choose", fails_later)
-    (_, first), (_, second) = side_by_side(decoded, groups)
+    (_, first, graphs), (_, second, others) = side_by_side(decoded, groups)
     assert first == second
+    assert graphs == others == []
     assert len(asked) == 3
     assert [width for width, _ in first[2:]] == [WIDTH] * 3
     assert caplog.text.count("evict-profile: off, whole trees are verified") == 1
