@@ -24,6 +24,9 @@ import torch
 SCRIPT = "PLANTED_SCRIPT"
 """Names a `Script`'s file; without it, only the weights are changed."""
 
+STRETCH = 4
+"""Steps in which drafts are accepted, and then as many in which none is."""
+
 PAUSES = 7
 """Every so many steps, one drafts nothing."""
 
@@ -112,6 +115,7 @@ class Planted:
     dice: random.Random = field(default_factory=lambda: random.Random(3))
     worker: Any = None
     batch: Any = None
+    decided: Any = field(default_factory=itertools.count)
     likeliest: list[Any] = field(default_factory=list)
     first: dict[str, float] = field(default_factory=dict)
 
@@ -171,11 +175,13 @@ class Planted:
             self._note_chains(worker.evict_profile.scores.last(len(batch.reqs)))
         result = original(worker, batch, *rest, **k)
         if rank == 0:
-            decided = batch.reqs[0].origin_input_ids[0] in self.script.decided
-            committed = result.accept_lens.tolist()
-            self._note(self.script.log, [width, committed, self.paused, decided])
+            said = [width, result.accept_lens.tolist(), self.paused]
+            self._note(self.script.log, [*said, self._is_decided(batch)])
         self.paused = False
         return result
+
+    def _is_decided(self, batch):
+        return batch.reqs[0].origin_input_ids[0] in self.script.decided
 
     def _note_chains(self, kept):
         for row, request in enumerate(self.batch.reqs):
@@ -195,7 +201,7 @@ class Planted:
         decide = ByTable.choose
 
         def forced(mode, batch, drafted):
-            if batch.reqs[0].origin_input_ids[0] in self.script.decided:
+            if self._is_decided(batch):
                 return decide(mode, batch, drafted)
             self.steps += 1
             return best_nodes(drafted, 1 + self.steps % drafted.width)
@@ -212,7 +218,7 @@ class Planted:
             mode.can_pause = True
 
         def forced(mode, batch):
-            if batch.reqs[0].origin_input_ids[0] in self.script.decided:
+            if self._is_decided(batch):
                 return decide(mode, batch)
             self.asked += 1
             self.paused = not self.asked % PAUSES
@@ -238,7 +244,13 @@ class Planted:
         budget.route = watched
 
     def _coming(self):
-        """The tokens behind each request's last one; none if that went astray."""
+        """The tokens behind each request's last one; none if that went astray.
+
+        Where the table decides, every other stretch has none, so that decisions differ.
+        """
+        decided = self._is_decided(self.batch)
+        if decided and next(self.decided) % (2 * STRETCH) < STRETCH:
+            return [[]] * len(self.batch.reqs)
         state = zip(
             self.batch.reqs,
             self.batch.seq_lens.tolist(),
