@@ -249,7 +249,7 @@ class Planted:
         Where the table decides, every other stretch has none, so that decisions differ.
         """
         decided = self._is_decided(self.batch)
-        if decided and next(self.decided) % (2 * STRETCH) < STRETCH:
+        if decided and next(self.decided) % (2 * STRETCH) >= STRETCH:
             return [[]] * len(self.batch.reqs)
         state = zip(
             self.batch.reqs,
