@@ -58,7 +58,7 @@ class Advice:
             kind = [KINDS[advisor.lengths.kind]] * (len(self.parts) > 1)
             lines += [*kind, as_text(advice_rows(advisor, found, self.every, explain))]
         lines += [wrapped(note) for note in self.notes()]
-        caveats = (f"caveat: {each}" for each in self._served.caveats)
+        caveats = (f"caveat: {each}" for each in self._caveats)
         more = self._details() if explain else ["--explain shows how this is computed."]
         lines += [wrapped(line, "  ") for line in (*caveats, *more)]
         return "\n".join(lines)
@@ -70,7 +70,7 @@ class Advice:
             rows = advice_rows(advisor, found, self.every)
             cells = [rows.head, ["---"] * len(rows.head), *rows.cells]
             lines += ["", *(f"| {' | '.join(map(str, row))} |" for row in cells)]
-        known = (*self.notes(), *self._details(), *self._served.caveats)
+        known = (*self.notes(), *self._details(), *self._caveats)
         return "\n".join([*lines, "", *(f"- {each}" for each in known)])
 
     def json(self) -> str:
@@ -87,13 +87,19 @@ class Advice:
             "plan": {**to_mapping(plan), "advised": plan.advised},
             "notes": [*self.notes()],
             "details": [*self._details()],
-            "caveats": self._served.caveats,
+            "caveats": self._caveats,
         }
         return json.dumps(finite(content), ensure_ascii=False, indent=1)
 
     @property
     def _served(self) -> ServedStep:
         return self.advisors[0].served
+
+    @property
+    def _caveats(self) -> Sequence[str]:
+        """Of the lengths, and of the table."""
+        fitted = self.advisors[0].lengths.caveat
+        return (*((fitted,) if fitted else ()), *self._served.caveats)
 
     @property
     def _title(self) -> str:
@@ -152,7 +158,7 @@ class Advice:
         if len(chains) == 1 and (others := [k for k in near if k != plan.drafts]):
             yield f"Within 1 % of it: {', '.join(f'K={k}' for k in others)}."
         if (longest := max(gains)) == plan.drafts:
-            yield f"K={longest} is the longest that was given; more may gain more."
+            yield f"K={longest} is the longest that was compared; more may gain more."
 
     def tree_flags(self) -> Iterator[str]:
         """SGLang's flags for trees, at batches where one is faster than every chain."""

@@ -231,7 +231,7 @@ def test_sglangs_flags_are_of_trees_that_beat_every_chain(table):
 def test_lengths_that_gain_as_much_are_named(table):
     chains = advisor(table)
     lines = Advice([chains], (1,), plan(chains, {1: 1.0}), True).notes()
-    assert "K=3 is the longest that was given; more may gain more." in [*lines]
+    assert "K=3 is the longest that was compared; more may gain more." in [*lines]
 
 
 class TestCommand:

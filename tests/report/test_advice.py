@@ -20,7 +20,7 @@ def test_nothing_is_to_be_run_without_a_gain():
 
 
 def test_one_length_has_the_flags_of_the_tables_engine():
-    command = advise(shipped_table(H200), "3:2.64", batch=[8]).command
+    command = advise(shipped_table(H200), "1.74,2.27,2.64", batch=[8]).command
     assert "sglang.launch_server" in command
     assert "--speculative-num-steps 3 --speculative-num-draft-tokens 4" in command
 
@@ -51,7 +51,7 @@ def test_tokens_per_second_are_of_one_request(saved_table):
     table = CostTable.load(saved_table)
     advice = advise(table, "3:2.64", batch=[2], draft_level_ms=0.0)
     step_us = table.costs(2, min(table.axes.context)).step_cost_us[8]
-    [*_, row] = [line for line in str(advice).splitlines() if line.startswith("2 ")]
+    [row] = [line for line in str(advice).splitlines() if " K=3 " in line]
     assert row.split()[-1] == f"{2.64e6 / step_us:.0f}"
     computed = replace(table, provenance=replace(table.provenance, clock="datasheet"))
     assert "tok/s" not in str(advise(computed, "3:2.64"))
@@ -71,3 +71,14 @@ def test_json_has_the_answer_and_all_numbers():
     assert found["answer"] == advice.answer
     [batch] = found["parts"][0]["batches"]
     assert batch["ways"][1]["step_us"] > 1e3
+
+
+def test_lengths_that_are_fitted_are_marked():
+    advice = advise(shipped_table(H200), "3:2.64", batch=[8])
+    rows = [line.split() for line in str(advice).splitlines() if " K=" in line]
+    assert {row[1] for row in rows if row[2] != "fitted"} == {"K=3"}
+    assert len(rows) == 16
+    caveat, *others = json.loads(advice.json())["caveats"]
+    assert "at other K are fitted to K = 3" in caveat
+    given = advise(shipped_table(H200), "1.74,2.27,2.64", batch=[8])
+    assert json.loads(given.json())["caveats"] == others
