@@ -87,6 +87,7 @@ class SglangSpec(Struct, frozen=True):
         draft: folder of the EAGLE-3 head; "" writes a usual config.json.
         steps, topk: levels drafted, and children of each node; 1 drafts chains.
         attention_backend: SGLang's name; "" leaves the choice to SGLang.
+        tp: ranks of tensor parallelism, on a GPU each.
     """
 
     model: str = ""
@@ -94,6 +95,7 @@ class SglangSpec(Struct, frozen=True):
     steps: Count = 5
     topk: Count = 8
     attention_backend: str = ""
+    tp: Count = 1
 
 
 class LlamaSpec(Struct, frozen=True):

@@ -101,7 +101,8 @@ def slope_gate(fitted: Fitted) -> Gate:
     slopes = np.array([_slope_us(fitted, other) for other in fitted.replicates])
     bandwidth_gbps = fitted.provenance.bandwidth_gbps
     row_us = float(test.union_test.get("us_per_row", 0.0))
-    copied = fitted.model.bytes_per_expert / bandwidth_gbps / 1e3
+    held = fitted.model.bytes_per_expert / fitted.provenance.fingerprint["tp"]
+    copied = held / bandwidth_gbps / 1e3
     least, most = copied / np.percentile(np.maximum(slopes, slope_us / 10), [97.5, 2.5])
     low, high = SLOPE_RANGE
     row = f", and its row takes {row_us:.1f} us" if row_us and most < low else ""

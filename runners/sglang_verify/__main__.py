@@ -9,7 +9,7 @@ import sys
 from runners.protocol import serve_session
 
 try:
-    from runners.sglang_verify.session import Session
+    from runners.sglang_verify.ranks import begin
 except ModuleNotFoundError as error:
     sys.exit(
         f"{error.name} is missing in {sys.executable}; install evict-profile beside "
@@ -17,4 +17,4 @@ except ModuleNotFoundError as error:
     )
 
 if __name__ == "__main__":
-    serve_session(Session)
+    serve_session(begin)

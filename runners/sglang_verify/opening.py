@@ -57,6 +57,9 @@ def make_plan(
         graphs=bool(options["graphs"]),
         attention=own["attention_backend"],
         seed=options["seed"],
+        tp=own["tp"],
+        rank=options.get("rank", 0),
+        port=options.get("port", 0),
     )
 
 

@@ -16,7 +16,6 @@ import torch
 
 from runners.sglang_verify.models import load_format
 
-GPU = 0
 NO_RANK = ("dp_rank", "moe_dp_rank")
 """Ranks that are None where there is no data parallelism."""
 
@@ -26,7 +25,8 @@ class LoadPlan:
     """The model and head to load, and their limits.
 
     `width` and `context` are the most of a request; `attention` is SGLang's name of a
-    backend, or "".
+    backend, or "". `rank` is this process's of `tp`, which meet at `port`; one rank
+    alone finds a port itself.
     """
 
     target: Path
@@ -41,6 +41,9 @@ class LoadPlan:
     graphs: bool
     attention: str
     seed: int
+    tp: int = 1
+    rank: int = 0
+    port: int = 0
 
     @property
     def rows(self) -> int:
@@ -58,7 +61,13 @@ class LoadPlan:
         return (max(self.batches) + 1) * self.max_request_tokens + 64 * self.rows
 
 
-def prepare_process(device: torch.device) -> None:
+def prepare_process(device: torch.device, rank: int, tp: int) -> None:
+    """Make a process SGLang's rank on a device: a GPU each, or a core each."""
+    if device.type == "cuda":
+        torch.cuda.set_device(rank)
+    if device.type == "cpu" and tp > 1:
+        cores = "|".join(map(str, range(tp)))
+        os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", cores)
     if device.type == "cpu":
         os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
@@ -72,6 +81,7 @@ def server_options(plan: LoadPlan, device: torch.device) -> dict[str, Any]:
         "dtype": plan.dtype,
         "skip_tokenizer_init": True,
         "random_seed": plan.seed,
+        "tp_size": plan.tp,
         "disable_radix_cache": True,
         "max_running_requests": plan.rows,
         "max_total_tokens": plan.tokens,
@@ -124,11 +134,12 @@ def load_workers(
     args = ServerArgs(**server_options(plan, device))
     if hasattr(args, "resolve_once"):
         args.resolve_once()
-    _publish(args)
+    _publish(args, plan.rank)
     from sglang.srt.entrypoints.engine import _set_envs_and_config
 
     _set_envs_and_config(args)
-    scheduler = _scheduler(args, PortArgs.init_new(args).nccl_port)
+    port = plan.port or PortArgs.init_new(args).nccl_port
+    scheduler = _scheduler(args, port, plan)
     scheduler.init_tp_model_worker()
     scheduler.draft_worker = None
     if plan.drafts:
@@ -140,7 +151,7 @@ def load_workers(
     return scheduler.tp_worker.model_runner, scheduler.draft_worker
 
 
-def _publish(args: Any) -> None:
+def _publish(args: Any, rank: int) -> None:
     """Make the options the process's own, as a scheduler's process does first."""
     try:
         from sglang.srt import runtime_context
@@ -150,12 +161,12 @@ def _publish(args: Any) -> None:
     if "ranks" not in inspect.signature(publish).parameters:
         publish(args, role="scheduler")
         return
-    world = runtime_context.spawn_world_rank(args, tp_rank=0, pp_rank=0)
-    ranks = runtime_context.SpawnRanks(world_rank=world, gpu_id=GPU)
+    world = runtime_context.spawn_world_rank(args, tp_rank=rank, pp_rank=0)
+    ranks = runtime_context.SpawnRanks(world_rank=world, gpu_id=rank)
     publish(args, role="scheduler", ranks=ranks)
 
 
-def _scheduler(args: Any, nccl_port: int) -> Any:
+def _scheduler(args: Any, nccl_port: int, plan: LoadPlan) -> Any:
     """A scheduler with just what its methods that build workers read."""
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
@@ -164,13 +175,13 @@ def _scheduler(args: Any, nccl_port: int) -> Any:
     scheduler.server_args, scheduler.nccl_port = args, nccl_port
     scheduler.spec_algorithm = SpeculativeAlgorithm.EAGLE3
     scheduler.init_model_config()
-    _parallel(scheduler)
+    _parallel(scheduler, plan)
     scheduler.init_moe_gemm_config()
     return scheduler
 
 
-def _parallel(scheduler: Any) -> None:
-    """One rank of everything, in the way of this version."""
+def _parallel(scheduler: Any, plan: LoadPlan) -> None:
+    """A rank of tensor parallelism, and one of all else, in the way of this version."""
     try:
         from sglang.srt.distributed.parallel_state_wrapper import ParallelState
     except ImportError:
@@ -185,4 +196,7 @@ def _parallel(scheduler: Any) -> None:
         bootstrap.init_layer_runtime(model_config=scheduler.model_config)
         return
     sizes = {f.name: int(f.name.endswith("size")) for f in fields(ParallelState)}
-    scheduler.ps = ParallelState(**{**sizes, **dict.fromkeys(NO_RANK), "gpu_id": GPU})
+    ranks = dict.fromkeys(("tp_rank", "attn_tp_rank", "gpu_id"), plan.rank)
+    of_tp = dict.fromkeys(("tp_size", "attn_tp_size"), plan.tp)
+    state = {**sizes, **dict.fromkeys(NO_RANK), **ranks, **of_tp}
+    scheduler.ps = ParallelState(**state)

@@ -51,7 +51,8 @@ class Session(MeasureSession):
         self.version = supported_version()
         self.device = pick_device(options["device"])
         self.graphs = bool(options["graphs"]) and self.device.type == "cuda"
-        prepare_process(self.device)
+        tp = options["sglang"]["tp"]
+        prepare_process(self.device, options.get("rank", 0), tp)
         check_layers(model, options["layers"])
         self.model = model
         noise = RandomWeights(self.device, torch.bfloat16, options["seed"])

@@ -65,6 +65,16 @@ def test_the_slope_is_judged_by_its_95_percent_interval(fitted):
     assert f"(95 % interval {least:.2f}..{most:.2f})" in said
 
 
+def test_a_rank_reads_its_share_of_an_expert(fitted):
+    facts = {**fitted.provenance.fingerprint, "tp": 2}
+    made = replace(fitted.provenance, fingerprint=facts)
+    implied = [
+        float(re.search(r"implies (\S+) of", gates.slope_gate(each).message)[1])
+        for each in (fitted, replace(fitted, provenance=made))
+    ]
+    assert implied[1] == pytest.approx(implied[0] / 2, abs=0.01)
+
+
 def test_a_large_held_out_error_fails():
     """Median 6 % is over the limit."""
     gate = gates.error_gate("held-out error", ErrorSummary(0.06, 0.1, 0.2, 30))

@@ -29,7 +29,7 @@ def model():
 
 def options(**changes):
     folders = {"model": str(MODELS / "target"), "draft": str(MODELS / "draft")}
-    own = {**folders, "steps": STEPS, "topk": TOPK, "attention_backend": ""}
+    own = {**folders, "steps": STEPS, "topk": TOPK, "attention_backend": "", "tp": 1}
     asked = {
         "device": "cpu",
         "dtype": "auto",
@@ -122,6 +122,21 @@ def test_a_round_whose_trees_were_not_cut_is_no_measurement():
     with uncut, serving.cutting(3):
         assert serving.active
     assert not serving.active
+
+
+@pytest.mark.slow
+def test_ranks_measure_together(model, tmp_path):
+    """On a core each: what one refuses leaves them in step."""
+    own = {**options()["sglang"], "tp": 2}
+    with Runner("sglang_verify", None, tmp_path / "log") as runner:
+        opened = runner.open(model, options(sglang=own))
+        with pytest.raises(RunnerRefusal, match="width 5 is not one of"):
+            measured(runner, Cell("layers", 5, 7, 16, 1, "balanced"))
+        sample = measured(runner, Cell("layers", 6, 16, 16, 2, "balanced"))
+        clock = runner.clock(1)
+    assert opened["fingerprint"]["tp"] == 2
+    assert (sample["union_low"], sample["union_high"]) == (16, 16)
+    assert [each.width for each in clock.rounds] == [3, 6]
 
 
 @pytest.mark.slow
