@@ -1,8 +1,7 @@
 """Tokens a step commits by what it drafts, from the forms of acceptance in use.
 
 A chain of K drafts commits the accepted prefix and one token of the target, so a longer
-chain also gives the shorter ones. Only traces and metrics are of requests and give an
-interval.
+chain also gives the shorter ones. Traces, metrics and fits have an interval.
 """
 
 import re
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from evict_profile.advice.metrics import is_probe, read_lengths, read_steps
+from evict_profile.advice.metrics import is_probe, read_lengths, read_server, read_steps
 from evict_profile.errors import ConfigError
 from evict_profile.records import read_mapping, replace
 from evict_profile.stats import Bools, Bootstrap, Floats, Ints
@@ -26,17 +25,13 @@ LONGEST = 16
 REJECTION_GROWTH = 1.09
 """Growth of the chance of a rejection from one draft to the next; see `of_rate`."""
 
-SPREAD_BY_K = 0.22
-"""Half of the 95 % interval of a fitted length's log over |log(K / stated K)|; see
-`of_some`."""
-
 TREE_WIDTHS = (2, 4, 8, 12, 16, 24, 32, 48, 64)
 
 FORMS = (
     "give a rate from 0 to 1 (0.75), accepted lengths of K = 1, 2, 3 (1.84,2.51,3.01) "
-    "or of other K (3:2.51 or 3:2.51,7:3.02), "
-    "falling shares by position (0.8,0.65,0.5), or a file: FILE.yaml[:curve], "
-    "FILE.jsonl of probe, FILE.json of vLLM's metrics, TRACE.parquet"
+    "or of any K (3:2.51 or 3:2.51,7:3.02), falling shares by position (0.8,0.65,0.5), "
+    "a server's URL, or a file: FILE.yaml[:curve], FILE.jsonl of probe, FILE.json of "
+    "vLLM's metrics, TRACE.parquet"
 )
 
 
@@ -47,8 +42,7 @@ class AcceptedLengths:
     By way: tokens a request verifies, root included; levels drafted; mean committed
     tokens, the target's included. `half_width` is half of the relative 95 % interval: 0
     if unknown, infinite for too few prompts. `served` has measured speeds over plain
-    decoding by draft length. `stated` has the K to whose lengths the others are fitted;
-    empty where none is fitted.
+    decoding by draft length; `stated` the K to which others are fitted, if any.
     """
 
     kind: Literal["chain", "tree"]
@@ -60,24 +54,15 @@ class AcceptedLengths:
     served: Mapping[int, float] = field(default_factory=dict)
     stated: tuple[int, ...] = ()
 
-    @property
-    def caveat(self) -> str:
-        """That some lengths are fitted, or ""."""
-        drafts = ", ".join(map(str, self.stated))
-        return drafts and (
-            f"accepted lengths at other K are fitted to K = {drafts}, with the "
-            "interval of such fits to published lengths"
-        )
-
     def name(self, way: int) -> str:
         """ "K=3", "K=5 fitted" or "16 tokens, depth 5"."""
         levels = int(self.levels[way])
         if not levels:
             return "none"
-        if self.kind == "chain":
-            fitted = self.stated and levels not in self.stated
-            return f"K={levels} fitted" if fitted else f"K={levels}"
-        return f"{self.width[way]} tokens, depth {self.levels[way]}"
+        if self.kind == "tree":
+            return f"{self.width[way]} tokens, depth {levels}"
+        fitted = self.stated and levels not in self.stated
+        return f"K={levels} fitted" if fitted else f"K={levels}"
 
 
 def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
@@ -90,7 +75,10 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
         if len(lengths) < len(pairs):
             raise ConfigError(f"--accept {text}: names a K twice; give each K once")
         return (of_some(lengths, "lengths as given"),)
-    path, curve = file_of(text)
+    if text.startswith(("http://", "https://")):
+        return (of_some(read_server(text), "lengths as the server counted them"),)
+    name, _, curve = text.partition(":")
+    path = Path(name).expanduser()
     if not path.exists():
         raise ConfigError(f"--accept {text}: no such file, nor numbers; {FORMS}")
     if path.suffix in (".yaml", ".yml"):
@@ -100,11 +88,6 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
     if path.suffix == ".parquet" or path.is_dir():
         return of_trace(path)
     raise ConfigError(f"--accept {text}: the file is of no kind that is read; {FORMS}")
-
-
-def file_of(text: str) -> tuple[Path, str]:
-    name, _, curve = text.partition(":")
-    return Path(name).expanduser(), curve
 
 
 def _numbers(text: str) -> list[float]:
@@ -175,25 +158,23 @@ def of_some(lengths: Mapping[int, float], source: str) -> AcceptedLengths:
     """All K up to 16 from the lengths of some; as given if one is of a longer K.
 
     Each stated length has the rate by which `of_rate` gives it. Between two of them the
-    rate is on a straight line; elsewhere it is that of the nearest. The interval holds
-    96 % of 1,648 lengths of 110 published curves, each fitted to another length of its
-    curve (tests/advice/test_acceptance.py).
+    rate is on a straight line; elsewhere it is that of the nearest. Half of an interval
+    is 22 % of |log(K / stated K)|, which holds 96 % of 1,648 lengths of 110 published
+    curves from one other length (tests/advice/test_acceptance.py).
     """
     given = of_lengths(lengths, source)
     stated = given.levels[1:]
     if stated[-1] > LONGEST:
         return given
     rates, drafts = np.linspace(0.0, 1.0, 2001), np.arange(1, LONGEST + 1)
-    curves = _lengths_at(rates)
-    own = [np.interp(lengths[k], curves[:, k - 1], rates) for k in stated.tolist()]
-    fitted = _lengths_at(np.interp(drafts, stated, own))[drafts - 1, drafts - 1]
+    curves = _lengths_at(rates).T
+    own = [np.interp(lengths[k], curves[k - 1], rates) for k in stated.tolist()]
+    fitted = _lengths_at(np.interp(drafts, stated, own)).diagonal()
     apart = np.abs(np.log(drafts[:, None] / stated)).min(axis=1)
     every = dict(enumerate(fitted.tolist(), 1)) | dict(lengths)
-    return replace(
-        of_lengths(every, f"{source}, and fitted to them at other K"),
-        half_width=np.array([0.0, *SPREAD_BY_K * apart]),
-        stated=tuple(stated.tolist()),
-    )
+    found = of_lengths(every, f"{source}, and fitted to them at other K")
+    half_width = np.array([0.0, *0.22 * apart])
+    return replace(found, half_width=half_width, stated=tuple(stated.tolist()))
 
 
 def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:

@@ -1,6 +1,8 @@
-"""Accepted tokens as servers state them: vLLM's responses, and a file of `probe`."""
+"""Accepted tokens as servers state them: now, in responses, or in a file of `probe`."""
 
+import asyncio
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from operator import gt
 from pathlib import Path
@@ -15,6 +17,7 @@ from evict_profile.stats import Estimate, Ints, student
 
 if TYPE_CHECKING:
     from evict_profile.probe.record import Wave
+    from evict_profile.probe.server import Server, ServerInfo
 
 MAX_DRAFTS, MAX_STEPS = 1024, 10**7
 """The most drafts of a step, and steps of a request, that metrics may state."""
@@ -71,6 +74,32 @@ def _mean(waves: "Sequence[Wave]") -> Estimate:
     error = float(np.std(accepted, ddof=1)) / len(waves) ** 0.5
     half_width = student(len(waves) - 1) * error
     return Estimate(mean, mean - half_width, mean + half_width)
+
+
+def read_server(url: str) -> dict[int, float]:
+    """Accepted length by K since a server's start: vLLM's of each K up to its own."""
+    from evict_profile.probe.record import near
+    from evict_profile.probe.server import ACCEPTED, DRAFTED, DRAFTS, Server
+
+    server = Server(url.removesuffix("/metrics"), os.environ.get("OPENAI_API_KEY", ""))
+    info, known, (*_, stated) = asyncio.run(_facts(server))
+    drafts, steps = info.drafts, known.get(DRAFTS, 0.0)
+    one_k = drafts and info.topk == 1 and not info.adaptive
+    if one_k and steps and near(known.get(DRAFTED, 0.0) / steps, drafts):
+        counts = [known.get(f"{ACCEPTED}_per_pos[{k}]", 0.0) for k in range(drafts)]
+        return dict(enumerate((1.0 + np.cumsum(counts) / steps).tolist(), 1))
+    states = stated.get("internal_states") or ()
+    means = [a for each in states if (a := each.get("avg_spec_accept_length"))]
+    if one_k and means:
+        return {drafts: float(np.mean(means))}
+    raise ConfigError(
+        f"{server.url}: states no accepted length of chains of one K; send it requests "
+        "first, or give a length as --accept 3:2.64"
+    )
+
+
+async def _facts(server: "Server") -> "tuple[ServerInfo, dict[str, float], Any]":
+    return await server.info(None, None), await server.metrics(), await server.engine()
 
 
 def _documents(path: Path) -> Any:

@@ -97,14 +97,13 @@ class Advice:
 
     @property
     def _caveats(self) -> Sequence[str]:
-        """Of the lengths, and of the table."""
-        fitted = self.advisors[0].lengths.caveat
-        return (*((fitted,) if fitted else ()), *self._served.caveats)
+        stated = ", ".join(map(str, self.advisors[0].lengths.stated))
+        fitted = f"accepted lengths at other K are fitted to K = {stated}, not measured"
+        return (*[fitted] * bool(stated), *self._served.caveats)
 
     @property
     def _title(self) -> str:
-        context = f"{self.advisors[0].context:g}"
-        return f"{self._served.table.title}, context {context}:"
+        return f"{self._served.table.title}, context {self.advisors[0].context:g}:"
 
     @property
     def answer(self) -> str:
