@@ -47,7 +47,7 @@ def test_ranks_say_what_plain_decoding_says(plain, fitted, tmp_path, tree, varia
     ("fault", "says"),
     [
         ("elsewhere", "ranks do not decode the same batch, and the server must end"),
-        ("killed", "Connection closed by peer"),
+        ("killed", "kill_process_tree called"),
     ],
 )
 def test_a_rank_that_cannot_follow_ends_the_server(
