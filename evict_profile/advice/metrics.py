@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import gt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -81,6 +82,10 @@ def read_server(url: str) -> dict[int, float]:
     from evict_profile.probe.record import near
     from evict_profile.probe.server import ACCEPTED, DRAFTED, DRAFTS, Server
 
+    if urlsplit(url).username is not None:
+        raise ConfigError(
+            "--accept is repeated in the printed commands: give no password in its URL"
+        )
     server = Server(url.removesuffix("/metrics"), os.environ.get("OPENAI_API_KEY", ""))
     info, known, (*_, stated) = asyncio.run(_facts(server))
     drafts, steps = info.drafts, known.get(DRAFTS, 0.0)

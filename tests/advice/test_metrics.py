@@ -57,3 +57,9 @@ def test_a_server_without_lengths_of_one_k_is_refused(server):
 def test_no_server_is_one_sentence():
     with pytest.raises(ConfigError, match="no server answers; start it"):
         acceptance_of("http://127.0.0.1:9/metrics")
+
+
+def test_a_password_is_not_repeated():
+    with pytest.raises(ConfigError, match="give no password") as caught:
+        acceptance_of("http://me:secret@127.0.0.1:9")
+    assert "secret" not in str(caught.value)
