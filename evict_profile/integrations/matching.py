@@ -61,20 +61,20 @@ def load_matching_table(
                 "measured; set EVICT_PROFILE_ALLOW=composed to decide by it all the "
                 f"same, or {fix}"
             )
-        table = _composed_for(observed, table)
+        table = _composed_for(observed, table, fix)
     else:
-        table = CostTable.load(path, {**to_mapping(table.key), **observed})
+        table = CostTable.load(path, {**to_mapping(table.key), **observed}, fix)
     if table.caveats:
         logger.warning("evict-profile: %s: %s", path, "; ".join(table.caveats))
     return table
 
 
-def _composed_for(observed: Mapping[str, Any], table: CostTable) -> CostTable:
+def _composed_for(observed: Mapping[str, Any], table: CostTable, fix: str) -> CostTable:
     key, version = table.key, observed["engine_version"]
     own = {name: observed[name] for name in KNOWN_OF_COMPOSED}
     if own["dtype"] in key.dtype.split("_"):  # "fp8" of "fp8_block"
         own["dtype"] = key.dtype
-    table = CostTable.load(table.path, {**to_mapping(key), **own})
+    table = CostTable.load(table.path, {**to_mapping(key), **own}, fix)
     if version == key.engine_version:
         return table
     marked = (

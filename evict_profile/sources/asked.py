@@ -72,9 +72,10 @@ def deployment_of(
     if tp:
         check_fit(model, asked)
     given = f" in {dtype}" * bool(dtype) + f" on {tp} GPUs" * bool(tp)
+    where = f"on {name} under {engine}{given}" if near else "on any GPU and engine"
     there = " | ".join(each.options for each in near[:NEAREST])
     raise ConfigError(
-        f"no usable public rows are of {model.name} on {name} under {engine}{given}; "
+        f"no usable public rows are of {model.name} {where}; "
         f"measure your server with: evict-profile probe URL --out runs.jsonl, and: "
         f"evict-profile calibrate --served runs.jsonl --model {model.name} --gpu {gpu}"
         + f"; there are rows of: {there}"

@@ -87,9 +87,11 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @classmethod
     def load(
-        cls, path: Path | str, running: Mapping[str, Any] | None = None
+        cls, path: Path | str, running: Mapping[str, Any] | None = None, fix: str = ""
     ) -> "CostTable":
         """Read a table; check its schema, its hash, and its key against `running`.
+
+        `fix` says how to make the table of another key.
 
         Raises:
             DataError: unreadable, another schema, a hash that does not match, a field
@@ -101,9 +103,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         here = to_mapping(table.key) if running is None else running
         missed, bridged = mismatches(table.key, table.reuse, here)
         if missed:
+            fix = fix or f"measure this one with: evict-profile sweep {table.key.model}"
             raise DataError(
-                f"{place}: is of another engine ({'; '.join(missed)}); measure this "
-                f"one with: evict-profile sweep {table.key.model}"
+                f"{place}: is of another engine ({'; '.join(missed)}); {fix}"
             )
         table = replace(table, path=place, caveats=bridged + table.own_caveats)
         # The file's own: what later versions know by default would change its name.

@@ -28,7 +28,9 @@ def test_the_table_of_the_server_is_loaded(saved_table):
 
 @pytest.mark.parametrize("name", OBSERVED)
 def test_another_engines_table_is_refused(saved_table, name):
-    with pytest.raises(DataError, match=f"is of another engine .{name}: other here"):
+    with pytest.raises(
+        DataError, match=f"another engine .{name}: other here.*; fix it"
+    ):
         load(saved_table, **{name: "other"})
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from evict_profile.advice.advise import Advisor, DraftPlan
+from evict_profile.advice.answer import Answer
 from evict_profile.errors import DataError
 from evict_profile.integrations.exporters.additive import sglang_sps
 from evict_profile.integrations.exporters.planners import Export, staircases_at
@@ -63,7 +64,13 @@ def write_advice(advisor: Advisor, plan: DraftPlan, name: str, out: Path) -> Exp
             "is written: run the engine without speculation"
         )
     export = ENGINES[name](plan.advised, advisor)
+    gain = Answer(advisor, plan).gain
+    unsettled = (
+        f"Not settled: the 95 % interval of the speed-up is {gain.low:.2f} to "
+        f"{gain.high:.2f}.",
+    )
     acceptance = (
+        *unsettled * (not gain.worthwhile),
         f"One acceptance for all requests ({advisor.lengths.source}): prompts, "
         "temperatures and lengths that accept otherwise want another draft length.",
         f"Drafting: {advisor.served.drafting.workload}.",
@@ -93,8 +100,9 @@ def _written(
 def _lost_by_all(served: ServedStep, name: str, context: float) -> Iterator[str]:
     key, system = served.table.key, name.partition("-")[0]
     if system not in key.engine:
+        engine = system if name == "sglang-sps" else name
         yield (
-            f"Costs of {key.engine} {key.engine_version}, not of {system}, whose "
+            f"Costs of {key.engine} {key.engine_version}, not of {engine}, whose "
             "costs differ: use this file to try the format, and measure to serve."
         )
     yield from (f"Note: {caveat}." for caveat in served.caveats)

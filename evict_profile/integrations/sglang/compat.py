@@ -235,12 +235,14 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
         "experts": layer.num_experts,
         "top-k": layer.top_k,
     }
-    words = ("--model", f"{config.model_path}/config.json", "--python", sys.executable)
-    fix = (
-        "measure this engine with: evict-profile sweep MODEL --plan sglang "
-        f"{shlex.join(words)}"
-    )
     key = observed_key(runner)
+    words = (f"{config.model_path}/config.json", "--python", sys.executable)
+    fix = (
+        f"measure this engine with: evict-profile sweep {shlex.join(words)} "
+        "--plan sglang"
+    )
+    if key["tp"] > 1:
+        fix += f", from a copy of that plan with tp: {key['tp']} under sglang"
     table = matching.load_matching_table(path, key, shape, allow, fix)
     _warn_of_other_drafts(table, worker)
     return ServedStep.of(table, topk=worker.topk).extending().table
