@@ -124,8 +124,8 @@ static inline double value_of(const Objective *of, double tokens, double cost)
 }
 
 /* Nodes that each pool keeps and the sum of their scores; -1 where no value is above
-   `highest`. Now and then, sizes beyond the ranked nodes count as if all further nodes
-   equalled the least of those: where even that is too little, no more are ranked. */
+   `highest`. Now and then the loop bounds all larger sizes: every further node
+   has the score of the last ranked one. It ends if no bound is above `highest`. */
 static Size find_size(Ranking *best, const Objective *of, double *highest,
                       double *expected)
 {

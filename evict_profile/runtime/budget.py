@@ -74,7 +74,7 @@ def route(
         budget: experts that may run, from `top_k` to E.
         renormalise: whether weights are divided by their sum (`norm_topk_prob`).
         node_weights: floats [T], weight of each token in the ranking; 0 for padding.
-        order: int64 [T, E], the first pick the largest; None picks by probability.
+        order: int64 [T, E], as of `picking_order`; None picks by probability.
     """
     tokens, experts = probabilities.shape
     check(top_k, budget, experts, ranking)
@@ -127,7 +127,7 @@ def scores_of(logits: Tensor, scoring: RouterScoring) -> Tensor:
 def picking_order(
     scores: Tensor, bias: Tensor | None = None, groups: Groups | None = None
 ) -> Tensor:
-    """The order in which each token picks experts, int64 [T, E]; the first the largest.
+    """Keys of experts, int64 [T, E]: a token picks the expert of the largest key first.
 
     Experts of a token's groups come before all others, so that a token with fewer than
     k kept experts there runs the best of other groups. A group's score is its largest

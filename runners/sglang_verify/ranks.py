@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import torch
+
 from runners.protocol import Message, Refusal
 from runners.sglang_verify.session import Session
 
@@ -28,17 +30,25 @@ class Led:
     """A session whose other ranks are led by this one."""
 
     def __init__(self, model: Message, options: Message) -> None:
+        tp, gpus = options["sglang"]["tp"], torch.cuda.device_count()
+        if 0 < gpus < tp:
+            raise Refusal("device", f"{tp} ranks need a GPU each, and {gpus} are here")
         command = [sys.executable, "-m", "runners.sglang_verify"]
         pipe, joined = subprocess.PIPE, {**options, "port": free_port()}
-        ranks = range(1, options["sglang"]["tp"])
         self.others = [
-            subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in ranks
+            subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+            for _ in range(1, tp)
         ]
-        for rank, other in zip(ranks, self.others, strict=True):
-            ask = {"do": "open", "model": model, "options": {**joined, "rank": rank}}
-            tell(other, ask)
-        self.own = Session(model, {**joined, "rank": 0})
-        self.check()
+        try:
+            for rank, other in enumerate(self.others, start=1):
+                own = {**joined, "rank": rank}
+                tell(other, {"do": "open", "model": model, "options": own})
+            self.own = Session(model, {**joined, "rank": 0})
+            self.check()
+        except BaseException:
+            for other in self.others:
+                other.kill()
+            raise
 
     def answer_open(self) -> Message:
         return self.own.answer_open()

@@ -40,6 +40,9 @@ class ForcedServing(Serving):
     def _asked_mode(self) -> Mode:
         return self._forced
 
+    def _announcement(self) -> str:
+        return "evict-profile: rounds are cut to forced widths"
+
     def run_on(self, states: dict[int, GraphState]) -> None:
         self._states, self.active = states, False
 

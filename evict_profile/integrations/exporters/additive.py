@@ -18,7 +18,8 @@ from evict_profile.stats import Floats, Ints
 from evict_profile.table import ServedStep
 
 MOST_PLACES, MOST_APART = 64, 0.10
-"""Places of each part, which SGLang copies at each step; error of a written sum."""
+"""The most places of each part, because SGLang copies them at each step; the largest
+relative error of a written sum."""
 
 
 @dataclass(frozen=True)

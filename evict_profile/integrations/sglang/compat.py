@@ -137,8 +137,8 @@ def observed_key(model_runner: Any) -> dict[str, Any]:
 
 
 def weight_format(model_runner: Any) -> str:
-    """The type of the weights; "_block" where scales are of blocks, whose kernels are
-    others."""
+    """The type of the weights. "_block" at its end means a scale for each block of
+    weights, which other kernels run."""
     name = model_runner.model_config.quantization
     if not name:
         return str(model_runner.dtype).removeprefix("torch.")

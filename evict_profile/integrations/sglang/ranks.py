@@ -1,9 +1,9 @@
 """Ranks of tensor parallelism verify the same nodes: rank 0 decides, others follow.
 
-Clocks differ between ranks, and the last bits of scores may. Ranks that decided apart
-would launch forwards of different widths, and wait for each other for ever. A decision
-goes through SGLang's queue in shared memory, 3 to 6 times as fast as a broadcast of
-its group of CPUs (`benchmarks.rank_broadcast`).
+Clocks differ between ranks, and scores can differ in their last bits. Ranks that
+decided apart would launch forwards of different widths, and wait for each other for
+ever. A decision goes through SGLang's queue in shared memory, at least 3 times as fast
+as a broadcast of gloo (`benchmarks.rank_broadcast`).
 """
 
 from typing import Any, TypeVar, cast
@@ -36,22 +36,22 @@ class Ranks:
         torch.distributed.all_gather_object(found, said, group=self._group.cpu_group)
         return found
 
-    def decided(self, said: Said, requests: int) -> Said:
+    def decided(self, said: Said, what: str, requests: int) -> Said:
         """What rank 0 says of a batch of so many requests.
 
         Raises:
-            ConfigError: rank 0 decodes another step or batch than this rank.
+            ConfigError: rank 0 decides something else, or of another step or batch.
         """
         if self.size == 1:
             return said
         self._exchanges += 1
-        here = self._exchanges, requests
+        here = self._exchanges, what, requests
         there, heard = self._group.broadcast_object((here, said))
         if there != here:
             raise ConfigError(
-                "evict-profile: this rank is at exchange {} with {} requests, and rank "
-                "0 at {} with {}: ranks do not decode the same batch, and the server "
-                "must end".format(*here, *there)
+                "evict-profile: this rank is at exchange {} ({} of {} requests), and "
+                "rank 0 at {} ({} of {}): ranks do not decode the same batch, and the "
+                "server must end".format(*here, *there)
             )
         return cast(Said, heard)
 

@@ -2,7 +2,7 @@
 
 A failed check or decision disables the plug-in for good and is logged once; the server
 then verifies whole trees. With tensor parallelism all ranks stop cutting at the same
-step; an error where ranks can no longer agree ends the server.
+step. The server ends if an error on one rank makes agreement impossible.
 """
 
 import logging
@@ -34,8 +34,8 @@ class Serving:
     At the start the worker calls `begin`, `allocate`, `prepare` and `ready`; in each
     forward `step` around all, then `pauses`, `choose`, `set_token_weights`, `verified`,
     with `graphs` around a verification and its preparation. Each request verifies
-    `width` tokens, `full_width` without the plug-in. `active` is the same on all ranks
-    while these decode, and never returns to true.
+    `width` tokens, `full_width` without the plug-in. While the ranks decode, `active`
+    is the same on all of them. Once false, it stays false.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -50,7 +50,9 @@ class Serving:
         self._mode = Mode()
         self._states: dict[int, GraphState] = {}
         self._can_pause = self._has_failed = False
-        self._is_bound = self._is_ready = False  # to what the other ranks do
+        self._is_ready = False
+        self._is_bound = False  # Other ranks wait for what this rank does.
+        self._table_sha256 = ""
 
     def begin(self, worker: Any) -> None:
         self.worker, self.active = worker, True
@@ -84,16 +86,21 @@ class Serving:
                 if self.budget:
                     self.budget.attach(self.runner)
                 self._mode = self._asked_mode()
-        mode = self._mode
-        said = self.ranks.all_of((self.active, mode.capture_sizes))
+        self._agree_on_start()
+        if not self.active:
+            self.scores.allocate(0, 1, "cpu")  # No graph will keep scores.
+        self._can_pause, self._is_bound = self._mode.can_pause, self.ranks.size > 1
+
+    def _agree_on_start(self) -> None:
+        mode, budget = self._mode, self.settings.expert_budget
+        widths = mode.capture_sizes, mode.can_pause, mode.on_device
+        said = self.ranks.all_of((self.active, *widths, budget, self._table_sha256))
         with self._fail_closed():
             if self.active and len(set(said)) > 1:
                 raise ConfigError(
-                    "ranks differ in whether and how widely they verify: give all the "
-                    f"same EVICT_PROFILE_ variables, and see their logs; {said}"
+                    "ranks differ in what they may verify: give all the same "
+                    f"EVICT_PROFILE_ variables and table, and see their logs; {said}"
                 )
-        self._can_pause = mode.can_pause
-        self._is_bound = self.ranks.size > 1
 
     def _asked_mode(self) -> Mode:
         asked, worker = self.settings, self.worker
@@ -108,6 +115,7 @@ class Serving:
             return Observer(worker, asked.traces, self.router)
         assert asked.table
         table = compat.load_matching_table(asked.table, asked.allow, worker)
+        self._table_sha256 = table.sha256
         if self.budget:
             table = table.within_budget(self.budget.budget)
         if asked.width:
@@ -124,7 +132,8 @@ class Serving:
             with self._within_budget():
                 capture_sizes = self._mode.capture_sizes
                 self._states = {width: self._state_of(width) for width in capture_sizes}
-            logger.info("%s", self._announcement())
+            if self.ranks.leads:
+                logger.info("%s", self._announcement())
         if not self._mode.on_device:
             self._is_ready, self._is_bound = self.active, not self.ranks.leads
             self._mode = self._mode if self.ranks.leads else Mode()
@@ -142,7 +151,7 @@ class Serving:
     def pauses(self, batch: Any) -> bool:
         if not self.active or not self._can_pause or not batch.forward_mode.is_decode():
             return False
-        if self._decided(batch, lambda: self._mode.pauses(batch)):
+        if self._decided("pause", batch, lambda: self._mode.pauses(batch)):
             self.width = 1
         return self.width == 1
 
@@ -156,27 +165,33 @@ class Serving:
         return Drafted(parent_list, index, tokens, scores, topk)
 
     def choose(self, batch: Any, drafted: Drafted) -> Drafted:
-        if self._mode.on_device:
-            with self._fail_closed():
+        kept = drafted
+        # After the exchange, a rank alone must not turn to whole trees.
+        closes = self._fail_closed() if self.ranks.size == 1 else nullcontext()
+        with closes:
+            if self._mode.on_device:
                 places = self._mode.choose(batch, drafted)
-        else:
-            places = self._decided(batch, lambda: self._mode.choose(batch, drafted))
-        if places is None:
-            return drafted
-        kept = drafted.at(places)
+            else:
+                decide = self._mode.choose
+                places = self._decided("cut", batch, lambda: decide(batch, drafted))
+            if places is not None:
+                kept = drafted.at(places)
         self.width = kept.width
         return kept
 
-    def _decided(self, batch: Any, decide: Callable[[], Decided]) -> Decided | None:
+    def _decided(
+        self, what: str, batch: Any, decide: Callable[[], Decided]
+    ) -> Decided | None:
         """What rank 0 decides; None, for good, where it has failed."""
         found = None
         if self.ranks.leads:
             with self._fail_closed():
                 found = decide()
         said = (not self._has_failed, found)
-        self.active, found = self.ranks.decided(said, len(batch.seq_lens))
+        self.active, found = self.ranks.decided(said, what, len(batch.seq_lens))
         if not self.active:
-            self._states = {}  # of a budget, which rank 0 no longer keeps
+            # Rank 0 has dropped its graphs: no rank may keep to a budget alone.
+            self._states = {}
         return found
 
     def set_token_weights(self, path_prob: Tensor) -> None:
@@ -200,9 +215,7 @@ class Serving:
         return self.budget.enabled() if self.budget else nullcontext()
 
     def _state_of(self, width: int) -> GraphState:
-        """Own graphs, but the server's for the whole tree where those keep to the
-        budget.
-        """
+        """The graphs of a width. Without a budget the whole tree uses the server's."""
         if width == self.full_width and not self.budget:
             return graphs.own_state(self.runner, width)
         steps = self.worker.speculative_num_steps

@@ -136,7 +136,19 @@ def test_a_rank_that_is_refused_at_the_start_stops_the_others_from_cutting(
     first, second = side_by_side(decoded, groups)
     assert first[1] == second[1] == [(WIDTH, WIDTH)] * 5
     assert "is of another engine" in caplog.text
-    assert "ranks differ in whether and how widely they verify" in caplog.text
+    assert "ranks differ in what they may verify" in caplog.text
+
+
+def test_ranks_of_different_tables_do_not_cut(
+    groups, plain_table, full_table, monkeypatch, caplog
+):
+    def loads(path, allow, worker):
+        return (plain_table, full_table)[worker.runner.tp_group.rank_in_group]
+
+    monkeypatch.setattr(compat, "load_matching_table", loads)
+    first, second = side_by_side(decoded, groups)
+    assert first[1] == second[1] == [(WIDTH, WIDTH)] * 5
+    assert caplog.text.count("ranks differ in what they may verify") == 2
 
 
 def test_a_rank_that_cannot_build_its_graphs_ends_its_server(groups, monkeypatch):

@@ -10,6 +10,7 @@ from evict_profile.integrations.sglang import compat, serving
 from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.metrics import Metrics, VerifyTimer
+from evict_profile.integrations.sglang.modes import FixedWidth
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.records import replace
@@ -197,6 +198,14 @@ def test_a_decision_that_fails_closes_it(
     assert worker.verified == [(WIDTH, WIDTH)]
     assert decodes_as_without(worker, log, "a wrong turn")
     assert "Traceback" in log.text
+
+
+def test_a_fixed_cut_that_fails_closes_it(serves, full_table, monkeypatch, log):
+    worker = serves(full_table, width=4)
+    monkeypatch.setattr(FixedWidth, "choose", raises(RuntimeError("out of memory")))
+    worker.forward_batch_generation(Batch(2))
+    assert worker.verified == [(WIDTH, WIDTH)]
+    assert decodes_as_without(worker, log, "out of memory")
 
 
 def test_a_batch_that_is_not_covered_is_verified_whole(serves, plain_table, log):
