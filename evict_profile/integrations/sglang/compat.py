@@ -188,15 +188,16 @@ def check_server(worker: Any) -> None:
     runner = worker.target_worker.model_runner
     _check_options(runner.server_args)
     name = type(runner.attn_backend).__name__
+    layer = next(experts(runner.model), None)
     wrong = {
         "SGLANG_ENABLE_OVERLAP_PLAN_STREAM is set, and trees were not cut with it yet; "
         "unset it": worker.plan_stream is not None,
         f"trees were not cut with {name} yet; use --attention-backend fa3, flashinfer "
         "or triton": name not in (ATTENTION if on_gpu(runner) else ATTENTION_ON_CPU),
-        "the model has no routed experts; unset EVICT_PROFILE_TABLE": next(
-            experts(runner.model), None
-        )
-        is None,
+        "the model has no routed experts; unset EVICT_PROFILE_TABLE": layer is None,
+        "shared experts are fused with the routed ones, as in no table; serve with "
+        "--disable-shared-experts-fusion": getattr(layer, "num_fused_shared_experts", 0)
+        > 0,
     }
     for why, is_wrong in wrong.items():
         if is_wrong:

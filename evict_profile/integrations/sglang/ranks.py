@@ -2,7 +2,7 @@
 
 Clocks differ between ranks, and scores can differ in their last bits. Ranks that
 decided apart would launch forwards of different widths, and wait for each other for
-ever. A decision goes through SGLang's queue in shared memory, at least 3 times as fast
+ever. A decision goes through SGLang's queue in shared memory, about three times as fast
 as a broadcast of gloo (`benchmarks.rank_broadcast`).
 """
 

@@ -144,6 +144,13 @@ def test_experts_come_in_order_of_layers(runner):
     assert (moe_backend(dense), list(experts(dense.model))) == ("none", [])
 
 
+def test_fused_shared_experts_are_refused(worker, sglang):
+    check_server(worker)
+    worker.target_worker.model_runner.model[0].num_fused_shared_experts = 1
+    with pytest.raises(ConfigError, match="--disable-shared-experts-fusion"):
+        check_server(worker)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
