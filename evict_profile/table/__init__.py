@@ -44,7 +44,7 @@ from evict_profile.table.workload import (
     ConditionalAcceptance,
     DraftClock,
     Drafting,
-    Round,
+    TimedRound,
 )
 
 __all__ = [
@@ -75,7 +75,6 @@ __all__ = [
     "Outside",
     "Provenance",
     "Reuse",
-    "Round",
     "ServedStep",
     "ServedSteps",
     "Sessions",
@@ -83,6 +82,7 @@ __all__ = [
     "Staircase",
     "StepCosts",
     "TermCost",
+    "TimedRound",
     "by_name",
     "files_of",
     "find_table",

@@ -110,7 +110,7 @@ class Acceptance(Struct, frozen=True):
         check_per_rank("per_rank", self.per_rank)
 
 
-class Round(Struct, frozen=True):
+class TimedRound(Struct, frozen=True):
     """The time from one decoding round of the engine to the next, at a forced width and
     union, drafting to the last level."""
 
@@ -133,7 +133,7 @@ class DraftClock(Struct, frozen=True, omit_defaults=True):
     fixed_us: NotNegative
     plain_fixed_us: NotNegative
     reference_us: NotNegative | None = None
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[TimedRound, ...] = ()
 
     def __post_init__(self) -> None:
         check_rising("draft_us", self.draft_us)

@@ -23,7 +23,7 @@ from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.store import Store
-from evict_profile.table import ActivationCurve, CostTable, DraftClock, Round
+from evict_profile.table import ActivationCurve, CostTable, DraftClock, TimedRound
 from evict_profile.table.document import file_sha256
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, SWEEP, write_run
 
@@ -56,7 +56,7 @@ def test_a_step_of_the_table_takes_as_long_as_rounds_of_the_engine(fitted):
     tokens = np.array([2.0, 4.0, 8.0])
     forward_us = fitted.cost.latency_us(tokens, 2.0 * tokens, 64.0, 1.0)
     rounds = tuple(
-        Round(int(n), 2.0 * n, 64.0, 2.0 * (us + 250.0 + rest_us))
+        TimedRound(int(n), 2.0 * n, 64.0, 2.0 * (us + 250.0 + rest_us))
         for n, us, rest_us in zip(tokens, forward_us, (20.0, 30.0, 90.0), strict=True)
     )
     slow = DraftClock(1, (0.0, 200.0, 500.0), 10.0, 4.0, 80.0, rounds)

@@ -19,7 +19,7 @@ from evict_profile.report.data import View
 from evict_profile.report.fits import show_fit
 from evict_profile.report.tables import show_diff, show_table
 from evict_profile.sweep.latency import Samples
-from evict_profile.table import CostTable, DraftClock, Drafting, Round
+from evict_profile.table import CostTable, DraftClock, Drafting, TimedRound
 
 
 def shown(table):
@@ -75,7 +75,7 @@ def test_rounds_are_shown_as_ratios_to_the_tables_own_steps(workload_table):
     table = CostTable.load(workload_table)
     parts_us = table.cost.latency_us(np.array([2.0, 4.0]), 4.0, 64.0, 1.0) + 100.0
     rounds = tuple(
-        Round(width, 4.0, 64.0, ratio * us)
+        TimedRound(width, 4.0, 64.0, ratio * us)
         for width, ratio, us in zip((2, 4), (1.25, 1.5), parts_us, strict=True)
     )
     clock = DraftClock(1, (0.0, 100.0), 0.0, 0.0, rounds=rounds)
