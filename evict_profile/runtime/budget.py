@@ -65,8 +65,8 @@ def route(
     """Route tokens to the B experts that they together want most.
 
     Ranked by "top-k" or "gate", tokens of positive weight that together activate at
-    most B experts lose none; by "mass" an expert that no token runs can outrank one
-    that some token runs.
+    most B experts lose none with a positive weight; by "mass" an expert that no token
+    runs can outrank one that some token runs.
 
     Args:
         probabilities: floats [T, E], by the router; positive scores will do.
