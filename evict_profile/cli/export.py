@@ -9,8 +9,10 @@ from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say
 
-OF_ENGINES = {"accept", "traffic", "draft_level_ms"}
+OF_ENGINES = {"accept", "traffic", "by_context", "draft_level_ms"}
 OF_PLANNERS = {"drafts", "max_tokens"}
+BEYOND = {"trtllm": {"by_context"}, "llama-cpp": {"by_context", "traffic"}}
+"""Options of other engines alone."""
 
 
 def export(
@@ -35,6 +37,9 @@ def export(
     ),
     traffic: options.Traffic = None,
     context: options.ContextTokens = None,
+    by_context: bool = Option(
+        False, "--by-context", help="Choose draft lengths at each context of the table."
+    ),
     draft_level_ms: options.DraftLevelMs = None,
     drafts: int = Option(3, min=1, help="Levels of each step, for sglang-sps."),
     max_tokens: int | None = Option(
@@ -63,9 +68,10 @@ def export(
     if reader not in (known := [*ENGINES, *FORMATS]):
         raise ConfigError(f"--for {reader}: choose one of {', '.join(known)}")
     unused = OF_PLANNERS if reader in ENGINES else OF_ENGINES
-    if reader == "llama-cpp":
-        unused = {*unused, "traffic"}
+    unused = unused | BEYOND.get(reader, set())
     reject_unused(ctx, unused, f"with --for {reader}")
+    if by_context:
+        reject_unused(ctx, {"context"}, "with --by-context")
     source, *others = sources
     if others:
         raise ConfigError(f"--for {reader} writes one table; leave out {others[0]}")
@@ -75,6 +81,8 @@ def export(
     if reader in FORMATS:
         made = write_format(table, reader, path, drafts, context, max_tokens)
     else:
+        from evict_profile.advice.answer import Answer
+        from evict_profile.advice.contexts import at_contexts
         from evict_profile.integrations.exporters import write_advice
         from evict_profile.report.advice import advise
 
@@ -91,7 +99,10 @@ def export(
             draft_level_ms=draft_level_ms,
             reader=reader,
         )
-        made = write_advice(advice.advisors[0], advice.plan, reader, path)
+        answers = [Answer(advice.advisors[0], advice.plan)]
+        if by_context:
+            answers = at_contexts(table, answers[0], draft_level_ms)
+        made = write_advice(answers, reader, path)
     for line in (*made.notes, f"{reader}: {path}", made.command):
         if line:
             say(console, line)

@@ -2,21 +2,24 @@
 
 Ranges of batches are read by both ends (vLLM), the first batch (SGLang) or the last
 (TensorRT-LLM). Beyond the last range vLLM and SGLang continue its draft length, and
-TensorRT-LLM drafts nothing.
+TensorRT-LLM drafts nothing. Draft lengths by batch and context are read by open pull
+requests: vLLM's 48944 and SGLang's 31716.
 """
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from evict_profile.advice.acceptance import AcceptedLengths
 from evict_profile.advice.advise import Advisor, Range
+from evict_profile.advice.contexts import Cell
 from evict_profile.integrations.exporters.planners import Export
 
 MODEL, DRAFTER = "MODEL", "DRAFTER"
-Ranges = tuple[Range, ...]
+Ranges = Sequence[Range | Cell]
 
 
 def vllm(ranges: Ranges, advisor: Advisor) -> Export:
@@ -31,6 +34,7 @@ def vllm(ranges: Ranges, advisor: Advisor) -> Export:
             "methods of its V1 model runner, suffix decoding among them; without "
             "VLLM_USE_V2_MODEL_RUNNER=1 it runs piecewise graphs with one."
         )
+    notes.extend(_by_context(ranges, "vLLM", 48944))
     if 1 < heads < drafts and drafts % heads:
         multiple = f"no multiple of {heads} layers, if it loads them all"
         notes.append(f"vLLM refuses {drafts} drafts, {multiple}.")
@@ -46,8 +50,14 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
 
     One candidate a slot, since SGLang would choose among several by acceptance alone.
     """
-    fields = {str(each.first): {"candidate_steps": [each.drafts]} for each in ranges}
-    notes = [_beyond(ranges, "SGLang")]
+    fields = dict[str, Any]()
+    for each in ranges:
+        slot = fields.setdefault(str(each.first), {})
+        if isinstance(each, Cell):
+            span = f"{each.shortest}-{each.longest}"
+            slot = slot.setdefault("ctx_buckets", {}).setdefault(span, {})
+        slot["candidate_steps"] = [each.drafts]
+    notes = [_beyond(ranges, "SGLang"), *_by_context(ranges, "SGLang", 31716)]
     steps = _longest(ranges)
     head = f"EAGLE3 --speculative-draft-model-path {DRAFTER}"
     command = (
@@ -105,13 +115,21 @@ def _mtp_layers(advisor: Advisor) -> int:
 
 def _beyond(ranges: Ranges, engine: str) -> str:
     """What the engine does beyond the last range."""
-    if not ranges[-1].drafts:
+    if not any(each.drafts for each in ranges if each.last == ranges[-1].last):
         return f"Chosen up to batch {ranges[-1].last}; {engine} drafts nothing beyond."
     return (
         f"Chosen up to batch {ranges[-1].last}; beyond it {engine} goes on with the "
         "last draft length, which may lose there: run at most "
         f"{ranges[-1].last} requests."
     )
+
+
+def _by_context(ranges: Ranges, engine: str, request: int) -> Iterator[str]:
+    if isinstance(last := ranges[-1], Cell):
+        yield (
+            f"Only {engine} with its pull request {request} reads draft lengths by "
+            f"context; releases refuse them. From {last.shortest} on all are the last."
+        )
 
 
 def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
