@@ -11,8 +11,8 @@ from evict_profile.io import check_folder, check_outputs, say
 
 OF_ENGINES = {"accept", "traffic", "by_context", "draft_level_ms"}
 OF_PLANNERS = {"drafts", "max_tokens"}
-BEYOND = {"trtllm": {"by_context"}, "llama-cpp": {"by_context", "traffic"}}
-"""Options of other engines alone."""
+NOT_OF = {"trtllm": {"by_context"}, "llama-cpp": {"by_context", "traffic"}}
+"""Options that an engine has no format for."""
 
 
 def export(
@@ -68,8 +68,7 @@ def export(
     if reader not in (known := [*ENGINES, *FORMATS]):
         raise ConfigError(f"--for {reader}: choose one of {', '.join(known)}")
     unused = OF_PLANNERS if reader in ENGINES else OF_ENGINES
-    unused = unused | BEYOND.get(reader, set())
-    reject_unused(ctx, unused, f"with --for {reader}")
+    reject_unused(ctx, unused | NOT_OF.get(reader, set()), f"with --for {reader}")
     if by_context:
         reject_unused(ctx, {"context"}, "with --by-context")
     source, *others = sources

@@ -69,7 +69,7 @@ def write_advice(answers: Sequence[Answer], name: str, out: Path) -> Export:
         )
     export = ENGINES[name](ranges, advisor)
     acceptance = (
-        *_over(answers, ranges == plan.advised),
+        *_at_contexts(answers, ranges == plan.advised),
         f"One acceptance for all requests ({advisor.lengths.source}): prompts, "
         "temperatures and lengths that accept otherwise want another draft length.",
         f"Drafting: {advisor.served.drafting.workload}.",
@@ -79,8 +79,8 @@ def write_advice(answers: Sequence[Answer], name: str, out: Path) -> Export:
     return _written(export, advisor.served, name, contexts, out)
 
 
-def _over(answers: Sequence[Answer], same: bool) -> Iterator[str]:
-    """What is known of the speed-up at each context, and whether K changes."""
+def _at_contexts(answers: Sequence[Answer], same: bool) -> Iterator[str]:
+    """Whether the speed-up is settled at each context, and whether K changes."""
     for each in answers:
         at, gain = f"at context {each.advisor.context:g}", each.gain
         if each.plan.advised and not gain.worthwhile:
