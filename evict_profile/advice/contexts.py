@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from evict_profile.advice.advise import CHANGE, Advisor, plan
 from evict_profile.advice.answer import Answer
+from evict_profile.errors import DataError
 from evict_profile.table import CostTable
 
 
@@ -31,8 +32,13 @@ def at_contexts(
 
     A plan is kept at the next context unless that one's own gains 5 % more there.
     """
-    answers = [smallest]
-    for context in sorted(table.axes.context)[1:]:
+    contexts, answers = sorted(table.axes.context), [smallest]
+    if len(contexts) == 1:
+        raise DataError(
+            f"{table.path}: has costs at context {contexts[0]} alone; leave out "
+            "--by-context"
+        )
+    for context in contexts[1:]:
         advisor = Advisor.of(table, smallest.advisor.lengths, context, level_ms)
         kept = Answer(advisor, answers[-1].plan)
         own = Answer(advisor, plan(advisor, kept.plan.traffic))

@@ -11,6 +11,7 @@ from evict_profile.advice.acceptance import of_rate
 from evict_profile.advice.advise import Advisor, DraftPlan, Range, plan
 from evict_profile.advice.answer import Answer
 from evict_profile.advice.contexts import at_contexts, cells
+from evict_profile.errors import DataError
 from evict_profile.records import replace
 from evict_profile.table import CostTable
 from tests.shipped import tracked
@@ -61,6 +62,12 @@ def test_a_plan_is_kept_where_others_gain_less_than_five_per_cent(table):
     assert answers[0].plan == answers[1].plan
     assert answers[0].gain != answers[1].gain
     assert cells(answers) == ()
+
+
+def test_a_table_of_one_context_is_refused(table):
+    one = replace(table, axes=replace(table.axes, context=(512,)))
+    with pytest.raises(DataError, match="context 512 alone; leave out --by-context"):
+        at_contexts(one, first_answer(table, 0.97), None)
 
 
 @st.composite

@@ -110,9 +110,7 @@ def _written(
     return replace(export, notes=notes, command=command)
 
 
-def _lost_by_all(
-    served: ServedStep, name: str, contexts: Sequence[float]
-) -> Iterator[str]:
+def _lost_by_all(served: ServedStep, name: str, at: Sequence[float]) -> Iterator[str]:
     key, system = served.table.key, name.partition("-")[0]
     if system not in key.engine:
         engine = system if name == "sglang-sps" else name
@@ -121,9 +119,9 @@ def _lost_by_all(
             "costs differ: use this file to try the format, and measure to serve."
         )
     yield from (f"Note: {caveat}." for caveat in served.caveats)
-    listed = ", ".join(f"{context:g}" for context in contexts)
+    contexts = ", ".join(f"{context:g}" for context in at)
     yield (
-        f"Costs are at context {listed} alone; nothing checks that what serves is "
+        f"Costs are at context {contexts} alone; nothing checks that what serves is "
         f"{key.model} ({key.dtype}) on {key.where}, {key.engine} "
         f"{key.engine_version}, {key.moe_backend}, {key.graph_mode}."
     )

@@ -2,8 +2,7 @@
 
 Ranges of batches are read by both ends (vLLM), the first batch (SGLang) or the last
 (TensorRT-LLM). Beyond the last range vLLM and SGLang continue its draft length, and
-TensorRT-LLM drafts nothing. Draft lengths by batch and context are read by open pull
-requests: vLLM's 48944 and SGLang's 31716.
+TensorRT-LLM drafts nothing.
 """
 
 import json
