@@ -88,17 +88,49 @@ def _from_own(
 ) -> pd.DataFrame:
     own = own_overheads(table, taught, "own")
     own = replace(own, own=tuple(_with_share(step, share) for step in own.own))
-    known = replace(table, overheads=own)
+    found = _asked(rows, replace(table, overheads=own), asked)
+    stays = found["accept_length"] * taught[0].step_us / taught[1].step_us
+    return found.assign(stays=wall(stays.to_numpy(), found["outside"].to_numpy()))
+
+
+def _asked(
+    rows: pd.DataFrame, table: CostTable, asked: Sequence[ServedRun]
+) -> pd.DataFrame:
     ratios = [
-        ServedStep.of(known, topk=run.topk).ratio(
+        ServedStep.of(table, topk=run.topk).ratio(
             run.batch, run.width, run.levels, run.context
         )
         for run in asked
     ]
     ends = [[getattr(each, end) for each in ratios] for end in ("value", "low", "high")]
-    found = of_ratios(rows, *np.array(ends))
-    stays = found["accept_length"] * taught[0].step_us / taught[1].step_us
-    return found.assign(stays=wall(stays.to_numpy(), found["outside"].to_numpy()))
+    return of_ratios(rows, *np.array(ends))
+
+
+def plain_alone(overheads: Mapping[str, Overheads]) -> pd.DataFrame:
+    """SpecBundle's settings and `new-2026.csv`'s, once their plain step is known.
+
+    `server` is a deployment of SpecBundle, or of the other servers one.
+    """
+    rows = specbundle()
+    parts = []
+    for name, own in rows[~rows["deployment"].isin(DENSE.values())].groupby(GROUP[0]):
+        table = replace(table_of(str(name)), overheads=overheads[str(name)])
+        plain, *drafts = runs_of(own)
+        parts.append(_from_plain(own.assign(server=name), table, plain, drafts))
+    for server, own in new_2026().groupby("server"):
+        table = table_of(NEW_2026[str(server)])
+        known = replace(table, overheads=ServedStep.of(table).overheads)
+        for at, (plain, run) in zip(own.index, _pairs(own), strict=True):
+            row = own.loc[[at]].assign(outside=0.0)
+            parts.append(_from_plain(row, known, plain, [run]))
+    return pd.concat(parts)
+
+
+def _from_plain(
+    rows: pd.DataFrame, table: CostTable, plain: ServedRun, asked: Sequence[ServedRun]
+) -> pd.DataFrame:
+    own = own_overheads(table, [plain], "own")
+    return _asked(rows, replace(table, overheads=own), asked)
 
 
 def _with_share(step: OwnStep, share: float) -> OwnStep:

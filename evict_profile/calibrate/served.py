@@ -1,10 +1,11 @@
 """A server's own steps, from its runs, beside those that a table predicts.
 
-A batch's runs give one number, the growth of a step by drafting over the predicted
-growth. Three quarters of it scale with the prediction of another setting, and a quarter
+A batch's plain runs give its plain step. Those that draft add one number, the growth of
+a step by drafting over the predicted growth. Three quarters of it scale with the prediction of another setting, and a quarter
 stays: with all of it, larger trees are overestimated (`python -m benchmarks.served`).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,9 +65,13 @@ class ServedStudy:
 
     @property
     def meaning(self) -> str:
+        drafts = any(run.width > 1 for run in self.runs)
         pairs = zip(self.runs, self.predicted_us, strict=True)
-        times = np.median([run.step_us / us for run, us in pairs if run.width > 1])
-        said = f"Measured drafting step: {times:.2f} of the default prediction"
+        times = np.median([r.step_us / us for r, us in pairs if (r.width > 1) == drafts])
+        what = "drafting" if drafts else "plain"
+        said = f"Measured {what} step: {times:.2f} of the default prediction"
+        if not drafts:
+            return f"{said}. Add a run that drafts: it narrows the intervals."
         if not FASTER < times < SLOWER:
             said += "; check K, the accepted length, CUDA graphs and overlap scheduling"
         if bound := [str(each.batch) for each in self.found.own if each.floor_us]:
@@ -95,29 +100,29 @@ def own_overheads(
     """The overheads of a table, with the steps of the server that had these runs."""
     known, batches = table.overheads or RECORD, sorted({run.batch for run in runs})
     own = [_own_step(table, [r for r in runs if r.batch == batch]) for batch in batches]
-    growth = min(OWN_GROWTH, max(map(known.growth_at, batches)))
-    return replace(
-        known,
-        source=source,
-        runs=len(runs),
-        growth=growth,
-        batches=tuple(batches),
-        own=tuple(own),
-    )
+    found = replace(known, source=source, runs=len(runs), own=tuple(own))
+    drafted = sorted({run.batch for run in runs if run.width > 1})
+    if not drafted:
+        # How much of the host's time a drafting step repeats is not known.
+        unknown = max(math.log(max(each.plain, 1.0)) for each in own)
+        return replace(found, growth=math.hypot(known.growth, unknown))
+    growth = min(OWN_GROWTH, max(map(known.growth_at, drafted)))
+    return replace(found, growth=growth, batches=tuple(drafted))
 
 
 def _own_step(table: CostTable, runs: Sequence[ServedRun]) -> OwnStep:
-    """The step of one batch, from plain runs and those that draft."""
+    """The step of one batch, from plain runs and, if any, those that draft."""
     batch, drafts = runs[0].batch, np.array([run.width > 1 for run in runs])
-    if drafts.all() or not drafts.any():
+    if drafts.all():
         raise ConfigError(
-            f"batch {batch} needs a plain run and one that drafts; add the other to "
-            "the runs, or leave that batch out"
+            f"batch {batch} needs a plain run; add one (K = 0), or leave that batch out"
         )
     served_us = np.array([run.step_us for run in runs])
     us, beside_us = np.array(_steps(table, runs)).T
     plain_us = float(served_us[~drafts].mean())
     plain = plain_us / float(us[~drafts].mean())
+    if not drafts.any():
+        return OwnStep.of_plain(batch, plain)
     beyond_us = max(float(served_us[drafts].mean()) - plain_us, 0.0)
     scale = beyond_us / (plain * float(us[drafts].mean()) - plain_us)
     if scale > HOST_BOUND:
