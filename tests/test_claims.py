@@ -65,6 +65,20 @@ SENTENCES = [
         "error {elsewhere, median} % median, {elsewhere, p90} % p90; "
         "{elsewhere, inside 95 %} % inside",
     ),
+    (
+        CLAIMS,
+        "a speed-up of 1: {elsewhere, no gain, median} % median, {elsewhere, no gain, "
+        "p90} % p90, **better** than without a run; one parameter {elsewhere, one "
+        "parameter, median} %, {elsewhere, one parameter, p90} %; with the plain run "
+        "known {plain run elsewhere, median} %, {plain run elsewhere, p90} %",
+    ),
+    (
+        CLAIMS,
+        "a model: {union, its trace, worst} % worst; the estimates' one share: {union, "
+        "the record's share, median} % median, {union, the record's share, worst} % "
+        "worst; growth changes by {growth by unions, batch 1} % at batch 1, {growth by "
+        "unions, batch 8} % at batch 8",
+    ),
     (CLAIMS, "worst error {growth with batch, worst} %"),
     (SERVED, "| {as advised, median} % | {as advised, p90} % (aim 10 %"),
     (
@@ -119,6 +133,38 @@ SENTENCES = [
     (SERVED, "`advise` | {as advised, inside 95 %} % | 90 to 99 %"),
     (SERVED, "error of {elsewhere, median} % (p90 {elsewhere, p90} %)"),
     (SERVED, "and {elsewhere, inside 95 %} % of the 20 speed-ups are inside"),
+    *(
+        (SERVED, f"{row} | {{{name}, median}} % | {{{name}, p90}} % |")
+        for row, name in (
+            ("`calibrate --served` with the plain run alone", "plain run elsewhere"),
+            ("(n - 1), from the record", "elsewhere, one parameter"),
+            ("a speed-up of 1", "elsewhere, no gain"),
+            ("other runs of the same K", "elsewhere, its other runs"),
+            ("SpecBundle | 150", "plain run"),
+            ("EAGLE-3 | 12", "plain run elsewhere, EAGLE-3"),
+            ("all | 20", "plain run elsewhere"),
+        )
+    ),
+    (SERVED, "{plain run elsewhere, inside 95 %} % of the 20 are inside the 95 %"),
+    *(
+        (
+            SERVED,
+            f"{row} | {{union, {way}, median}} % | {{union, {way}, p90}} % | "
+            f"{{union, {way}, worst}} % |",
+        )
+        for row, way in (
+            ("its own trace, both exponents", "its trace"),
+            ("for 4 and 8", "its trace at two tokens"),
+            ("the eight other models", "other models' traces"),
+            ("one share of uniform unions", "its trace, one share"),
+            ("the estimates' share, 0.76", "the record's share"),
+        )
+    ),
+    (
+        SERVED,
+        "changes by {growth by unions, batch 1} % at batch 1 and {growth by unions, "
+        "batch 8} % at batch 8",
+    ),
 ]
 
 

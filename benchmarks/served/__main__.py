@@ -18,14 +18,22 @@ import pandas as pd
 from msgspec.structs import asdict
 
 from benchmarks.common import command
-from benchmarks.served import judge, own
-from benchmarks.served.record import BROKEN, DATA, new_2026, not_judged
+from benchmarks.served import judge, own, unions
+from benchmarks.served.record import (
+    BROKEN,
+    COMPOSED,
+    DATA,
+    GPT_OSS,
+    new_2026,
+    not_judged,
+)
 from evict_profile.io import write_json
 from evict_profile.stats import Floats
 
 SETTING = "steps/topk/n"
 GROWN = "qwen3-235b-a22b"
 RIVALS = ("identical tokens", "one parameter", "weight bytes")
+AWAY_RIVALS = ("one parameter", "no gain", "its other runs")
 
 
 def findings(rows: pd.DataFrame, away: pd.DataFrame) -> dict[str, float]:
@@ -35,7 +43,9 @@ def findings(rows: pd.DataFrame, away: pd.DataFrame) -> dict[str, float]:
     other, near = own.elsewhere(), own.elsewhere(near=True)
     apart = own.difference(pd.concat([one, other]))
     losses = {name: judge.regret(rows, how) for name, how in judge.CHOICES.items()}
-    lost = losses["predicted best"]
+    lost, plain = losses["predicted best"], own.plain_alone(overheads)
+    others = plain[plain["deployment"].isna()]
+    levels = others[~own.has_draft_model(others)]
     growth_off = np.abs(np.log(grown["predicted"] / grown["served"])).max()
     shares = {
         "runs": len(rows) / 100,
@@ -63,8 +73,29 @@ def findings(rows: pd.DataFrame, away: pd.DataFrame) -> dict[str, float]:
         "elsewhere, slower but wholly above 1": np.mean(
             (away["advised_low"] > 1.0) & (away["speedup"] < 1.0)
         ),
+        **{
+            k: v
+            for n in AWAY_RIVALS
+            for k, v in spread(f"elsewhere, {n}", errors(away, n)).items()
+        },
+        **spread("plain run", errors(plain[~plain["deployment"].isna()], "advised")),
+        **spread("plain run elsewhere", errors(others, "advised")),
+        "plain run elsewhere, inside 95 %": held(others, "advised_low", "advised_high"),
+        **spread("plain run elsewhere, EAGLE-3", errors(levels, "advised")),
+        **of_unions(),
     }
     return {name: round(100 * float(share), 1) for name, share in shares.items()}
+
+
+def of_unions() -> dict[str, float]:
+    """Errors of unions by what is known of a model, and what they leave to growth."""
+    found = {}
+    for way, errors_of in unions.judged().items():
+        off = np.abs(np.concatenate(list(errors_of.values())))
+        found |= spread(f"union, {way}", off) | {f"union, {way}, worst": off.max()}
+    tables = (*dict(COMPOSED.values()), GPT_OSS)
+    by_batch = {b: unions.growth_error(tables, b) for b in (1, 8)}
+    return found | {f"growth by unions, batch {b}": v for b, v in by_batch.items()}
 
 
 AIMS = (
@@ -126,6 +157,7 @@ def away_rows(away: pd.DataFrame) -> pd.DataFrame:
         name: {
             "rows": len(own),
             "median error %": _median(own, "advised"),
+            **{f"{rival} %": _median(own, rival) for rival in AWAY_RIVALS},
             "growth error": growth_rms(own),
             "inside 95 %": 100 * held(own, "advised_low", "advised_high"),
         }
@@ -208,6 +240,8 @@ def show(rows: pd.DataFrame, away: pd.DataFrame) -> None:
     print(f"\nSpeed lost against the best of five settings\n{regrets(rows)}")
     print(f"\nServers that nothing was fitted to, as advised\n{away_rows(away)}")
     show_own(overheads)
+    print("\nPlain step known: errors in per cent, and powers that others choose")
+    print(own.by_plain(own.plain_alone(overheads)))
     grown = judge.growth(overheads[GROWN]).round(3)
     print(f"\nQwen3-235B, step of 4 drafts over 1, relative to batch 1\n{grown}")
 

@@ -19,7 +19,7 @@ from benchmarks.served.record import (
     specbundle,
     table_of,
 )
-from benchmarks.served.rivals import step_ratios
+from benchmarks.served.rivals import one_parameter, step_ratios
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.stats import Floats, student
 from evict_profile.table import ServedStep
@@ -171,7 +171,11 @@ def growth(overheads: Overheads, drafts: int = 4) -> pd.DataFrame:
 
 
 def elsewhere() -> pd.DataFrame:
-    """Served pairs that no amount was fitted to, as `advise` answers for them."""
+    """Served pairs that no amount was fitted to, as `advise` answers for them.
+
+    Rivals are the record's one parameter, a speed-up of 1, and the median step ratio of
+    the server's other runs of as many drafts, which alone knows the server.
+    """
     rows, parts = new_2026(), []
     for server, own in rows.groupby("server"):
         table = table_of(NEW_2026[str(server)])
@@ -183,4 +187,20 @@ def elsewhere() -> pd.DataFrame:
             run = ServedRun(batch, drafts + 1, drafts, 1, 1.0, 1.0, CONTEXT)
             one = pd.DataFrame([row._asdict() | {"outside": 0.0}])
             parts.append(_predicted(one, Deployment(table, (plain, run)), known))
-    return pd.concat(parts)
+    found = pd.concat(parts, ignore_index=True)
+    grown = 1.0 + one_parameter(deployments()) * found["draft_tokens_K"]
+    accepted = found["accept_length"]
+    return found.assign(
+        **{"one parameter": accepted / grown, "no gain": 1.0},
+        **{"its other runs": accepted / _of_other_runs(found)},
+    )
+
+
+def _of_other_runs(rows: pd.DataFrame) -> Floats:
+    """Of runs of the same drafts, or of all where there is none: float64 [rows]."""
+    ratio, found = rows["accept_length"] / rows["speedup"], list[float]()
+    for at, row in rows.iterrows():
+        others = (rows["server"] == row["server"]) & (rows.index != at)
+        same = others & (rows["draft_tokens_K"] == row["draft_tokens_K"])
+        found.append(float(ratio[same if same.any() else others].median()))
+    return np.array(found)

@@ -5,6 +5,8 @@ same server. The amounts are those of other deployments.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -130,7 +132,8 @@ def _from_plain(
     rows: pd.DataFrame, table: CostTable, plain: ServedRun, asked: Sequence[ServedRun]
 ) -> pd.DataFrame:
     own = own_overheads(table, [plain], "own")
-    return _asked(rows, replace(table, overheads=own), asked)
+    found = _asked(rows, replace(table, overheads=own), asked)
+    return found.assign(plain=own.own[0].plain)
 
 
 def _with_share(step: OwnStep, share: float) -> OwnStep:
@@ -153,6 +156,39 @@ def shares_chosen(overheads: Mapping[str, Overheads]) -> dict[str, float]:
         str(name): float(off.drop(str(name)).mean().idxmin())
         for name in off.index.unique()
     }
+
+
+def has_draft_model(rows: pd.DataFrame) -> "pd.Series[bool]":
+    return rows["server"].str.endswith("draft model")
+
+
+def by_plain(rows: pd.DataFrame) -> pd.DataFrame:
+    """Errors of `plain_alone` by server, and the rule that the others choose.
+
+    Others are all servers, or those whose drafter is the record's kind.
+    """
+    off = 100.0 * np.abs(np.log(rows["advised"] / rows["speedup"]))
+    found = off.groupby(rows["server"]).agg(["size", "median", "max"]).round(1)
+    levels = rules_chosen(rows[~has_draft_model(rows)])
+    return found.assign(all=rules_chosen(rows), levels=levels)
+
+
+def rules_chosen(rows: pd.DataFrame) -> "pd.Series[Any]":
+    """Of `plain_alone`, by what power of a plain step its growth is divided.
+
+    One power of a step slower than predicted and one of a faster step, for each server
+    those with the least mean error on the others. 1 and 0 are `OwnStep.of_plain`.
+    """
+    slower, faster = rows["plain"].clip(lower=1.0), rows["plain"].clip(upper=1.0)
+    known, off = (rows["ratio"] - 1.0) * slower, {}
+    for powers in product(SHARES, SHARES):
+        grown = 1.0 + known / slower ** powers[0] / faster ** powers[1]
+        speed = wall((rows["accept_length"] / grown).to_numpy(), rows["outside"])
+        size = np.abs(np.log(speed / rows["speedup"]))
+        off[powers] = size.groupby(rows["server"]).mean()
+    errors = pd.DataFrame(off)
+    chosen = {name: errors.drop(name).mean().idxmin() for name in errors.index}
+    return pd.Series(chosen)
 
 
 def _off(rows: pd.DataFrame, how: str = "predicted") -> "pd.Series[float]":

@@ -1,8 +1,9 @@
 """A server's own steps, from its runs, beside those that a table predicts.
 
 A batch's plain runs give its plain step. Those that draft add one number, the growth of
-a step by drafting over the predicted growth. Three quarters of it scale with the prediction of another setting, and a quarter
-stays: with all of it, larger trees are overestimated (`python -m benchmarks.served`).
+a step by drafting over the predicted growth. Three quarters of it scale with the
+prediction of another setting, and a quarter stays: with all of it, larger trees are
+overestimated (`python -m benchmarks.served`).
 """
 
 import math
@@ -67,7 +68,8 @@ class ServedStudy:
     def meaning(self) -> str:
         drafts = any(run.width > 1 for run in self.runs)
         pairs = zip(self.runs, self.predicted_us, strict=True)
-        times = np.median([r.step_us / us for r, us in pairs if (r.width > 1) == drafts])
+        asked = [r.step_us / us for r, us in pairs if r.width > 1 or not drafts]
+        times = np.median(asked)
         what = "drafting" if drafts else "plain"
         said = f"Measured {what} step: {times:.2f} of the default prediction"
         if not drafts:

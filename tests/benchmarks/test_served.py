@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from benchmarks.served import __main__ as served
-from benchmarks.served import judge, own, record, rivals
+from benchmarks.served import judge, own, record, rivals, unions
 from evict_profile.advice.acceptance import of_yaml
 from evict_profile.io import data_root
 from evict_profile.stats import student
@@ -79,9 +81,9 @@ def test_a_deployment_does_not_teach_what_judges_it(monkeypatch):
     names = [name for name in known if name not in record.DENSE.values()]
     assert list(judge.held_out()) == names
     assert errors == seen
-    for name, given in zip(names, seen, strict=True):
-        assert known[name].runs not in [each.runs for each in given]
-        assert len(given) == len(known) - 1
+    for name, others in zip(names, seen, strict=True):
+        assert known[name].runs not in [each.runs for each in others]
+        assert len(others) == len(known) - 1
 
 
 def test_the_example_has_the_medians_of_its_texts():
@@ -143,3 +145,64 @@ def test_a_share_of_nothing_keeps_the_measured_ratio():
 def test_other_batches_are_at_most_twice_or_half_as_large():
     assert len(own.elsewhere()) == 28
     assert len(own.elsewhere(near=True)) == 2 * (2 * 2 * 2 + 2 * 2 * 4)
+
+
+def test_two_exponents_of_a_model_hold_its_traced_unions():
+    """Within 5 % at 2, 4 and 8 tokens, accepted or not, and better than a share."""
+    found = unions.judged()
+    for model, off in found["its trace"].items():
+        assert np.abs(off).max() < 0.05, model
+        assert np.abs(off).max() < np.abs(found["its trace, one share"][model]).max()
+
+
+def test_exponents_from_two_tokens_hold_longer_steps():
+    for model, off in unions.judged()["its trace at two tokens"].items():
+        assert np.abs(off).max() < 0.08, model
+
+
+def test_the_record_s_share_is_that_of_the_traced_models():
+    """The record and the traces know nothing of each other."""
+    shares = [unions.share_of(rows).share for rows in unions.models().values()]
+    assert RECORD.amounts.union_share == pytest.approx(np.mean(shares), abs=0.03)
+    assert np.std(shares, ddof=1) < 0.12
+
+
+@pytest.mark.parametrize(("batch", "error"), [(1, UNSEEN_GROWTH), (8, RECORD.growth)])
+def test_the_interval_has_room_for_the_union_of_another_model(batch, error):
+    """Its error is of growth, of which the union is a part."""
+    deployments = (*dict(record.COMPOSED.values()), record.GPT_OSS)
+    assert unions.growth_error(deployments, batch) < error / 2.0
+
+
+@given(
+    reuse=st.floats(0.5, 1.0),
+    evenness=st.floats(0.8, 1.0),
+    accept=st.floats(0.0, 1.0),
+    tokens=st.integers(1, 16),
+    batch=st.integers(1, 64),
+)
+def test_reuse_and_acceptance_lower_a_union(reuse, evenness, accept, tokens, batch):
+    """One token activates its k experts, and no step more than uniform routing."""
+    known, uniform = unions.UnionGrowth(reuse, evenness), unions.UnionGrowth(1.0, 1.0)
+    asked = (128, 8, tokens, accept, batch)
+    assert 8.0 - 1e-9 <= known.union(*asked) <= uniform.union(*asked) + 1e-9
+    assert known.union(128, 8, tokens, 1.0, batch) <= known.union(*asked) + 1e-9
+    assert known.union(128, 8, 1, accept) == pytest.approx(8.0)
+
+
+@pytest.fixture(scope="module")
+def plain_known():
+    return own.plain_alone(judge.held_out())
+
+
+def test_a_plain_step_divides_growth_by_what_the_host_takes(plain_known):
+    """As `OwnStep.of_plain` has it, the frame's ratio leads back to the prediction."""
+    away = plain_known[plain_known["deployment"].isna()]
+    grown = (away["ratio"] - 1.0) * away["plain"].clip(lower=1.0)
+    assert grown.to_numpy() == pytest.approx(judge.elsewhere()["ratio"] - 1.0, rel=1e-3)
+
+
+def test_servers_that_draft_as_the_record_choose_the_plain_rule(plain_known):
+    """For each, by the others; a draft model of its own takes longer than levels."""
+    levels = plain_known[~own.has_draft_model(plain_known)]
+    assert set(own.rules_chosen(levels)) == {(1.0, 0.0)}
