@@ -211,7 +211,7 @@ def _near_own(table: CostTable, own: tuple[OwnStep, ...]) -> CostTable:
 
 
 def _of_others(table: CostTable, known: Overheads) -> Caveats:
-    if table.overheads:
+    if table.overheads and known.batches:
         return ()
     where = f" at batches outside {known.near}" if known.batches else ""
     path = shlex.quote(str(table.path)) if table.path.name else "TABLE"

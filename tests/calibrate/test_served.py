@@ -13,6 +13,7 @@ from evict_profile.io import data_root
 from evict_profile.table import CostTable, ServedStep
 from evict_profile.table.overheads import OWN_GROWTH, RECORD, UNSEEN_GROWTH
 from tests.command import evict
+from tests.exported import shipped_table
 
 SHIPPED = data_root() / "cost_tables/composed/nvidia-h200/qwen3-30b-a3b"
 PATH = SHIPPED / "sglang-0.5.14-bfloat16-tp4-ep1/1.0.0.json"
@@ -110,6 +111,16 @@ def test_a_plain_run_alone_does_not_narrow_an_interval():
     with_drafts = (*runs, *served(TABLE, setting(64, 3)))
     own = after(TABLE, study(TABLE, with_drafts, "mine")).overheads
     assert [own.growth_at(b) for b in (8, 64)] == [UNSEEN_GROWTH, OWN_GROWTH]
+
+
+def test_a_plain_run_elsewhere_leaves_the_caveat_that_asks_for_drafts():
+    folder = "nvidia-h100-80gb-hbm3/qwen3-30b-a3b/vllm-0.24.0-bfloat16-tp1-ep1"
+    table = shipped_table(folder)
+    plain = study(table, served(table, setting(8, 0)), "mine")
+    assert any("intervals are wide" in each for each in after(table, plain).caveats)
+    runs = served(table, setting(8, 0), setting(8, 3))
+    drafts = after(table, study(table, runs, "mine"))
+    assert not any("intervals are wide" in each for each in drafts.caveats)
 
 
 def test_far_from_own_batches_nothing_is_predicted():
