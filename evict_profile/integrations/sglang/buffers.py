@@ -23,8 +23,9 @@ ROUTER_TARGET = "sglang.srt.layers.moe.topk.select_experts"
 class Scores:
     """The path probabilities of the last draft, float32 [B, N - 1].
 
-    Drafts that are larger than the buffer are not kept. SGLang drafts a chain without
-    probabilities (`topk_p` is 1); they are taken from the logits of its drafter.
+    Drafts of another width are not kept. A captured batch may have more rows than the
+    request pool, which padding fills. SGLang drafts a chain without probabilities
+    (`topk_p` is 1); they are taken from the logits of its drafter.
     """
 
     def __init__(self) -> None:
@@ -75,8 +76,8 @@ class Scores:
 
     def _store(self, scores: Tensor) -> None:
         rows, nodes = self._buffer.shape
-        if len(scores) <= rows and scores.shape[1] == nodes:
-            self._buffer[: len(scores)].copy_(scores)
+        if scores.shape[1] == nodes:
+            self._buffer[: len(scores)].copy_(scores[:rows])
 
     def _keeps_chains(self, drafter: Any) -> bool:
         return drafter.topk == 1 and len(self._buffer) > 0

@@ -36,10 +36,17 @@ def test_scores_of_the_chosen_nodes_fill_the_same_buffer(scores):
     assert len(addresses) == 1
 
 
-@pytest.mark.parametrize(("batch", "width"), [(5, WIDTH), (2, WIDTH - 1)])
-def test_drafts_that_do_not_fit_pass_through(scores, batch, width):
-    assert draft(scores, batch, width)[1].shape == (batch, width - 1)
+def test_drafts_of_another_width_pass_through(scores):
+    assert draft(scores, 2, WIDTH - 1)[1].shape == (2, WIDTH - 2)
     assert not scores.last(REQUESTS).any()
+
+
+def test_a_captured_batch_may_be_larger_than_the_request_pool(scores):
+    """SGLang rounds the largest captured batch up to a multiple of the ranks."""
+    drafts = drafting(3, REQUESTS + 1, 3, 3)
+    draft(scores, REQUESTS + 1)
+    wanted = drafts.drafted(WIDTH).path_prob[:REQUESTS]
+    assert torch.equal(scores.last(REQUESTS), wanted)
 
 
 STEPS, VOCABULARY = 4, 50
@@ -109,16 +116,13 @@ def test_a_chain_is_scored_by_the_drafters_probabilities(chain_scores):
     assert drafter.draft_runner.forward == drafter._forward
 
 
-@pytest.mark.parametrize(
-    ("requests", "draft_tokens"), [(1, STEPS + 1), (REQUESTS, STEPS)]
-)
-def test_chains_that_do_not_fit_pass_through(requests, draft_tokens):
+def test_chains_of_another_length_pass_through():
     """As of a server that adapts its steps, where nothing is cut."""
     scores = Scores()
-    scores.allocate(requests, draft_tokens, "cpu")
+    scores.allocate(REQUESTS, STEPS, "cpu")
     drafter = ChainDrafter(random_logits(2, 2, 2))
     scores.keep_chain(drafter.draft_forward, drafter, chain_batch([0.5, 0.5]))
-    assert not scores.last(requests).any()
+    assert not scores.last(REQUESTS).any()
 
 
 @pytest.mark.parametrize("replays", [False, True])
