@@ -16,6 +16,9 @@ KNOWN_OF_COMPOSED = ("gpu", "dtype", "engine", "tp", "ep")
 """Fields of a server's key that composed tables have; kernels and graphs are unknown,
 and the version is at best near."""
 
+FORMATS = {"modelopt_fp4": "nvfp4", "gpt_oss_mxfp4": "mxfp4"}
+"""Tables' names of formats that engines call by their loader."""
+
 
 def installed_version(
     engine: str, packages: Sequence[str], supported: Sequence[str], how: str = ""
@@ -72,6 +75,7 @@ def load_matching_table(
 def _composed_for(observed: Mapping[str, Any], table: CostTable, fix: str) -> CostTable:
     key, version = table.key, observed["engine_version"]
     own = {name: observed[name] for name in KNOWN_OF_COMPOSED}
+    own["dtype"] = FORMATS.get(own["dtype"], own["dtype"])
     if own["dtype"] in key.dtype.split("_"):  # "fp8" of "fp8_block"
         own["dtype"] = key.dtype
     table = CostTable.load(table.path, {**to_mapping(key), **own}, fix)

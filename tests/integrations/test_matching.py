@@ -59,7 +59,13 @@ def test_a_composed_table_of_another_version_marks_its_costs(composed_path, capl
 
 
 @pytest.mark.parametrize(
-    ("served", "covered"), [("fp8", "fp8_block"), ("mxfp4", "w4a16_mxfp4")]
+    ("served", "covered"),
+    [
+        ("fp8", "fp8_block"),
+        ("mxfp4", "w4a16_mxfp4"),
+        ("gpt_oss_mxfp4", "w4a16_mxfp4"),
+        ("modelopt_fp4", "nvfp4"),
+    ],
 )
 def test_weights_are_compared_by_the_name_of_their_format(
     served, covered, composed_path, tmp_path
