@@ -20,7 +20,12 @@ from evict_profile.stats import Bools, Bootstrap, Floats, Ints
 if TYPE_CHECKING:
     from evict_profile.traces import Nodes, Trace
 
-LONGEST = 16
+LONGEST, LONGEST_STATED = 16, 64
+"""The longest draft that is fitted in any case, and the longest that may be stated."""
+
+FALL = 0.9
+"""Length over that of a shorter draft, from which two servers' texts differ: published
+curves fall to 0.92."""
 
 REJECTION_GROWTH = 1.09
 """Growth of the chance of a rejection from one draft to the next; see `of_rate`."""
@@ -74,6 +79,7 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
         lengths = {int(drafts): float(length) for drafts, length in pairs}
         if len(lengths) < len(pairs):
             raise ConfigError(f"--accept {text}: names a K twice; give each K once")
+        _check_given(text, lengths, FALL)
         return (of_some(lengths, "lengths as given"),)
     if text.startswith(("http://", "https://")):
         return (of_some(read_server(text), "lengths as the server counted them"),)
@@ -109,13 +115,28 @@ def _of_numbers(text: str, numbers: list[float]) -> AcceptedLengths:
             f"3:{text}; give lengths of several K as 1.84,2.51,3.01"
         )
     if least >= 1.0 and most > 1.0:
-        return of_lengths(dict(enumerate(numbers, 1)), "lengths as given")
+        lengths = dict(enumerate(numbers, 1))
+        _check_given(text, lengths)
+        return of_lengths(lengths, "lengths as given")
     if least < 1.0 and (np.diff(numbers, prepend=1.0, append=0.0) <= 0.0).all():
         lengths = (1.0 + np.cumsum(numbers)).tolist()
         return of_lengths(dict(enumerate(lengths, 1)), "shares by position as given")
     raise ConfigError(
         f"--accept {text}: is neither lengths nor falling shares; {FORMS}"
     )
+
+
+def _check_given(text: str, lengths: Mapping[int, float], fall: float = 1.0) -> None:
+    wrong, rising = "", np.array([lengths[drafts] for drafts in sorted(lengths)])
+    if not 1 <= min(lengths) <= max(lengths) <= LONGEST_STATED:
+        wrong = f"K is 1 to {LONGEST_STATED}; leave others out, and plain decoding too"
+    elif (rising[1:] < fall * rising[:-1]).any():
+        wrong = (
+            "a longer draft commits as many tokens or more, and these lengths fall; "
+            "give lengths of one text, in the order of K"
+        )
+    if wrong:
+        raise ConfigError(f"--accept {text}: {wrong}")
 
 
 def of_lengths(lengths: Mapping[int, float], source: str) -> AcceptedLengths:
@@ -142,20 +163,20 @@ def of_rate(rate: float) -> AcceptedLengths:
     inferencex-golden-al.csv beside it have 1.07 to 1.6. A constant rate gives 3 % too
     much at K = 5 and 5 % at K = 7.
     """
-    lengths = _lengths_at(np.array(rate))
+    lengths = _lengths_at(np.array(rate), LONGEST)
     source = f"the first draft is accepted at {rate:g}, and rejection grows by 9 % a"
     return of_lengths(dict(enumerate(lengths.tolist(), 1)), f"{source} draft")
 
 
-def _lengths_at(rate: Floats) -> Floats:
-    """Lengths at K = 1, 2 and so on by `of_rate`, float64 [..., LONGEST]."""
-    rejected = (1.0 - rate[..., None]) * REJECTION_GROWTH ** np.arange(LONGEST)
+def _lengths_at(rate: Floats, longest: int) -> Floats:
+    """Lengths at K = 1, 2 and so on by `of_rate`, float64 [..., longest]."""
+    rejected = (1.0 - rate[..., None]) * REJECTION_GROWTH ** np.arange(longest)
     chances = np.cumprod(np.maximum(1.0 - rejected, 0.0), axis=-1)
     return np.asarray(1.0 + np.cumsum(chances, axis=-1), dtype=np.float64)
 
 
 def of_some(lengths: Mapping[int, float], source: str) -> AcceptedLengths:
-    """All K up to 16 from the lengths of some; as given if one is of a longer K.
+    """All K up to 16, or to a longer one that is stated, from the lengths of some.
 
     Each stated length has the rate by which `of_rate` gives it. Between two of them the
     rate is on a straight line; elsewhere it is that of the nearest. Half of an interval
@@ -164,12 +185,11 @@ def of_some(lengths: Mapping[int, float], source: str) -> AcceptedLengths:
     """
     given = of_lengths(lengths, source)
     stated = given.levels[1:]
-    if stated[-1] > LONGEST:
-        return given
-    rates, drafts = np.linspace(0.0, 1.0, 2001), np.arange(1, LONGEST + 1)
-    curves = _lengths_at(rates).T
+    longest = max(LONGEST, int(stated[-1]))
+    rates, drafts = np.linspace(0.0, 1.0, 2001), np.arange(1, longest + 1)
+    curves = _lengths_at(rates, longest).T
     own = [np.interp(lengths[k], curves[k - 1], rates) for k in stated.tolist()]
-    fitted = _lengths_at(np.interp(drafts, stated, own)).diagonal()
+    fitted = _lengths_at(np.interp(drafts, stated, own), longest).diagonal()
     apart = np.abs(np.log(drafts[:, None] / stated)).min(axis=1)
     every = dict(enumerate(fitted.tolist(), 1)) | dict(lengths)
     found = of_lengths(every, f"{source}, and fitted to them at other K")

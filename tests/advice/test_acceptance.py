@@ -1,6 +1,7 @@
 """Acceptance comes to the same lengths in whatever form it is told."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -56,8 +57,7 @@ class TestForms:
     @pytest.mark.parametrize(
         ("text", "levels", "committed"),
         [
-            ("1.84,2.51,2.47", [0, 1, 2, 3], [1.0, 1.84, 2.51, 2.47]),
-            ("3:2.51,20:3.02", [0, 3, 20], [1.0, 2.51, 3.02]),
+            ("1.84,2.51,3.01", [0, 1, 2, 3], [1.0, 1.84, 2.51, 3.01]),
             # Shares by position: one token of the target's own, and their sum.
             ("0.8,0.65,0.5", [0, 1, 2, 3], [1.0, 1.8, 2.45, 2.95]),
             # One number up to 1 is a rate.
@@ -92,14 +92,14 @@ class TestForms:
         [
             *("0.5,0.6", "1.2,0.5", "-0.1", "nan", "0.5,nan", "inf", "1,1", "x"),
             *("1.5,3.2", "none.yaml", "/dev/null", "3:", "3:x", "3:1.2.3"),
-            "3:2.51,3:2.6",
+            *("3:2.51,3:2.6", "1.5,1.4", "3:2.8,7:2.5", "0:1.5", "65:3"),
         ],
     )
     def test_what_has_no_form_is_refused(self, text):
         """Whether 1,1 are lengths or shares nobody can say."""
         with pytest.raises(ConfigError, match=r"--accept|commits 1 to") as caught:
             acceptance_of(text)
-        assert "; give" in str(caught.value)
+        assert re.search("; (give|leave)", str(caught.value))
 
 
 class TestFitted:
@@ -117,6 +117,12 @@ class TestFitted:
         assert found.committed[[3, 6, 8]].tolist() == [3.01, 3.77, 3.47]
         assert not found.half_width[[0, 3, 6, 8]].any()
         assert 3.01 < found.committed[4] < found.committed[5] < 3.77
+
+    def test_a_longer_k_than_is_usual_gives_all_up_to_it(self):
+        [found] = acceptance_of("20:3.4")
+        assert found.levels.tolist() == [*range(21)]
+        assert found.committed[20] == 3.4
+        assert (np.diff(found.committed) >= 0.0).all()
 
     def test_a_k_farther_from_the_stated_has_a_wider_interval(self):
         half = of_some({4: 2.9}, "").half_width
