@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from evict_profile.advice.metrics import is_probe, read_lengths, read_server, read_steps
+from evict_profile.advice.server_log import ServerLog, read_log
 from evict_profile.errors import ConfigError
 from evict_profile.records import read_mapping, replace
-from evict_profile.stats import Bools, Bootstrap, Floats, Ints
+from evict_profile.stats import Bools, Bootstrap, Floats, Ints, student
 
 if TYPE_CHECKING:
     from evict_profile.traces import Nodes, Trace
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 LONGEST, LONGEST_STATED = 16, 64
 """The longest draft that is fitted in any case, and the longest that may be stated."""
 
-FALL = 0.9
-"""Length over that of a shorter draft, from which two servers' texts differ: published
-curves fall to 0.92."""
+FALL = 0.85
+"""Accepted drafts over those of a shorter K, below which their texts differ: published
+curves fall to 0.89 (benchmarks/served/data/inferencex-golden-al.csv)."""
 
 REJECTION_GROWTH = 1.09
 """Growth of the chance of a rejection from one draft to the next; see `of_rate`."""
@@ -36,8 +37,11 @@ FORMS = (
     "give a rate from 0 to 1 (0.75), accepted lengths of K = 1, 2, 3 (1.84,2.51,3.01) "
     "or of any K (3:2.51 or 3:2.51,7:3.02), falling shares by position (0.8,0.65,0.5), "
     "a server's URL, or a file: FILE.yaml[:curve], FILE.jsonl of probe, FILE.json of "
-    "vLLM's metrics, TRACE.parquet"
+    "vLLM's metrics, TRACE.parquet, or a log of SGLang or vLLM"
 )
+
+BLOCKS = 10
+"""Parts of a log whose means give the interval: neighbouring lines are correlated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +83,7 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
         lengths = {int(drafts): float(length) for drafts, length in pairs}
         if len(lengths) < len(pairs):
             raise ConfigError(f"--accept {text}: names a K twice; give each K once")
-        _check_given(text, lengths, FALL)
+        _check_given(text, lengths)
         return (of_some(lengths, "lengths as given"),)
     if text.startswith(("http://", "https://")):
         return (of_some(read_server(text), "lengths as the server counted them"),)
@@ -93,6 +97,8 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
         return (of_probe(path) if is_probe(path) else of_metrics(path),)
     if path.suffix == ".parquet" or path.is_dir():
         return of_trace(path)
+    if path.is_file() and (log := read_log(path)):
+        return (of_log(log),)
     raise ConfigError(f"--accept {text}: the file is of no kind that is read; {FORMS}")
 
 
@@ -126,11 +132,11 @@ def _of_numbers(text: str, numbers: list[float]) -> AcceptedLengths:
     )
 
 
-def _check_given(text: str, lengths: Mapping[int, float], fall: float = 1.0) -> None:
-    wrong, rising = "", np.array([lengths[drafts] for drafts in sorted(lengths)])
+def _check_given(text: str, lengths: Mapping[int, float]) -> None:
+    wrong, drafts = "", np.array([lengths[k] for k in sorted(lengths)]) - 1.0
     if not 1 <= min(lengths) <= max(lengths) <= LONGEST_STATED:
         wrong = f"K is 1 to {LONGEST_STATED}; leave others out, and plain decoding too"
-    elif (rising[1:] < fall * rising[:-1]).any():
+    elif (drafts[1:] < FALL * drafts[:-1]).any():
         wrong = (
             "a longer draft commits as many tokens or more, and these lengths fall; "
             "give lengths of one text, in the order of K"
@@ -244,6 +250,27 @@ def of_probe(path: Path) -> AcceptedLengths:
     half = [(each.high - each.low) / 2.0 / each.value for each in found.values()]
     known = of_lengths(lengths, f"waves of {path.name}")
     return replace(known, half_width=np.array([0.0, *half]))
+
+
+def of_log(log: ServerLog) -> AcceptedLengths:
+    """From the last lengths that a server logged."""
+    logged, drafts = log.lengths, log.drafts
+    if not len(logged) or not drafts:
+        missing = "K of chains" if len(logged) else "accepted length"
+        mean = logged[:, -1].mean() if len(logged) else 2.64
+        raise ConfigError(
+            f"{log.name}: states no {missing}; give the log from the server's start, "
+            f"or K and length as in 3:{mean:.2f}"
+        )
+    parts = np.array_split(logged, min(BLOCKS, len(logged)))
+    means = np.array([part.mean(axis=0) for part in parts])
+    error = means.std(axis=0, ddof=1) / len(means) ** 0.5 if len(means) > 1 else 0.0
+    half = float(np.max(student(max(len(means) - 1, 1)) * error / means.mean(axis=0)))
+    ways = range(1 + drafts - logged.shape[1], drafts + 1)
+    lengths = dict(zip(ways, logged.mean(axis=0).tolist(), strict=True))
+    found = of_some(lengths, f"the last {len(logged)} lengths in {log.name}")
+    own = np.array([0.0, *np.full(len(found.levels) - 1, half)])
+    return replace(found, half_width=np.hypot(found.half_width, own))
 
 
 def of_metrics(path: Path) -> AcceptedLengths:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.config.load import known_models, model_named
@@ -23,10 +24,13 @@ from evict_profile.probe.record import (
     step_fault,
 )
 from evict_profile.probe.server import ServerInfo, check_one_deployment
+from evict_profile.records import Amount, NotNegative, Positive
 from evict_profile.stats import Estimate, student
 from evict_profile.table.overheads import TWO_SIDED
 
-SLOW = 1.1
+SLOW, REPEATED = 1.1, 1.3
+"""Ratios of steps: of a round to the median beyond which it is left out, and of two
+published runs beyond which they are not of one setting."""
 
 PUBLISHED, PUBLISHED_SD = "published", 0.05
 """Runs that no probe timed, and the standard deviation of the log of one of their
@@ -36,6 +40,25 @@ BUSY = "requests of others ran beside it; probe the server when it is idle"
 SLOWED = "its round was slow; let nothing else use the machine"
 
 
+class Load(Struct, frozen=True, kw_only=True):
+    """What a benchmark states of a run's requests; None where it does not.
+
+    Of those completed, `at_once` ran in the mean, and with `equal_lengths` all have one
+    input and one output length. `prefill` is the share of a request's time before its
+    first token, which is in the run's time if it `has_prefill`. `drafted` is by step.
+    """
+
+    prompts: str | int = ""
+    temperature: NotNegative | None = None
+    requests: Amount | None = None
+    failed: Amount = 0
+    at_once: Positive | None = None
+    prefill: NotNegative | None = None
+    has_prefill: bool = False
+    drafted: NotNegative | None = None
+    equal_lengths: bool = False
+
+
 @dataclass(frozen=True)
 class ProbedSetting:
     """One batch of one server: its runs, and why other waves were left out.
@@ -43,6 +66,7 @@ class ProbedSetting:
     Attributes:
         texts: "chat", "raw" or "published".
         drafted: tokens drafted a step, if they are not the server's K.
+        loads: of published runs, one each.
     """
 
     server: ServerInfo
@@ -51,6 +75,7 @@ class ProbedSetting:
     left_out: tuple[str, ...]
     texts: str = "chat"
     drafted: float | None = None
+    loads: tuple[Load, ...] = ()
 
     @property
     def drafts(self) -> int:
@@ -107,6 +132,13 @@ def check_servers(settings: Sequence[ProbedSetting], model: str) -> None:
                 f"numbers of tokens ({each.speculation}), and a table needs steps of "
                 "one K; start the server without --speculative-adaptive, without "
                 "the plug-in, and with a method that drafts at every step"
+            )
+        steps_ms = sorted(run.step_us / 1e3 for run in each.runs)
+        if each.texts == PUBLISHED and steps_ms[-1] > REPEATED * steps_ms[0]:
+            raise ConfigError(
+                f"{each.server.url}: steps of {each.speculation} at batch {each.batch} "
+                f"take {steps_ms[0]:.2f} and {steps_ms[-1]:.2f} ms, as of several "
+                "deployments; give each a file of its own"
             )
     known = [path.stem for path in known_models()]
     for name in {each.server.model for each in settings}:

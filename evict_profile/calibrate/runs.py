@@ -7,26 +7,23 @@ decoding, and a reply of llama-server has its `timings`.
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from msgspec import Struct
 
-from evict_profile.calibrate.probed import PUBLISHED, ProbedSetting, settings
+from evict_profile.calibrate.probed import PUBLISHED, Load, ProbedSetting, settings
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.errors import ConfigError
 from evict_profile.probe.server import ServerInfo
-from evict_profile.records import Amount, Count, NotNegative, Positive, parse
+from evict_profile.records import Amount, Count, NotNegative, Positive, parse, replace
 
-Warn = Callable[[str], None]
 Facts = dict[str, Any]
 
-REPEATED = 1.3
-"""Ratio of steps beyond which two runs are not of one setting."""
+EQUAL = 8
+"""Requests from which equal mean lengths are no chance."""
 
 COLUMNS = {
     "K": "drafts",
@@ -42,7 +39,7 @@ _EVALUATED = re.compile(r"(prompt )?eval time =\s*([\d.]+) ms /\s*(\d+) tokens")
 _ACCEPTED = re.compile(r"draft acceptance(?: rate)? = [\d.]+ \(\s*(\d+) accepted")
 
 
-class Row(Struct, frozen=True):
+class Row(Load, frozen=True):
     """A run as a CSV writes it: `drafts` is K, and 0 decodes plainly.
 
     `accept_length` may be missing beside `step_ms`.
@@ -57,10 +54,10 @@ class Row(Struct, frozen=True):
     topk: Count = 1
     verified: Count | None = None
     context: NotNegative = 1024.0
-    prompts: str | int = ""
     model: str = ""
     gpu: str = ""
     engine: str = ""
+    version: str = ""
     tp: Count | None = None
 
     def run(self, source: str) -> ServedRun:
@@ -84,24 +81,23 @@ class Row(Struct, frozen=True):
 
     def server(self, source: str, run: ServedRun) -> ServerInfo:
         flags = {"gpu": self.gpu, "tp_size": self.tp or 1}
-        about = (source, self.engine or "unstated", "", self.model)
+        about = (source, self.engine or "unstated", self.version, self.model)
         return ServerInfo(*about, run.width - 1, run.levels, run.topk, flags)
 
 
-def read_settings(files: Mapping[Path, int | None], warn: Warn) -> list[ProbedSetting]:
+def read_settings(files: Mapping[Path, int | None]) -> list[ProbedSetting]:
     """The settings in files, whose formats their content shows.
 
     Args:
         files: K of each, 0 for plain decoding; None where the file states it, as a CSV
             and a probe do.
-        warn: takes a sentence on what a run does not measure well.
     """
     found, rows = list[ProbedSetting](), list[tuple[Row, str]]()
     for path, drafts in files.items():
         if path.suffix == ".jsonl" and drafts is None:
             found.extend(settings(path))
         else:
-            rows.extend(_rows(path, drafts, warn))
+            rows.extend(_rows(path, drafts))
     return [*found, *_grouped(rows)]
 
 
@@ -111,24 +107,14 @@ def _grouped(rows: Sequence[tuple[Row, str]]) -> list[ProbedSetting]:
         run = row.run(name)
         server = row.server(name.rpartition(", run ")[0], run)
         key = str((run.batch, run.width, run.levels, run.topk, server.deployment))
-        before = groups[key].runs if key in groups else ()
-        groups[key] = ProbedSetting(server, run.batch, (*before, run), (), PUBLISHED)
-    for each in groups.values():
-        _check_repeats(each)
+        first = ProbedSetting(server, run.batch, (), (), PUBLISHED)
+        same = groups.get(key, first)
+        own = {"runs": (*same.runs, run), "loads": (*same.loads, row)}
+        groups[key] = replace(same, **own)
     return list(groups.values())
 
 
-def _check_repeats(setting: ProbedSetting) -> None:
-    step_us = sorted(run.step_us for run in setting.runs)
-    if step_us[-1] > REPEATED * step_us[0]:
-        raise ConfigError(
-            f"{setting.server.url}: steps of {setting.server.speculation} at batch "
-            f"{setting.batch} take {step_us[0] / 1e3:.2f} and {step_us[-1] / 1e3:.2f} "
-            "ms, as of several deployments; give each a file of its own"
-        )
-
-
-def _rows(path: Path, drafts: int | None, warn: Warn) -> list[tuple[Row, str]]:
+def _rows(path: Path, drafts: int | None) -> list[tuple[Row, str]]:
     """The runs in a file that no probe wrote, and the name of each."""
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -152,19 +138,10 @@ def _rows(path: Path, drafts: int | None, warn: Warn) -> list[tuple[Row, str]]:
     if drafts is None:
         found, known = _of_csv(text, path), {}
     else:
-        found = _of_json(text, path, warn) if is_json else [_of_log(text, path)]
+        found = _of_json(text, path) if is_json else [_of_log(text, path)]
         known = {"drafts": drafts}
     named = [(f"{path}, run {n}", facts | known) for n, facts in enumerate(found, 1)]
-    rows = [(parse(Row, facts, name), name) for name, facts in named]
-    if any(row.drafts and str(row.prompts).startswith("random") for row, _ in rows):
-        warn(f"{path}: prompts are random, so its accepted length is no text's")
-    return rows
-
-
-def warnings_of(runs: Sequence[ServedRun]) -> Iterator[str]:
-    settings = Counter((r.batch, r.width, r.levels, r.topk) for r in runs)
-    if 1 in settings.values():
-        yield "some settings ran once, so their spread is unknown; run each 3 times"
+    return [(parse(Row, facts, name), name) for name, facts in named]
 
 
 def _of_csv(text: str, path: Path) -> list[Facts]:
@@ -177,12 +154,12 @@ def _of_csv(text: str, path: Path) -> list[Facts]:
     return [{str(k): v for k, v in row.items() if pd.notna(v)} for row in records]
 
 
-def _of_json(text: str, path: Path, warn: Warn) -> list[Facts]:
+def _of_json(text: str, path: Path) -> list[Facts]:
     runs, rest = [], text.strip()
     try:
         while rest:
             found, end = json.JSONDecoder().raw_decode(rest)
-            runs.append(_of_result(found, path, warn))
+            runs.append(_of_result(found, path))
             rest = rest[end:].lstrip()
     except (AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -192,7 +169,7 @@ def _of_json(text: str, path: Path, warn: Warn) -> list[Facts]:
     return runs
 
 
-def _of_result(found: Facts, path: Path, warn: Warn) -> Facts:
+def _of_result(found: Facts, path: Path) -> Facts:
     if timings := found.get("timings"):
         return _of_timings([timings], path)
     lengths = ("accept_length", "spec_decode_acceptance_length", "acc_length")
@@ -203,6 +180,7 @@ def _of_result(found: Facts, path: Path, warn: Warn) -> Facts:
         "prompts": found.get("dataset_name", ""),
         "engine": found.get("backend", ""),
         "model": found.get("model_id", ""),
+        **_load_of(found),
     }
     if not facts["batch"]:
         raise ValueError("neither max_concurrency nor batch_size is set")
@@ -216,9 +194,31 @@ def _of_result(found: Facts, path: Path, warn: Warn) -> Facts:
     per_token_ms = found.get("median_tpot_ms") or found.get("mean_tpot_ms") or 0.0
     if per_token_ms > 0.0:
         return {**facts, "tokens_per_s": 1e3 * facts["batch"] / per_token_ms}
-    if "last_ttft" not in found:
-        warn(f"{path}: has no TPOT, so prefill is in the time of its steps")
+    facts["has_prefill"] = "last_ttft" not in found
     return {**facts, "tokens_per_s": found.get("output_throughput")}
+
+
+def _load_of(found: Facts) -> Facts:
+    """What a result states of its requests; SGLang and vLLM name the same."""
+    done, drafts = found.get("completed"), found.get("spec_decode_num_drafts")
+    facts: Facts = {"requests": done, "failed": found.get("failed") or 0}
+    if drafts:
+        facts["drafted"] = found.get("spec_decode_draft_tokens", 0) / drafts
+    if not done:
+        return facts
+    tokens = [found.get(f"total_{kind}_tokens", 0) for kind in ("input", "output")]
+    facts["equal_lengths"] = done >= EQUAL and all(
+        each and each % done == 0 for each in tokens
+    )
+    first_ms, token_ms = (
+        found.get(f"mean_{kind}_ms", 0.0) for kind in ("ttft", "tpot")
+    )
+    if first_ms and token_ms:
+        request_ms = first_ms + token_ms * max(tokens[1] / done - 1.0, 0.0)
+        facts["prefill"] = first_ms / request_ms
+        if duration_s := found.get("duration"):
+            facts["at_once"] = done * request_ms / 1e3 / duration_s
+    return facts
 
 
 def _of_log(text: str, path: Path) -> Facts:

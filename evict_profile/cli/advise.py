@@ -6,9 +6,10 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from typer import Argument, Context, Option
+from typer import Argument, Context, Exit, Option
 
 from evict_profile.cli import options
+from evict_profile.cli.calibrate import judge_runs
 from evict_profile.cli.options import console, reject_unused, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import say
@@ -37,7 +38,7 @@ def advise(
         None, help="Type of the expert weights: bf16, fp8, fp8_block ..."
     ),
     source: options.Source = None,
-    accept: str = Option(help=options.ACCEPT_HELP),
+    accept: str | None = Option(None, help=options.ACCEPT_HELP),
     batch: list[int] | None = Option(
         None,
         min=1,
@@ -47,6 +48,11 @@ def advise(
     traffic: options.Traffic = None,
     context: options.ContextTokens = None,
     draft_level_ms: options.DraftLevelMs = None,
+    check: list[str] | None = Option(
+        None,
+        help="Judge runs of a server instead: files as of calibrate --served, and logs "
+        "of SGLang or vLLM; repeatable. The exit code is 1 if something is found.",
+    ),
     explain: bool = Option(False, help="Print also what the advice is computed from."),
     as_json: options.AsJson = False,
     markdown: bool = Option(False, "--md", help="Print one Markdown table alone."),
@@ -56,6 +62,11 @@ def advise(
         raise ConfigError(
             "--json, --md and --explain are three answers; give one of them"
         )
+    if check:
+        reject_unused(ctx, {*ctx.params} - {"check"}, "with --check")
+        raise Exit(int(judge_runs(check)))
+    if not accept:
+        raise ConfigError("give --accept, or --check with runs that are to be judged")
     if table:
         reject_unused(ctx, BY_NAME, "with a table's file")
     from evict_profile.advice.acceptance import acceptance_of

@@ -1,6 +1,5 @@
 """The command that calibrates a cost table by a trace or by runs of a server."""
 
-from functools import partial
 from pathlib import Path
 
 from typer import Argument, Context, Option
@@ -96,26 +95,27 @@ def _calibrate_by_trace(
 
 def _calibrate_by_runs(path: Path, served: list[str], tables: Path | None) -> None:
     """Learn what a server's steps take beside a table's costs."""
+    from evict_profile.advice.check import findings
     from evict_profile.calibrate.activation import routed_curve
     from evict_profile.calibrate.probed import check_servers
-    from evict_profile.calibrate.runs import read_settings, warnings_of
+    from evict_profile.calibrate.runs import read_settings
     from evict_profile.calibrate.served import study
     from evict_profile.fit.export import export_workload, with_workload
     from evict_profile.records import replace
     from evict_profile.report.served import show_served
     from evict_profile.table import CostTable
 
-    warn, files = partial(say, stderr), dict(map(_file_and_drafts, served))
+    files = dict(map(_file_and_drafts, served))
     table = CostTable.load(path)
     own = [f for f, drafts in files.items() if f.suffix == ".jsonl" and drafts is None]
     if curve := routed_curve(own, table):
         table = with_workload(table, table.acceptance, curve, None)
         say(console, f"activation: {curve.workload}")
-    settings = read_settings(files, warn)
+    settings = read_settings(files)
     check_servers(settings, table.model.name)
     runs = [run for each in settings for run in each.runs]
-    for sentence in warnings_of(runs):
-        warn(sentence)
+    for said in findings(settings, []):
+        say(stderr, said)
     if runs or not curve:
         found = study(table, runs, ", ".join(file.name for file in files))
         show_served(console, found)
@@ -127,6 +127,7 @@ def _table_of_runs(
     served: list[str], model: str | None, gpu: str | None, tables: Path
 ) -> None:
     """Make a table of the decode steps of a server."""
+    from evict_profile.advice.check import findings
     from evict_profile.calibrate.runs import read_settings
     from evict_profile.calibrate.served_table import (
         export_served,
@@ -141,16 +142,36 @@ def _table_of_runs(
             "and --gpu name what served"
         )
     files = dict(map(_file_and_drafts, served))
-    found = read_settings(files, partial(say, stderr))
+    found = read_settings(files)
     show_settings(console, found)
     table = served_table(found, gpu, shape_of(model))
     path = export_served(table, found, tables)
+    for said in findings(found, []):
+        say(stderr, said)
     say(console, f"table: {path}")
     drafting = [each for each in found if each.server.drafts]
     if all(each.states_accepted for each in drafting):
         lengths = {each.server.drafts: f"{each.committed:.2f}" for each in drafting}
         accept = ",".join(f"{k}:{length}" for k, length in sorted(lengths.items()))
         say(console, f"next: evict-profile advise {path} --accept {accept}")
+
+
+def judge_runs(words: list[str]) -> bool:
+    """Print what speaks against runs, and what is unknown; whether anything does."""
+    from evict_profile.advice.check import findings, unknown
+    from evict_profile.advice.server_log import read_log
+    from evict_profile.calibrate.runs import read_settings
+    from evict_profile.report.console import wrapped
+
+    files = dict(map(_file_and_drafts, words))
+    logs = {file: log for file in files if file.is_file() and (log := read_log(file))}
+    found = read_settings({file: files[file] for file in files if file not in logs})
+    said = [*findings(found, [*logs.values()])]
+    for line in said or ["Nothing was found that speaks against these runs."]:
+        say(console, wrapped(line, "  "))
+    if missing := ", ".join(unknown(found, [*logs.values()])):
+        say(console, wrapped(f"Not known from these files: {missing}.", "  "))
+    return bool(said)
 
 
 def _file_and_drafts(word: str) -> tuple[Path, int | None]:

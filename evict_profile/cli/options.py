@@ -61,7 +61,7 @@ Source = Annotated[
 ACCEPT_HELP = (
     "Acceptance: a rate 0.75, lengths 1.84,2.51,3.01, one length 3:2.64 of K=3, shares "
     "0.8,0.65, a server's URL, FILE.jsonl of probe, FILE.yaml[:curve], FILE.json of "
-    "vLLM's metrics, or TRACE.parquet."
+    "vLLM's metrics, TRACE.parquet, or a log of SGLang or vLLM."
 )
 Traffic = Annotated[
     str | None,

@@ -252,6 +252,6 @@ def test_published_throughputs_name_the_command_that_advises(tmp_path):
 )
 def test_published_numbers_of_several_deployments_are_refused(tmp_path, text, says):
     (tmp_path / "runs.csv").write_text(text)
-    found = read_settings({tmp_path / "runs.csv": None}, print)
+    found = read_settings({tmp_path / "runs.csv": None})
     with pytest.raises(ConfigError, match=says):
         served_table(found, "h200", MODEL)
