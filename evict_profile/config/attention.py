@@ -16,6 +16,9 @@ KINDS = {
 }
 """Kinds of layers by their names in lists, less "_attention"."""
 
+COMPRESSED = {0: "sliding", 4: "csa", 128: "hca"}
+"""DeepSeek-V4's kinds of layers by how many tokens one cached token stands for."""
+
 
 def attention_mapping(
     config: Config, family: Family
@@ -38,6 +41,8 @@ def attention_mapping(
             "layers": layers,
             "weights": _weights(kind, config, family, own),
             "window": _window(kind, config),
+            "rule": family.linear if kind == "linear" else "",
+            "state": _state(family.linear if kind == "linear" else kind, config, own),
         }
         for kind, layers in sorted(counts.items())
     ]
@@ -93,9 +98,10 @@ def _kinds(config: Config, family: Family) -> list[str]:
         "sliding": flagged(config.listed("hybrid_layer_pattern"), layers),
         "linear": flagged(config.listed("attn_type_list"), layers, 0)
         or [n for n in layers if n + 1 in kda],
-        "compressed": layers if config.listed("compress_ratios") else (),
         "sparse": flagged(blocks, layers),
     }
+    if ratios := config.listed("compress_ratios"):
+        chosen = {kind: flagged(ratios, layers, r) for r, kind in COMPRESSED.items()}
     if not any(chosen.values()):
         if config.get("index_topk") is not None:
             chosen["sparse"] = layers
@@ -137,7 +143,8 @@ def _window(kind: str, config: Config) -> int:
         "sliding": ["sliding_window"],
         "chunked": ["attention_chunk_size"],
         "sparse": ["index_topk"],
-        "compressed": ["index_topk", "sliding_window"],
+        "csa": ["index_topk", "sliding_window"],
+        "hca": ["sliding_window"],
     }
     return sum(config.count(key) for key in keys.get(kind, ()))
 
@@ -146,6 +153,8 @@ def _weights(kind: str, config: Config, family: Family, own: AttentionSpec) -> i
     """Weights of one layer's attention, or of its replacement."""
     if kind == "none":
         return 0
+    if config.listed("compress_ratios"):
+        return _compressed(config)
     if kind == "sliding":
         return _windowed(config, own).weights(config.hidden)
     rule = WEIGHTS.get(family.linear if kind == "linear" else kind)
@@ -163,12 +172,13 @@ def _sparse(config: Config, own: AttentionSpec) -> int:
     return own.weights(hidden) + query + hidden * (dim_ + heads)
 
 
-def _compressed(config: Config, own: AttentionSpec) -> int:
+def _compressed(config: Config) -> int:
     """DeepSeek-V4: a latent query, one head of keys, an output in groups."""
-    inner, hidden = own.num_heads * own.head_dim, config.hidden
+    hidden, dim = config.hidden, config.count("head_dim")
+    inner = config.count("num_attention_heads") * dim
     query, out = config.count("q_lora_rank"), config.count("o_lora_rank")
     output = out * (inner + config.count("o_groups") * hidden)
-    return query * (hidden + inner) + hidden * own.head_dim + output
+    return query * (hidden + inner) + hidden * dim + output
 
 
 def _mamba(config: Config, own: AttentionSpec) -> int:
@@ -185,10 +195,16 @@ def _gated_delta(config: Config, own: AttentionSpec) -> int:
     return config.hidden * (2 * keys + 3 * values + 2 * heads)
 
 
+def _kda_heads(config: Config) -> tuple[int, int]:
+    """(heads, their width)."""
+    stated = config.section("linear_attn_config")
+    heads = stated.count("num_heads", config.count("linear_heads"))
+    return heads, stated.count("head_dim", config.count("linear_head_dim", 128))
+
+
 def _kda(config: Config, own: AttentionSpec) -> int:
     stated, hidden = config.section("linear_attn_config"), config.hidden
-    heads = stated.count("num_heads", config.count("linear_heads"))
-    dim = stated.count("head_dim", config.count("linear_head_dim", 128))
+    heads, dim = _kda_heads(config)
     full, low_rank = hidden * heads * dim, dim * (hidden + heads * dim)
     gate = full if stated.get("use_full_rank_gate") is True else low_rank
     return 4 * full + low_rank + gate + hidden * heads
@@ -200,10 +216,27 @@ def _lightning(config: Config, own: AttentionSpec) -> int:
 
 WEIGHTS: dict[str, Callable[[Config, AttentionSpec], int]] = {
     "sparse": _sparse,
-    "compressed": _compressed,
     "mamba": _mamba,
     "gated_delta": _gated_delta,
     "kda": _kda,
     "lightning": _lightning,
 }
 """Weights of a layer by kind; of a linear one by family."""
+
+
+def _state(rule: str, config: Config, own: AttentionSpec) -> int:
+    """Values of the state that a recurrent layer keeps for each sequence."""
+    match rule:
+        case "mamba":
+            inner = config.count("mamba_num_heads") * config.count("mamba_head_dim")
+            return inner * config.count("ssm_state_size")
+        case "gated_delta":
+            heads = config.count("linear_num_value_heads")
+            values = heads * config.count("linear_value_head_dim")
+            return values * config.count("linear_key_head_dim")
+        case "kda":
+            heads, dim = _kda_heads(config)
+            return heads * dim**2
+        case "lightning":
+            return own.num_heads * own.head_dim**2
+    return 0

@@ -52,6 +52,7 @@ def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
         "dtype": "float32" if given.endswith("float32") else "bfloat16",
         "tied_embeddings": config.get("tie_word_embeddings") is True,
         "mtp_layers": config.count("mtp_layers", 0, at_least=0),
+        "residual_streams": config.count("hc_mult", 1),
         "other_layers": others,
         "notes": notes,
     }

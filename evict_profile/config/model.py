@@ -4,6 +4,7 @@ Latency depends on shapes and routing, not on weight values. `configs/models/` h
 YAML per model; a Hugging Face `config.json` or a GGUF file works too.
 """
 
+from collections.abc import Collection
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -45,8 +46,10 @@ BYTES_PER_VALUE: dict[str, float] = {
 """Bytes per weight; of ggml's types a block's bytes over its values (ggml-common.h)."""
 
 
-Windowed = Literal["sliding", "chunked", "sparse", "compressed"]
+Windowed = Literal["sliding", "chunked", "sparse", "csa", "hca"]
 Recurrent = Literal["linear", "mamba", "conv"]
+StateRule = Literal["", "gated_delta", "kda", "lightning"]
+"""How a linear layer updates its state."""
 
 
 class AttentionSpec(Struct, frozen=True):
@@ -107,13 +110,16 @@ class LayerSpec(Struct, frozen=True):
     """`layers` of one kind that do not attend as `AttentionSpec` states.
 
     `weights` are of one layer's attention or its replacement; `window` is the most past
-    tokens it sees, 0 for a recurrent state.
+    tokens it sees, 0 for a recurrent state, which holds `state` values. `csa` and `hca`
+    are DeepSeek-V4's compressed sparse and heavily compressed attention.
     """
 
     kind: Literal[Windowed, Recurrent, "none"]
     layers: Count
     weights: Amount
     window: Amount = 0
+    rule: StateRule = ""
+    state: Amount = 0
 
 
 class MoeSpec(Struct, frozen=True):
@@ -156,7 +162,8 @@ class MoeSpec(Struct, frozen=True):
 class ModelSpec(Struct, frozen=True, dict=True):
     """A model's shape. The first `dense_layers` of `num_layers` hold no experts.
 
-    `mtp_layers` draft and are not in `num_layers`. `notes` are reservations of the
+    `mtp_layers` draft and are not in `num_layers`. `residual_streams` above one are
+    mixed around every layer by hyper-connections. `notes` are reservations of the
     reader.
     """
 
@@ -172,6 +179,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
     dtype: str = "bfloat16"
     tied_embeddings: bool = False
     mtp_layers: Amount = 0
+    residual_streams: Count = 1
     other_layers: tuple[LayerSpec, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -184,10 +192,10 @@ class ModelSpec(Struct, frozen=True, dict=True):
                 f"dense_layers {self.dense_layers} must leave at least one of "
                 f"num_layers {self.num_layers} for experts"
             )
-        others = {other.kind: other.layers for other in self.other_layers}
-        if self.dense_layers and not (self.dense_width or "none" in others):
+        kinds = {other.kind for other in self.other_layers}
+        if self.dense_layers and not (self.dense_width or "none" in kinds):
             raise ValueError("dense_width is needed where dense_layers > 0")
-        if sum(others.values()) > self.num_layers:
+        if self.full_layers < 0:
             raise ValueError(f"other_layers are more than num_layers {self.num_layers}")
 
     @property
@@ -213,20 +221,21 @@ class ModelSpec(Struct, frozen=True, dict=True):
     def expert_hidden(self) -> int:
         return self.moe.expert_hidden or self.hidden_size
 
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """Caveats of every cost of the model."""
-        kinds = [f"{o.layers} {o.kind}" for o in self.other_layers if o.kind != "none"]
-        if not kinds:
-            return self.notes
-        states = [o for o in self.other_layers if o.kind in get_args(Recurrent)]
-        rollback = "a recurrent state is rolled back at a cost that is not in them"
+    def caveats(self, without_kernels: Collection[str] | None) -> tuple[str, ...]:
+        """Caveats of costs; kinds of layers may lack their kernels (None: all do)."""
+        others = [other for other in self.other_layers if other.kind != "none"]
+        lacking = [
+            f"{other.layers} {other.kind}"
+            for other in others
+            if without_kernels is None or other.kind in without_kernels
+        ]
         said = (
-            f"of {self.num_layers} layers {' and '.join(kinds)} do not attend to the "
-            "whole context: where nothing better is known they are costed by their "
+            f"of {self.num_layers} layers {' and '.join(lacking)} are costed by their "
             "products and the tokens they see, without their own kernels"
         )
-        return (said, *[rollback] * bool(states), *self.notes)
+        recurs = any(other.kind in get_args(Recurrent) for other in others)
+        rollback = "a recurrent state is rolled back at a cost that is not in them"
+        return (*[said] * bool(lacking), *[rollback] * recurs, *self.notes)
 
     @cached_property
     def bytes_per_expert(self) -> int:

@@ -52,6 +52,15 @@ class Operation(NamedTuple):
     optional: str = ""
 
 
+MODULE = (
+    "model architecture mla_dtype kv_cache_dtype gemm_type num_heads batch_size isl "
+    "tp_size step"
+)
+STATE = (
+    "phase batch_size seq_len num_tokens d_model d_conv num_k_heads head_k_dim "
+    "num_v_heads head_v_dim model_name"
+)
+
 OPERATIONS = {
     "moe": Operation(
         "moe",
@@ -72,11 +81,25 @@ OPERATIONS = {
         "generation_mla_perf",
         "mla_dtype kv_cache_dtype num_heads batch_size isl tp_size step",
     ),
-    "mla module": Operation(
-        "mla",
-        "mla_generation_module_perf",
-        "model architecture mla_dtype kv_cache_dtype gemm_type num_heads batch_size "
-        "isl tp_size step",
+    "mla module": Operation("mla", "mla_generation_module_perf", MODULE),
+    "dsa module": Operation("sparse_attention", "dsa_generation_module_perf", MODULE),
+    "msa module": Operation("msa", "msa_generation_module_perf", MODULE),
+    "csa module": Operation(
+        "sparse_attention",
+        "dsv4_csa_generation_module_perf",
+        f"{MODULE} compress_ratio",
+    ),
+    "hca module": Operation(
+        "sparse_attention",
+        "dsv4_hca_generation_module_perf",
+        f"{MODULE} compress_ratio",
+    ),
+    "gdn": Operation("linear_attention", "gdn_perf", STATE),
+    "kda": Operation("kda", "kda_perf", STATE),
+    "hyper-connections": Operation(
+        "mhc",
+        "mhc_module_perf",
+        "architecture num_tokens num_sites hc_mult hidden_size sinkhorn_iters",
     ),
     "mla bmm": Operation("mla_bmm", "mla_bmm_perf", "bmm_dtype num_tokens num_heads"),
     "all-reduce": Operation(

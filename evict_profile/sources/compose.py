@@ -105,7 +105,7 @@ def row_gates(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
     steps = [composer.step(WIDE, union, context, batch=1) for context in contexts]
     return (
         *gates,
-        *part_gates(composer.parts, steps, monotonicity_violations(composer, contexts)),
+        *part_gates(steps, monotonicity_violations(composer, contexts)),
     )
 
 
@@ -135,7 +135,7 @@ def _composition(
             "ep": pair.ep,
             "engine": pair.engine,
             "engine_version": pair.version,
-            "attention_backend": parts.attention_kernel,
+            "attention_backend": parts.mixers.kernel,
             "moe_backend": pair.kernel,
             "graph_mode": COMPOSED,
         },
@@ -158,7 +158,9 @@ def _composition(
         },
         router=f"{pair.router}: {pair.router.reason}",
         l2_mb=float(L2_MB[pair.gpu]),
-        substituted_versions=dict(parts.substituted_versions),
+        substituted_versions=dict(parts.rows.substituted_versions),
+        stand_ins=dict(parts.rows.stand_ins),
+        without_kernels=parts.mixers.without_kernels,
         not_included=NOT_INCLUDED,
         error=ERROR,
         other_kernels=composer.other_kernels,

@@ -9,8 +9,9 @@ import pandas as pd
 
 from evict_profile.cells import Sample, to_frame
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec
+from evict_profile.sources.curves import Interval
 from evict_profile.sources.experts import ExpertRows
-from evict_profile.sources.parts import Interval, Parts
+from evict_profile.sources.parts import Parts
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
 from evict_profile.table import COMPOSED

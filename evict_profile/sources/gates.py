@@ -10,9 +10,10 @@ from itertools import count
 import numpy as np
 
 from evict_profile.fit.gates import MAX_MEDIAN_ERROR, MAX_P90_ERROR, is_good
+from evict_profile.sources.curves import Interval
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.pairs import BYTES_PER_VALUE
-from evict_profile.sources.parts import BF16, Interval, Parts
+from evict_profile.sources.rows import BF16
 from evict_profile.stats import Floats, summarise_errors
 from evict_profile.table import Gate
 
@@ -20,7 +21,6 @@ SLOPE_RANGE = (0.6, 1.15)
 """Implied bandwidth over the data sheet's."""
 
 MISLABELLED = 0.3
-MAX_SLOWDOWN = 2.0
 MAX_ATTENTION_SHARE = 0.10
 MAX_DIP = 0.05
 MIN_ROUTINGS = 4
@@ -73,12 +73,8 @@ def slope_gate(experts: ExpertRows) -> Gate:
     return _gate("slope", passed, says, f", outside {low}..{high}: {why}")
 
 
-def part_gates(
-    parts: Parts, bounds: Sequence[Interval], dips: Floats
-) -> Iterator[Gate]:
+def part_gates(bounds: Sequence[Interval], dips: Floats) -> Iterator[Gate]:
     """`bounds` are of steps of the whole model; `dips`, `monotonicity_violations`."""
-    for dtype in sorted({parts.attention_dtype, parts.mlp_dtype} - {BF16}):
-        yield slowdown_gate(parts, dtype)
     worst = max(max(b.us - b.low, b.high - b.us) / b.us for b in bounds)
     yield _gate(
         "attention interval",
@@ -89,14 +85,6 @@ def part_gates(
     dip = float(dips.max(initial=0.0))
     says = f"no cell is cheaper than a narrower one by more than {dip:.1%}"
     yield _gate("monotone", dip <= MAX_DIP, says, "; rows contradict")
-
-
-def slowdown_gate(parts: Parts, dtype: str) -> Gate:
-    """Quantised products of one token are not much slower than bf16's."""
-    times = parts.slowdown(dtype)
-    says = f"{dtype} products of one token take {times:.2f} times bf16's"
-    why = f"; above {MAX_SLOWDOWN:g} the host was timed, not a kernel in a graph"
-    return _gate("quantised products", times <= MAX_SLOWDOWN, says, why)
 
 
 def _error_gate(name: str, errors: Floats) -> Gate:

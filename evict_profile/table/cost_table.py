@@ -132,7 +132,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def own_caveats(self) -> Caveats:
-        return (*self.provenance.caveats, *self.model.caveats)
+        made = self.provenance
+        return (*made.caveats, *self.model.caveats(made.without_kernels))
 
     @property
     def document(self) -> dict[str, Any]:

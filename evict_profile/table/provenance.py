@@ -56,6 +56,11 @@ class Origin(Struct, frozen=True, tag_field="origin"):
         return ()
 
     @property
+    def without_kernels(self) -> tuple[str, ...] | None:
+        """Kinds of layers that are costed without their own kernels; None for all."""
+        return ()
+
+    @property
     def reference_us(self) -> float | None:
         return None
 
@@ -105,6 +110,10 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
         return (COMPUTED,) if self.clock == DATASHEET else ()
 
     @property
+    def without_kernels(self) -> tuple[str, ...] | None:
+        return None if self.clock == DATASHEET else ()
+
+    @property
     def noise(self) -> float:
         """Relative difference that two measurements of one cell may have."""
         return self.aa_floor + abs(self.drift)
@@ -140,6 +149,8 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
         router: how the rows' unions were computed, and why so.
         l2_mb: cache by which rows count as read from memory.
         substituted_versions: of the engine, whose rows replace missing ones.
+        stand_ins: what replaces sizes, data types and layers without rows.
+        without_kernels: kinds of layers without rows; None (all) in older tables.
         not_included: what a step runs and no row covers.
         other_kernels: measured for the same experts, and not used.
     """
@@ -156,6 +167,8 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
     not_included: tuple[str, ...]
     error: CompositionError
     other_kernels: tuple[str, ...] = ()
+    stand_ins: dict[str, str] = {}
+    without_kernels: tuple[str, ...] | None = None
 
     @property
     def noise(self) -> float:
@@ -168,7 +181,14 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
             f"one standard deviation is {self.error.step:.0%} of a step, and "
             f"{self.error.growth:.0%} of its growth with batch",
             *self._kernel,
+            *self._near,
         )
+
+    @property
+    def _near(self) -> Caveats:
+        near = [f"{of}: {found}" for of, found in self.stand_ins.items()]
+        said = f"rows near by stand in where there are none ({'; '.join(near)})"
+        return (said,) if near else ()
 
     @property
     def _kernel(self) -> Caveats:
