@@ -35,17 +35,12 @@ def attention_mapping(
         if windowed.weights(config.hidden) == own.weights(config.hidden):
             window = config.count("sliding_window")
             return attention | {"sliding_window": window, "sliding_every": every}, []
-    others = [
-        {
-            "kind": kind,
-            "layers": layers,
-            "weights": _weights(kind, config, family, own),
-            "window": _window(kind, config),
-            "rule": family.linear if kind == "linear" else "",
-            "state": _state(family.linear if kind == "linear" else kind, config, own),
-        }
-        for kind, layers in sorted(counts.items())
-    ]
+    others = []
+    for kind, layers in sorted(counts.items()):
+        rule = family.linear if kind == "linear" else ""
+        weights, state = _sizes(rule or kind, config, own)
+        other = {"kind": kind, "layers": layers, "rule": rule, "state": state}
+        others.append({**other, "weights": weights, "window": _window(kind, config)})
     return attention, others
 
 
@@ -149,16 +144,18 @@ def _window(kind: str, config: Config) -> int:
     return sum(config.count(key) for key in keys.get(kind, ()))
 
 
-def _weights(kind: str, config: Config, family: Family, own: AttentionSpec) -> int:
-    """Weights of one layer's attention, or of its replacement."""
+def _sizes(kind: str, config: Config, own: AttentionSpec) -> tuple[int, int]:
+    """Weights of one layer's attention or its replacement, and values of its state."""
     if kind == "none":
-        return 0
+        return 0, 0
     if config.listed("compress_ratios"):
-        return _compressed(config)
-    if kind == "sliding":
-        return _windowed(config, own).weights(config.hidden)
-    rule = WEIGHTS.get(family.linear if kind == "linear" else kind)
-    return rule(config, own) if rule else own.weights(config.hidden)
+        return _compressed(config), 0
+    if rule := RECURRENT.get(kind):
+        return rule(config, own)
+    if kind == "sparse":
+        return _sparse(config, own), 0
+    attention = _windowed(config, own) if kind == "sliding" else own
+    return attention.weights(config.hidden), 0
 
 
 def _sparse(config: Config, own: AttentionSpec) -> int:
@@ -181,62 +178,38 @@ def _compressed(config: Config) -> int:
     return query * (hidden + inner) + hidden * dim + output
 
 
-def _mamba(config: Config, own: AttentionSpec) -> int:
-    heads = config.count("mamba_num_heads")
-    inner = heads * config.count("mamba_head_dim")
-    state = 2 * config.count("n_groups") * config.count("ssm_state_size")
-    return config.hidden * (3 * inner + state + heads)
+def _mamba(config: Config, own: AttentionSpec) -> tuple[int, int]:
+    heads, size = config.count("mamba_num_heads"), config.count("ssm_state_size")
+    inner, groups = heads * config.count("mamba_head_dim"), config.count("n_groups")
+    return config.hidden * (3 * inner + 2 * groups * size + heads), inner * size
 
 
-def _gated_delta(config: Config, own: AttentionSpec) -> int:
+def _gated_delta(config: Config, own: AttentionSpec) -> tuple[int, int]:
     heads = config.count("linear_num_value_heads")
+    dim = config.count("linear_key_head_dim")
     values = heads * config.count("linear_value_head_dim")
-    keys = config.count("linear_num_key_heads") * config.count("linear_key_head_dim")
-    return config.hidden * (2 * keys + 3 * values + 2 * heads)
+    keys = config.count("linear_num_key_heads") * dim
+    return config.hidden * (2 * keys + 3 * values + 2 * heads), values * dim
 
 
-def _kda_heads(config: Config) -> tuple[int, int]:
-    """(heads, their width)."""
-    stated = config.section("linear_attn_config")
-    heads = stated.count("num_heads", config.count("linear_heads"))
-    return heads, stated.count("head_dim", config.count("linear_head_dim", 128))
-
-
-def _kda(config: Config, own: AttentionSpec) -> int:
+def _kda(config: Config, own: AttentionSpec) -> tuple[int, int]:
     stated, hidden = config.section("linear_attn_config"), config.hidden
-    heads, dim = _kda_heads(config)
+    heads = stated.count("num_heads", config.count("linear_heads"))
+    dim = stated.count("head_dim", config.count("linear_head_dim", 128))
     full, low_rank = hidden * heads * dim, dim * (hidden + heads * dim)
     gate = full if stated.get("use_full_rank_gate") is True else low_rank
-    return 4 * full + low_rank + gate + hidden * heads
+    return 4 * full + low_rank + gate + hidden * heads, heads * dim**2
 
 
-def _lightning(config: Config, own: AttentionSpec) -> int:
-    return 5 * config.hidden * own.num_heads * own.head_dim
+def _lightning(config: Config, own: AttentionSpec) -> tuple[int, int]:
+    inner = own.num_heads * own.head_dim
+    return 5 * config.hidden * inner, inner * own.head_dim
 
 
-WEIGHTS: dict[str, Callable[[Config, AttentionSpec], int]] = {
-    "sparse": _sparse,
+RECURRENT: dict[str, Callable[[Config, AttentionSpec], tuple[int, int]]] = {
     "mamba": _mamba,
     "gated_delta": _gated_delta,
     "kda": _kda,
     "lightning": _lightning,
 }
-"""Weights of a layer by kind; of a linear one by family."""
-
-
-def _state(rule: str, config: Config, own: AttentionSpec) -> int:
-    """Values of the state that a recurrent layer keeps for each sequence."""
-    match rule:
-        case "mamba":
-            inner = config.count("mamba_num_heads") * config.count("mamba_head_dim")
-            return inner * config.count("ssm_state_size")
-        case "gated_delta":
-            heads = config.count("linear_num_value_heads")
-            values = heads * config.count("linear_value_head_dim")
-            return values * config.count("linear_key_head_dim")
-        case "kda":
-            heads, dim = _kda_heads(config)
-            return heads * dim**2
-        case "lightning":
-            return own.num_heads * own.head_dim**2
-    return 0
+"""Sizes of a layer with a state by kind, of a linear one by its family's rule."""

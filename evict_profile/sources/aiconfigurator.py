@@ -85,14 +85,10 @@ OPERATIONS = {
     "dsa module": Operation("sparse_attention", "dsa_generation_module_perf", MODULE),
     "msa module": Operation("msa", "msa_generation_module_perf", MODULE),
     "csa module": Operation(
-        "sparse_attention",
-        "dsv4_csa_generation_module_perf",
-        f"{MODULE} compress_ratio",
+        "sparse_attention", "dsv4_csa_generation_module_perf", MODULE, "compress_ratio"
     ),
     "hca module": Operation(
-        "sparse_attention",
-        "dsv4_hca_generation_module_perf",
-        f"{MODULE} compress_ratio",
+        "sparse_attention", "dsv4_hca_generation_module_perf", MODULE, "compress_ratio"
     ),
     "gdn": Operation("linear_attention", "gdn_perf", STATE),
     "kda": Operation("kda", "kda_perf", STATE),

@@ -16,9 +16,6 @@ from evict_profile.stats import Floats
 MIN_LEVELS = 2
 """Contexts that a batch needs to be interpolated over context."""
 
-MAX_LEAP = 1.5
-"""Growth of latency over growth of the batch: twice the work takes at most twice."""
-
 
 class Interval(NamedTuple):
     """Microseconds."""
@@ -69,14 +66,6 @@ class AttentionLatency:
             us = np.array([curve.at(context) for curve in self.curves])
             self._at_context[context] = Curve(self.batches, us)
         return self._at_context[context].at(sequences)
-
-    @property
-    def captured(self) -> "AttentionLatency":
-        """Without the batches from the first leap on, where the host was timed."""
-        least = np.array([curve.us[0] for curve in self.curves])
-        leaps = least[1:] / least[:-1] > MAX_LEAP * self.batches[1:] / self.batches[:-1]
-        end = int(np.argmax(leaps)) + 1 if leaps.any() else len(leaps) + 1
-        return AttentionLatency(self.batches[:end], self.curves[:end])
 
 
 @dataclass(frozen=True)

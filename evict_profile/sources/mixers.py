@@ -108,10 +108,9 @@ class Mixers:
         windowed = self._attention(a.sliding_window)
 
         def mean(sequences: int, context: int) -> float:
-            seen = windowed(sequences, min(context, a.sliding_window))
-            return (seen + (a.sliding_every - 1) * full(sequences, context)) / (
-                a.sliding_every
-            )
+            us = windowed(sequences, min(context, a.sliding_window))
+            rest = (a.sliding_every - 1) * full(sequences, context)
+            return (us + rest) / a.sliding_every
 
         return _between(mean)
 
@@ -133,9 +132,8 @@ class Mixers:
                 has = (rows["window_size"] == window).any()
                 rows = rows[rows["window_size"] == (window if has else 0)]
             rows = self._one_cache(rows)
-            return AttentionLatency.of(
-                rows[rows["kernel_source"] == self._kernels[-1]]
-            ).at
+            rows = rows[rows["kernel_source"] == self._kernels[-1]]
+            return AttentionLatency.of(rows).at
 
         rows, sizes = self.rows.of(self.operation), self.heads
         if self.operation == "attention":
@@ -148,11 +146,10 @@ class Mixers:
 
     def _module(self, operation: str) -> Latency:
         def made(rows: pd.DataFrame) -> Latency:
-            return AttentionLatency.of(self._one_cache(rows)).captured.at
+            return AttentionLatency.of(self._one_cache(rows)).at
 
-        rows = self._typed(
-            operation, self.rows.of(operation, model=self._sized(operation))
-        )
+        rows = self.rows.of(operation, model=self._sized(operation))
+        rows = self._typed(operation, rows)
         rows = rows[~rows["op_name"].str.endswith("skip_indexer")]
         sizes = {"num_heads": self.heads["num_heads"]}
         return self.rows.latency(operation, rows, sizes, made)
@@ -208,10 +205,12 @@ class Mixers:
         """By tokens of a sequence and sequences; and the most tokens measured."""
         rows = _passes(self.rows.of(operation, engine))
         sizes = {"num_v_heads": other.state / HEAD / self.ranks}
-        made = self.rows.latency(
-            operation, rows, sizes, lambda own: StateLatency.of(own).at
-        )
-        return made, int(rows["seq_len"].max())
+
+        def made(own: pd.DataFrame) -> Latency:
+            return StateLatency.of(own).at
+
+        us = self.rows.latency(operation, rows, sizes, made)
+        return us, int(rows["seq_len"].max())
 
 
 def _between(us: Latency, window: int | None = None) -> Cost:

@@ -157,7 +157,9 @@ class Parts:
     @cached_property
     def _streams(self) -> list[Latency]:
         """Hyper-connections by tokens: before and after both halves of a layer."""
-        rows = self.rows.of("hyper-connections", hc_mult=self.model.residual_streams)
+        [engine, *_] = self.rows.engines("hyper-connections") or [""]
+        streams = self.model.residual_streams
+        rows = self.rows.of("hyper-connections", engine, hc_mult=streams)
         hidden = self.model.hidden_size
         return self._by_tokens("hyper-connections", rows, hidden_size=hidden)
 

@@ -94,7 +94,7 @@ def test_each_layer_is_what_its_tensors_and_the_pattern_say(
         16,
     )
     assert model.moe.shared_width == 0  # no key says that any is shared
-    unknown = any("is unknown" in caveat for caveat in model.caveats)
+    unknown = any("is unknown" in caveat for caveat in model.notes)
     assert unknown == (window is None)
 
 

@@ -146,7 +146,7 @@ def test_what_a_shape_cannot_say_is_refused(content, sentence):
     ],
 )
 def test_reservations_are_noted(content, note):
-    assert note in spec(content).caveats[0]
+    assert note in spec(content).notes[0]
 
 
 def test_windows_that_recur_unevenly_are_layers_of_another_kind():
@@ -155,7 +155,7 @@ def test_windows_that_recur_unevenly_are_layers_of_another_kind():
     own = model.attention.weights(model.hidden_size)
     assert model.other_layers == (LayerSpec("sliding", 18, own, 128),)
     assert seen_context(model, 1024) == (128 + 1024) / 2
-    assert "18 sliding" in model.caveats[0]
+    assert "18 sliding" in model.caveats(None)[0]
 
 
 def test_a_multimodal_config_is_read_as_its_language_model():
@@ -166,9 +166,7 @@ def test_a_multimodal_config_is_read_as_its_language_model():
 def test_an_unknown_family_is_read_by_the_usual_keys_with_a_caveat():
     model = spec(QWEN3_30B | {"model_type": "brand_new", "use_qk_norm": True})
     known = spec(QWEN3_30B)
-    assert model.caveats == (
-        "model_type 'brand_new' is unknown, read by the usual keys",
-    )
+    assert model.notes == ("model_type 'brand_new' is unknown, read by the usual keys",)
     assert replace(model, notes=()) == known
 
 

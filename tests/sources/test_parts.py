@@ -4,7 +4,6 @@ import pytest
 
 from evict_profile.config import load_model
 from evict_profile.config.model import LayerSpec
-from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.parts import Parts
@@ -36,12 +35,6 @@ def test_ranks_share_products_and_add_all_reduces_of_a_graph(wheel):
     assert found["attention products"] == pytest.approx(qkv + output)
     assert found["all-reduce"] == pytest.approx(2 * made.all_reduce_us(8 * 2048))
     assert parts(wheel, tp=1, ep=2).moe_layer(8) == pytest.approx(found)
-
-
-def test_attention_lies_between_one_query_and_a_cache_for_each(wheel):
-    low, us, high = parts(wheel).attention(tokens=64, context=700, batch=2)
-    assert (low, high) == pytest.approx((attention_us(2, 700), attention_us(64, 700)))
-    assert us == pytest.approx((low * high) ** 0.5)
 
 
 def test_windowed_layers_see_their_window(tmp_path):
@@ -85,13 +78,3 @@ def test_shared_and_dense_experts_are_products_of_their_type(wheel):
     dense = 0.7 * (gemm_us(2, 8192, 2048) + gemm_us(2, 2048, 4096))
     assert found.moe_layer(2)["shared experts"] == pytest.approx(shared)
     assert found.dense_layer(2)["dense"] == pytest.approx(dense)
-    assert found.slowdown("fp8") == pytest.approx(0.7)
-
-
-def test_rows_of_another_version_are_told(wheel):
-    """Heads without rows are refused with those that have."""
-    found = parts(wheel, version="0.6.0")
-    found.head(1)
-    assert found.substituted_versions == {"gemm": made.ENGINE_VERSION}
-    with pytest.raises(ConfigError, match="no rows with num_heads 8, only 16, 32"):
-        parts(wheel, tp=4).attention(1, 512, 1)

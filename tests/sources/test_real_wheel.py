@@ -15,9 +15,10 @@ from evict_profile.io import data_root
 from evict_profile.records import read_mapping
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.experts import ExpertRows
-from evict_profile.sources.gates import expert_gates, slowdown_gate
-from evict_profile.sources.pairs import kernels_of, pairs
+from evict_profile.sources.gates import expert_gates
+from evict_profile.sources.pairs import KernelKey, kernels_of, pairs, shape_of
 from evict_profile.sources.parts import Parts
+from evict_profile.sources.rows import KernelRows
 from tests.sources.public_rows import tree_of
 
 
@@ -57,17 +58,39 @@ def test_an_experts_kernel_is_refused_for_its_reason(
     assert re.match(says, " | ".join(f"{gate.name}: {gate.message}" for gate in failed))
 
 
-@pytest.mark.parametrize("gpu", ["h100", "h200", "b200", "b300"])
-def test_block_products_of_vllm_time_the_host(source, gpu):
-    model = load_model("qwen3-235b-a22b")
-    [pair, *_] = [
-        pair
-        for pair in pairs(source, source.gpu(gpu), "vllm", model)
-        if (pair.version, pair.dtype) == ("0.24.0", "fp8_block")
-    ]
-    gate = slowdown_gate(Parts(source, pair, model), "fp8_block")
-    assert not gate.passed
-    assert "the host was timed" in gate.message
+def kernel(gpu, engine, version, model, tp):
+    named = (gpu, engine, version, "any", "fp8_block")
+    return KernelKey(*named, shape_of(load_model(model)), tp, 1)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "near"), [("h100", "fp8"), ("h200", "fp8"), ("b200", "bfloat16")]
+)
+def test_block_products_of_vllm_time_the_host(source, gpu, near):
+    asked = kernel(source.gpu(gpu), "vllm", "0.24.0", "qwen3-235b-a22b", 1)
+    assert set(KernelRows(source, asked).products("fp8_block")["gemm_dtype"]) == {near}
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "engine", "version", "tp", "backend"),
+    [
+        ("glm-5", "h200_sxm", "sglang", "0.5.14", 4, "sglang_dsa_indexer_fa3"),
+        ("deepseek-v3.2", "b200_sxm", "vllm", "0.24.0", 8, "FLASHINFER_MLA_SPARSE"),
+        ("minimax-m3", "h200_sxm", "vllm", "0.24.0", 4, "vllm_flash_attn_fa3"),
+        ("deepseek-v4-flash", "h200_sxm", "sglang", "0.5.14", 4, "compressed_flashmla"),
+        ("qwen3-next-80b-a3b", "h100_sxm", "vllm", "0.24.0", 4, "vllm_flash_attn_fa3"),
+        ("kimi-k3", "b200_sxm", "sglang", "0.5.14", 8, "trtllm_mla"),
+    ],
+)
+def test_layers_of_every_kind_are_costed_by_their_rows(
+    source, model, gpu, engine, version, tp, backend
+):
+    """A verifying layer takes longer than to read its weights and states once."""
+    parts = Parts(source, kernel(gpu, engine, version, model, tp), load_model(model))
+    assert (parts.mixers.without_kernels, parts.mixers.kernel) == ((), backend)
+    one, eight = (parts.attention(n, 1024, 1) for n in (1, 8))
+    assert 3.0 < one.us <= 1.05 * eight.us < 400.0
+    assert eight.low <= eight.us <= eight.high
 
 
 def test_the_listed_deployments_are_those_of_the_rows(source):

@@ -74,6 +74,40 @@ def attention_rows(**changed: Any) -> list[dict[str, Any]]:
     ]
 
 
+def module_rows(model: str, heads: int, times: float = 1.0) -> list[dict[str, Any]]:
+    """Decoding by a module of attention with its products."""
+    facts = {"model": model, "architecture": "some", "mla_dtype": "bfloat16"}
+    facts |= {"kv_cache_dtype": "bfloat16", "gemm_type": "bfloat16", "step": 0}
+    facts |= {"num_heads": heads, "tp_size": 1}
+    sizes = product((1, 16, 256, 4096), (128, 1024, 8192))
+    us = {size: times * 20.0 * attention_us(*size) for size in sizes}
+    return [
+        facts | {"batch_size": batch, "isl": context, "us": found}
+        for (batch, context), found in us.items()
+    ]
+
+
+def state_us(heads: float, batch: float, tokens: float = 1.0) -> float:
+    """A state is read once and kept for every token."""
+    return 2.0 * heads**0.5 * batch**0.5 * (1 + tokens) / 2
+
+
+def state_rows(
+    widths: tuple[int, ...], heads: tuple[int, ...] = (8, 32)
+) -> list[dict[str, Any]]:
+    """Half of the time is the convolution's, as a kernel of its own."""
+    facts = {"d_model": HIDDEN, "d_conv": 4, "num_k_heads": 8, "model_name": "some"}
+    facts |= {"head_k_dim": 128, "head_v_dim": 128}
+    return [
+        facts
+        | {"phase": "verify" if width > 1 else "generation", "kernel_source": kernel}
+        | {"batch_size": batch, "seq_len": width, "num_tokens": batch * width}
+        | {"num_v_heads": own, "us": state_us(own, batch, width) / 2}
+        for kernel in ("causal_conv1d_update", "recurrence")
+        for own, batch, width in product(heads, (1, 16, 256), widths)
+    ]
+
+
 def all_reduce_us(elements: float) -> float:
     """What the formula says of an all-reduce of two GPUs in a graph."""
     return 3.0 * (elements / 128) ** 0.2
