@@ -193,3 +193,32 @@ def test_an_impossible_model_names_the_fields(tmp_path, section, change, fields)
     (content[section] if section else content).update(change)
     message = failure("models", tmp_path, content)
     assert all(field in message for field in fields)
+
+
+def test_layers_are_said_to_lack_kernels_only_where_they_do():
+    model = load_model("qwen3-next-80b-a3b")
+    rollback = "a recurrent state is rolled back at a cost that is not in them"
+    assert model.caveats(()) == (rollback,)
+    assert model.caveats(None) == model.caveats({"linear"})
+    assert model.caveats(None)[0].startswith("of 48 layers 36 linear are costed by")
+
+
+def test_layers_of_deepseek_v4_are_of_three_kinds():
+    model = load_model("deepseek-v4-flash")
+    kinds = {other.kind: other.layers for other in model.other_layers}
+    assert kinds == {"csa": 21, "hca": 20, "sliding": 2}
+    assert (model.full_layers, model.residual_streams) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "heads"),
+    [
+        ("qwen3-next-80b-a3b", "gated_delta", 32),
+        ("kimi-k3", "kda", 96),
+        ("nvidia-nemotron-3-nano-30b-a3b", "", 32),
+    ],
+)
+def test_a_recurrent_layer_keeps_a_state(name, rule, heads):
+    """In heads of 128 x 128 values; Nemotron's 64 heads are 64 x 128."""
+    recurrent = next(other for other in load_model(name).other_layers if other.state)
+    assert (recurrent.rule, recurrent.state) == (rule, heads * 128 * 128)
