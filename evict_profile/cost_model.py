@@ -25,7 +25,10 @@ from evict_profile.stats import Bools, Floats, Ints
 
 Features = Mapping[str, Floats]
 EXPERT_ROWS = "expert_rows"
-FEATURES = ("one", "union", "tokens", "rows", "batch", "cache", "scores", EXPERT_ROWS)
+FEATURES = (
+    *("one", "union", "tokens", "width", "rows", "batch", "cache", "scores"),
+    EXPERT_ROWS,
+)
 
 
 class Shape(Struct, frozen=True):
@@ -36,6 +39,11 @@ class Shape(Struct, frozen=True):
     sliding_every: int
     others: tuple[tuple[float, int], ...] = ()
     """Of layers of other kinds: their share, and the tokens that each sees."""
+
+    @property
+    def recurs(self) -> bool:
+        """Whether layers step through the tokens of a request, one after the other."""
+        return any(not window for _, window in self.others)
 
     def seen_context(self, context: Floats) -> Floats:
         """Past tokens that a layer attends to, mean over layers of all kinds."""
@@ -56,7 +64,8 @@ def features_at(
 ) -> Features:
     """What latency can depend on, each float64, shaped as the arguments are.
 
-    union: experts whose weights are read. tokens: rows of every dense product.
+    union: experts whose weights are read. tokens: rows of every dense product; width:
+    those of one request.
     rows: mean rows of one activated expert, tokens * k / U. cache: cached tokens that
     are read, over all requests. scores: pairs of a tree's token and a cached one.
     """
@@ -67,6 +76,7 @@ def features_at(
         "one": np.ones(np.shape(tokens)),
         "union": union,
         "tokens": tokens,
+        "width": tokens / batch,
         "rows": rows,
         "batch": batch,
         "cache": batch * seen,

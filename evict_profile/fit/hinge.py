@@ -217,10 +217,14 @@ def fit_cost(
     layers, rest = parts_of(points)
     return ForwardCost(
         shape,
-        fit_points(LAYER_TERMS, shape, layers),
+        fit_points(layer_terms(shape), shape, layers),
         fit_points(rest_terms(model), shape, rest) if len(rest) else ZERO_COST,
         layer_scale,
     )
+
+
+def layer_terms(shape: Shape) -> tuple[Term, ...]:
+    return LAYER_TERMS + (Term("width"),) * shape.recurs
 
 
 def rest_terms(model: ModelSpec) -> tuple[Term, ...]:
