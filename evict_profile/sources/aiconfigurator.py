@@ -115,7 +115,7 @@ class Gpu(NamedTuple):
     launch_us: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """The rows of one wheel; `read` holds each file's SHA-256."""
 

@@ -6,6 +6,7 @@ docs/research/estimates.md has the error against served steps.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import hypot
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +29,15 @@ from evict_profile.sources.aiconfigurator import (
     Source,
 )
 from evict_profile.sources.composer import (
+    WIDTHS,
     Composer,
     cells_of,
     monotonicity_violations,
 )
 from evict_profile.sources.experts import ExpertRows
-from evict_profile.sources.gates import expert_gates, part_gates
-from evict_profile.sources.pairs import L2_MB, KernelKey
+from evict_profile.sources.gates import expert_gates, misfit, part_gates
+from evict_profile.sources.near import NearRows
+from evict_profile.sources.pairs import L2_MB, KernelKey, layer_name
 from evict_profile.sources.parts import NOT_INCLUDED, Parts
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.latency import Samples
@@ -61,18 +64,44 @@ class ComposedFit(Fitted):
     @cached_property
     def misfit(self) -> float:
         """Relative standard error of a step."""
-        return ERROR.step
+        made = self.provenance
+        assert isinstance(made, Composition)
+        return made.error.step
 
 
 def composer_of(
-    source: Source, kernels: Sequence[KernelKey], model: ModelSpec
+    source: Source,
+    kernels: Sequence[KernelKey],
+    model: ModelSpec,
+    like: ModelSpec | None = None,
 ) -> Composer:
-    """The fastest kernel whose rows pass their gates; without one, the fastest."""
-    every = [ExpertRows.of(source, each) for each in kernels]
-    good = [each for each in every if all(g.passed for g in expert_gates(each))]
-    best = min(good or every, key=lambda each: np.log(each.balanced["us"]).mean())
+    """The fastest kernel whose rows pass their gates; without one, the fastest.
+
+    Where the model's own rows do not identify its cost, layers near by do: those of
+    `like`, if given.
+    """
+    own = [ExpertRows.of(source, each) for each in kernels]
+    near = [
+        NearRows.of_others(source, e, like) for e in own if like or not e.identified
+    ]
+    good = () if like else _passing(own)
+    good = good or _passing(near)
+    best = min(good or near or own, key=_mean_log_us)
     others = tuple(each.kernel for each in kernels if each != best.pair)
     return Composer(best, Parts(source, best.pair, model), others)
+
+
+def _passing(every: Sequence[ExpertRows]) -> list[ExpertRows]:
+    return [each for each in every if all(g.passed for g in expert_gates(each))]
+
+
+def _mean_log_us(experts: ExpertRows) -> float:
+    if not experts.nearest:
+        return float(np.log(experts.balanced["us"]).mean())
+    tokens = np.array(WIDTHS, float)
+    _, _, top_k, count = experts.pair.shape
+    union = np.minimum(top_k * tokens, count)
+    return float(np.log(experts.us(tokens, union)).mean())
 
 
 def compose(composer: Composer, sweep: SweepSpec) -> tuple[CostTable, pd.DataFrame]:
@@ -126,9 +155,12 @@ def _composition(
     experts, parts = composer.experts, composer.parts
     pair, rows, cold = experts.pair, experts.rows, experts.cold
     balanced = int((rows["distribution"] == "balanced").sum())
+    apart = misfit(experts)
+    sources = (experts, *experts.nearest)
+    device = next(e.rows["device"].iloc[0] for e in sources if len(e.rows))
     return Composition(
         fingerprint={
-            "device": str(rows["device"].iloc[0]),
+            "device": str(device),
             "model": composer.model.name,
             "dtype": pair.dtype,
             "tp": parts.ranks,
@@ -149,7 +181,7 @@ def _composition(
         licence=LICENCE,
         attribution=ATTRIBUTION,
         files=dict(parts.source.read),
-        rows_used=len(cold),
+        rows_used=sum(len(each.cold) for each in sources),
         rows_dropped={
             "weights fit into the L2 cache": len(experts.balanced) - len(cold),
             "measured again, or of more tokens than are covered": balanced
@@ -162,7 +194,9 @@ def _composition(
         stand_ins=dict(parts.rows.stand_ins),
         without_kernels=parts.mixers.without_kernels,
         not_included=NOT_INCLUDED,
-        error=ERROR,
+        error=CompositionError(hypot(ERROR.step, apart), hypot(ERROR.growth, apart)),
+        misfit=apart,
+        near=tuple(layer_name(each.pair) for each in experts.nearest),
         other_kernels=composer.other_kernels,
     )
 

@@ -4,9 +4,9 @@ On "balanced" rows U grows with the tokens until all experts are active. U and t
 are identified only if rows before and after that point exist.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from scipy.optimize import nnls
 from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.pairs import KEY, L2_MB, KernelKey
 from evict_profile.sources.unions import balanced_union, power_law_union
-from evict_profile.stats import Floats
+from evict_profile.stats import Floats, Ints
 
 COLD = 1.5
 """Weights over L2 size from which a row counts: smaller weights stay in the cache when
@@ -38,8 +38,9 @@ class ExpertRows:
     @classmethod
     def of(cls, source: Source, pair: KernelKey) -> "ExpertRows":
         rows = source.rows(pair.gpu, "moe", pair.engine, pair.version)
-        own = [pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep]
-        rows = rows[(rows[KEY] == own).all(axis=1)]
+        layers = _rows_by_layer(source, pair.gpu, pair.engine, pair.version)
+        own = layers.get((pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep))
+        rows = rows.iloc[:0] if own is None else rows.iloc[own]
         return cls(pair, rows, source.facts(pair.gpu).bandwidth_gbps)
 
     @cached_property
@@ -75,10 +76,22 @@ class ExpertRows:
         unions = self.cold["union"]
         return unions.nunique() >= 3 and bool((unions == unions.max()).sum() > 1)
 
+    @property
+    def nearest(self) -> tuple["ExpertRows", ...]:
+        """Other layers whose rows cost this one."""
+        return ()
+
+    @property
+    def origin(self) -> str:
+        """The rows that cost this layer, in words."""
+        unions = sorted({int(union) for union in self.cold["union"]})
+        read = f"{len(self.cold)} of {len(self.balanced)} rows were read from memory"
+        return f"{read}, unions {unions}"
+
     @cached_property
     def coefficients(self) -> Floats:
-        """Microseconds per unit of each of `_columns`, float64 [columns]."""
-        return _fitted(self._design(self.cold), self.cold["us"].to_numpy())
+        """Microseconds per unit of each of `columns`, float64 [columns]."""
+        return fitted(self.design(self.cold), self.cold["us"].to_numpy())
 
     @property
     def bandwidth_share(self) -> float:
@@ -91,25 +104,25 @@ class ExpertRows:
 
     def us(self, tokens: Floats, union: Floats) -> Floats:
         """Microseconds of a layer, float64 [places]; `union` is over all ranks."""
-        return _columns(tokens, union / self.pair.ep) @ self.coefficients
+        return columns(tokens, union / self.pair.ep) @ self.coefficients
 
     def held_out(self) -> Floats:
         """Relative error of each cold row predicted from the others, [rows]."""
-        design, us = self._design(self.cold), self.cold["us"].to_numpy()
+        design, us = self.design(self.cold), self.cold["us"].to_numpy()
         errors = np.empty(len(us))
         for row in range(len(us)):
             others = np.arange(len(us)) != row
-            errors[row] = design[row] @ _fitted(design[others], us[others]) / us[row]
+            errors[row] = design[row] @ fitted(design[others], us[others]) / us[row]
         return np.abs(errors - 1.0)
 
     def off_diagonal(self) -> Floats:
         """Relative error of each row of another routing, float64 [rows]."""
-        predicted = self._design(self.routings) @ self.coefficients
+        predicted = self.design(self.routings) @ self.coefficients
         error: Floats = np.abs(predicted / self.routings["us"].to_numpy() - 1.0)
         return error
 
-    def _design(self, rows: pd.DataFrame) -> Floats:
-        return _columns(rows["num_tokens"].to_numpy(float), rows["union"].to_numpy())
+    def design(self, rows: pd.DataFrame) -> Floats:
+        return columns(rows["num_tokens"].to_numpy(float), rows["union"].to_numpy())
 
     def _medians(
         self, distribution: str, most: int, union: Callable[[int], float]
@@ -124,14 +137,24 @@ class ExpertRows:
         return rows.assign(union=unions, cold=read > COLD * cache)
 
 
-def _columns(tokens: Floats, union: Floats) -> Floats:
+@lru_cache(maxsize=8)
+def _rows_by_layer(
+    source: Source, gpu: str, engine: str, version: str
+) -> Mapping[Hashable, Ints]:
+    """Places of each layer's rows in one file."""
+    groups = source.rows(gpu, "moe", engine, version).groupby(KEY).indices
+    return {key: np.asarray(at) for key, at in groups.items()}
+
+
+def columns(tokens: Floats, union: Floats) -> Floats:
     ramps = [np.maximum(tokens - knot, 0.0) for knot in TOKEN_KNOTS]
     return np.stack([np.ones(len(tokens)), union, tokens, *ramps], axis=1)
 
 
-def _fitted(design: Floats, us: Floats) -> Floats:
+def fitted(design: Floats, us: Floats, weight: Floats | None = None) -> Floats:
     """Non-negative least squares on relative residuals."""
-    relative = design / us[:, None]
+    weight = np.ones(len(us)) if weight is None else weight
+    relative = design * (weight / us)[:, None]
     size = np.maximum(np.linalg.norm(relative, axis=0), 1e-12)
-    solution: Floats = nnls(relative / size, np.ones(len(us)))[0] / size
+    solution: Floats = nnls(relative / size, weight)[0] / size
     return solution

@@ -9,18 +9,23 @@ from itertools import count
 
 import numpy as np
 
-from evict_profile.fit.gates import MAX_MEDIAN_ERROR, MAX_P90_ERROR, is_good
+from evict_profile.fit.gates import is_good
 from evict_profile.sources.curves import Interval
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.pairs import BYTES_PER_VALUE
 from evict_profile.sources.rows import BF16
-from evict_profile.stats import Floats, summarise_errors
+from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.table import Gate
 
-SLOPE_RANGE = (0.6, 1.15)
-"""Implied bandwidth over the data sheet's."""
+SLOPE_RANGE = (0.4, 1.15)
+"""Implied bandwidth over the data sheet's. Few layers lie at 0.3 to 0.4; below are
+kernels that time something else than reading weights."""
 
-MISLABELLED = 0.3
+MAX_MISFIT = 0.3
+"""Standard deviation of rows about a fit that did not see them. Up to this, twice as
+much covers 96 % or more of the rows of other routings."""
+
+MISLABELLED, MIN_AS_BF16 = 0.3, 0.6
 MAX_ATTENTION_SHARE = 0.10
 MAX_DIP = 0.05
 MIN_ROUTINGS = 4
@@ -32,15 +37,14 @@ def expert_gates(experts: ExpertRows) -> Iterator[Gate]:
     Rows of other routings are gated only without group-limited routing, which changes
     the sampler's choice.
     """
-    cold, rows, dtype = experts.cold, experts.balanced, experts.pair.dtype
-    unions = sorted({int(union) for union in cold["union"]})
-    yield _gate(
-        "identified union",
-        experts.identified,
-        f"{len(cold)} of {len(rows)} rows were read from memory, unions {unions}",
-        "; three unions and a plateau are needed: this shard fits into the L2 cache or "
-        "has too few experts",
+    dtype, nearest = experts.pair.dtype, experts.nearest
+    needed = (
+        "two usable layers are needed, one of which has small unions"
+        if nearest
+        else "three unions and a plateau are needed: this shard fits into the L2 cache "
+        "or has too few experts, and too few layers near by are usable"
     )
+    yield _gate("identified union", experts.identified, experts.origin, f"; {needed}")
     if not experts.identified:
         return
     yield slope_gate(experts)
@@ -48,13 +52,39 @@ def expert_gates(experts: ExpertRows) -> Iterator[Gate]:
     as_bf16 = share * BYTES_PER_VALUE[BF16] / BYTES_PER_VALUE[dtype]
     yield _gate(
         "bytes of the label",
-        share >= MISLABELLED or not SLOPE_RANGE[0] <= as_bf16 <= 1.0,
+        share >= MISLABELLED or not MIN_AS_BF16 <= as_bf16 <= 1.0,
         f"labelled {dtype}",
         f", but as bf16 weights were read it would be {as_bf16:.2f} of peak",
     )
-    yield _error_gate("held-out rows", experts.held_out())
+    for name, errors in _unseen(experts).items():
+        yield _misfit_gate(name, errors)
+
+
+def misfit(experts: ExpertRows) -> float:
+    """Standard deviation of unseen rows beyond that of rows whose tables were compared.
+
+    0 for a layer whose own rows keep to the errors that measured tables are allowed.
+    """
+    unseen = _unseen(experts).values()
+    if not experts.nearest and all(is_good(_summary(each)) for each in unseen):
+        return 0.0
+    return max(map(_deviation, unseen))
+
+
+def _unseen(experts: ExpertRows) -> dict[str, Floats]:
+    """Relative errors of rows that the fit did not see."""
+    found = {"held-out rows": experts.held_out()}
     if experts.pair.router.groups == 1 and len(experts.routings) >= MIN_ROUTINGS:
-        yield _error_gate("rows of other routings", experts.off_diagonal())
+        found["rows of other routings"] = experts.off_diagonal()
+    return found
+
+
+def _deviation(errors: Floats) -> float:
+    return float(np.sqrt(np.square(errors).mean()))
+
+
+def _summary(errors: Floats) -> ErrorSummary:
+    return summarise_errors(1.0 + errors, np.ones(len(errors)))
 
 
 def slope_gate(experts: ExpertRows) -> Gate:
@@ -87,11 +117,11 @@ def part_gates(bounds: Sequence[Interval], dips: Floats) -> Iterator[Gate]:
     yield _gate("monotone", dip <= MAX_DIP, says, "; rows contradict")
 
 
-def _error_gate(name: str, errors: Floats) -> Gate:
-    error = summarise_errors(1.0 + errors, np.ones(len(errors)))
-    allowed = f"median {MAX_MEDIAN_ERROR:.0%} and p90 {MAX_P90_ERROR:.0%}"
-    why = f"; allowed are {allowed}: its time follows more than union and tokens"
-    return _gate(name, is_good(error), str(error), why)
+def _misfit_gate(name: str, errors: Floats) -> Gate:
+    deviation = _deviation(errors)
+    says = f"{_summary(errors)}, one standard deviation {deviation:.1%}"
+    why = f"; allowed are {MAX_MISFIT:.0%}: time follows more than union and tokens"
+    return _gate(name, deviation <= MAX_MISFIT, says, why)
 
 
 def _gate(name: str, passed: bool, says: str, why: str) -> Gate:

@@ -3,7 +3,6 @@
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
 from packaging.version import Version
 
 from evict_profile.config.load import known_models, load_model
@@ -11,7 +10,7 @@ from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.unions import RoutingRule, router_of
-from evict_profile.table.search import DTYPES, NEAREST
+from evict_profile.table.search import DTYPES
 
 BYTES_PER_VALUE = {
     "bfloat16": 2.0,
@@ -91,6 +90,7 @@ def pairs(
     engine: str | None = None,
     model: ModelSpec | None = None,
 ) -> list[KernelKey]:
+    """Kernels with rows; of a model, those of its layer."""
     found = [
         pair
         for name in ([source.gpu(gpu)] if gpu else source.gpus)
@@ -103,23 +103,10 @@ def pairs(
             f"no rows of {gpu or 'any GPU'} under {engine} whose unions are known; see "
             "what there is with: evict-profile compose --list"
         )
-    if model is None:
-        return found
-    wanted = shape_of(model)
-    if own := [pair for pair in found if pair.shape == wanted]:
-        return own
-
-    def far(shape: tuple[int, ...]) -> float:
-        return float(np.abs(np.log(np.divide(shape, wanted))).sum())
-
-    near = sorted({pair.shape for pair in found}, key=far)[:NEAREST]
-    raise ConfigError(
-        f"no rows of {model.name}, whose MoE layer is {_words(wanted)}; the nearest "
-        f"are {' | '.join(map(_words, near))}; compute a table from a data sheet with: "
-        f"evict-profile sweep {model.name} --plan roofline"
-    )
+    return [pair for pair in found if model is None or pair.shape == shape_of(model)]
 
 
+@cache
 def _pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[KernelKey]:
     rows = source.rows(gpu, "moe", engine, version)
     exact = rows[rows["distribution"] == "balanced"]
@@ -145,12 +132,18 @@ def kernels_of(
     tp: int = 1,
     version: str | None = None,
 ) -> list[KernelKey]:
-    """Kernels whose `tp` ranks split every expert; by default the newest version's."""
-    found = [pair for pair in pairs(source, gpu, engine, model) if pair.ep == 1]
+    """Kernels whose `tp` ranks split every expert; by default the newest version's.
+
+    Those with rows of the model's layer, of any cut; else all of the data type.
+    """
+    found = [pair for pair in pairs(source, gpu, engine) if pair.ep == 1]
     found = _filter_or_fail(found, "dtype", DTYPES.get(dtype, dtype))
+    wanted = shape_of(model)
+    found = [pair for pair in found if pair.shape == wanted] or found
     newest = max((pair.version for pair in found), key=Version)
     found = _filter_or_fail(found, "version", version or newest, "engine-version")
-    return _filter_or_fail(found, "tp", tp)
+    asked = {pair._replace(shape=wanted, tp=tp) for pair in found}
+    return sorted(pair for pair in asked if pair.is_known)
 
 
 def _filter_or_fail(
@@ -164,10 +157,11 @@ def _filter_or_fail(
     )
 
 
-def _words(shape: tuple[int, ...]) -> str:
-    hidden, width, top_k, experts = shape
-    names = f" ({', '.join(own)})" if (own := models_by_shape().get(shape)) else ""
-    return f"hidden {hidden}, experts {experts} of width {width}, top-{top_k}{names}"
+def layer_name(pair: KernelKey) -> str:
+    hidden, width, top_k, experts = pair.shape
+    sizes = f"{experts} experts of {hidden}x{width}, top-{top_k}"
+    name, *_ = models_by_shape().get(pair.shape, [sizes])
+    return f"{name} at tp {pair.tp}"
 
 
 @cache

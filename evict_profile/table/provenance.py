@@ -153,6 +153,9 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
         without_kernels: kinds of layers without rows; None (all) in older tables.
         not_included: what a step runs and no row covers.
         other_kernels: measured for the same experts, and not used.
+        near: layers whose rows stand for the experts', the nearest first.
+        misfit: standard deviation of the experts' unseen rows, where it adds to the
+            error; 0 where they keep to the errors that measured tables are allowed.
     """
 
     package: str
@@ -169,6 +172,8 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
     other_kernels: tuple[str, ...] = ()
     stand_ins: dict[str, str] = {}
     without_kernels: tuple[str, ...] | None = None
+    near: tuple[str, ...] = ()
+    misfit: NotNegative = 0.0
 
     @property
     def noise(self) -> float:
@@ -180,15 +185,29 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
             "costs are composed from public rows, not measured: against served times "
             f"one standard deviation is {self.error.step:.0%} of a step, and "
             f"{self.error.growth:.0%} of its growth with batch",
+            *self._experts,
             *self._kernel,
-            *self._near,
+            *self._parts,
         )
 
     @property
-    def _near(self) -> Caveats:
+    def _parts(self) -> Caveats:
         near = [f"{of}: {found}" for of, found in self.stand_ins.items()]
         said = f"rows near by stand in where there are none ({'; '.join(near)})"
         return (said,) if near else ()
+
+    @property
+    def _experts(self) -> Caveats:
+        if self.near:
+            first, *others = self.near
+            more = f" and {len(others)} other layers" if others else ""
+            return (
+                f"experts are not measured at this size: their cost is interpolated "
+                f"from {first}{more} of the same kernel, which errs by "
+                f"{self.misfit:.0%} where each is left out",
+            )
+        said = f"rows of the experts scatter by {self.misfit:.0%} about their fit"
+        return (f"{said}, which is in the error",) if self.misfit else ()
 
     @property
     def _kernel(self) -> Caveats:
