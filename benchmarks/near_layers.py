@@ -3,15 +3,14 @@
     python -m benchmarks.near_layers --from aiconfigurator_core-0.12.0-*.whl \
         --out docs/research/data/near-layers.csv
 
-Every `EVERY`-th usable layer of the newest rows is estimated as if it had no rows of its
-own: neither of this size, or only of this cut, or only of few experts. Its rows are
-compared with the estimate and its interval of two standard deviations, which layers
-near by give.
+Every `EVERY`-th usable layer of the newest rows is estimated as if it had no rows of
+its size, or none of its cut, or none of few experts. Its rows are compared with the
+estimate and its interval of two standard deviations, which layers near by give.
 """
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from evict_profile.sources.aiconfigurator import Source, open_source
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import SLOPE_RANGE, misfit
 from evict_profile.sources.near import NearRows, usable_layers
-from evict_profile.sources.pairs import KernelKey, pairs
+from evict_profile.sources.pairs import pairs
 from evict_profile.stats import Floats
 
 EVERY, TWO_SIDED, MOST_TOKENS = 7, 1.96, 1024
@@ -149,4 +148,4 @@ def show(rows: pd.DataFrame) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main(sys.argv[1:]))

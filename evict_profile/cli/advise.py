@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")
 """Formats of weights in the names of checkpoints."""
-BY_NAME = {"model", "gpu", "engine", "tp", "dtype", "source"}
+BY_NAME = {"model", "gpu", "engine", "tp", "dtype", "like", "source"}
 """Options that name a table."""
 
 
@@ -37,6 +37,7 @@ def advise(
     dtype: str | None = Option(
         None, help="Type of the expert weights: bf16, fp8, fp8_block ..."
     ),
+    like: options.Like = None,
     source: options.Source = None,
     accept: str | None = Option(None, help=options.ACCEPT_HELP),
     batch: list[int] | None = Option(
@@ -80,7 +81,7 @@ def advise(
         # Mistakes are found before a table is estimated.
         acceptance_of(accept)
         traffic_of(traffic or "1:1")
-        covered = _named_table(model, gpu, engine, tp, dtype, source, accept)
+        covered = _named_table(model, gpu, engine, tp, dtype, like, source, accept)
     advice = advise_on(
         covered,
         accept,
@@ -101,6 +102,7 @@ def _named_table(
     engine: str | None,
     tp: int | None,
     dtype: str | None,
+    like: str | None,
     source: Path | None,
     accept: str,
 ) -> "CostTable":
@@ -121,14 +123,14 @@ def _named_table(
         )
     assert model and gpu and engine
     quantised = None if dtype else QUANTISED.search(model)
-    if not quantised and (
+    if not (quantised or like) and (
         table := by_name(found, model, gpu, engine.lower(), tp, dtype)
     ):
         return table
     try:
         if quantised:
             _reject_format(model, quantised[0])
-        return _estimated(model, gpu, engine.lower(), tp, dtype, source, command)
+        return _estimated(model, gpu, engine.lower(), tp, dtype, like, source, command)
     except ConfigError as error:
         raise ConfigError(f"{error}{others}") from error
 
@@ -151,6 +153,7 @@ def _estimated(
     engine: str,
     tp: int | None,
     dtype: str | None,
+    like: str | None,
     source: Path | None,
     command: str,
 ) -> "CostTable":
@@ -163,7 +166,8 @@ def _estimated(
 
     asked = deployment_of(shape, gpu, engine, dtype, tp)
     try:
-        return estimated_table(shape, asked, source, partial(say, stderr))
+        other = load_model(like) if like else None
+        return estimated_table(shape, asked, source, partial(say, stderr), other)
     except MissingSource as error:
         wheel = f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
         raise ConfigError(

@@ -13,7 +13,7 @@ from evict_profile.io import check_folder, say, write_text
 if TYPE_CHECKING:
     from evict_profile.sources.aiconfigurator import Source
 
-USED_BY_LIST = {"list_them", "source", "model_name", "gpu", "engine", "as_json"}
+USED_BY_LIST = {"list_them", "model_name", "gpu", "engine", "as_json"}
 USED_BY_ALL = {"all_pairs", "source", "tables"}
 
 
@@ -35,6 +35,7 @@ def compose(
     all_pairs: bool = Option(
         False, "--all", help="Compose every available table and write a summary page."
     ),
+    like: options.Like = None,
     source: options.Source = None,
     tables: options.Tables = Path("composed"),
     as_json: options.AsJson = False,
@@ -50,18 +51,19 @@ def compose(
     from evict_profile.config import load_model
 
     model = load_model(model_name) if model_name else None
-    from evict_profile.sources.aiconfigurator import open_source
-    from evict_profile.sources.asked import Deployment, check_fit, check_names
-    from evict_profile.sources.pairs import kernels_of, pairs
-
-    if model and gpu and engine and not list_them:
-        check_fit(model, Deployment(check_names(gpu, engine, dtype), engine, dtype, tp))
-    rows = open_source(source)
     if list_them:
         from evict_profile.report.offers import show_offers
+        from evict_profile.sources.asked import offered
 
-        show_offers(console, pairs(rows, gpu, engine, model), model, as_json)
+        show_offers(console, offered(model, gpu, engine), bool(model), as_json)
         return
+    from evict_profile.sources.aiconfigurator import open_source
+    from evict_profile.sources.asked import Deployment, check_fit, check_names
+    from evict_profile.sources.pairs import kernels_of
+
+    if model and gpu and engine:
+        check_fit(model, Deployment(check_names(gpu, engine, dtype), engine, dtype, tp))
+    rows = open_source(source)
     check_folder(tables)
     if not (model and gpu and engine):
         _compose_all(rows, tables)
@@ -73,7 +75,8 @@ def compose(
     from evict_profile.sources.composer import sweep_of
 
     say(stderr, "composing cells and fitting them: up to a minute")
-    table, cells = compose(composer_of(rows, kernels, model), sweep_of())
+    other = load_model(like) if like else None
+    table, cells = compose(composer_of(rows, kernels, model, other), sweep_of())
     show_composed(console, table)
     path = export_composed(table, cells, tables)
     say(console, f"table: {path}")

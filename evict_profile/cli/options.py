@@ -58,6 +58,10 @@ Source = Annotated[
         show_default="the installed package",
     ),
 ]
+Like = Annotated[
+    str | None,
+    Option(help="Model whose expert layers stand for this model's in an estimate."),
+]
 ACCEPT_HELP = (
     "Acceptance: a rate 0.75, lengths 1.84,2.51,3.01, one length 3:2.64 of K=3, shares "
     "0.8,0.65, a server's URL, FILE.jsonl of probe, FILE.yaml[:curve], FILE.json of "

@@ -2,7 +2,7 @@
 
 from functools import cache
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evict_profile.config.load import known_models
 from evict_profile.config.model import ModelSpec
@@ -15,6 +15,8 @@ from evict_profile.sources.pairs import BYTES_PER_VALUE, L2_MB
 from evict_profile.table.search import DTYPES, NEAREST
 
 ENGINES = ("sglang", "trtllm", "vllm")
+NEAR = "near "
+"""Before tensor-parallel sizes in the list whose experts are of layers near by."""
 
 
 class Deployment(NamedTuple):
@@ -22,6 +24,8 @@ class Deployment(NamedTuple):
     engine: str
     dtype: str
     tp: int
+    near: bool = False
+    """Whether the experts' cost is that of layers near by."""
 
     @property
     def options(self) -> str:
@@ -32,14 +36,47 @@ class Deployment(NamedTuple):
 @cache
 def deployments_of(model: str) -> tuple[Deployment, ...]:
     """Those of a shipped model whose rows pass their gates and whose weights fit."""
-    listed = read_mapping(data_root() / "configs" / "public_rows.yaml").get(model, {})
     return tuple(
-        Deployment(gpu, engine, dtype, tp)
-        for gpu, engines in listed.items()
+        Deployment(gpu, engine, dtype, int(str(size).removeprefix(NEAR)), near)
+        for gpu, engines in _listed().get(model, {}).items()
         for engine, dtypes in engines.items()
         for dtype, sizes in dtypes.items()
-        for tp in sizes
+        for size in sizes
+        for near in [str(size).startswith(NEAR)]
     )
+
+
+def offered(
+    model: ModelSpec | None, gpu: str | None, engine: str | None
+) -> dict[str, list[Deployment]]:
+    """What can be estimated of each shipped model, or of one.
+
+    Raises:
+        ConfigError: nothing can.
+    """
+    name = gpu and gpu_named(gpu, tuple(L2_MB))
+    if engine:
+        _check_engine(engine)
+    found = {
+        each: [
+            own
+            for own in deployments_of(each)
+            if name in (None, own.gpu) and engine in (None, own.engine)
+        ]
+        for each in ([model.name] if model else _listed())
+    }
+    if any(found.values()):
+        return found
+    raise ConfigError(
+        f"--list names shipped models that compose, and none of {model and model.name} "
+        f"does on {name or 'any GPU'} under {engine or 'any engine'}; the reason is "
+        "said by: evict-profile compose --model MODEL --gpu GPU --engine ENGINE"
+    )
+
+
+@cache
+def _listed() -> dict[str, Any]:
+    return read_mapping(data_root() / "configs" / "public_rows.yaml")
 
 
 def deployment_of(
@@ -60,6 +97,7 @@ def deployment_of(
             other.gpu != asked.gpu,
             wanted not in (None, other.dtype),
             tp not in (None, other.tp),
+            other.near,
             other.dtype != "bfloat16",
             other.tp,
         )
@@ -86,17 +124,21 @@ def deployment_of(
 def check_names(gpu: str, engine: str, dtype: str | None) -> str:
     """The GPU as in the rows; refuses names that no row has."""
     name = gpu_named(gpu, tuple(L2_MB))
-    if engine not in ENGINES:
-        raise ConfigError(
-            f"--engine {engine}: there are rows of {', '.join(ENGINES)}"
-            f"{nearest(engine, ENGINES)}; name one of them"
-        )
+    _check_engine(engine)
     known = [*DTYPES, *BYTES_PER_VALUE]
     if dtype and dtype not in known:
         raise ConfigError(
             f"--dtype {dtype}: is unknown; choose one of {', '.join(known)}"
         )
     return name
+
+
+def _check_engine(engine: str) -> None:
+    if engine not in ENGINES:
+        raise ConfigError(
+            f"--engine {engine}: there are rows of {', '.join(ENGINES)}"
+            f"{nearest(engine, ENGINES)}; name one of them"
+        )
 
 
 def check_fit(model: ModelSpec, asked: Deployment) -> None:

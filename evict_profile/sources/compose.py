@@ -97,7 +97,8 @@ def _passing(every: Sequence[ExpertRows]) -> list[ExpertRows]:
 
 def _mean_log_us(experts: ExpertRows) -> float:
     if not experts.nearest:
-        return float(np.log(experts.balanced["us"]).mean())
+        us = experts.balanced["us"]
+        return np.inf if us.empty else float(np.log(us).mean())
     tokens = np.array(WIDTHS, float)
     _, _, top_k, count = experts.pair.shape
     union = np.minimum(top_k * tokens, count)

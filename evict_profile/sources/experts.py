@@ -6,7 +6,7 @@ are identified only if rows before and after that point exist.
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 import pandas as pd
@@ -137,7 +137,7 @@ class ExpertRows:
         return rows.assign(union=unions, cold=read > COLD * cache)
 
 
-@lru_cache(maxsize=8)
+@cache
 def _rows_by_layer(
     source: Source, gpu: str, engine: str, version: str
 ) -> Mapping[Hashable, Ints]:

@@ -9,7 +9,7 @@ sizes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from evict_profile.stats import Floats
 NEAREST, MIN_LAYERS = 8, 2
 MIN_ROWS = 4
 """Rows read from memory from which a layer counts."""
+
+FAR = 3.0
+"""Largest distance of the nearest layer; beyond, few layers were judged."""
 
 AT_HAND = 0.1
 """Added to distances, so that a layer's own rows weigh ten times those at a distance of
@@ -53,7 +56,12 @@ class NearRows(ExpertRows):
     @property
     def identified(self) -> bool:
         known = any(each.identified for each in self.nearest)
-        return known and len(self.layers) >= MIN_LAYERS
+        return known and len(self.layers) >= MIN_LAYERS and self.distance <= FAR
+
+    @property
+    def distance(self) -> float:
+        """Of the nearest layer; infinite without one."""
+        return min((_distance(self.pair, e.pair) for e in self.nearest), default=np.inf)
 
     @cached_property
     def nearest(self) -> tuple[ExpertRows, ...]:
@@ -62,7 +70,8 @@ class NearRows(ExpertRows):
     @property
     def origin(self) -> str:
         names = ", ".join(layer_name(each.pair) for each in self.nearest)
-        return f"from {len(self.nearest)} layers near by: {names or 'none'}"
+        apart = f"; the nearest at a distance of {self.distance:.1f}" * bool(names)
+        return f"from {len(self.nearest)} layers near by: {names or 'none'}{apart}"
 
     @cached_property
     def coefficients(self) -> Floats:
@@ -87,7 +96,7 @@ class NearRows(ExpertRows):
         return (self,) if len(self.cold) >= MIN_ROWS else ()
 
 
-@lru_cache(maxsize=64)
+@cache
 def usable_layers(source: Source, kernel: KernelKey) -> tuple[ExpertRows, ...]:
     """The layers of a kernel whose rows pass their gates, or fit the cache in part."""
     every = (

@@ -27,12 +27,13 @@ from evict_profile.table.overheads import (
     RECORD,
     RECORD_ELSEWHERE,
     RECORD_PLACE,
+    TWO_SIDED,
     Overheads,
     OwnStep,
     own_at,
 )
 from evict_profile.table.parts import StepCosts
-from evict_profile.table.provenance import DATASHEET
+from evict_profile.table.provenance import DATASHEET, Composition
 from evict_profile.table.workload import DraftClock, Drafting
 
 ASSUMED = (
@@ -151,12 +152,22 @@ class ServedStep:
         if self.overheads:
             plain_us = float(us[batch])
             ends = self.overheads.ratio_interval(ratio, batch, width, levels, plain_us)
-            return Estimate(ratio, *ends)
+            return self._widened(Estimate(ratio, *ends))
         half = math.hypot(*((high[t] - low[t]) / 2.0 / us[t] for t in at))
         if self.assumes_drafting:
             undrafted = float(us[batch * width] / us[batch])
             half = math.hypot(half, math.log(max(ratio / undrafted, 1.0)))
         return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half))
+
+    def _widened(self, ratio: Estimate) -> Estimate:
+        """By what the experts' rows err beyond those whose tables were compared."""
+        made, value = self.table.provenance, ratio.value
+        if not (isinstance(made, Composition) and made.misfit):
+            return ratio
+        apart = TWO_SIDED * made.misfit
+        below, above = (abs(math.log(e / value)) for e in (ratio.low, ratio.high))
+        low = value * math.exp(-math.hypot(below, apart))
+        return Estimate(value, low, value * math.exp(math.hypot(above, apart)))
 
     @cached_property
     def _costs(self) -> Callable[[int, float], StepCosts]:

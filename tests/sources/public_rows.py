@@ -1,63 +1,52 @@
 """Writes configs/public_rows.yaml, of the newest release of each data type's rows."""
 
 import sys
-from collections.abc import Sequence
-from itertools import groupby
+from itertools import product
 from pathlib import Path
 
 import yaml
-from packaging.version import Version
 
 from evict_profile.config import ModelSpec
 from evict_profile.config.load import known_models, load_model
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source, open_source
-from evict_profile.sources.asked import Deployment, check_fit
+from evict_profile.sources.asked import ENGINES, NEAR, Deployment, check_fit
 from evict_profile.sources.compose import composer_of, row_gates
 from evict_profile.sources.composer import CONTEXTS
 from evict_profile.sources.every import SHARDINGS
-from evict_profile.sources.pairs import KernelKey, pairs
+from evict_profile.sources.pairs import BYTES_PER_VALUE, kernels_of
 
 HEADER = """\
 # What can be estimated of public rows: for each model, GPU, engine and data type, the
-# tensor-parallel sizes whose rows pass their gates and whose weights fit.
+# tensor-parallel sizes whose rows pass their gates and whose weights fit. "near": the
+# experts' cost is that of layers near by.
 # Written by: python -m tests.sources.public_rows WHEEL > configs/public_rows.yaml"""
-Tree = dict[str, dict[str, dict[str, list[int]]]]
+Tree = dict[str, dict[str, dict[str, list[int | str]]]]
 
 
 def tree_of(source: Source, model: ModelSpec) -> Tree:
     """Sizes by GPU, engine and data type of all that can be composed of one model."""
     tree: Tree = {}
-    try:
-        every = [pair for pair in pairs(source, model=model) if pair.ep == 1]
-    except ConfigError:
-        return tree
-    for place, own in groupby(sorted(every, key=_place), key=_place):
-        kernels = list(own)
-        newest = max((pair.version for pair in kernels), key=Version)
-        kernels = [pair for pair in kernels if pair.version == newest]
-        sizes = sorted({pair.tp for pair in kernels}.intersection(SHARDINGS))
-        gpu, engine, dtype = place
-        passing = [tp for tp in sizes if _passes(source, model, kernels, tp)]
-        if passing:
-            tree.setdefault(gpu, {}).setdefault(engine, {})[dtype] = passing
+    for gpu, engine, dtype in product(source.gpus, ENGINES, BYTES_PER_VALUE):
+        places = [Deployment(gpu, engine, dtype, tp) for tp in SHARDINGS]
+        listed = (_listed(source, model, place) for place in places)
+        if sizes := [size for size in listed if size]:
+            tree.setdefault(gpu, {}).setdefault(engine, {})[dtype] = sizes
     return tree
 
 
-def _place(pair: KernelKey) -> tuple[str, str, str]:
-    return pair.gpu, pair.engine, pair.dtype
-
-
-def _passes(
-    source: Source, model: ModelSpec, kernels: Sequence[KernelKey], tp: int
-) -> bool:
-    own = [pair for pair in kernels if pair.tp == tp]
+def _listed(source: Source, model: ModelSpec, place: Deployment) -> int | str | None:
+    """The size, and whether its experts are of layers near by; None is refused."""
     try:
-        check_fit(model, Deployment(*_place(own[0]), tp))
-        gates = row_gates(composer_of(source, own, model), CONTEXTS)
+        check_fit(model, place)
+        kernels = kernels_of(source, model, *place[:4])
+        composer = composer_of(source, kernels, model)
+        gates = row_gates(composer, CONTEXTS)
     except ConfigError:
-        return False
-    return all(gate.passed for gate in gates)
+        return None
+    if not all(gate.passed for gate in gates):
+        return None
+    return f"{NEAR}{place.tp}" if composer.experts.nearest else place.tp
 
 
 def as_text(name: str, tree: Tree) -> str:

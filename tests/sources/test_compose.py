@@ -151,13 +151,16 @@ def test_there_is_nothing_to_measure_again(table, composed_path):
         find_table(composed_path.parents[3], served)
 
 
-def test_the_list_names_models_or_the_data_types_of_one(wheel, tmp_path):
-    words = ("compose", "--list", "--from", wheel)
+def test_the_list_names_models_or_the_data_types_of_one(tmp_path):
+    """And which sizes take the experts' cost from layers near by."""
+    words = ("compose", "--list", "--gpu", "h200", "--engine", "sglang")
     said = evict(*words, folder=tmp_path).stdout
     assert all(word in said for word in (GPU, MODEL.name, "Apache-2.0"))
     done = evict(*words, "--model", MODEL.name, "--json", folder=tmp_path)
-    [found] = json.loads(done.stdout)
-    assert (found["GPU"], found["dtype"], found["tp"]) == (GPU, "bfloat16", "1")
+    found = {each["dtype"]: each for each in json.loads(done.stdout)}
+    assert found["bfloat16"]["GPU"] == GPU
+    assert "1" in found["bfloat16"]["tp"]
+    assert "tp, by layers near by" in found["bfloat16"]
 
 
 def test_the_fastest_kernel_that_passes_its_gates_is_composed(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from evict_profile.sources.curves import Interval
 from evict_profile.sources.experts import ExpertRows
-from evict_profile.sources.gates import expert_gates, part_gates
+from evict_profile.sources.gates import expert_gates, misfit, part_gates
 from tests.sources.wheel import PAIR, PEAK_GBPS, SHARE, US_PER_EXPERT, moe_rows
 
 
@@ -20,14 +20,27 @@ def with_slope(times):
 
 def jumping():
     rng = np.random.default_rng(0)
-    return [row | {"us": row["us"] * rng.uniform(0.6, 1.6)} for row in moe_rows()]
+    return [row | {"us": row["us"] * rng.uniform(0.3, 2.0)} for row in moe_rows()]
 
 
 def by_tokens():
-    """Rows of other routings that take as long as balanced ones."""
+    """Rows of other routings that take twice as long as balanced ones."""
     rows = moe_rows()
     us = {r["num_tokens"]: r["us"] for r in rows if r["distribution"] == "balanced"}
-    return [row | {"us": us[row["num_tokens"]]} for row in rows]
+    return [
+        row | {"us": 2 * us[row["num_tokens"]]}
+        if row["distribution"] != "balanced"
+        else row
+        for row in rows
+    ]
+
+
+def scattered(by):
+    """Rows that are off by a share, to both sides in turn."""
+    return [
+        row | {"us": row["us"] * (1 + by * (-1) ** i)}
+        for i, row in enumerate(moe_rows()[::2])
+    ]
 
 
 MISLABELLED = {"dtype": "w4a16_mxfp4", "gpu": "a100_sxm"}
@@ -36,8 +49,8 @@ MISLABELLED = {"dtype": "w4a16_mxfp4", "gpu": "a100_sxm"}
 @pytest.mark.parametrize(
     ("rows", "changed", "gate", "says"),
     [
-        (with_slope(SHARE / 0.15), {}, "slope", "0.15 of peak bandwidth, outside 0.6."),
-        (with_slope(SHARE / 0.5996), {}, "slope", "0.5996 of peak bandwidth, outside"),
+        (with_slope(SHARE / 0.15), {}, "slope", "0.15 of peak bandwidth, outside 0.4."),
+        (with_slope(SHARE / 0.3996), {}, "slope", "0.3996 of peak bandwidth, outside"),
         (with_slope(SHARE / 1.5), {}, "slope", "fewer experts ran"),
         (with_slope(1.0), MISLABELLED, "bytes of the label", "it would be 0.85 of pea"),
         (moe_rows(), {"tp": 16}, "identified union", "fits into the L2 cache"),
@@ -55,6 +68,15 @@ def test_rows_fail_the_gate_that_they_break(rows, changed, gate, says):
     # Rows that follow the formula pass.
     gates = [*expert_gates(ExpertRows(PAIR, pd.DataFrame(moe_rows()), PEAK_GBPS))]
     assert [gate.passed for gate in gates] == [True] * 5
+
+
+def test_rows_that_scatter_pass_and_state_by_how_much():
+    tidy, loose = (
+        ExpertRows(PAIR, pd.DataFrame(scattered(by)), PEAK_GBPS) for by in (0.01, 0.15)
+    )
+    assert misfit(tidy) == 0.0
+    assert 0.1 < misfit(loose) < 0.3
+    assert all(gate.passed for gate in expert_gates(loose))
 
 
 def test_wide_bounds_of_attention_and_cheaper_wide_cells_fail():
