@@ -26,7 +26,7 @@ from evict_profile.stats import Bools, Floats, Ints
 Features = Mapping[str, Floats]
 EXPERT_ROWS = "expert_rows"
 FEATURES = (
-    *("one", "union", "tokens", "width", "rows", "batch", "cache", "scores"),
+    *("one", "union", "tokens", "width", "rows", "batch", "cache", "reads", "scores"),
     EXPERT_ROWS,
 )
 
@@ -68,6 +68,7 @@ def features_at(
     those of one request.
     rows: mean rows of one activated expert, tokens * k / U. cache: cached tokens that
     are read, over all requests. scores: pairs of a tree's token and a cached one.
+    reads: the geometric mean of both.
     """
     seen = shape.seen_context(context)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -80,6 +81,7 @@ def features_at(
         "rows": rows,
         "batch": batch,
         "cache": batch * seen,
+        "reads": np.sqrt(batch * tokens) * seen,
         "scores": tokens * seen,
     }
 

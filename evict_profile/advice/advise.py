@@ -16,7 +16,7 @@ from evict_profile.advice.drafting import drafting_of_level
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.stats import WORTHWHILE, Estimate
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.table import CostTable, Outside, ServedStep
 
 CHANGE = 1.05
 """Gain from which a schedule changes the draft length, and from which one is advised:
@@ -79,6 +79,7 @@ class Advisor:
         lengths: AcceptedLengths,
         context: float | None = None,
         level_ms: float | None = None,
+        outside: Outside = "refuse",
     ) -> "Advisor":
         """Of a table as in its file; `context` is by default its smallest."""
         topk = 2 if lengths.kind == "tree" else 1
@@ -87,13 +88,16 @@ class Advisor:
         if level_ms is not None:
             given = drafting_of_level(served.table, level_ms)
             served = replace(served, drafting=given)
-        return cls(served, lengths, at)
+        return cls(replace(served, outside=outside), lengths, at)
 
     @property
     def batches(self) -> tuple[int, ...]:
+        """The table's batches at which it covers a draft at the context."""
         table, least = self.served.table, int(self.lengths.width[1:].min())
         every = table.axes.batch
-        if found := tuple(b for b in every if table.max_tokens(b) >= least * b):
+        far = min(self.context, table.fit.domain["context"][1])
+        reach = (b for b in every if table.contexts(b)[1] >= far)
+        if found := tuple(b for b in reach if table.max_tokens(b) >= least * b):
             return found
         raise ConfigError(
             f"{table.path}: covers no draft at any of its batches "
@@ -174,20 +178,19 @@ def plan(
 
     A gain is the harmonic mean of speeds by traffic. `falling` is as in `schedule`.
     """
-    largest = advisor.batches[-1]
-    if max(traffic) > largest:
-        raise ConfigError(
-            f"drafts are covered up to batch {largest}, and batch {max(traffic)} was "
-            "asked for; ask for smaller ones, or sweep larger batches"
-        )
     at = {batch: advisor.at(batch).speeds for batch in traffic}
+    if lacking := [str(batch) for batch, speeds in at.items() if len(speeds) < 2]:
+        raise ConfigError(
+            f"no draft is covered at batch {', '.join(lacking)}; ask for smaller "
+            "batches, or sweep wider"
+        )
     gains = {
         drafts: _gain(traffic, {batch: at[batch][drafts] for batch in traffic})
         for drafts in set.intersection(*map(set, at.values()))
     }
     best = max(sorted(gains), key=gains.__getitem__)
     drafts = best if gains[best] > WORTHWHILE else 0
-    ranges = schedule(advisor, falling)
+    ranges = schedule(advisor, falling, max(traffic))
     own = {batch: each.drafts for each in ranges for batch in at if each.has(batch)}
     by_batch = _gain(traffic, {batch: at[batch][k] for batch, k in own.items()})
     return DraftPlan(traffic, drafts, gains[drafts], ranges, by_batch)
@@ -198,14 +201,16 @@ def _gain(traffic: Mapping[int, float], speeds: Mapping[int, float]) -> float:
     return sum(traffic.values()) / took
 
 
-def schedule(advisor: Advisor, falling: bool = False) -> tuple[Range, ...]:
-    """The draft length by batch, from 1 to the largest that the table covers.
+def schedule(
+    advisor: Advisor, falling: bool = False, reach: int = 1
+) -> tuple[Range, ...]:
+    """The draft length by batch, from 1 to `reach` or to the largest that is covered.
 
     A length changes only for a gain of 5 %; to plain decoding (0) or back, only if the
     next batch gains as much. In a `falling` schedule every batch drafts, and none more
     than the smallest.
     """
-    smallest, largest = advisor.batches[0], advisor.batches[-1]
+    smallest, largest = advisor.batches[0], max(advisor.batches[-1], reach)
     speeds = {b: advisor.at(b).speeds for b in range(smallest, largest + 1)}
     if falling:
         longest = _fastest({k: v for k, v in speeds[smallest].items() if k})

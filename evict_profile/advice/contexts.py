@@ -39,7 +39,9 @@ def at_contexts(
             "--by-context"
         )
     for context in contexts[1:]:
-        advisor = Advisor.of(table, smallest.advisor.lengths, context, level_ms)
+        # Large batches may end at a shorter context, which is taken for them.
+        lengths = smallest.advisor.lengths
+        advisor = Advisor.of(table, lengths, context, level_ms, "clamp")
         kept = Answer(advisor, answers[-1].plan)
         own = Answer(advisor, plan(advisor, kept.plan.traffic))
         answers.append(own if own.gain.value > CHANGE * kept.gain.value else kept)

@@ -139,7 +139,7 @@ def _steps(table: CostTable, runs: Sequence[ServedRun]) -> list[tuple[float, flo
     found = []
     for run in runs:
         step = served[run.topk]
-        context = float(np.clip(run.context, *table.fit.domain["context"]))
+        context = float(np.clip(run.context, *table.contexts(run.batch)))
         us = step.us(run.batch, run.width, run.levels, context).value
         found.append((us, step.beside_us(run.batch, run.levels)))
     return found
@@ -153,7 +153,7 @@ def _check_covered(table: CostTable, runs: Sequence[ServedRun]) -> None:
                 f"{table.path}: does not cover {tokens} tokens of {run.batch} "
                 "requests; leave that run out"
             )
-        context = float(np.clip(run.context, *table.fit.domain["context"]))
+        context = float(np.clip(run.context, *table.contexts(run.batch)))
         kernels_us = table.costs(run.batch, context).step_cost_us[run.batch]
         if run.width == 1 and not FASTEST < run.step_us / kernels_us < SLOWEST:
             raise ConfigError(

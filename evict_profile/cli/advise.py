@@ -13,6 +13,7 @@ from evict_profile.cli.calibrate import judge_runs
 from evict_profile.cli.options import console, reject_unused, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import say
+from evict_profile.records import replace
 
 if TYPE_CHECKING:
     from evict_profile.table import CostTable
@@ -49,6 +50,7 @@ def advise(
     traffic: options.Traffic = None,
     context: options.ContextTokens = None,
     draft_level_ms: options.DraftLevelMs = None,
+    outside: options.Outside = "refuse",
     check: list[str] | None = Option(
         None,
         help="Judge runs of a server instead: files as of calibrate --served, and logs "
@@ -89,6 +91,7 @@ def advise(
         traffic=traffic,
         context=context,
         draft_level_ms=draft_level_ms,
+        outside=outside,
     )
     if as_json:
         say(console, advice.json())
@@ -107,7 +110,7 @@ def _named_table(
     accept: str,
 ) -> "CostTable":
     """Find the table of these names, or estimate one."""
-    from evict_profile.table import by_name, search_path, tables_in
+    from evict_profile.table import COMPOSED, by_name, search_path, tables_in
     from evict_profile.table.search import nearest_named
 
     found = tables_in(search_path())
@@ -123,10 +126,11 @@ def _named_table(
         )
     assert model and gpu and engine
     quantised = None if dtype else QUANTISED.search(model)
-    if not (quantised or like) and (
-        table := by_name(found, model, gpu, engine.lower(), tp, dtype)
-    ):
-        return table
+    if not (quantised or like):
+        table = by_name(found, model, gpu, engine.lower(), tp, dtype)
+        # Rows that are named are estimated from: shipped estimates cover less.
+        if table and not (source and table.origin == COMPOSED):
+            return table
     try:
         if quantised:
             _reject_format(model, quantised[0])
@@ -161,13 +165,13 @@ def _estimated(
 
     shape = load_model(model)  # what is mistyped, before the other libraries load
     from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, MissingSource
-    from evict_profile.sources.asked import deployment_of
+    from evict_profile.sources.asked import assumption, deployment_of
     from evict_profile.sources.estimate import estimated_table
 
     asked = deployment_of(shape, gpu, engine, dtype, tp)
     try:
         other = load_model(like) if like else None
-        return estimated_table(shape, asked, source, partial(say, stderr), other)
+        table = estimated_table(shape, asked, source, partial(say, stderr), other)
     except MissingSource as error:
         wheel = f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
         raise ConfigError(
@@ -175,3 +179,5 @@ def _estimated(
             f"download --no-deps {PACKAGE}=={VERSION} && {command}--model "
             f"{quote(model)} {asked.options} --from {wheel}"
         ) from error
+    known = () if dtype else (assumption(shape, asked),)
+    return replace(table, caveats=table.caveats + known)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from rich.console import Console
 from typer import Argument, Context, Option
@@ -81,6 +81,10 @@ ContextTokens = Annotated[
         help="Context length in tokens.",
         show_default="the table's smallest",
     ),
+]
+Outside = Annotated[
+    Literal["refuse", "clamp"],
+    Option(help="Refuse what the table does not cover, or take its nearest costs."),
 ]
 DraftLevelMs = Annotated[
     float | None,

@@ -164,7 +164,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     `mtp_layers` draft and are not in `num_layers`. `residual_streams` above one are
     mixed around every layer by hyper-connections. `notes` are reservations of the
-    reader.
+    reader. Sizes are of `dtype`; experts are published in `checkpoint_dtype`.
     """
 
     name: str
@@ -177,6 +177,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
     dense_layers: Amount = 0
     dense_width: Amount = 0
     dtype: str = "bfloat16"
+    checkpoint_dtype: Literal["bfloat16", "fp8", "fp8_block", "mxfp4"] = "bfloat16"
     tied_embeddings: bool = False
     mtp_layers: Amount = 0
     residual_streams: Count = 1

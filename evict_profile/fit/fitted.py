@@ -7,6 +7,7 @@ Made from a run's folders (`fit_run`), or from a table and the samples beside it
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from evict_profile.cells import OK, Cell, cells_of, frame_of, places_of
 from evict_profile.config import ModelSpec
-from evict_profile.cost_model import ForwardCost
+from evict_profile.cost_model import ForwardCost, Term
 from evict_profile.errors import DataError
 from evict_profile.fit.baselines import FITTERS, fit_terms, held_out
 from evict_profile.fit.hinge import (
@@ -22,6 +23,7 @@ from evict_profile.fit.hinge import (
     STANDARD_ERRORS_95,
     bootstrap,
     fit_cost,
+    layer_terms,
     parts_of,
     rest_terms,
 )
@@ -73,6 +75,7 @@ class Fitted:
     samples: Samples
     cost: ForwardCost
     clocks: tuple[DraftClock, ...] = ()
+    more_terms: ClassVar[tuple[Term, ...]] = ()
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -109,9 +112,11 @@ class Fitted:
     def held_out(self) -> dict[str, HeldOut]:
         """Held-out predictions of the hinge fit and its baselines, on equal folds."""
         seed = self.provenance.sweep.seed
+        terms = (*layer_terms(self.model.cost_shape), *self.more_terms)
+        own = {"hinge": partial(fit_terms, terms, True)}
         return {
             name: held_out(fitter, self.model, self.layer_points, seed)
-            for name, fitter in FITTERS.items()
+            for name, fitter in (FITTERS | own).items()
         }
 
     @cached_property

@@ -211,13 +211,16 @@ def fit_points(
 
 
 def fit_cost(
-    points: pd.DataFrame, model: ModelSpec, measured_layers: int
+    points: pd.DataFrame,
+    model: ModelSpec,
+    measured_layers: int,
+    more_terms: tuple[Term, ...] = (),
 ) -> ForwardCost:
     shape, layer_scale = model.cost_shape, model.moe_layers / measured_layers
     layers, rest = parts_of(points)
     return ForwardCost(
         shape,
-        fit_points(layer_terms(shape), shape, layers),
+        fit_points((*layer_terms(shape), *more_terms), shape, layers),
         fit_points(rest_terms(model), shape, rest) if len(rest) else ZERO_COST,
         layer_scale,
     )

@@ -24,6 +24,7 @@ from evict_profile.records import to_mapping
 from evict_profile.report.console import WIDEST, Rows, as_text, wrapped
 from evict_profile.report.numbers import spread
 from evict_profile.table import DATASHEET, MEASURED, SERVED, CostTable, ServedStep
+from evict_profile.table.cost_table import Outside
 
 KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 
@@ -99,7 +100,12 @@ class Advice:
     def _caveats(self) -> Sequence[str]:
         stated = ", ".join(map(str, self.advisors[0].lengths.stated))
         fitted = f"accepted lengths at other K are fitted to K = {stated}, not measured"
-        return (*[fitted] * bool(stated), *self._served.caveats)
+        context, last = self.advisors[0].context, self.advisors[0].batches[-1]
+        ends = f"at context {context:g} the table ends at batch {last}"
+        shorter = last < self._served.table.axes.batch[-1]
+        at = (c for b in self.batches for c in self._served.caveats_at(b, context))
+        found = (*[fitted] * bool(stated), *at, *[ends] * shorter)
+        return [*dict.fromkeys(found)]
 
     @property
     def _title(self) -> str:
@@ -181,6 +187,7 @@ def advise(
     traffic: str | None = None,
     context: int | None = None,
     draft_level_ms: float | None = None,
+    outside: Outside = "refuse",
     reader: str = "",
 ) -> Advice:
     """Recommend draft lengths from acceptance alone.
@@ -192,6 +199,7 @@ def advise(
         traffic: shares of plain decoding's time by batch, as `traffic_of` reads them.
         context: tokens; by default the table's smallest.
         draft_level_ms: to draft one more token; by default the table's.
+        outside: "clamp" reads what the table does not cover at its nearest place.
         reader: the engine that is to serve it.
 
     Raises:
@@ -200,7 +208,7 @@ def advise(
     """
     shares = traffic_of(traffic) if traffic else {}
     advisors = [
-        Advisor.of(table, lengths, context, draft_level_ms)
+        Advisor.of(table, lengths, context, draft_level_ms, outside)
         for lengths in acceptance_of(accept)
     ]
     one = [1] if reader == "llama-cpp" else ()  # It decodes one request at a time.
@@ -214,6 +222,7 @@ def advise(
         "--traffic": traffic or ",".join(f"{each}:1" for each in batch) or None,
         "--context": context,
         "--draft-level-ms": draft_level_ms,
+        "--outside": None if outside == "refuse" else outside,
     }
     asked = [str(w) for pair in given.items() if pair[1] is not None for w in pair]
     return Advice(advisors, batches, planned, bool(batch), asked)

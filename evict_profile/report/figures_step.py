@@ -130,7 +130,8 @@ def step_rows(served: ServedStep) -> Rows:
     axes = served.table.axes
 
     def shown(batch: int, n: int, context: int) -> str:
-        covered = served.covers(batch, n, context)
+        reaches = context <= served.table.contexts(batch)[1]
+        covered = reaches and served.covers(batch, n, context)
         return MS.spread(step_us(served, batch, n, context)) if covered else ""
 
     rows = [

@@ -62,7 +62,7 @@ class CostCache:
             )
         self._table, self._allocation = table, allocation
         self._capture_sizes, self._outside = capture_sizes, outside
-        self._least, self._most = table.fit.domain["context"]
+        self._contexts = lru_cache(CACHE_SIZE)(table.contexts)
         self._measured = {(each.batch, each.context) for each in table.staircases}
         self._cached_cost = lru_cache(CACHE_SIZE)(self._cost)
         self.overhead = lru_cache(CACHE_SIZE)(self._overhead)
@@ -73,8 +73,9 @@ class CostCache:
         near = context
         if (batch, context) not in self._measured:
             near = round(context / CONTEXT_STEP) * CONTEXT_STEP
-        near = min(max(near, self._least), self._most)
-        if self._least <= context <= self._most:
+        least, most = self._contexts(batch)
+        near = min(max(near, least), most)
+        if least <= context <= most:
             return self._cached_cost(batch, nodes, near)
         if self._outside == "refuse":
             self._table.costs(batch, context, self._outside)

@@ -82,14 +82,15 @@ def _listed() -> dict[str, Any]:
 def deployment_of(
     model: ModelSpec, gpu: str, engine: str, dtype: str | None, tp: int | None
 ) -> Deployment:
-    """The one asked for; what is not given is bf16 on few GPUs where that has rows.
+    """The one asked for; by default as published, on few GPUs, where that has rows.
 
     Raises:
         ConfigError: it cannot be, or has no usable rows; the nearest that has is named.
     """
     wanted = DTYPES.get(dtype or "", dtype)
     name = check_names(gpu, engine, dtype)
-    asked = Deployment(name, engine, wanted or "bfloat16", tp or 1)
+    stored = model.checkpoint_dtype
+    asked = Deployment(name, engine, wanted or DTYPES.get(stored, stored), tp or 1)
 
     def apart(other: Deployment) -> tuple[bool | int, ...]:
         return (
@@ -97,6 +98,7 @@ def deployment_of(
             other.gpu != asked.gpu,
             wanted not in (None, other.dtype),
             tp not in (None, other.tp),
+            stored not in other.dtype,  # mxfp4 is in w4a16_mxfp4
             other.near,
             other.dtype != "bfloat16",
             other.tp,
@@ -105,10 +107,11 @@ def deployment_of(
     near = sorted(deployments_of(model.name), key=apart)
     if near and not any(apart(near[0])[:4]):
         return near[0]
-    if not near and model.name not in (path.stem for path in known_models()):
-        return asked
-    if tp:
+    unlisted = not near and model.name not in (path.stem for path in known_models())
+    if tp or unlisted:
         check_fit(model, asked)
+    if unlisted:
+        return asked
     given = f" in {dtype}" * bool(dtype) + f" on {tp} GPUs" * bool(tp)
     where = f"on {name} under {engine}{given}" if near else "on any GPU and engine"
     there = " | ".join(each.options for each in near[:NEAREST])
@@ -119,6 +122,14 @@ def deployment_of(
         + f"; there are rows of: {there}"
         * bool(there)
     )
+
+
+def assumption(model: ModelSpec, asked: Deployment) -> str:
+    """What is said of a data type that was not given."""
+    stored, used = model.checkpoint_dtype, f"experts are taken as {asked.dtype}"
+    if stored in asked.dtype:
+        return f"{used}, as {model.name} is published; --dtype names another format"
+    return f"{used}, since no usable rows are of {stored}, as {model.name} is published"
 
 
 def check_names(gpu: str, engine: str, dtype: str | None) -> str:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from evict_profile import __version__
 from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.cost_model import Term
 from evict_profile.errors import MeasurementError
 from evict_profile.fit.export import make_table, save_next
 from evict_profile.fit.fitted import Fitted
@@ -29,10 +30,12 @@ from evict_profile.sources.aiconfigurator import (
     Source,
 )
 from evict_profile.sources.composer import (
+    CONTEXTS,
     WIDTHS,
     Composer,
     cells_of,
     monotonicity_violations,
+    sweep_of,
 )
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import expert_gates, misfit, part_gates
@@ -59,7 +62,12 @@ ERROR = CompositionError(step=0.18, growth=0.12)
 
 @dataclass(frozen=True)
 class ComposedFit(Fitted):
-    """A fit whose misfit is the error of composing, not of fitting."""
+    """A fit whose misfit is the error of composing, not of fitting.
+
+    It knows the geometric mean in which attention is composed.
+    """
+
+    more_terms = (Term("reads"),)
 
     @cached_property
     def misfit(self) -> float:
@@ -106,15 +114,28 @@ def _mean_log_us(experts: ExpertRows) -> float:
 
 
 def compose(composer: Composer, sweep: SweepSpec) -> tuple[CostTable, pd.DataFrame]:
-    """The table, and the cells behind it."""
-    gates = row_gates(composer, sweep.grid.context)
+    """The table, and the cells behind it; to where the fit passes its gates."""
+    gates = row_gates(composer, CONTEXTS)
     _check(gates)
+    *shorter, _ = sweep.grid.context
+    try:
+        return _fitted(composer, sweep, gates)
+    except MeasurementError:
+        if len(shorter) < len(CONTEXTS):
+            raise
+        return compose(composer, sweep_of(tuple(shorter)))
+
+
+def _fitted(
+    composer: Composer, sweep: SweepSpec, gates: tuple[Gate, ...]
+) -> tuple[CostTable, pd.DataFrame]:
     model, frame = composer.model, cells_of(composer, sweep)
     points, _ = split_points(
         Samples(frame).cells, make_grid(sweep, model), capture_sizes=()
     )
     made = _composition(composer, sweep, len(frame), len(points))
-    fitted = ComposedFit(model, (), made, Samples(frame), fit_cost(points, model, 1))
+    cost = fit_cost(points, model, 1, ComposedFit.more_terms)
+    fitted = ComposedFit(model, (), made, Samples(frame), cost)
     unseen = {
         "cells between": fitted.validation.error,
         "held-out cells": fitted.held_out["hinge"].error,

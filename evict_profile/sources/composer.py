@@ -1,4 +1,8 @@
-"""Latency of a step: the sum of a model's parts, cell by cell."""
+"""Latency of a step: the sum of a model's parts, cell by cell.
+
+The grid ends where the rows of attention end, which at many requests is at a shorter
+context: the GPU that was measured held no more cached tokens.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +20,13 @@ from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
 from evict_profile.table import COMPOSED
 
-WIDTHS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64)
-CONTEXTS = (512, 2048)
-UNIONS, MAX_TOKENS, VALIDATION = 7, 1024, 16
+WIDTHS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64, 128, 256)
+CONTEXTS, LONG_CONTEXTS = (512, 2048), (8192, 32768)
+"""Rows are gated at the first alone. Further, attention's bounds widen intervals."""
+
+UNIONS, MAX_TOKENS, VALIDATION = 7, 2048, 16
+LARGE, CHAIN = 1024, 8
+"""Above so many tokens only widths of chains are composed, at the largest batches."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,10 @@ class Composer:
     @property
     def model(self) -> ModelSpec:
         return self.parts.model
+
+    def covers(self, width: int, context: int, batch: int) -> bool:
+        small = width * batch <= LARGE or width <= CHAIN
+        return small and self.parts.mixers.reaches(context, batch)
 
     def layer(
         self, tokens: int, union: float, context: int, batch: int
@@ -64,7 +76,7 @@ class Composer:
         return Interval(us + layers * below, us, us + layers * above)
 
 
-def sweep_of(contexts: tuple[int, ...] = CONTEXTS) -> SweepSpec:
+def sweep_of(contexts: tuple[int, ...] = CONTEXTS + LONG_CONTEXTS) -> SweepSpec:
     grid = GridSpec(
         width=WIDTHS,
         union=UNIONS,
@@ -81,6 +93,8 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
     samples, parts = [], []
     for order, cell in enumerate(make_grid(sweep, composer.model).measured):
         at, layers = (cell.context, cell.batch), cell.part == "layers"
+        if not composer.covers(cell.width, *at):
+            continue
         if layers:
             own = composer.layer(cell.tokens, cell.union, *at)
         else:
@@ -107,7 +121,7 @@ def monotonicity_violations(composer: Composer, contexts: Sequence[int]) -> Floa
     """Relative fall of each step under a narrower one of the same union, [steps]."""
     experts, found = composer.model.moe.num_experts, []
     for batch, context in product(BATCHES, contexts):
-        widths = [n for n in WIDTHS if n * batch <= MAX_TOKENS]
+        widths = [n for n in WIDTHS if n * batch <= LARGE]
         steps = (composer.step(n * batch, experts, context, batch) for n in widths)
         us = np.array([step.us for step in steps])
         found.append(1.0 - us / np.maximum.accumulate(us))

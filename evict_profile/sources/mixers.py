@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
+import numpy as np
 import pandas as pd
 
 from evict_profile.config.load import known_models, load_model, model_named
@@ -85,6 +86,28 @@ class Mixers:
             # Within its window, a layer of heavily compressed attention sees no more.
             named["sliding"] = "hca module"
         return {k: of for k, of in named.items() if k in kinds and self._sized(of)}
+
+    def reaches(self, context: int, batch: int) -> bool:
+        """Whether rows of so many requests, or of the next more, are so long."""
+        longest = (each[each.index >= batch] for each in self._longest)
+        return all(len(own) and own.iloc[0] >= context for own in longest)
+
+    @cached_property
+    def _longest(self) -> list[pd.Series]:
+        """By batch the largest context of rows that see the whole context."""
+        found = []
+        full = [self.operation] * bool(self.model.full_layers)
+        for operation in {*self.modules.values(), *full}:
+            rows = self.rows.of(operation)
+            sizes = {**self.heads, "head_dim": self.model.attention.head_dim}
+            for column, size in sizes.items():
+                if column in rows:
+                    levels = np.sort(rows[column].unique())
+                    above = levels[levels >= size]
+                    rows = rows[rows[column] == (*above, levels[-1])[0]]
+            context = rows["isl"] + rows["step"]
+            found.append(context.groupby(rows["batch_size"]).max())
+        return found
 
     def holds_products(self, other: LayerSpec) -> bool:
         """Whether the cost of such a layer contains its products."""

@@ -210,8 +210,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
                 f"batch {batch} at context {context} cannot be; give a batch of at "
                 "least 1 and a context of at least 0"
             )
-        covered_batch, of_batch = self._inside("batch", batch, outside)
-        covered_context, of_context = self._inside("context", context, outside)
+        ends = self.fit.domain["batch"]
+        covered_batch, of_batch = self._inside("batch", batch, ends, outside)
+        ends = self.contexts(covered_batch)
+        covered_context, of_context = self._inside("context", context, ends, outside)
         caveats = self.caveats + of_batch + of_context
         measured = self._measured.get((batch, covered_context))
         if measured:
@@ -261,6 +263,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         own = (len(s.step_cost_us) - 1 for s in self.staircases if s.batch == batch)
         return min(self.fit.domain["tokens"][1], widest * batch, *own)
 
+    def contexts(self, batch: float) -> tuple[int, int]:
+        """The smallest and largest context that are covered for a batch."""
+        least = min(batch, max(stairs.batch for stairs in self.staircases))
+        most = max(s.context for s in self.staircases if s.batch >= least)
+        return self.fit.domain["context"][0], most
+
     def speed_over(self, engine: str, reference_us: float) -> float:
         """The factor from a recording's clocks to this machine's; 1 if unknown."""
         here = self.provenance.reference_us
@@ -288,19 +296,22 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return {(s.batch, s.context): s for s in self.staircases}
 
     def _inside(
-        self, axis: str, value: float, outside: Outside
+        self, axis: str, value: float, ends: tuple[int, int], outside: Outside
     ) -> tuple[float, Caveats]:
-        least, most = self.fit.domain[axis]
+        least, most = ends
         if least <= value <= most:
             return value, ()
         if outside == "refuse":
+            composed = self.origin == COMPOSED
+            measure = "estimate it with --from" if composed else "measure it"
             raise DataError(
                 f"{self.path}: {axis} {value:.9g} is outside what was measured, "
-                f"{least}..{most}; choose one inside, measure it, or in Python say "
-                "outside='clamp'"
+                f"{least}..{most}; choose one inside, {measure}, or take the nearest "
+                "with --outside clamp (in Python outside='clamp')"
             )
         nearest = min(max(value, least), most)
-        return nearest, (f"{axis} {value:g} read as {nearest:g}",)
+        beyond = "what lies beyond is in no cost and no interval"
+        return nearest, (f"{axis} {value:g} read as {nearest:g}: {beyond}",)
 
     def _fitted(
         self, batch: int, covered_batch: float, context: float, caveats: Caveats

@@ -10,15 +10,15 @@ import math
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
 from evict_profile.cost_model import features_at
 from evict_profile.errors import DataError
 from evict_profile.records import replace
-from evict_profile.stats import Estimate
-from evict_profile.table.cost_table import CostTable
+from evict_profile.stats import Estimate, Floats
+from evict_profile.table.cost_table import CostTable, Outside
 from evict_profile.table.key import COMPOSED, Caveats
 from evict_profile.table.overheads import (
     DATASHEET_GROWTH,
@@ -51,11 +51,13 @@ class ServedStep:
     Attributes:
         table: forwards with a server's overheads; `drafting` is None where assumed.
         overheads: None where nothing was added.
+        outside: "refuse" what is not covered, or "clamp" to it; see `caveats_at`.
     """
 
     table: CostTable
     drafting: Drafting
     overheads: Overheads | None
+    outside: Outside = "refuse"
 
     @classmethod
     def of(
@@ -90,9 +92,13 @@ class ServedStep:
     def caveats(self) -> Caveats:
         return self.table.caveats
 
+    def caveats_at(self, batch: int, context: float) -> Caveats:
+        """Those of the table, and of a place that it does not cover."""
+        return self._costs(batch, context).caveats
+
     def with_drafting(self, drafting: Drafting) -> "ServedStep":
         table = replace(self.table, drafting=drafting)
-        return ServedStep(table, drafting, self.overheads)
+        return replace(self, table=table, drafting=drafting)
 
     def extending(self) -> "ServedStep":
         """The same where a plain step takes the rest of a drafting step.
@@ -137,7 +143,8 @@ class ServedStep:
     def ratio(self, batch: int, width: int, levels: int, context: float) -> Estimate:
         """A step's time over plain decoding's, with its 95 % interval; see `us`.
 
-        The interval is the overheads', if known. Else it has the errors of both
+        The interval is the overheads', if known, which were compared at short contexts;
+        longer ones add what is less certain there. Else it has the errors of both
         forwards, as if independent, and the whole of assumed drafting; measured
         drafting has no error.
         """
@@ -150,14 +157,25 @@ class ServedStep:
         cost, at = self._costs(batch, context), (batch, batch * width)
         low, us, high = cost.low_us, cost.step_cost_us, cost.high_us
         if self.overheads:
-            plain_us = float(us[batch])
+            plain_us, short = float(us[batch]), min(self.table.axes.context)
             ends = self.overheads.ratio_interval(ratio, batch, width, levels, plain_us)
-            return self._widened(Estimate(ratio, *ends))
+            added = self._apart(*at, context) - self._apart(*at, short)
+            below, above = ratio * np.maximum(added, 0.0)
+            least = ratio - math.hypot(ratio - ends[0], below)
+            most = ratio + math.hypot(ends[1] - ratio, above)
+            least = max(least, min(ratio, 1.0))
+            return self._widened(Estimate(ratio, least, most))
         half = math.hypot(*((high[t] - low[t]) / 2.0 / us[t] for t in at))
         if self.assumes_drafting:
             undrafted = float(us[batch * width] / us[batch])
             half = math.hypot(half, math.log(max(ratio / undrafted, 1.0)))
         return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half))
+
+    def _apart(self, batch: int, tokens: int, context: float) -> Floats:
+        """Ends of a forward's interval beyond plain decoding's, float64 [2]."""
+        cost = self._costs(batch, context)
+        low, high = (cost.low_us, cost.high_us) / cost.step_cost_us
+        return np.array([low[batch] - low[tokens], high[tokens] - high[batch]])
 
     def _widened(self, ratio: Estimate) -> Estimate:
         """By what the experts' rows err beyond those whose tables were compared."""
@@ -171,7 +189,7 @@ class ServedStep:
 
     @cached_property
     def _costs(self) -> Callable[[int, float], StepCosts]:
-        return lru_cache(KEPT)(self.table.costs)
+        return lru_cache(KEPT)(partial(self.table.costs, outside=self.outside))
 
 
 def _overheads_of(table: CostTable) -> Overheads | None:

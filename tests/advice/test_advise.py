@@ -19,7 +19,7 @@ from evict_profile.advice.advise import (
     schedule,
     traffic_of,
 )
-from evict_profile.errors import ConfigError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.report.advice import Advice
@@ -97,6 +97,27 @@ class TestBest:
             fast, slow = RECORD.ratio_interval(way.ratio, *step)
             assert way.speed.low == pytest.approx(way.committed / slow)
             assert way.speed.high == pytest.approx(way.committed / fast)
+
+    def test_a_longer_context_adds_what_is_less_certain_there(self):
+        """Ends that are wider for drafts than for plain decoding."""
+        table, batch = shipped_table(H200), 64
+        wide = tuple(
+            s
+            if s.context == min(table.axes.context)
+            else replace(
+                s,
+                high_us=tuple(
+                    us * (2.0 if t > batch else 1.5)
+                    for t, us in enumerate(s.step_cost_us)
+                ),
+            )
+            for s in table.staircases
+        )
+        known, less = (
+            Advisor.of(each, GOOD, context=2048).at(batch).ways[3].speed
+            for each in (table, replace(table, staircases=wide))
+        )
+        assert less.low < known.low and less.value == pytest.approx(known.value)
 
     def test_assumed_drafting_may_take_no_time_or_twice_as_long(self, table):
         cost, assumed = table.costs(1, 64), Advisor.of(table, GOOD)
@@ -202,8 +223,20 @@ class TestPlan:
         assert max(each.drafts for each in ranges) == ranges[0].drafts
 
     def test_a_batch_beyond_what_is_covered_is_refused(self, table):
-        with pytest.raises(ConfigError, match="covered up to batch 2, and batch 64"):
-            plan(advisor(table), {1: 0.5, 64: 0.5})
+        """Clamped, it is costed at its own tokens, as far as they are covered."""
+        traffic = {1: 0.5, 3: 0.5}
+        with pytest.raises(DataError, match=r"batch 3 is outside .* --outside clamp"):
+            plan(advisor(table), traffic)
+        clamped = Advisor.of(table, GOOD, level_ms=0.0, outside="clamp")
+        assert plan(clamped, traffic).schedule[-1].last == 3
+        with pytest.raises(ConfigError, match="no draft is covered at batch 64"):
+            plan(clamped, {1: 0.5, 64: 0.5})
+
+    def test_batches_end_where_the_context_is_not_covered(self, table):
+        own = tuple(s for s in table.staircases if (s.batch, s.context) != (2, 256))
+        shorter = replace(table, staircases=own)
+        assert Advisor.of(shorter, GOOD, context=64).batches == (1, 2)
+        assert Advisor.of(shorter, GOOD, context=256).batches == (1,)
 
     @pytest.mark.parametrize(
         "text", ["", "1:x", "1:0", "0:1", "1:.5,1:.5", "1:nan", "1:inf"]
@@ -273,6 +306,13 @@ class TestCommand:
         )
         said = self.asked(tmp_path, saved_table, "--accept", "0.9").stdout
         assert "Drafting is slower than plain decoding at batch 2." in said
+
+    def test_what_is_clamped_is_said_and_repeated(self, saved_table, tmp_path):
+        words = (saved_table, "--accept", "1.95,2.85,3.7", "--draft-level-ms", 0)
+        words = (*words, "--context", 300, "--outside", "clamp", "--json")
+        answer = json.loads(self.asked(tmp_path, *words).stdout)
+        [said] = [c for c in answer["caveats"] if "read as" in c]
+        assert said.startswith("context 300 read as 256: ")
 
     def test_documents_are_alone_on_stdout(self, saved_table, tmp_path):
         words = (saved_table, "--accept", "1.95,2.85,3.7", "--draft-level-ms", 0)

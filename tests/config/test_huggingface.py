@@ -32,6 +32,9 @@ DEEPSEEK_V3, LING_FLASH = PUBLISHED["deepseek-v3"], PUBLISHED["ling-flash-2.0"]
 ODD_LAYERS = {"decoder_sparse_step": 2, "num_hidden_layers": 5}
 SHARED_512 = {"moe_shared_expert_intermediate_size": 512}
 FULL = ["full_attention"] * 36
+FP8 = {"quant_method": "fp8"}
+BLOCKS = FP8 | {"weight_block_size": [128, 128]}
+PACKED = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}
 # Without these there is no telling the cost, whatever the family.
 REQUIRED = ("hidden_size", "num_hidden_layers", "vocab_size", "num_experts_per_tok")
 JUNK = st.one_of(
@@ -110,6 +113,15 @@ def test_a_file_of_theirs_is_known_by_either_key():
         (MIXTRAL | {"torch_dtype": "float32"}, "dtype", "float32"),
         (MIXTRAL | {"torch_dtype": None, "dtype": "torch.float32"}, "dtype", "float32"),
         (MIXTRAL | {"torch_dtype": None}, "dtype", "bfloat16"),
+        (MIXTRAL, "checkpoint_dtype", "bfloat16"),
+        (MIXTRAL | {"quantization_config": FP8}, "checkpoint_dtype", "fp8"),
+        (MIXTRAL | {"quantization_config": BLOCKS}, "checkpoint_dtype", "fp8_block"),
+        (MIXTRAL | {"quantization_config": PACKED}, "checkpoint_dtype", "mxfp4"),
+        (
+            MIXTRAL | {"quantization_config": BLOCKS, "expert_dtype": "fp4"},
+            "checkpoint_dtype",
+            "mxfp4",
+        ),
         (QWEN3_30B | {"_name_or_path": "Qwen/Qwen3-30B"}, "name", "qwen3-30b"),
         (MIXTRAL, "name", "some-folder"),
         (MIXTRAL | {"_name_or_path": ""}, "name", "some-folder"),

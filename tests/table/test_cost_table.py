@@ -7,7 +7,7 @@ import pytest
 
 from evict_profile.cells import Cell
 from evict_profile.errors import DataError
-from evict_profile.records import to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, HEAD_US, LAYERS, known_us
 
@@ -60,10 +60,21 @@ def test_outside_the_domain_is_refused_or_clamped_with_a_mark(table):
             table.step_cost_us(batch, context)
     cost = table.costs(1, 300, outside="clamp")
     np.testing.assert_array_equal(cost.step_cost_us, table.step_cost_us(1, 256))
-    assert cost.caveats == ("context 300 read as 256",)
+    assert cost.caveats[0].startswith("context 300 read as 256: ")
     many = table.costs(3, 64, outside="clamp")
-    assert many.caveats == ("batch 3 read as 2",)
+    assert many.caveats[0].startswith("batch 3 read as 2: ")
     assert many.step_cost_us[3] == many.step_cost_us[0]
+
+
+def test_a_large_batch_may_end_at_a_shorter_context(table):
+    """Where its staircases end, as the rows of an estimated table do."""
+    own = tuple(s for s in table.staircases if (s.batch, s.context) != (2, 256))
+    shorter = replace(table, staircases=own)
+    assert shorter.contexts(1) == (64, 256)
+    assert shorter.contexts(2) == (64, 64)
+    shorter.costs(1, 256)
+    with pytest.raises(DataError, match="context 256 is outside what"):
+        shorter.costs(2, 256)
 
 
 def test_the_cost_is_near_what_was_measured(table):

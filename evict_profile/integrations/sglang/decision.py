@@ -90,7 +90,7 @@ class Chooser:
         requests, nodes = path_prob.shape
         levels = int(depths(index.max(), topk)) if self._table.drafting else None
         parent = parents(index, parent_list, topk, np) if self._by_parent else None
-        step = self._truncator.begin(requests, self._inside(context), nodes)
+        step = self._truncator.begin(requests, self._inside(requests, context), nodes)
         plan = step.plan_drafted(path_prob, levels, parent)
         captured = self._at_captured_width(plan, path_prob)
         return self._chosen(captured, context, levels or 0, begun_us)
@@ -99,7 +99,7 @@ class Chooser:
         if not self.can_pause:
             return None
         begun_us = _now_us()
-        step = self._truncator.begin(requests, self._inside(context))
+        step = self._truncator.begin(requests, self._inside(requests, context))
         if step.deeper():
             return None
         return self._chosen(step.plan(), context, 0, begun_us)
@@ -131,7 +131,8 @@ class Chooser:
         self, plan: Plan, context: float, levels: int, begun_us: float
     ) -> WidthChoice:
         verify_us = None
-        requests, inside = len(plan.host_keep), context == self._inside(context)
+        requests = len(plan.host_keep)
+        inside = context == self._inside(requests, context)
         if inside and requests in self._measured:
             verify_us = float(plan.step_cost_us)
             if plan.whole_step and self._table.drafting:
@@ -160,8 +161,8 @@ class Chooser:
             tokens=width * requests,
         )
 
-    def _inside(self, context: float) -> float:
-        least, most = self._table.fit.domain["context"]
+    def _inside(self, requests: int, context: float) -> float:
+        least, most = self._table.contexts(requests)
         return min(max(context, least), most)
 
 
