@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from scipy.stats import gamma
 
 from evict_profile.cells import Cell, frame_of, measured, places_of
-from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
+from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Shape, Term, design
 from evict_profile.fit import hinge
 from evict_profile.fit.hinge import (
     Observations,
     choose_terms,
     fit_hinges,
+    layer_terms,
     leverage,
     refinements,
 )
@@ -216,3 +217,10 @@ def test_a_bootstrap_moves_cells_by_residuals_without_their_own_pull(
         others = hinge.bootstrap(fitted.cost, fitted.points, seed=0)
         spreads.append(np.std([part_us(other, NEW) for other in others], axis=0))
     np.testing.assert_array_less(1.3 * spreads[0], spreads[1])
+
+
+@pytest.mark.parametrize("window", [0, 64])
+def test_layers_that_recur_are_fitted_with_the_width(window):
+    """A request's tokens are steps one after the other where a state has no window."""
+    shape = Shape(2, 0, 1, others=((0.5, window),))
+    assert (Term("width") in layer_terms(shape)) == (window == 0)
