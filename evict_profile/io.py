@@ -37,7 +37,7 @@ def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
     """The file of a config called by name or by path.
 
     Args:
-        kind: a folder of `configs/`: "models", "sweeps" or "gpus".
+        kind: a folder of `configs/`: "models", "drafters", "sweeps" or "gpus".
         name: "qwen3-30b-a3b", or a path to a file of one's own.
         others: names that are known beside those of the files.
     """

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from evict_profile.advice.acceptance import AcceptedLengths
-from evict_profile.advice.drafting import drafting_of_level
+from evict_profile.advice.drafting import drafter_of, drafting_of_level
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.stats import WORTHWHILE, Estimate
@@ -80,15 +80,22 @@ class Advisor:
         context: float | None = None,
         level_ms: float | None = None,
         outside: Outside = "refuse",
+        drafter: str | None = None,
     ) -> "Advisor":
-        """Of a table as in its file; `context` is by default its smallest."""
+        """Of a table as in its file; `context` is by default its smallest.
+
+        A server's own steps stay as they are, whatever is said to have drafted.
+        """
         topk = 2 if lengths.kind == "tree" else 1
         at = min(table.axes.context) if context is None else context
-        served = ServedStep.of(table, topk=topk, context=at)
+        drafts = drafter_of(drafter, table, level_ms is not None)
+        ran = table.overheads and table.overheads.batches
+        computed = None if ran else drafts
+        served = ServedStep.of(table, topk=topk, context=at, drafter=computed)
         if level_ms is not None:
-            given = drafting_of_level(served.table, level_ms)
+            given = drafting_of_level(served.table, level_ms, drafts)
             served = replace(served, drafting=given)
-        return cls(replace(served, outside=outside), lengths, at)
+        return cls(replace(served, drafter=drafts, outside=outside), lengths, at)
 
     @property
     def batches(self) -> tuple[int, ...]:

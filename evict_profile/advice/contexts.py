@@ -26,7 +26,10 @@ class Cell(NamedTuple):
 
 
 def at_contexts(
-    table: CostTable, smallest: Answer, level_ms: float | None
+    table: CostTable,
+    smallest: Answer,
+    level_ms: float | None,
+    drafter: str | None = None,
 ) -> list[Answer]:
     """From the answer at a table's smallest context those at all.
 
@@ -41,7 +44,7 @@ def at_contexts(
     for context in contexts[1:]:
         # Large batches may end at a shorter context, which is taken for them.
         lengths = smallest.advisor.lengths
-        advisor = Advisor.of(table, lengths, context, level_ms, "clamp")
+        advisor = Advisor.of(table, lengths, context, level_ms, "clamp", drafter)
         kept = Answer(advisor, answers[-1].plan)
         own = Answer(advisor, plan(advisor, kept.plan.traffic))
         answers.append(own if own.gain.value > CHANGE * kept.gain.value else kept)

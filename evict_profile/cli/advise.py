@@ -50,6 +50,7 @@ def advise(
     traffic: options.Traffic = None,
     context: options.ContextTokens = None,
     draft_level_ms: options.DraftLevelMs = None,
+    drafter: options.DrafterKind = None,
     outside: options.Outside = "refuse",
     check: list[str] | None = Option(
         None,
@@ -91,6 +92,7 @@ def advise(
         traffic=traffic,
         context=context,
         draft_level_ms=draft_level_ms,
+        drafter=drafter,
         outside=outside,
     )
     if as_json:

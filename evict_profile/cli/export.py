@@ -9,7 +9,9 @@ from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say
 
-OF_ENGINES = {"accept", "traffic", "by_context", "draft_level_ms", "outside"}
+OF_ENGINES = {
+    *("accept", "traffic", "by_context", "draft_level_ms", "drafter", "outside"),
+}
 OF_PLANNERS = {"drafts", "max_tokens"}
 NOT_OF = {"trtllm": {"by_context"}, "llama-cpp": {"by_context", "traffic"}}
 """Options that an engine has no format for."""
@@ -41,6 +43,7 @@ def export(
         False, "--by-context", help="Choose draft lengths at each context of the table."
     ),
     draft_level_ms: options.DraftLevelMs = None,
+    drafter: options.DrafterKind = None,
     outside: options.Outside = "refuse",
     drafts: int = Option(3, min=1, help="Levels of each step, for sglang-sps."),
     max_tokens: int | None = Option(
@@ -97,12 +100,13 @@ def export(
             traffic=traffic,
             context=context,
             draft_level_ms=draft_level_ms,
+            drafter=drafter,
             outside=outside,
             reader=reader,
         )
         answers = [Answer(advice.advisors[0], advice.plan)]
         if by_context:
-            answers = at_contexts(table, answers[0], draft_level_ms)
+            answers = at_contexts(table, answers[0], draft_level_ms, drafter)
         made = write_advice(answers, reader, path)
     for line in (*made.notes, f"{reader}: {path}", made.command):
         if line:

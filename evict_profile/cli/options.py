@@ -89,8 +89,17 @@ Outside = Annotated[
 DraftLevelMs = Annotated[
     float | None,
     Option(
-        help="Milliseconds to draft one more token.",
+        help="Milliseconds of one forward of the drafter.",
         show_default="the table's, else assumed",
+    ),
+]
+DrafterKind = Annotated[
+    str | None,
+    Option(
+        "--drafter",
+        help="What drafts: eagle3, mtp, or of a checkpoint's name or config.json "
+        "draft_model:FILE, pard:FILE or dflash:FILE.",
+        show_default="mtp if the model has MTP layers, else eagle3",
     ),
 ]
 

@@ -18,9 +18,10 @@ from evict_profile.advice.advise import (
     traffic_of,
 )
 from evict_profile.advice.answer import Answer
+from evict_profile.advice.drafting import drafters
 from evict_profile.integrations.exporters import ENGINES
 from evict_profile.io import finite
-from evict_profile.records import to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.report.console import WIDEST, Rows, as_text, wrapped
 from evict_profile.report.numbers import spread
 from evict_profile.table import DATASHEET, MEASURED, SERVED, CostTable, ServedStep
@@ -188,6 +189,7 @@ def advise(
     context: int | None = None,
     draft_level_ms: float | None = None,
     outside: Outside = "refuse",
+    drafter: str | None = None,
     reader: str = "",
 ) -> Advice:
     """Recommend draft lengths from acceptance alone.
@@ -198,8 +200,9 @@ def advise(
             each of the table's.
         traffic: shares of plain decoding's time by batch, as `traffic_of` reads them.
         context: tokens; by default the table's smallest.
-        draft_level_ms: to draft one more token; by default the table's.
+        draft_level_ms: of one forward of the drafter; by default the table's.
         outside: "clamp" reads what the table does not cover at its nearest place.
+        drafter: as `drafter_of` reads it; by default MTP layers, else EAGLE-3.
         reader: the engine that is to serve it.
 
     Raises:
@@ -208,7 +211,7 @@ def advise(
     """
     shares = traffic_of(traffic) if traffic else {}
     advisors = [
-        Advisor.of(table, lengths, context, draft_level_ms, outside)
+        Advisor.of(table, lengths, context, draft_level_ms, outside, drafter)
         for lengths in acceptance_of(accept)
     ]
     one = [1] if reader == "llama-cpp" else ()  # It decodes one request at a time.
@@ -217,11 +220,15 @@ def advise(
     # TensorRT-LLM refuses a longer draft than the smallest batch has.
     engine = reader or table.key.engine
     planned = plan(advisors[0], shares, falling=engine == "trtllm")
+    kind = advisors[0].served.drafter.kind
+    if engine in ENGINES and engine not in drafters()[kind]["schedules"]:
+        planned = replace(planned, schedule=())
     given = {
         "--accept": accept,
         "--traffic": traffic or ",".join(f"{each}:1" for each in batch) or None,
         "--context": context,
         "--draft-level-ms": draft_level_ms,
+        "--drafter": drafter,
         "--outside": None if outside == "refuse" else outside,
     }
     asked = [str(w) for pair in given.items() if pair[1] is not None for w in pair]

@@ -110,7 +110,8 @@ def _step(advisor: Advisor, batch: int) -> dict[str, Any]:
         times = math.exp(TWO_SIDED * known.growth_at(batch))
         apart = [_short(high - 1.0) for _, high in ends]
         return step | {"times": _short(times), "apart": apart}
-    forwards = served.with_drafting(drafting_of_level(served.table, 0.0))
+    undrafted = drafting_of_level(served.table, 0.0, served.drafter)
+    forwards = served.with_drafting(undrafted)
     ratios = (forwards.ratio(batch, k + 1, k, at) for k in drafts)
     half = [_short(math.log(r.high / r.value)) for r in ratios]
     return step | {"half": half, "assumed": served.assumes_drafting}

@@ -7,8 +7,9 @@ and L drafted levels (plain decoding: n = 1, L = 0)
     step(B, n, L) = C(B n, at the union's share s) + layers * f + B n * h
                     + (n > 1) * (g + L * (d + t * [more than one branch]))
 
-The amounts are fitted to published runs (`python -m benchmarks.served`). Only their sum
-is identified. A server's own runs correct a predicted step by one number a batch
+The amounts are fitted to published runs (`python -m benchmarks.served`), whose level is
+a forward of an EAGLE-3 head. `Drafter` says what other drafters run. Only their sum is
+identified. A server's own runs correct a predicted step by one number a batch
 (`OwnStep`).
 
 The error is of growth beyond plain decoding, since an error common to all steps cancels
@@ -25,10 +26,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
+from evict_profile.config.model import ModelSpec
 from evict_profile.records import Count, NotNegative, Positive
 from evict_profile.stats import Bools, Floats
 from evict_profile.table.parts import TermCost
-from evict_profile.table.workload import ActivationCurve, DraftClock, Drafting
+from evict_profile.table.workload import ActivationCurve, DraftClock
 
 LEVELS = 32
 """Drafted levels in a clock; deeper ones take as long as the last."""
@@ -52,6 +54,27 @@ setting (gpt-oss, SpecBundle), 0.7 for the same one at another temperature
 DATASHEET_GROWTH = 0.9
 """`UNSEEN_GROWTH`, and 0.4 between data sheets and composed tables of Qwen3-30B-A3B on
 H100 and H200."""
+
+
+class Drafter(Struct, frozen=True):
+    """A kind of `configs/draft_methods.yaml`; "pard" and "dflash" draft in one forward.
+
+    `layers` and `weights` are of a dense checkpoint whose time is computed.
+    """
+
+    kind: str = "eagle3"
+    layers: int = 0
+    weights: int = 0
+
+    @classmethod
+    def of(cls, model: ModelSpec) -> "Drafter":
+        return cls("mtp" if model.mtp_layers else "eagle3")
+
+    @property
+    def forwards(self) -> Floats:
+        """Forwards by drafted levels, float64 [LEVELS + 1]."""
+        levels = np.arange(LEVELS + 1.0)
+        return np.minimum(levels, 1.0) if self.kind in ("pard", "dflash") else levels
 
 
 class Amounts(Struct, frozen=True):
@@ -192,12 +215,6 @@ class Overheads(Struct, frozen=True):
     def _seen(self, batch: float) -> bool:
         return any(each / NEAR <= batch <= each * NEAR for each in self.batches)
 
-    def drafting(self, batches: tuple[int, ...], engine: str, topk: int) -> Drafting:
-        levels = tuple(self.amounts.levels_us(np.arange(LEVELS + 1), topk).tolist())
-        round_us = self.amounts.round_us
-        clocks = (DraftClock(batch, levels, round_us, 0.0) for batch in batches)
-        return Drafting(self.source, engine, tuple(clocks))
-
     def terms(self, layers: int) -> tuple[TermCost, ...]:
         return (
             TermCost("one", 0.0, None, layers * self.amounts.layer_us),
@@ -205,6 +222,7 @@ class Overheads(Struct, frozen=True):
         )
 
 
+NO_AMOUNTS = Amounts(1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 RECORD_PLACE = ("sglang", "NVIDIA H200")
 
 RECORD = Overheads(

@@ -1,9 +1,11 @@
 """Latency of a served step that verifies n tokens a request and drafts L levels.
 
 `ServedStep` adds a server's overheads (`evict_profile.table.overheads`) and drafting to
-the table's forward. An assumed level of drafting takes as long as one of the target's
-MoE layers and its head on one token a request, as in a multi-token-prediction head.
-EAGLE-3's dense layer and smaller vocabulary should take less.
+the table's forward. The record's level is a forward of an EAGLE-3 head, mostly
+launches and sampling. An MTP head adds one of the target's MoE layers and its head on
+one token a request. A drafter with a checkpoint adds its weights over the bandwidth,
+and the record's time of a layer for each but the first. Without a record, a level is
+assumed to take what the MTP head adds; EAGLE-3's dense layer should take less.
 """
 
 import math
@@ -16,24 +18,27 @@ import numpy as np
 
 from evict_profile.cost_model import features_at
 from evict_profile.errors import DataError
+from evict_profile.physics import non_moe_weights
 from evict_profile.records import replace
 from evict_profile.stats import Estimate, Floats
 from evict_profile.table.cost_table import CostTable, Outside
 from evict_profile.table.key import COMPOSED, Caveats
 from evict_profile.table.overheads import (
     DATASHEET_GROWTH,
-    LEVELS,
     NEAR,
+    NO_AMOUNTS,
     RECORD,
     RECORD_ELSEWHERE,
     RECORD_PLACE,
     TWO_SIDED,
+    Amounts,
+    Drafter,
     Overheads,
     OwnStep,
     own_at,
 )
 from evict_profile.table.parts import StepCosts
-from evict_profile.table.provenance import DATASHEET, Composition
+from evict_profile.table.provenance import DATASHEET, Composition, Swept
 from evict_profile.table.workload import DraftClock, Drafting
 
 ASSUMED = (
@@ -41,6 +46,8 @@ ASSUMED = (
     "multi-token-prediction head would; give yours with --draft-level-ms"
 )
 
+BYTES_PER_WEIGHT = 2.0
+"""Of a draft model, in bfloat16."""
 KEPT = 2048
 
 
@@ -57,6 +64,7 @@ class ServedStep:
     table: CostTable
     drafting: Drafting
     overheads: Overheads | None
+    drafter: Drafter
     outside: Outside = "refuse"
 
     @classmethod
@@ -66,23 +74,26 @@ class ServedStep:
         drafting: Drafting | None = None,
         topk: int = 1,
         context: float | None = None,
+        drafter: Drafter | None = None,
     ) -> "ServedStep":
         """The steps of a server: forwards with its overheads, and drafting.
 
         Args:
             drafting: in place of the table's.
             topk: branches a drafted level may have; 1 drafts chains.
-            context: of the forwards from which drafting is assumed; None is the
+            context: of the forwards from which drafting is computed; None is the
                 smallest.
+            drafter: None is the model's MTP layers, or an EAGLE-3 head.
         """
-        overheads = _overheads_of(table)
+        drafter = drafter or Drafter.of(table.model)
+        at = min(table.axes.context) if context is None else context
+        overheads = _overheads_of(table, drafter)
+        known = table.drafting or _drafting(table, overheads, drafter, topk, at)
         if overheads:
-            table = _with_overheads(table, overheads, topk)
+            table = _with_overheads(table, overheads, known)
         if drafting:
             table = replace(table, drafting=drafting)
-        at = min(table.axes.context) if context is None else context
-        known = table.drafting or _assumed_drafting(table, at)
-        return cls(table, known, overheads)
+        return cls(table, table.drafting or known, overheads, drafter)
 
     @property
     def assumes_drafting(self) -> bool:
@@ -192,17 +203,19 @@ class ServedStep:
         return lru_cache(KEPT)(partial(self.table.costs, outside=self.outside))
 
 
-def _overheads_of(table: CostTable) -> Overheads | None:
-    """The table's; else the public record's, far from its place with a larger error."""
+def _overheads_of(table: CostTable, drafter: Drafter) -> Overheads | None:
+    """The table's; else the public record's, elsewhere with a larger error."""
     if table.overheads or table.origin not in (COMPOSED, DATASHEET):
         return table.overheads
     if table.origin == DATASHEET:
         return replace(RECORD_ELSEWHERE, growth=DATASHEET_GROWTH)
     at_record = (table.key.engine, table.key.gpu) == RECORD_PLACE
-    return RECORD if at_record else RECORD_ELSEWHERE
+    return RECORD if at_record and drafter.kind == "eagle3" else RECORD_ELSEWHERE
 
 
-def _with_overheads(table: CostTable, known: Overheads, topk: int) -> CostTable:
+def _with_overheads(
+    table: CostTable, known: Overheads, drafting: Drafting
+) -> CostTable:
     added = known.terms(table.model.num_layers)
     activation = table.activation
     if activation.is_guess:
@@ -211,9 +224,8 @@ def _with_overheads(table: CostTable, known: Overheads, topk: int) -> CostTable:
         table,
         fit=replace(table.fit, non_moe=(*table.fit.non_moe, *added)),
         activation=activation,
-        drafting=table.drafting
-        or known.drafting(table.axes.batch, table.key.engine, topk),
-        caveats=table.caveats + _of_others(table, known),
+        drafting=drafting,
+        caveats=table.caveats + _of_others(table, known, drafting),
     )
     return (_near_own(served, known.own) if known.own else served).read_anew()
 
@@ -239,30 +251,55 @@ def _near_own(table: CostTable, own: tuple[OwnStep, ...]) -> CostTable:
     )
 
 
-def _of_others(table: CostTable, known: Overheads) -> Caveats:
+def _of_others(table: CostTable, known: Overheads, drafting: Drafting) -> Caveats:
     if table.overheads and known.batches:
         return ()
     where = f" at batches outside {known.near}" if known.batches else ""
+    in_record = table.drafting or drafting.workload == known.source
+    other = "" if in_record else "a forward of this drafter is not in them, "
     path = shlex.quote(str(table.path)) if table.path.name else "TABLE"
     return (
         f"intervals are wide{where}: drafting and host times are of "
-        f"{RECORD.source}, and no runs there show a smaller error; measure one run "
-        "of your server with 'evict-profile probe URL --out runs.jsonl' and "
+        f"{RECORD.source}, {other}and no runs there show a smaller error; measure one "
+        "run of your server with 'evict-profile probe URL --out runs.jsonl' and "
         f"'evict-profile calibrate {path} --served runs.jsonl'",
     )
 
 
-def _assumed_drafting(table: CostTable, context: float) -> Drafting:
-    levels, clocks = np.arange(LEVELS + 1.0), []
+def _drafting(
+    table: CostTable,
+    known: Overheads | None,
+    drafter: Drafter,
+    topk: int,
+    context: float,
+) -> Drafting:
+    clocks, amounts = [], known.amounts if known else NO_AMOUNTS
     for batch in table.axes.batch:
-        draft_us = (levels * _own_layer_us(table, batch, context)).tolist()
-        clocks.append(DraftClock(batch, tuple(draft_us), 0.0, 0.0))
-    return Drafting(ASSUMED, table.key.engine, tuple(clocks))
+        us = float(amounts.levels_us(1.0, topk))
+        if drafter.weights:
+            assert isinstance(table.provenance, Swept), "it is estimated"
+            gbps = table.provenance.bandwidth_gbps * table.key.tp
+            us += (drafter.layers - 1) * amounts.layer_us
+            us += BYTES_PER_WEIGHT * drafter.weights / gbps / 1e3
+        elif not known or drafter.kind == "mtp":
+            us += _own_layer_us(table, amounts, batch, context)
+        draft_us = tuple((us * drafter.forwards).tolist())
+        clocks.append(DraftClock(batch, draft_us, amounts.round_us, 0.0))
+    said = known.source if known else ASSUMED
+    if known and drafter.kind != "eagle3":
+        ms = clocks[0].draft_us[1] / 1e3
+        said += f", with a forward of {drafter.kind} computed as {ms:.2f} ms"
+    return Drafting(said, table.key.engine, tuple(clocks))
 
 
-def _own_layer_us(table: CostTable, batch: int, context: float) -> float:
-    cost, one = table.cost, np.array([float(batch)])
+def _own_layer_us(
+    table: CostTable, amounts: Amounts, batch: int, context: float
+) -> float:
+    cost, one, model = table.cost, np.array([float(batch)]), table.model
     union = table.activation.at(one, batch)
+    if table.activation.is_guess:
+        union = amounts.union(union, model.moe.top_k)
     features = features_at(cost.shape, one, union, np.array([context]), one)
     layers = cost.layers.latency_us(features)[0] / table.fit.measured_layers
-    return float(layers + cost.non_moe.latency_us(features)[0])
+    head = model.vocab_size * model.hidden_size / non_moe_weights(model)
+    return float(layers + head * cost.non_moe.latency_us(features)[0])

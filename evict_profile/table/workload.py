@@ -201,10 +201,6 @@ class Drafting(Struct, frozen=True):
     def at(self, batch: int) -> DraftClock:
         return min(self.batches, key=lambda each: abs(math.log(each.batch / batch)))
 
-    @property
-    def max_depth(self) -> int:
-        return max(clock.max_depth for clock in self.batches)
-
     def caveats(self, batch: int) -> tuple[str, ...]:
         known = self.at(batch).batch
         return () if known == batch else (f"drafting of batch {batch} as of {known}",)

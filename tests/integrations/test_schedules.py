@@ -6,13 +6,15 @@ import shlex
 
 import pytest
 
-from evict_profile.advice.acceptance import acceptance_of
+from evict_profile.advice.acceptance import acceptance_of, of_rate
 from evict_profile.advice.advise import Advisor, DraftPlan, Range
 from evict_profile.advice.answer import Answer
-from evict_profile.errors import DataError
+from evict_profile.advice.drafting import drafters
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations.exporters import ENGINES, write_advice
 from evict_profile.integrations.exporters.schedules import llama_cpp
 from evict_profile.records import replace
+from evict_profile.report.advice import advise
 from evict_profile.table import CostTable
 from tests.command import evict
 from tests.exported import (
@@ -103,7 +105,7 @@ def test_a_model_with_mtp_layers_drafts_with_them(table, tmp_path, name):
         said = written.made.command + json.dumps(written.content)
         spoken = re.search(r'"mtp"|NEXTN|"MTP"|draft-mtp', said)
         assert bool(spoken) == has
-        assert ("DRAFTER" in said) == (not has and name != "llama-cpp")
+        assert ("DRAFTER" in said) == (not has)
 
 
 def test_drafts_that_vllm_refuses_of_several_mtp_layers_are_named(table, tmp_path):
@@ -150,7 +152,8 @@ def test_another_engines_table_is_marked(table, tmp_path):
 def test_llama_cpp_is_advised_at_one_request(saved_table, tmp_path):
     words = ("export", saved_table, "--accept", "0.9,0.8,0.7", "--for", "llama-cpp")
     done = evict(*words, "--draft-level-ms", 0, folder=tmp_path)
-    assert done.stdout.endswith("--spec-type TYPE --spec-draft-n-max 3\n")
+    flags = "-md DRAFTER --spec-type draft-eagle3 --spec-draft-n-max 3\n"
+    assert done.stdout.endswith(flags)
 
 
 @pytest.mark.parametrize(
@@ -161,3 +164,55 @@ def test_the_line_to_check_by_has_the_shares_that_were_told(table, accept, rates
     made = llama_cpp((Range(1, 1, 2),), Advisor.of(table, lengths))
     assert " ".join(made.notes).endswith(f"--spec-synth-rates {rates}" if rates else "")
     assert bool(made.notes) == bool(rates)
+
+
+NAMED = [
+    ("vllm", "draft_model", '{"method": "draft_model", "model": "DRAFTER", '),
+    ("vllm", "pard", '"parallel_drafting": true, "num_speculative_tokens": 3}'),
+    ("vllm", "dflash", '{"method": "dflash", "model": "DRAFTER", '),
+    ("vllm", "mtp", '{"method": "mtp", "model": "DRAFTER", '),
+    ("sglang", "draft_model", "STANDALONE --speculative-draft-model-path DRAFTER "),
+    ("sglang", "dflash", "DFLASH --speculative-draft-model-path DRAFTER --spec"),
+    ("sglang", "mtp", "NEXTN --speculative-draft-model-path DRAFTER --spec"),
+    ("trtllm", "draft_model", "decoding_type: DraftTarget"),
+    ("trtllm", "pard", "decoding_type: PARD"),
+    ("trtllm", "dflash", "decoding_type: DFlash"),
+    ("llama-cpp", "draft_model", "-md DRAFTER --spec-type draft-simple "),
+    ("llama-cpp", "dflash", "-md DRAFTER --spec-type draft-dflash "),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "says"), NAMED)
+def test_an_engine_is_told_the_drafter_whose_time_is_in_the_advice(
+    table, tmp_path, name, kind, says
+):
+    advisor = Advisor.of(table, of_rate(0.8), level_ms=1.0, drafter=kind)
+    plan = DraftPlan({1: 1.0}, 3, 2.0, (), 1.0)
+    made = write_advice([Answer(advisor, plan)], name, tmp_path / "s")
+    said = made.command + (tmp_path / "s").read_text()
+    assert says in said
+    assert "eagle3" not in made.command.lower()
+
+
+@pytest.mark.parametrize("name", ["sglang", "llama-cpp"])
+def test_an_engine_that_runs_no_such_drafter_is_named(table, tmp_path, name):
+    advisor = Advisor.of(table, of_rate(0.8), level_ms=1.0, drafter="pard")
+    plan = DraftPlan({1: 1.0}, 3, 2.0, (), 1.0)
+    with pytest.raises(ConfigError, match=f"{name} runs none; choose from eagle3, mtp"):
+        write_advice([Answer(advisor, plan)], name, tmp_path / "s")
+
+
+def test_drafters_are_those_of_the_engines():
+    for row in drafters().values():
+        assert row["schedules"] and {*row["schedules"]} <= {*row} <= {
+            *ENGINES,
+            "schedules",
+        }
+
+
+@pytest.mark.parametrize(("drafter", "ranges"), [("eagle3", 2), ("draft_model", 0)])
+def test_sglang_changes_the_length_of_some_drafters_alone(drafter, ranges):
+    """The known table: no single length pays, and a schedule gains six per cent."""
+    table = shipped_table("nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1")
+    found = advise(table, "0.6,0.4,0.3", draft_level_ms=3.0, drafter=drafter)
+    assert len(found.plan.advised) == ranges

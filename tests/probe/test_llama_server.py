@@ -29,7 +29,7 @@ def world(tmp_path_factory):
 REMOVED = {"--draft", "--draft-n", "--draft-max", "--draft-n-min", "--draft-min"}
 """Flags that the library still holds, to say by what they were replaced."""
 CALL = re.compile(r"(?:llama-server|-md )(?:\\\n|[^`\n])*|--spec-[a-z-]+")
-WORD = re.compile(r"(?<=\s)--?[a-z][a-z-]*|(?<=--spec-type )[a-z-]+")
+WORD = re.compile(r"(?<=\s)--?[a-z][a-z-]*|(?<=--spec-type )[a-z0-9-]+")
 
 
 def check_known(calls):
@@ -50,15 +50,24 @@ def test_the_flags_of_the_pages_are_the_librarys():
     assert "--spec-synth-rates" in words
 
 
-@pytest.mark.parametrize("heads", [0, 1])
-def test_the_flags_of_an_exported_command_are_the_librarys(saved_table, heads):
+@pytest.mark.parametrize(
+    ("drafter", "heads", "named"),
+    [
+        (None, 0, "draft-eagle3"),
+        (None, 1, "draft-mtp"),
+        ("draft_model", 0, "draft-simple"),
+        ("dflash", 0, "draft-dflash"),
+    ],
+)
+def test_the_flags_of_an_exported_command_are_the_librarys(
+    saved_table, drafter, heads, named
+):
     table = CostTable.load(saved_table)
     table = replace(table, model=replace(table.model, mtp_layers=heads))
-    advisor = Advisor.of(table, of_rate(0.8))
+    advisor = Advisor.of(table, of_rate(0.8), level_ms=1.0, drafter=drafter)
     made = llama_cpp((Range(1, 1, 3),), advisor)
     words = check_known(" ".join((made.command, *made.notes)))
-    assert {"--spec-draft-n-max", "--spec-synth-rates"} <= words
-    assert ("draft-mtp" in words) == bool(heads)
+    assert {"--spec-draft-n-max", "--spec-synth-rates", named} <= words
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@
 
 Ranges of batches are read by both ends (vLLM), the first batch (SGLang) or the last
 (TensorRT-LLM). Beyond the last range vLLM and SGLang continue its draft length, and
-TensorRT-LLM drafts nothing.
+TensorRT-LLM drafts nothing. A command names the drafter whose time is in the advice
+(`configs/draft_methods.yaml`).
 """
 
 import json
@@ -15,15 +16,18 @@ import numpy as np
 from evict_profile.advice.acceptance import AcceptedLengths
 from evict_profile.advice.advise import Advisor, Range
 from evict_profile.advice.contexts import Cell
+from evict_profile.advice.drafting import drafters
+from evict_profile.errors import ConfigError
 from evict_profile.integrations.exporters.planners import Export
 
-MODEL, DRAFTER = "MODEL", "DRAFTER"
+MODEL = "MODEL"
 Ranges = Sequence[Range | Cell]
 
 
 def vllm(ranges: Ranges, advisor: Advisor) -> Export:
     """vLLM's speculative config; its schedule caps at `num_speculative_tokens`."""
-    drafts, heads = _longest(ranges), _mtp_layers(advisor)
+    drafts, heads = _longest(ranges), advisor.served.table.model.mtp_layers
+    drafter = _method("vllm", advisor, ranges)
     fields: dict[str, object] = {"num_speculative_tokens": drafts}
     notes = [_beyond(ranges, "vLLM")]
     if len(ranges) > 1:
@@ -34,10 +38,9 @@ def vllm(ranges: Ranges, advisor: Advisor) -> Export:
             "VLLM_USE_V2_MODEL_RUNNER=1 it runs piecewise graphs with one."
         )
     notes.extend(_by_context(ranges, "vLLM", 48944))
-    if 1 < heads < drafts and drafts % heads:
+    if drafter == {"method": "mtp"} and 1 < heads < drafts and drafts % heads:
         multiple = f"no multiple of {heads} layers, if it loads them all"
         notes.append(f"vLLM refuses {drafts} drafts, {multiple}.")
-    drafter = {"method": "mtp"} if heads else {"method": "eagle3", "model": DRAFTER}
     config = shlex.quote(json.dumps({**drafter, **fields}))
     tp = f"--tensor-parallel-size {advisor.served.table.key.tp}"
     command = f"vllm serve {MODEL} {tp} --speculative-config {config}"
@@ -58,12 +61,11 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
         slot["candidate_steps"] = [each.drafts]
     notes = [_beyond(ranges, "SGLang"), *_by_context(ranges, "SGLang", 31716)]
     steps = _longest(ranges)
-    head = f"EAGLE3 --speculative-draft-model-path {DRAFTER}"
+    chain = f"--speculative-eagle-topk 1 --speculative-num-steps {steps}"
     command = (
         f"python -m sglang.launch_server --model-path {MODEL} "
         f"--tp-size {advisor.served.table.key.tp} "
-        f"--speculative-algorithm {'NEXTN' if _mtp_layers(advisor) else head} "
-        f"--speculative-eagle-topk 1 --speculative-num-steps {steps} "
+        f"{_method('sglang', advisor, ranges).replace('CHAIN', chain)} "
     )
     if len(ranges) == 1:
         command += f"--speculative-num-draft-tokens {steps + 1}"
@@ -82,12 +84,7 @@ def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
 
     The smallest key must have `max_draft_len`.
     """
-    mtp = {"decoding_type": "MTP"}
-    eagle = {"decoding_type": "Eagle3", "speculative_model": DRAFTER}
-    config: dict[str, object] = {
-        **(mtp if _mtp_layers(advisor) else eagle),
-        "max_draft_len": ranges[0].drafts,
-    }
+    config = {**_method("trtllm", advisor, ranges), "max_draft_len": ranges[0].drafts}
     notes = [_beyond(ranges, "TensorRT-LLM")]
     if len(ranges) > 1:
         config["draft_len_schedule"] = {each.last: each.drafts for each in ranges}
@@ -107,9 +104,17 @@ def _longest(ranges: Ranges) -> int:
     return max(each.drafts for each in ranges)
 
 
-def _mtp_layers(advisor: Advisor) -> int:
-    """Layers of the model that draft; with none, a separate EAGLE-3 head drafts."""
-    return advisor.served.table.model.mtp_layers
+def _method(engine: str, advisor: Advisor, ranges: Ranges) -> Any:
+    """What names the drafter in the engine's settings."""
+    kind, known = advisor.served.drafter.kind, drafters()
+    if len(ranges) > 1 and engine not in known[kind]["schedules"]:
+        raise ConfigError(
+            f"--drafter {kind}: {engine} keeps one length of it; leave out --by-context"
+        )
+    if method := known[kind].get(engine):
+        return method
+    runs = ", ".join(each for each in known if engine in known[each])
+    raise ConfigError(f"--drafter {kind}: {engine} runs none; choose from {runs}")
 
 
 def _beyond(ranges: Ranges, engine: str) -> str:
@@ -134,9 +139,8 @@ def _by_context(ranges: Ranges, engine: str, request: int) -> Iterator[str]:
 def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
     """llama-server's draft length; it decodes one request after another."""
     drafts = ranges[0].drafts
-    kind = "draft-mtp" if _mtp_layers(advisor) else "TYPE"
-    flags = f"--spec-type {kind} --spec-draft-n-max {drafts}"
-    command = f"llama-server -m MODEL {flags}"
+    method = _method("llama-cpp", advisor, ranges)
+    command = f"llama-server -m MODEL {method} --spec-draft-n-max {drafts}"
     fields = {"n_max": drafts}
     return Export(fields, tuple(_to_see(advisor.lengths, drafts, command)), command)
 
