@@ -1,6 +1,9 @@
 """Writes configs/public_rows.yaml, of the newest release of each data type's rows."""
 
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -24,15 +27,25 @@ HEADER = """\
 Tree = dict[str, dict[str, dict[str, list[int | str]]]]
 
 
-def tree_of(source: Source, model: ModelSpec) -> Tree:
+def tree_of(source: Source, model: ModelSpec, gpus: Sequence[str] = ()) -> Tree:
     """Sizes by GPU, engine and data type of all that can be composed of one model."""
     tree: Tree = {}
-    for gpu, engine, dtype in product(source.gpus, ENGINES, BYTES_PER_VALUE):
+    for gpu, engine, dtype in product(gpus or source.gpus, ENGINES, BYTES_PER_VALUE):
         places = [Deployment(gpu, engine, dtype, tp) for tp in SHARDINGS]
         listed = (_listed(source, model, place) for place in places)
         if sizes := [size for size in listed if size]:
             tree.setdefault(gpu, {}).setdefault(engine, {})[dtype] = sizes
     return tree
+
+
+def _on_gpu(wheel: Path, gpu: str) -> dict[str, Tree]:
+    """All models on one GPU, in a process that reads its rows alone."""
+    source = open_source(wheel)
+    return {model.name: tree_of(source, model, [gpu]) for model in _models()}
+
+
+def _models() -> list[ModelSpec]:
+    return [load_model(name) for name in sorted(path.stem for path in known_models())]
 
 
 def _listed(source: Source, model: ModelSpec, place: Deployment) -> int | str | None:
@@ -59,8 +72,11 @@ def as_text(name: str, tree: Tree) -> str:
 
 
 if __name__ == "__main__":
-    wheel = open_source(Path(sys.argv[1]))
+    wheel = Path(sys.argv[1])
+    with ProcessPoolExecutor() as pool:
+        found = list(pool.map(partial(_on_gpu, wheel), open_source(wheel).gpus))
     print(HEADER)
-    for model in map(load_model, sorted(path.stem for path in known_models())):
-        if found := tree_of(wheel, model):
-            print(as_text(model.name, found), flush=True)
+    for model in _models():
+        tree = {gpu: own for each in found for gpu, own in each[model.name].items()}
+        if tree:
+            print(as_text(model.name, tree), flush=True)
