@@ -27,8 +27,10 @@ def compose(
     engine_version: str | None = Option(
         None, help="Engine version.", show_default="newest"
     ),
-    dtype: str = Option(
-        "bf16", help="Type of the expert weights: bf16, fp8, fp8_block, nvfp4 ..."
+    dtype: str | None = Option(
+        None,
+        help="Type of the expert weights: bf16, fp8, fp8_block, nvfp4 ...",
+        show_default="as published",
     ),
     tp: int = Option(1, min=1, help="Tensor-parallel size."),
     list_them: bool = Option(False, "--list", help="List what can be composed."),
@@ -62,12 +64,14 @@ def compose(
     from evict_profile.sources.pairs import kernels_of
 
     if model and gpu and engine:
+        dtype = dtype or model.checkpoint_dtype
         check_fit(model, Deployment(check_names(gpu, engine, dtype), engine, dtype, tp))
     rows = open_source(source)
     check_folder(tables)
     if not (model and gpu and engine):
         _compose_all(rows, tables)
         return
+    assert dtype
     kernels = kernels_of(rows, model, gpu, engine, dtype, tp, engine_version)
 
     from evict_profile.report.public import composed_page, show_composed

@@ -111,7 +111,7 @@ def part_gates(bounds: Sequence[Interval], dips: Floats) -> Iterator[Gate]:
         "attention interval",
         worst <= MAX_ATTENTION_SHARE,
         f"its bounds move a step at batch 1 by up to {worst:.1%}",
-        f"; above {MAX_ATTENTION_SHARE:.0%} choose smaller --contexts",
+        f"; above {MAX_ATTENTION_SHARE:.0%} its rows leave a tree's time too open",
     )
     dip = float(dips.max(initial=0.0))
     says = f"no cell is cheaper than a narrower one by more than {dip:.1%}"

@@ -85,13 +85,13 @@ def mutants(table, rng):
 
 def costs_are_sound(table):
     """At measured places, between them, within a budget, and beside verification."""
-    (low, high), (least, most) = (table.fit.domain[a] for a in ("batch", "context"))
-    asked = [
-        (s.batch, s.context)
-        for s in table.staircases
-        if low <= s.batch <= high and least <= s.context <= most
-    ]
-    asked += [(batch, (least + most) / 2) for batch in {low, high}]
+    low, high = table.fit.domain["batch"]
+    asked = []
+    for stairs in table.staircases:
+        least, most = table.contexts(stairs.batch)
+        if low <= stairs.batch <= high and least <= stairs.context <= most:
+            asked.append((stairs.batch, stairs.context))
+    asked += [(batch, sum(table.contexts(batch)) / 2) for batch in {low, high}]
     for covered in (table, table.within_budget(table.model.moe.top_k)):
         for batch, context in asked:
             cost = covered.costs(batch, context)

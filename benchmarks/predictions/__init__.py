@@ -1,0 +1,1 @@
+"""Predictions that are dated and hashed before their runs are posted."""
