@@ -11,6 +11,7 @@ DEMO_MINUTES ?= 10
 
 WORLD := examples/small_world/stdlib
 RUNS := runs/world
+RESULTS := runs/results
 PROMPTS := 16
 
 # SGLang on a machine without a GPU; another version takes another environment:
@@ -24,7 +25,7 @@ TEST_SGLANG := OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/s
 PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
-.PHONY: verdict demo demo-world docs test test-world test-fleet test-llama \
+.PHONY: verdict demo demo-world results docs test test-world test-fleet test-llama \
 	test-sglang test-sglang-quick test-vllm test-engines test-browser nightly lint \
 	wheel-test clean
 
@@ -75,6 +76,15 @@ test-fleet: $(VENV)/ready
 test-browser: docs
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group browser
 	$(BIN)/python -m pytest -rs tests/browser
+
+# The claims of papers, judged on recordings of the small world. What lacks is recorded
+# first, which takes most of the time.
+results: $(VENV)/ready
+	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RESULTS)/moe \
+		--prompts 24 --temperature 0 --temperature 1
+	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RESULTS)/chains \
+		--prompts 24 --topk 1 --depth 7 --nodes 7
+	$(BIN)/python -m benchmarks.claims evict --recordings $(RESULTS) --out docs/results
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -1,0 +1,1 @@
+"""The claims of papers, judged one by one on recordings."""
