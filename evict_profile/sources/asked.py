@@ -119,8 +119,8 @@ def deployment_of(
         f"no usable public rows are of {model.name} {where}; "
         f"measure your server with: evict-profile probe URL --out runs.jsonl, and: "
         f"evict-profile calibrate --served runs.jsonl --model {model.name} --gpu {gpu}"
-        + f"; there are rows of: {there}"
-        * bool(there)
+        f"; the reason is said by: evict-profile compose --model {model.name} "
+        f"{asked.options}" + f"; there are rows of: {there}" * bool(there)
     )
 
 

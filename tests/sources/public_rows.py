@@ -17,13 +17,17 @@ from evict_profile.sources.asked import ENGINES, NEAR, Deployment, check_fit
 from evict_profile.sources.compose import composer_of, row_gates
 from evict_profile.sources.composer import CONTEXTS
 from evict_profile.sources.every import SHARDINGS
-from evict_profile.sources.pairs import BYTES_PER_VALUE, kernels_of
+from evict_profile.sources.pairs import BYTES_PER_VALUE, kernels_of, pairs
+from evict_profile.table.search import DTYPES
 
 HEADER = """\
 # What can be estimated of public rows: for each model, GPU, engine and data type, the
 # tensor-parallel sizes whose rows pass their gates and whose weights fit. "near": the
-# experts' cost is that of layers near by.
+# experts' cost is that of layers near by. Models without rows of their layer are listed
+# on four GPUs under two engines, in formats that are served.
 # Written by: python -m tests.sources.public_rows WHEEL > configs/public_rows.yaml"""
+NEAR_GPUS = ("b200_sxm", "h100_sxm", "h200_sxm", "rtx_pro_6000_server")
+NEAR_ENGINES, NEAR_DTYPES = ("sglang", "vllm"), ("fp8_block", "nvfp4")
 Tree = dict[str, dict[str, dict[str, list[int | str]]]]
 
 
@@ -41,7 +45,11 @@ def tree_of(source: Source, model: ModelSpec, gpus: Sequence[str] = ()) -> Tree:
 def _on_gpu(wheel: Path, gpu: str) -> dict[str, Tree]:
     """All models on one GPU, in a process that reads its rows alone."""
     source = open_source(wheel)
-    return {model.name: tree_of(source, model, [gpu]) for model in _models()}
+    found = {}
+    for model in _models():
+        found[model.name] = tree_of(source, model, [gpu])
+        print(gpu, model.name, file=sys.stderr, flush=True)
+    return found
 
 
 def _models() -> list[ModelSpec]:
@@ -50,6 +58,8 @@ def _models() -> list[ModelSpec]:
 
 def _listed(source: Source, model: ModelSpec, place: Deployment) -> int | str | None:
     """The size, and whether its experts are of layers near by; None is refused."""
+    if not (_has_rows(source, model, place) or _is_offered(model, place)):
+        return None
     try:
         check_fit(model, place)
         kernels = kernels_of(source, model, *place[:4])
@@ -60,6 +70,20 @@ def _listed(source: Source, model: ModelSpec, place: Deployment) -> int | str | 
     if not all(gate.passed for gate in gates):
         return None
     return f"{NEAR}{place.tp}" if composer.experts.nearest else place.tp
+
+
+def _has_rows(source: Source, model: ModelSpec, place: Deployment) -> bool:
+    try:
+        own = pairs(source, place.gpu, place.engine, model)
+    except ConfigError:
+        return False
+    return any(pair.dtype == place.dtype for pair in own)
+
+
+def _is_offered(model: ModelSpec, place: Deployment) -> bool:
+    stored = DTYPES.get(model.checkpoint_dtype, model.checkpoint_dtype)
+    served = place.gpu in NEAR_GPUS and place.engine in NEAR_ENGINES
+    return served and place.dtype in (stored, *NEAR_DTYPES)
 
 
 def as_text(name: str, tree: Tree) -> str:
