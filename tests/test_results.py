@@ -37,7 +37,7 @@ def test_a_page_shows_the_rows_of_its_data(name):
 
 def test_each_data_file_is_linked_by_its_page():
     for path in tracked("docs/results/data/*.csv"):
-        page = RESULTS / f"{path.stem.partition('-')[0]}.md"
+        page = RESULTS / f"{path.stem.rpartition('-')[0]}.md"
         assert f"(data/{path.name})" in page.read_text()
 
 

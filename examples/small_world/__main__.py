@@ -61,12 +61,17 @@ def trace(
     budget: list[int] = Option(
         [], help="In place of trees: replies whose layers run so few experts."
     ),
+    rule: list[str] = Option(
+        ["mass", "sqrt-path+top-k"], help="How --budget picks experts; repeatable."
+    ),
 ) -> None:
     """Record draft trees and what was accepted; the same command again continues."""
     if budget:
         reject_unused(ctx, {"seeds", "temperature", "batch"}, "with --budget")
     elif not any(temperature):
-        reject_unused(ctx, {"seeds"}, "at temperature 0")
+        reject_unused(ctx, {"seeds", "rule"}, "at temperature 0 without --budget")
+    else:
+        reject_unused(ctx, {"rule"}, "without --budget")
     from examples.small_world.plans import BudgetPlan, Plan, TracePlan
     from examples.small_world.recording import record
 
@@ -80,7 +85,8 @@ def trace(
     }
     plan: Plan
     if budget:
-        plan = BudgetPlan(budgets=tuple(dict.fromkeys(budget)), **shared)
+        budgets, rules = tuple(dict.fromkeys(budget)), tuple(dict.fromkeys(rule))
+        plan = BudgetPlan(budgets=budgets, rules=rules, **shared)
     else:
         plan = TracePlan(
             seeds=seeds,

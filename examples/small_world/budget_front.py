@@ -6,7 +6,7 @@ every setting. Under a budget another text is decoded, which may be easier to dr
 no setting is credited with more tokens a step than the target without a budget commits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from evict_profile.io import as_json
 from evict_profile.records import Facts, to_mapping
 from evict_profile.stats import MIN_PROMPTS, Bootstrap, Estimate, Floats
 from evict_profile.table import CostTable, Drafting
-from evict_profile.traces.load import parts_of
+from evict_profile.traces.load import Part, parts_of
 from evict_profile.traces.schema import Metadata
 from evict_profile.traces.trace import TraceInfo, check_same_model
 from examples.small_world.engine.budgets import NONE
@@ -121,19 +121,9 @@ def budget_front(
     """Evaluate a recording's steps, and compare its settings."""
     if not 0.0 < agreement <= 1.0:
         raise ConfigError(f"--agreement {agreement:g}: give a share from 0 to 1")
-    parts = parts_of(recording, BUDGET_SCHEMA)
-    metadata = parts[0].metadata
-    check_same_model(metadata.about, table.model, "recording")
-    steps = pa.concat_tables([part.table for part in parts]).to_pandas()
-    there = sorted(set(steps["workload"]))
-    for name in workloads:
-        if name not in there:
-            raise DataError(
-                f"{recording}: holds no workload {name}; it holds {', '.join(there)}"
-            )
-    steps = steps[steps["workload"].isin(workloads or there)]
-    steps["us"], caveats = _step_us(steps, metadata, table)
-    prompts = len(steps[["workload", "prompt"]].drop_duplicates())
+    found = timed_steps(parts_of(recording, BUDGET_SCHEMA), table, workloads)
+    caveats, sums = found.caveats, SettingSums(found.steps)
+    prompts = sums.bootstrap.prompts
     if prompts < MIN_PROMPTS:
         caveats += (
             f"{prompts} prompts are too few to show whether a budget keeps a quality; "
@@ -141,13 +131,75 @@ def budget_front(
         )
     return BudgetFront(
         table,
-        metadata.about,
-        tuple(sorted(set(steps["workload"]))),
+        found.about,
+        tuple(sorted(set(found.steps["workload"]))),
         prompts,
-        tuple(_points(steps, Bootstrap(prompts))),
+        tuple(_points(sums)),
         agreement,
         caveats,
     )
+
+
+@dataclass(frozen=True)
+class TimedSteps:
+    """A recording's steps, with the time of each at a table's costs (`us`)."""
+
+    steps: pd.DataFrame
+    about: TraceInfo
+    caveats: tuple[str, ...]
+
+
+def timed_steps(
+    parts: Sequence[Part], table: CostTable, workloads: Sequence[str] = ()
+) -> TimedSteps:
+    """The steps of these workloads, or of all."""
+    metadata = parts[0].metadata
+    check_same_model(metadata.about, table.model, "recording")
+    steps = pa.concat_tables([part.table for part in parts]).to_pandas()
+    there = sorted(set(steps["workload"]))
+    for name in workloads:
+        if name not in there:
+            raise DataError(
+                f"{parts[0].path.parent}: holds no workload {name}; it holds "
+                f"{', '.join(there)}"
+            )
+    steps = steps[steps["workload"].isin(workloads or there)]
+    steps["us"], caveats = _step_us(steps, metadata, table)
+    return TimedSteps(steps, metadata.about, caveats)
+
+
+class SettingSums:
+    """Sums over the steps of settings; all settings have the same resamples."""
+
+    def __init__(self, steps: pd.DataFrame) -> None:
+        self.bootstrap = Bootstrap(len(steps[["workload", "prompt"]].drop_duplicates()))
+        self._by_prompt = (
+            steps.assign(steps=1.0)
+            .groupby(["given", *SETTING, "workload", "prompt"])
+            .sum(numeric_only=True)
+        )
+
+    @property
+    def settings(self) -> list[tuple[str, int]]:
+        """Without a budget first, then by rule and budget."""
+        names = self._by_prompt.reset_index()[SETTING].drop_duplicates()
+        pairs = names.itertuples(index=False, name=None)
+        return sorted(pairs, key=lambda each: (each[0] != NONE, *each))
+
+    def of(self, rule: str, budget: int, given: bool = False) -> dict[str, Floats]:
+        """Of each column, float64 [1 + resamples]; `steps` counts them."""
+        own: Any = self._by_prompt.xs((given, rule, budget))
+        sums = self.bootstrap.sums(own.to_numpy(float))
+        return dict(zip(own.columns, sums, strict=True))
+
+    def speed(self, rule: str, budget: int) -> Floats:
+        """Over no budget, tokens a step counted up to those of no budget."""
+        none, own = self.of(*self.settings[0]), self.of(rule, budget)
+        tokens, us = (
+            own[name] / own["steps"] * none["steps"] / none[name]
+            for name in ("committed", "us")
+        )
+        return np.minimum(tokens, 1.0) / us
 
 
 def _step_us(
@@ -178,39 +230,19 @@ def _step_us(
     return us, caveats
 
 
-def _points(steps: pd.DataFrame, bootstrap: Bootstrap) -> list[Point]:
-    """Without a budget first; every setting has all prompts."""
-    by_prompt = (
-        steps.assign(steps=1.0)
-        .groupby(["given", *SETTING, "workload", "prompt"])
-        .sum(numeric_only=True)
-    )
-
-    def sums(rule: str, budget: int, given: bool) -> dict[str, Floats]:
-        own: Any = by_prompt.xs((given, rule, budget))
-        return dict(zip(own.columns, bootstrap.sums(own.to_numpy(float)), strict=True))
-
-    settings = sorted(set(zip(steps["rule"], steps["budget"], strict=True)))
-    settings.sort(key=lambda setting: setting[0] != NONE)
-    none, points = sums(*settings[0], False), []
-    plain_tokens = none["committed"] / none["steps"]
-    plain_us = none["us"] / none["steps"]
-    estimate = bootstrap.estimate
-    for rule, budget in settings:
-        ran, given = sums(rule, budget, False), sums(rule, budget, True)
+def _points(sums: SettingSums) -> Iterator[Point]:
+    estimate = sums.bootstrap.estimate
+    for rule, budget in sums.settings:
+        ran, given = sums.of(rule, budget), sums.of(rule, budget, given=True)
         tokens, us = ran["committed"] / ran["steps"], ran["us"] / ran["steps"]
-        earned = np.minimum(tokens / plain_tokens, 1.0)
-        points.append(
-            Point(
-                rule,
-                int(budget),
-                tokens_per_s=estimate(1e6 * tokens / us),
-                speed=estimate(earned * plain_us / us),
-                committed=estimate(tokens),
-                union=estimate(ran["union"] / ran["steps"]),
-                step_us=estimate(us),
-                kl=estimate(given["kl"] / given["committed"]),
-                agreement=estimate(given["agrees"] / given["committed"]),
-            )
+        yield Point(
+            rule,
+            int(budget),
+            tokens_per_s=estimate(1e6 * tokens / us),
+            speed=estimate(sums.speed(rule, budget)),
+            committed=estimate(tokens),
+            union=estimate(ran["union"] / ran["steps"]),
+            step_us=estimate(us),
+            kl=estimate(given["kl"] / given["committed"]),
+            agreement=estimate(given["agrees"] / given["committed"]),
         )
-    return points

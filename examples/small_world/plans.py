@@ -19,6 +19,7 @@ import pyarrow as pa
 from evict_profile.errors import ConfigError
 from evict_profile.traces.schema import COLUMNS, SCHEMA
 from evict_profile.traces.trace import Reply
+from examples.small_world.engine.budget_rivals import RIVALS
 from examples.small_world.engine.budgeted import BudgetedReply, budgeted_steps
 from examples.small_world.engine.budgets import NONE, RULES
 from examples.small_world.engine.session import TraceSession
@@ -28,7 +29,7 @@ from runners.protocol import Message
 MAX_NODES = 1 << 15
 """Of a recorded tree: nodes name their parents by 16-bit integers (`COLUMNS`)."""
 
-BUDGET_SCHEMA = "evict-budgets/2"
+BUDGET_SCHEMA = "evict-budgets/3"
 BUDGET_COLUMNS = pa.schema(
     [
         ("rule", pa.string()),
@@ -44,11 +45,13 @@ BUDGET_COLUMNS = pa.schema(
         ("routing_us", pa.float64()),
         ("kl", pa.float64()),
         ("agrees", pa.int64()),
+        ("excess_loss", pa.float64()),
     ]
 )
 """`verified` tokens with the root, distinct experts (`union`, mean over layers), tokens
 `committed`, the time of routing beyond the model's own; sums over committed tokens of
-KL in nats (`kl`) and of the same likeliest token (`agrees`)."""
+KL in nats (`kl`), of the same likeliest token (`agrees`), and of the nats that the
+token itself loses (`excess_loss`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +159,14 @@ class BudgetPlan(Plan):
 
     batches: tuple[int, ...] = (1,)
     budgets: tuple[int, ...]
+    rules: tuple[str, ...] = tuple(RULES)
     experts: int = 0
+
+    def __post_init__(self) -> None:
+        known = (*RULES, *RIVALS)
+        for rule in self.rules:
+            if rule not in known:
+                raise ConfigError(f"--rule {rule}: give one of {', '.join(known)}")
 
     def within(self, session: TraceSession) -> "BudgetPlan":
         """Prompts with their given text, and budgets below all experts."""
@@ -178,7 +188,7 @@ class BudgetPlan(Plan):
 
     def replies(self) -> Iterator[BudgetedReply]:
         """Prompt by prompt, so that what is recorded so far is of every setting."""
-        settings = [(rule, budget) for rule in RULES for budget in self.budgets]
+        settings = [(rule, budget) for rule in self.rules for budget in self.budgets]
         for prompt in range(self.prompts):
             for rule, budget in [(NONE, self.experts), *settings]:
                 for workload in self.workloads:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from evict_profile.replay.policies import full_tree
 from examples.small_world.engine.accept import greedy, teacher_forcing
-from examples.small_world.engine.budgets import NONE, RULES, ExpertBudget
+from examples.small_world.engine.budget_rivals import make_budget
+from examples.small_world.engine.budgets import NONE, ExpertBudget
 from examples.small_world.engine.engine import Engine, EngineStep
 from examples.small_world.engine.session import TraceSession
 from examples.small_world.engine.verifier import Verifier
@@ -42,7 +43,7 @@ def budgeted_steps(
     text = session.held_out.prompts(reply.workload, prompts, own)[reply.prompt]
     budget = None
     if reply.rule != NONE:
-        budget = ExpertBudget(reply.budget, **RULES[reply.rule])
+        budget = make_budget(reply.rule, reply.budget, session)
     engine = session.engine(1, tokens, budget)
     engine.admit(
         text[:start], teacher_forcing(text[start:]) if reply.given else greedy, 0
@@ -72,8 +73,9 @@ def budgeted_reply(engine: Engine, plain: Verifier, tokens: int) -> list[Message
         rows = [0, *(node + 1 for node in step.paths[0])]
         steps.append((message, step.verified.logits[rows]))
     expected = plain.read(request.ids[:-1]).logits
+    text = torch.tensor(request.ids, device=expected.device)
     return [
-        message | compare(logits, expected, message["context"])
+        message | compare(logits, expected, text, message["context"])
         for message, logits in steps
     ]
 
@@ -92,14 +94,16 @@ def as_message(step: EngineStep, prompt_tokens: int) -> Message:
     }
 
 
-def compare(logits: Tensor, expected: Tensor, context: int) -> Message:
+def compare(logits: Tensor, expected: Tensor, text: Tensor, context: int) -> Message:
     """Budgeted logits [C, vocab] against those without a budget [text, vocab].
 
     The C committed tokens stand behind the step's root, which is token `context`.
     """
+    tokens = text[context + 1 : context + 1 + len(logits)]
     own = F.log_softmax(logits.double(), dim=1)
     plain = F.log_softmax(expected[context : context + len(own)].double(), dim=1)
     return {
         "kl": (plain.exp() * (plain - own)).sum().item(),
         "agrees": int((plain.argmax(dim=1) == own.argmax(dim=1)).sum()),
+        "excess_loss": (plain - own).gather(1, tokens[:, None]).sum().item(),
     }

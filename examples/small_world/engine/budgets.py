@@ -59,7 +59,7 @@ class ExpertBudget:
     ) -> tuple[Tensor, Tensor]:
         """Route in place, since a router that runs again and again is warm, as none is
         between the experts of two layers; the model's own is first in every other."""
-        within = partial(self._route, weights, layer)
+        within = partial(self.route, weights, index, layer)
         us, found = {}, {}
         for routing in (layer.router, within) if index % 2 else (within, layer.router):
             begun = now(x.device)
@@ -68,16 +68,20 @@ class ExpertBudget:
         self.added_us += us[within] - us[layer.router]
         return found[within]
 
-    def _route(
-        self, weights: Tensor | None, layer: MoeLayer, x: Tensor
+    def of_layer(self, index: int) -> int:
+        """Experts that this layer may activate."""
+        return self.budget
+
+    def route(
+        self, weights: Tensor | None, index: int, layer: MoeLayer, x: Tensor
     ) -> tuple[Tensor, Tensor]:
-        moe = layer.router.moe
-        if holds_all(len(x), moe.top_k, self.budget, moe.num_experts):
+        moe, budget = layer.router.moe, self.of_layer(index)
+        if holds_all(len(x), moe.top_k, budget, moe.num_experts):
             return layer.router(x)
         found = route(
             layer.router.scores(x),
             moe.top_k,
-            self.budget,
+            budget,
             renormalise=True,
             node_weights=weights,
             ranking=self.ranking,

@@ -57,6 +57,7 @@ def steps(rule, budget, prompt=0, given=False, committed=(4, 4), **changed):
             "routing_us": 0.0 if rule == NONE else ROUTING_US,
             "kl": kl * count,
             "agrees": round(agrees * count),
+            "excess_loss": 0.0,
         }
         yield {**row, **changed}
 

@@ -62,7 +62,13 @@ def test_a_file_for_a_folder_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "option"), [((), "--seeds"), (("--budget", "8"), "--temperature")]
+    ("words", "option"),
+    [
+        ((), "--seeds"),
+        ((), "--rule"),
+        (("--temperature", "1"), "--rule"),
+        (("--budget", "8"), "--temperature"),
+    ],
 )
 def test_an_option_that_nothing_reads_is_refused(tmp_path, words, option):
     done = run("trace", tmp_path, "--out", "t", *words, option, "7")

@@ -7,6 +7,7 @@ import pytest
 from evict_profile.errors import ConfigError
 from evict_profile.traces import Reply, TraceInfo
 from evict_profile.traces.schema import COLUMNS
+from examples.small_world.engine.budget_rivals import ORACLE
 from examples.small_world.engine.budgeted import BudgetedReply
 from examples.small_world.engine.budgets import MASS, NONE, SQRT_TOP_K
 from examples.small_world.plans import BudgetPlan, TracePlan
@@ -42,6 +43,13 @@ def test_every_setting_of_a_budget_is_decoded_and_given():
         for workload in ("code", "prose")
         for given in (False, True)
     ]
+
+
+def test_a_rule_that_is_none_is_refused():
+    plan = BudgetPlan(prompts=1, budgets=(6,), rules=(ORACLE,)).within(world(code=30))
+    assert {reply.rule for reply in plan.replies()} == {NONE, ORACLE}
+    with pytest.raises(ConfigError, match=r"--rule luck: give one of mass, .* oracle"):
+        BudgetPlan(budgets=(6,), rules=("luck",))
 
 
 def test_all_workloads_unless_some_are_named():

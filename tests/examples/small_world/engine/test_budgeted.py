@@ -94,7 +94,8 @@ def test_steps_add_up(record, given):
 
 @pytest.mark.parametrize("given", [False, True])
 def test_quality_is_of_the_plain_model_against_the_budgeted(record, given):
-    """Divergence is sum of p log(p / q) over the vocabulary."""
+    """Divergence is sum of p log(p / q) over the vocabulary; the excess loss is
+    log(p / q) of the committed tokens."""
     found, total = record(given=given), 0.0
     for step, logits in zip(found.steps, found.logits, strict=True):
         at = step["position"]
@@ -106,6 +107,9 @@ def test_quality_is_of_the_plain_model_against_the_budgeted(record, given):
             (p * np.log(p / q)).sum(), rel=1e-3, abs=1e-6
         )
         assert step["agrees"] == (p.argmax(axis=1) == q.argmax(axis=1)).sum()
+        own = range(len(logits)), found.reply[1 + at : 1 + at + len(logits)]
+        lost = np.log(p[own] / q[own]).sum()
+        assert step["excess_loss"] == pytest.approx(lost, rel=1e-3, abs=1e-5)
         total += step["kl"]
     assert total > 1e-3
 
