@@ -25,8 +25,8 @@ from benchmarks.common import command
 from benchmarks.served.record import deployments
 from benchmarks.served.rivals import one_parameter
 from evict_profile.config.load import load_model
-from evict_profile.errors import ConfigError, DataError, EvictProfileError
-from evict_profile.sources.asked import Deployment, deployments_of
+from evict_profile.errors import DataError, EvictProfileError
+from evict_profile.sources.asked import deployment_of
 from evict_profile.sources.estimate import estimated_table
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable, ServedStep
@@ -130,15 +130,9 @@ def _of(each: Announcement, name: str, tp: int, wheel: Path) -> Iterator[pd.Data
 
 
 def _table(each: Announcement, name: str, tp: int, wheel: Path) -> CostTable:
-    own = [
-        d
-        for d in deployments_of(name)
-        if (d.gpu, d.engine, d.tp) == (each.gpu, each.engine, tp)
-    ]
-    if not own:
-        raise ConfigError(f"no public rows of {each.engine} on {each.gpu} at TP {tp}")
-    asked: Deployment = own[0]
-    return estimated_table(load_model(name), asked, wheel, lambda _: None)
+    model = load_model(name)
+    asked = deployment_of(model, each.gpu, each.engine, None, tp)
+    return estimated_table(model, asked, wheel, lambda _: None)
 
 
 def _setting(

@@ -34,6 +34,7 @@ class Context:
             "ep_size": 1,
             "enable_metrics": False,
             "served_model_name": "tiny",
+            "speculative_algorithm": "EAGLE3",
             "speculative_num_steps": STEPS,
             "speculative_num_draft_tokens": WIDTH,
         }
