@@ -30,6 +30,7 @@ from evict_profile.sources.asked import deployment_of
 from evict_profile.sources.estimate import estimated_table
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable, ServedStep
+from evict_profile.table.overheads import Drafter
 
 HOME = Path(__file__).parent
 SUMS = "SHA256SUMS"
@@ -43,8 +44,8 @@ KEY = ["model", "batch", "width", "levels", "topk"]
 class Announcement:
     """Runs that somebody said they would post.
 
-    `settings` are (verified tokens, drafted levels, branches of a level). Prompt
-    look-up (n-grams) drafts no level.
+    `settings` are (verified tokens, drafted levels, branches of a level), of an EAGLE-3
+    head. Prompt look-up (n-grams) drafts no level.
     """
 
     name: str
@@ -138,7 +139,7 @@ def _table(each: Announcement, name: str, tp: int, wheel: Path) -> CostTable:
 def _setting(
     table: CostTable, name: str, batch: int, width: int, levels: int, topk: int
 ) -> tuple[str | int | float, ...]:
-    served = ServedStep.of(table, topk=topk)
+    served = ServedStep.of(table, topk=topk, drafter=Drafter())
     found = served.ratio(batch, width, levels, CONTEXT)
     union = float(served.table.activation.at(np.array([batch * width]), batch)[0])
     numbers = (round(x, 3) for x in (found.value, found.low, found.high))

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.predictions import __main__ as predictions
+from evict_profile.io import data_root
 
 ROW = "qwen3-30b-a3b,8,4,3,1,1.6,1.4,2.0,87.2,bfloat16,0"
 HEADER = "model,batch,width,levels,topk,ratio,low,high,union,dtype,table_sha256"
@@ -25,6 +26,13 @@ def home(tmp_path, monkeypatch):
 def test_shipped_predictions_are_those_that_were_hashed():
     names = {path.name for path in predictions.known()}
     assert names == {path.name for path in predictions.HOME.glob("*.csv")}
+
+
+def test_the_page_has_the_hash_of_each_file():
+    page = (data_root() / "docs/results/predictions.md").read_text()
+    for line in (predictions.HOME / predictions.SUMS).read_text().splitlines():
+        own, name = line.split()
+        assert f"| `{name}` | `{own}` |" in page
 
 
 def test_changed_predictions_are_refused(home, capsys):
