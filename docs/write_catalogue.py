@@ -80,9 +80,9 @@ def rows_of(table: CostTable, origin: str) -> Iterator[dict[str, Any]]:
 def lines(rows: pd.DataFrame) -> Iterator[str]:
     """What the page says of the rows, and its table."""
     loses = {rate: losses(own) for rate, own in rows.groupby("accept", sort=False)}
-    shown = {"K=3", *(each["mean"].idxmin() for each in loses.values())}
+    lengths = {"K=3", *(each["mean"].idxmin() for each in loses.values())}
     for rate, found in loses.items():
-        ranked = found[found.index.isin(shown)].sort_values("mean").itertuples()
+        ranked = found[found.index.isin(lengths)].sort_values("mean").itertuples()
         one = (f"{k} loses {m:.1f} %, at most {top:.0f} %" for k, m, top in ranked)
         yield f"- One K for all, at acceptance {rate}: {'; '.join(one)}."
     for longest, own in rows.groupby("longest"):
@@ -92,7 +92,8 @@ def lines(rows: pd.DataFrame) -> Iterator[str]:
     yield f"- {(~first['settled']).sum()} of the {len(first)} cells are not settled.\n"
     heads = ("model", "GPU", "engine, experts, TP", *BATCHES, f"at {RATES[1]}")
     yield f"| {' | '.join(map(str, heads))} |\n{'|---' * len(heads)}|"
-    for (model, gpu, *rest), own in rows.groupby(SETTING):
+    shown = rows[(rows["table"] == "shipped") | (rows["GPU"] == GPUS[0])]
+    for (model, gpu, *rest), own in shown.groupby(SETTING):
         at, low = (own[own["accept"] == rate].set_index("batch") for rate in RATES)
         cells = at.apply(cell, axis=1).reindex(BATCHES, fill_value="-")
         about = (model, gpu, ", ".join(map(str, rest)), *cells)
