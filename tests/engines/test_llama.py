@@ -53,7 +53,7 @@ def test_the_printed_command_starts_the_server_that_was_advised(table, world):
     words, fields = servers.advised(folder, path, "llama-cpp")
     assert words[:3] == ["llama-server", "-m", "MODEL"]
     flags = dict(zip(words[3::2], words[4::2], strict=True))
-    assert flags.keys() == {"--spec-type", "--spec-draft-n-max"}
+    assert flags.keys() == {"-md", "--spec-type", "--spec-draft-n-max"}
     drafts = int(flags["--spec-draft-n-max"])
     assert drafts == fields["n_max"]
     with serving(world, drafts) as [url]:

@@ -31,6 +31,7 @@ def test_nothing_else_is_imported():
         "config",
         "lossless",
         "cost_model",
+        "physics",
         "records",
         "stats",
         "io",

@@ -245,8 +245,8 @@ def test_weights_are_by_default_as_published(name, gpu, engine, dtype):
 
 def test_other_rows_are_taken_where_none_are_as_published():
     model = load_model("deepseek-v3")
-    asked = deployment_of(model, "b200", "vllm", None, None)
-    assert asked.dtype == "bfloat16"
+    asked = deployment_of(model, "rtx_pro_6000_server", "vllm", None, None)
+    assert asked.dtype == "nvfp4"
     assert "no usable rows are of fp8_block" in assumption(model, asked)
 
 
