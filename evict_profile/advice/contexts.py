@@ -15,7 +15,7 @@ from evict_profile.errors import DataError
 from evict_profile.table import CostTable
 
 
-class Cell(NamedTuple):
+class ScheduleEntry(NamedTuple):
     """A draft length at batches and contexts, ends included, as vLLM orders them."""
 
     first: int
@@ -51,7 +51,7 @@ def at_contexts(
     return answers
 
 
-def cells(answers: Sequence[Answer]) -> tuple[Cell, ...]:
+def cells(answers: Sequence[Answer]) -> tuple[ScheduleEntry, ...]:
     """Every batch and context once; none where one plan is kept at all contexts.
 
     Between two plans a context ends at the geometric mean of the table's neighbours.
@@ -69,7 +69,7 @@ def cells(answers: Sequence[Answer]) -> tuple[Cell, ...]:
     starts = {r.first for each in plans for r in each.advised if r.first <= largest}
     batches = pairwise([*sorted({1, *starts}), largest + 1])
     return tuple(
-        Cell(first, after - 1, end + 1, longest, each.drafts_at(first))
+        ScheduleEntry(first, after - 1, end + 1, longest, each.drafts_at(first))
         for first, after in batches
         for each, (end, longest) in zip(plans, spans, strict=True)
     )

@@ -15,13 +15,13 @@ import numpy as np
 
 from evict_profile.advice.acceptance import AcceptedLengths
 from evict_profile.advice.advise import Advisor, Range
-from evict_profile.advice.contexts import Cell
+from evict_profile.advice.contexts import ScheduleEntry
 from evict_profile.advice.drafting import drafters
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.exporters.planners import Export
 
 MODEL = "MODEL"
-Ranges = Sequence[Range | Cell]
+Ranges = Sequence[Range | ScheduleEntry]
 
 
 def vllm(ranges: Ranges, advisor: Advisor) -> Export:
@@ -55,7 +55,7 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
     fields = dict[str, Any]()
     for each in ranges:
         slot = fields.setdefault(str(each.first), {})
-        if isinstance(each, Cell):
+        if isinstance(each, ScheduleEntry):
             span = f"{each.shortest}-{each.longest}"
             slot = slot.setdefault("ctx_buckets", {}).setdefault(span, {})
         slot["candidate_steps"] = [each.drafts]
@@ -129,7 +129,7 @@ def _beyond(ranges: Ranges, engine: str) -> str:
 
 
 def _by_context(ranges: Ranges, engine: str, request: int) -> Iterator[str]:
-    if isinstance(last := ranges[-1], Cell):
+    if isinstance(last := ranges[-1], ScheduleEntry):
         yield (
             f"Only {engine} with its pull request {request} reads draft lengths by "
             f"context; releases refuse them. From {last.shortest} on all are the last."
