@@ -16,35 +16,14 @@ from examples.small_world.engine.budget_rivals import (
     Truncating,
 )
 from examples.small_world.engine.budgets import ExpertBudget
-from examples.small_world.engine.engine import Engine
-from examples.small_world.engine.verifier import Verifier, own_routing
+from examples.small_world.engine.verifier import own_routing
 from tests.examples.small_world.engine.decoding import (
     EXPERTS,
-    HIDDEN,
     LAYERS,
-    Decoder,
     fixed,
 )
 
 WHOLE = fixed(4, 15)
-
-
-@pytest.fixture
-def under(checkpoint, tree):
-    def decoder(budget):
-        return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree, budget))
-
-    return decoder
-
-
-@pytest.fixture
-def layer(checkpoint):
-    return Verifier(checkpoint, 1, 1).stack.moe[1]
-
-
-@pytest.fixture
-def x():
-    return torch.randn(12, HIDDEN, generator=torch.Generator().manual_seed(1))
 
 
 def dense(ids, shares):

@@ -5,35 +5,14 @@ import torch
 
 from evict_profile.runtime.budget import route
 from examples.small_world.engine.budgets import RULES, ExpertBudget
-from examples.small_world.engine.engine import Engine
-from examples.small_world.engine.verifier import Verifier, own_routing
+from examples.small_world.engine.verifier import own_routing
 from tests.examples.small_world.engine.decoding import (
     EXPERTS,
-    HIDDEN,
     TOP_K,
-    Decoder,
     fixed,
 )
 
 WHOLE = fixed(4, 15)
-
-
-@pytest.fixture
-def under(checkpoint, tree):
-    def decoder(budget):
-        return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree, budget))
-
-    return decoder
-
-
-@pytest.fixture
-def layer(checkpoint):
-    return Verifier(checkpoint, 1, 1).stack.moe[1]
-
-
-@pytest.fixture
-def x():
-    return torch.randn(12, HIDDEN, generator=torch.Generator().manual_seed(1))
 
 
 class Spy(ExpertBudget):
