@@ -28,7 +28,7 @@ app = typer.Typer(
 @app.command()
 def train(
     out: Path = Option(help="The folder of the world."),
-    recipe: Literal["cpu", "tiny"] = Option("cpu", help="tiny takes seconds."),
+    recipe: Literal["cpu", "dense", "tiny"] = Option("cpu", help="tiny takes seconds."),
     minutes: float | None = Option(None, help="For everything; else the recipe's."),
     seed: int = 0,
 ) -> None:

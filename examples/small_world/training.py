@@ -5,6 +5,7 @@ the learning rate follows the same progress, so that a slow machine trains less,
 still to the end.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -115,7 +116,8 @@ def check_batch(stream: Tensor, length: int) -> Tensor:
 @dataclass(frozen=True)
 class Health:
     """Routing of some tokens: the busiest expert's load over the mean one, mean over
-    layers and of the worst; experts without a token; entropy over that of uniform."""
+    layers and of the worst; experts without a token; entropy over that of uniform, 0
+    where there is one expert."""
 
     peak: float
     worst: float
@@ -137,7 +139,7 @@ def routing_health(routes: Tensor, entropy: float, experts: int) -> Health:
         peak=float(peaks.mean()),
         worst=float(peaks.max()),
         dead=int((counts == 0).sum()),
-        entropy=entropy / float(torch.tensor(float(experts)).log()),
+        entropy=entropy / math.log(max(experts, 2)),
     )
 
 
