@@ -23,6 +23,8 @@ MAX_PORT = 65_535
 RUNNING = ("num_requests_running", "num_running_reqs", "requests_processing")
 DRAFTS, ACCEPTED = "spec_decode_num_drafts", "spec_decode_num_accepted_tokens"
 DRAFTED = "spec_decode_num_draft_tokens"
+ACTIVE = "spec_num_draft_tokens"
+"""SGLang's gauge of the tokens that a step verifies, root included: it may change."""
 SPECULATION_FLAGS = (
     "speculative_algorithm", "disable_overlap_schedule", "max_running_requests"
 )  # fmt: skip
@@ -176,12 +178,16 @@ class Server:
         )
 
     async def metrics(self) -> dict[str, float]:
-        """Read /metrics: no prefixes, values summed over all labels but position."""
+        """Read /metrics: no prefixes, values summed over all labels but position.
+
+        `ACTIVE` is no sum: each replica states its own.
+        """
         reply, found = await self._get("/metrics"), dict[str, float]()
         for name, labels, value in _SAMPLE.findall(reply.text if reply else ""):
             at = re.search(r'position="(\d+)"', labels)
             name = name.removesuffix("_total") + (f"[{at[1]}]" if at else "")
-            found[name] = found.get(name, 0.0) + float(value)
+            known = 0.0 if name == ACTIVE else found.get(name, 0.0)
+            found[name] = known + float(value)
         return found
 
     async def running(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import httpx
 import numpy as np
 
-from evict_profile.probe.server import ACCEPTED, DRAFTED, DRAFTS, Server
+from evict_profile.probe.server import ACCEPTED, ACTIVE, DRAFTED, DRAFTS, Server
 
 REPLY_TOKENS = 128
 MIN_TOKENS = 8
@@ -75,7 +75,6 @@ class Reply:
         counted = (message.get("sglext") or {}).get("spec_tokens_details") or {}
         counted = counted[0] if isinstance(counted, list) else counted
         self.steps = counted.get("spec_verify_ct", self.steps)
-        self.drafted = counted.get("spec_num_proposed_drafts", self.drafted)
         if "draft_n_accepted" in timings:
             self.steps = timings["predicted_n"] - 1 - timings["draft_n_accepted"]
             self.drafted = timings["draft_n"]
@@ -135,7 +134,9 @@ def _counted(
     if all(reply.decode_steps > 0.0 for reply in replies):
         steps = float(sum(reply.decode_steps for reply in replies))
         drafted = float(sum(reply.drafted for reply in replies))
-        return tokens / steps, drafted / steps or None
+        # SGLang's replies count as if each step drafted the K of its start.
+        active = after.get(ACTIVE, 0.0) - 1.0
+        return tokens / steps, drafted / steps or (active if active >= 0.0 else None)
     names = (DRAFTS, ACCEPTED, DRAFTED)
     drafts, accepted, drafted = (after.get(k, 0.0) - before.get(k, 0.0) for k in names)
     if DRAFTS not in after or not tokens:

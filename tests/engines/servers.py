@@ -19,7 +19,12 @@ from urllib.request import ProxyHandler, Request, build_opener
 import pytest
 
 from evict_profile.probe.loop import ProbeConfig, prompts_of
-from evict_profile.probe.record import append, read_probe
+from evict_profile.probe.record import (
+    DRAFTED_TOLERANCE,
+    append,
+    drafted_of,
+    read_probe,
+)
 from evict_profile.probe.wave import REPLY_TOKENS
 from evict_profile.records import replace
 from tests.command import evict
@@ -164,13 +169,21 @@ def check_probe(engine, folder, plain):
     assert lengths[0] == pytest.approx(lengths[1], rel=0.05) and lengths[1] > 1.2
 
 
+def check_schedule(folder, url, drafts):
+    """A server drafts so many tokens by batch."""
+    batches = ",".join(map(str, drafts))
+    [(probed, waves)] = probe(folder, url, batches=batches, out="schedule.jsonl")
+    found = {wave.batch: drafted_of(probed.server, wave) for wave in waves}
+    assert found == pytest.approx(drafts, rel=DRAFTED_TOLERANCE, abs=DRAFTED_TOLERANCE)
+
+
 def check_replies(engine, url, models):
     """Replies are those of the engines that were asked before, of the same weights."""
     weights = (models / "target/model.safetensors").read_bytes()
-    own = REPLIES / hashlib.sha256(weights).hexdigest()[:16] / f"{engine}.json"
-    own.parent.mkdir(parents=True, exist_ok=True)
-    own.write_text(json.dumps(replies(url)))
-    others = {*own.parent.glob("*.json")} - {own}
+    own = REPLIES / f"{engine}.json"
+    REPLIES.mkdir(parents=True, exist_ok=True)
+    own.write_text(json.dumps([hashlib.sha256(weights).hexdigest(), replies(url)]))
+    others = {*REPLIES.glob("*.json")} - {own}
     if not others:
         pytest.skip("no other engine was asked yet: make test-engines asks two")
     assert {each.read_text() for each in others} == {own.read_text()}
@@ -213,14 +226,14 @@ def make_table(folder, model):
     return path
 
 
-def advised(folder, table, engine):
+def advised(folder, table, engine, *words):
     """The words of the command that `export --for` prints, and the file it wrote.
 
     The accepted lengths are those of the probes. `advise` answers first.
     """
-    done = evict("advise", table, "--accept", FOUND, folder=folder)
-    assert done.exit_code == 0, done.output
-    words = ("export", table, "--for", engine, "--accept", FOUND)
+    done = evict("advise", table, "--accept", FOUND, *words, folder=folder)
+    assert done.exit_code == 0 and "K=3 " in done.output, done.output
+    words = ("export", table, "--for", engine, "--accept", FOUND, *words)
     done = evict(*words, folder=folder)
     assert done.exit_code == 0, done.output
     *_, command = done.stdout.strip().splitlines()

@@ -50,11 +50,13 @@ def test_a_probe_finds_k_and_the_accepted_length(table):
 def test_the_printed_command_starts_the_server_that_was_advised(table, world):
     """Its K is what the next probe of it finds. The library reads no command line."""
     folder, path = table
-    words, fields = servers.advised(folder, path, "llama-cpp")
+    words, fields = servers.advised(
+        folder, path, "llama-cpp", "--drafter", "draft_model"
+    )
     assert words[:3] == ["llama-server", "-m", "MODEL"]
     flags = dict(zip(words[3::2], words[4::2], strict=True))
-    assert flags.keys() == {"-md", "--spec-type", "--spec-draft-n-max"}
-    drafts = int(flags["--spec-draft-n-max"])
+    drafts = int(flags.pop("--spec-draft-n-max"))
+    assert flags == {"-md": "DRAFTER", "--spec-type": "draft-simple"}
     assert drafts == fields["n_max"]
     with serving(world, drafts) as [url]:
         *_, (found, _) = servers.probe(folder, url)

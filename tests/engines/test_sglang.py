@@ -1,5 +1,6 @@
 """SGLang's server over HTTP: probed, made a table of, advised, and started again."""
 
+import json
 import random
 import re
 import sys
@@ -127,6 +128,17 @@ def test_the_printed_command_starts_the_server_that_was_advised(
     assert [found.server.drafts] == fields["1"]["candidate_steps"]
 
 
+def test_a_schedule_drafts_by_batch_as_the_probe_reads(engine, models, folder):
+    path = folder / "schedule.json"
+    steps = {"1": 3, "2": 1, "4": 0}
+    slots = {batch: {"candidate_steps": [k]} for batch, k in steps.items()}
+    path.write_text(json.dumps(slots))
+    words = ("--speculative-adaptive", "--speculative-adaptive-config", str(path))
+    words = (*drafting(models, 1, 4), *words)
+    with engine.serving(words, folder / "schedule.log") as url:
+        servers.check_schedule(folder, url, {1: 3, 2: 1, 4: 0})
+
+
 def test_replies_are_those_of_vllm(engine, plain, models):
     servers.check_replies(engine.name, plain, models)
 
@@ -151,4 +163,4 @@ def test_replies_with_the_plug_in_are_those_without_it(
     assert cut == servers.replies(plain)
     assert "evict-profile: on" in log.read_text()
     [width] = re.findall(r"^evict_profile:width\S* (\S+)$", metrics, re.MULTILINE)
-    assert WIDTHS[0] <= float(width) <= WIDTHS[-1]
+    assert WIDTHS[0] <= float(width) < WIDTHS[-1]

@@ -31,6 +31,7 @@ def drafting(models, config):
 
 
 EAGLE = {"method": "eagle3", "num_speculative_tokens": 3}
+SCHEDULE = [[1, 1, 3], [2, 3, 1], [4, 8, 0]]
 ENGINE = servers.Engine(
     "vllm",
     launch,
@@ -63,4 +64,12 @@ def test_the_printed_command_starts_the_server_that_was_advised(
     assert found.server.drafts == fields["num_speculative_tokens"]
     said = [each for each in log.read_text().splitlines() if "evict-profile:" in each]
     assert len(said) == 1, said
-    assert "off, vLLM keeps its own curves: adaptive verification is off" in said[0]
+    assert "off, vLLM keeps its own curves: adaptive verification needs" in said[0]
+    assert "start vLLM on a GPU" in said[0]
+
+
+def test_a_schedule_drafts_by_batch_as_the_probe_counts(engine, models, folder):
+    schedule = {"num_speculative_tokens_per_batch_size": SCHEDULE}
+    words = drafting(models, EAGLE | schedule)
+    with engine.serving(words, folder / "schedule.log") as url:
+        servers.check_schedule(folder, url, {1: 3, 2: 1, 4: 0})

@@ -100,6 +100,9 @@ class FakeServer:
             return "python_gc_objects_collected_total 1.0"
         lines = [f'{self.engine}:num_requests_running{{model="m"}} {self.others}']
         lines += [self.adds] if self.adds else []
+        if self.drafts and self.engine == "sglang":
+            place = 'sglang:spec_num_draft_tokens{dp_rank="%d"} %d'
+            lines += [place % (rank, 1 + self.proposed) for rank in range(2)]
         if self.drafts and self.engine != "sglang":
             names = COUNTS if self.counts else ()
             start = "vllm:spec_decode_num_"
@@ -142,6 +145,7 @@ class Handler(BaseHTTPRequestHandler):
         fake = self.fake
         fake.sent = self.headers
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        fake.fields = asked
         fake.said = asked["messages"][0]["content"] if "messages" in asked else ""
         with fake.lock:
             fake.asked += 1
@@ -206,7 +210,8 @@ class Handler(BaseHTTPRequestHandler):
         message["usage"]["completion_tokens"] = done
         if steps and self.fake.engine == "sglang":
             counted = {"spec_verify_ct": steps}
-            counted["spec_num_proposed_drafts"] = steps * self.fake.proposed
+            # Of the K that the server started with, as SGLang counts it.
+            counted["spec_num_proposed_drafts"] = steps * (2 * self.fake.drafts - 1)
             message["sglext"] = {"spec_tokens_details": counted}
         self.wfile.write(f"data: {json.dumps(message)}\n\n".encode())
         self.wfile.flush()

@@ -56,6 +56,7 @@ def test_a_known_step_is_found(engine, tmp_path):
     with FakeServer(engine, step_s=0.02) as fake:
         found = probed(fake, tmp_path)
     assert [each.batch for each in found] == [1, 2]
+    assert fake.fields["skip_special_tokens"] is False
     for each in found:
         assert each.committed == pytest.approx(fake.accepted, rel=0.05)
         # A thread may sleep longer than it is asked to, and never for less.
@@ -95,6 +96,7 @@ ADAPTIVE = SGLANG | {"stated": {SPEC + "adaptive": True}}
         ({"idle": 1}, None, "K = 1.5"),
         ({"adds": "evict_profile:width 1.0"}, None, "K varies, at most 3"),
         (ADAPTIVE, None, "K varies, at most 5"),
+        (ADAPTIVE | {"drafted": 2}, None, "K = 2.00"),
     ],
 )
 def test_a_server_that_changes_its_k_is_measured_as_it_runs(
