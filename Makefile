@@ -26,8 +26,8 @@ PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
 .PHONY: verdict demo demo-world results docs test test-world test-fleet test-llama \
-	test-sglang test-sglang-quick test-vllm test-engines test-browser nightly lint \
-	wheel-test clean
+	test-sglang test-sglang-quick test-sglang-server test-vllm test-engines \
+	test-browser nightly lint wheel-test clean
 
 # What nobody here has measured: an H200, composed of public rows. The prediction stands
 # beside what others served; no sweep, no download.
@@ -168,19 +168,23 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 # first two are asked for the same replies, which lie in build/engines.
 test-engines: $(VENV_SGLANG)/ready $(VENV_VLLM)/ready
 	rm -rf build/engines
+	$(MAKE) test-sglang-server
 	$(BIN)/python -m pip install --quiet --editable ".[llama]"
-	$(PIP_SGLANG) --no-deps --requirement tests/engines/sglang.txt
 	$(BIN)/python -m pip --python $(VENV_VLLM)/bin/python install --quiet --no-compile \
 		--no-deps --requirement tests/engines/vllm.txt
-	OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/engines/test_sglang.py
 	OMP_NUM_THREADS=1 $(VENV_VLLM)/bin/python -m pytest -rs tests/engines/test_vllm.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/engines/test_llama.py
+
+test-sglang-server: $(VENV_SGLANG)/ready
+	$(PIP_SGLANG) --no-deps --requirement tests/engines/sglang.txt
+	OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/engines/test_sglang.py
 
 # What takes too long for CI: all of SGLang's tests, real servers, the fleet on Ray, and
 # the promises of benchmarks that need no device and no download. Each exits 1 where its promise is
 # missed; the last one still misses two of its aims.
 nightly: test-sglang test-engines test-fleet test-world test-browser
 	mkdir -p build
+	$(MAKE) test-sglang-server SGLANG=0.5.23 VENV_SGLANG=.venv-sglang-0.5.23
 	$(BIN)/python -m benchmarks.known_truths intervals --sweeps 8 --out build/truths.json
 	$(BIN)/python -m benchmarks.known_truths gates --sweeps 20 --out build/gates.json
 	$(BIN)/python -m benchmarks.known_truths rechecks --sweeps 12
