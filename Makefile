@@ -99,6 +99,18 @@ results: $(VENV)/ready
 		--prompts 24 --topk 1 --depth 7 --nodes 7
 	$(BIN)/python -m benchmarks.claims evict --recordings $(RESULTS) --out docs/results
 
+# EVICT's dense control: half an hour of training on two cores, if there is no world yet.
+.PHONY: results-dense
+results-dense: $(VENV)/ready
+	test -f $(RESULTS)/dense-world/weights.safetensors || \
+		$(BIN)/python -m examples.small_world train --recipe dense \
+			--out $(RESULTS)/dense-world
+	$(BIN)/python -m examples.small_world trace $(RESULTS)/dense-world \
+		--out $(RESULTS)/dense --prompts 24
+	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RESULTS)/moe \
+		--prompts 24 --temperature 0 --temperature 1
+	$(BIN)/python -m benchmarks.claims.dense --recordings $(RESULTS)
+
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -17,7 +17,6 @@ from benchmarks.claims.worlds import (
     World,
     mean,
     raw,
-    with_union,
 )
 from evict_profile.calibrate.acceptance import CURVES
 from evict_profile.calibrate.held_out import BINS, hold_out
@@ -75,7 +74,6 @@ def claims(world: World, warm: World) -> Iterator[Row]:
     yield from calibration(world, warm)
     yield from ablations(world)
     yield from where_it_loses(world)
-    yield from controls(world)
 
 
 def percent(found: Estimate) -> str:
@@ -305,25 +303,3 @@ def block_clock(table: CostTable) -> CostTable:
 def _clocks(table: CostTable) -> tuple[DraftClock, ...]:
     assert table.drafting, "the shipped table has clocks of drafting"
     return table.drafting.batches
-
-
-def controls(world: World) -> Iterator[Row]:
-    """The same trees, verified by a model that always activates 4 experts."""
-    dense = with_union(world.table, 4.0, "all tokens activate the same 4 experts")
-    trace = replace(world.whole, routes=None)
-    found = Judged(
-        replace_whole(world, trace).replay(
-            MIXED, 1, table=dense, depth=EVICT_DEPTH, nodes=EVICT_NODES
-        )
-    )
-    for name, table in (("raw", raw(dense)), ("calibrated", dense)):
-        shown = percent(found.over(rule(table)))
-        on = f"mixed, T=0, batch 1, {name}, planted"
-        yield Row("dense costs: speed over the tree", "+8 %, Hunyuan-7B [N]", shown, on)
-
-
-def replace_whole(world: World, trace: Trace) -> World:
-    """A world of another trace that keeps its calibrated table."""
-    found = World(trace, world.base)
-    vars(found)["table"] = world.table
-    return found

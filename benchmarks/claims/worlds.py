@@ -23,7 +23,7 @@ from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import Policy
 from evict_profile.replay.sums import COLUMNS, Sums
 from evict_profile.stats import Floats
-from evict_profile.table import ActivationCurve, CostTable, Drafting
+from evict_profile.table import CostTable, Drafting
 from evict_profile.traces import Trace, load_traces
 
 SEEDS = 5
@@ -106,13 +106,6 @@ class World:
 def raw(table: CostTable) -> CostTable:
     """The table without calibration: rules take the drafter's probabilities."""
     return changed(table, acceptance=None)
-
-
-def with_union(table: CostTable, union: float, name: str) -> CostTable:
-    """The table of a model that activates so many experts, whatever is verified."""
-    reach = table.axes.max_tokens
-    curve = ActivationCurve(name, True, (0.0, *[union] * reach))
-    return changed(table, activation=curve).read_anew()
 
 
 def sums_of(replay: ScenarioReplay, by_seed: Mapping[int, Policy]) -> Sums:

@@ -67,6 +67,7 @@ DENSE = replace(
     CPU,
     shape=replace(CPU.shape, experts=1, top_k=1, expert_width=64 * 20),
     autocast=True,
+    minutes=60.0,
 )
 # Seconds on any machine, through every line of the code.
 TINY = replace(

@@ -1,10 +1,10 @@
-"""The ablations and the planted controls are what the page says."""
+"""The ablations and the planted drafter are what the page says."""
 
 import numpy as np
 import pytest
 
 from benchmarks.claims import curves, evict
-from benchmarks.claims.worlds import raw, with_union
+from benchmarks.claims.worlds import raw
 from evict_profile.replay.policies import RATIO
 from evict_profile.replay.sums import tokens_per_s
 from evict_profile.stats import Estimate
@@ -46,12 +46,6 @@ def test_a_block_drafter_does_not_know_the_prefix(trees):
 def test_a_block_drafter_takes_one_level_for_all(trees):
     clock = evict.block_clock(trees.base).drafting.at(1)
     assert clock.overhead_us(1) == clock.overhead_us(5) < clock.overhead_us(0) + 1e4
-
-
-def test_dense_costs_follow_tokens_alone(trees):
-    dense = with_union(trees.table, 4.0, "dense")
-    assert set(dense.activation.at(np.arange(1.0, 62.0), 1)) == {4.0}
-    assert dense.step_cost_us(1, 128)[32] < trees.table.step_cost_us(1, 128)[32]
 
 
 def test_a_calibration_error_is_that_of_known_chances(trees):
