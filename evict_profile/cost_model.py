@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike
 
-from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.stats import Bools, Floats
 
 Features = Mapping[str, Floats]
 EXPERT_ROWS = "expert_rows"
@@ -186,7 +186,7 @@ class _Stacked(NamedTuple):
     us_per_unit: Floats
 
 
-def padded_tokens(asked: Ints, batch: int, capture_sizes: Sequence[int]) -> Floats:
+def padded_tokens(asked: ArrayLike, batch: int, capture_sizes: Sequence[int]) -> Floats:
     """Tokens that run when these are asked for: roots, then whole captured widths."""
     tokens = np.maximum(asked, batch).astype(np.float64)
     if not capture_sizes:

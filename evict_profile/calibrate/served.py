@@ -141,7 +141,8 @@ def _steps(table: CostTable, runs: Sequence[ServedRun]) -> list[tuple[float, flo
         step = served[run.topk]
         context = float(np.clip(run.context, *table.contexts(run.batch)))
         us = step.us(run.batch, run.width, run.levels, context).value
-        found.append((us, step.beside_us(run.batch, run.levels)))
+        rest_us = float(step.table.rest_us(run.batch * run.width, run.batch))
+        found.append((us, step.beside_us(run.batch, run.levels) + rest_us))
     return found
 
 

@@ -288,11 +288,12 @@ def _staircase(
 
 
 def _drafting(fitted: Fitted) -> Drafting | None:
-    """The runner's clocks, at the speed that the machine had during the sweep; a step's
-    fixed time is that of rounds, where those were timed."""
+    """The runner's clocks, at the speed that the machine had during the sweep; the rest
+    of a step is that of rounds, where those were timed."""
     if not fitted.clocks:
         return None
-    here, facts = fitted.provenance.reference_us, fitted.provenance.fingerprint
+    made, cost = fitted.provenance, fitted.cost
+    here, facts = made.reference_us, made.fingerprint
     weights = facts.get("drafter_weights", "own")
     speeds = (
         here / clock.reference_us if here and clock.reference_us else 1.0
@@ -302,7 +303,7 @@ def _drafting(fitted: Fitted) -> Drafting | None:
     return Drafting(
         workload=f"none: timed by the sweep itself, drafter weights: {weights}",
         engine=f"{facts['engine']} {facts['engine_version']}",
-        batches=tuple(c.at_speed(speed).by_rounds(fitted.cost) for c, speed in pairs),
+        batches=tuple(c.at_speed(s).by_rounds(cost, made.noise) for c, s in pairs),
     )
 
 

@@ -152,7 +152,8 @@ class StepTimes:
         else:
             union = self.expected_union(tokens)
         verify_us = self.verify_us(tokens, union, self.arrays.mean_context(rows))
-        return StepTime(verify_us, self.draft_us(depth), self.fixed_us(depth), union)
+        rest_us = self.fixed_us(depth) + float(self.table.rest_us(tokens, self.batch))
+        return StepTime(verify_us, self.draft_us(depth), rest_us, union)
 
     def verify_us(self, tokens: int, union: float, context: float) -> float:
         """The target's forward; batch and context are clamped to the table's."""

@@ -157,18 +157,19 @@ def _workload_facts(table: CostTable) -> dict[str, str]:
 
 
 def _rounds(table: CostTable, clocks: Sequence[DraftClock]) -> dict[str, str]:
-    """Measured rounds over the table's own steps, without and with their fixed time."""
+    """Measured rounds over the table's own steps, without and with their rest."""
     said = []
     for clock in clocks:
         parts_us = clock.parts_us(table.cost)
         us = np.array([each.us for each in clock.rounds])
         widths = ", ".join(str(each.width) for each in clock.rounds)
         if clock.rounds:
-            bare, whole = us / parts_us, us / (parts_us + clock.fixed_us)
+            rest_us = clock.fixed_us + clock.token_us * clock.drafts
+            bare, whole = us / parts_us, us / (parts_us + rest_us)
             said.append(
                 f"batch {clock.batch}, widths {widths}: {bare.min():.2f}.."
                 f"{bare.max():.2f} of forward and drafting, {whole.min():.2f}.."
-                f"{whole.max():.2f} with the fixed time"
+                f"{whole.max():.2f} with fixed time and {clock.token_us:.1f} us a draft"
             )
     return {"rounds": "; ".join(said)} if said else {}
 

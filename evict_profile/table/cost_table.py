@@ -190,7 +190,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def costs(
         self, batch: int, context: float, outside: Outside = "refuse"
     ) -> StepCosts:
-        """The step cost with its interval and caveats.
+        """The step cost, a forward and `rest_us`, with its interval and caveats.
 
         Args:
             batch: requests verified together.
@@ -214,11 +214,17 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         covered_batch, of_batch = self._inside("batch", batch, ends, outside)
         ends = self.contexts(covered_batch)
         covered_context, of_context = self._inside("context", context, ends, outside)
-        caveats = self.caveats + of_batch + of_context
+        place = covered_batch, covered_context
         measured = self._measured.get((batch, covered_context))
-        if measured:
-            return measured.costs._replace(caveats=caveats)
-        return self._fitted(batch, covered_batch, covered_context, caveats)
+        found = measured.costs if measured else self._fitted(batch, *place)
+        rest_us = self.rest_us(np.arange(len(found.step_cost_us)), batch)
+        cost, low, high = (us + rest_us for us in found[:3])
+        return StepCosts.of(cost, low, high, self.caveats + of_batch + of_context)
+
+    def rest_us(self, tokens: ArrayLike, batch: int) -> Floats:
+        """What verified tokens beyond the roots add to a step beside its forward."""
+        us = self.drafting.at(batch).token_us if self.drafting else 0.0
+        return us * (padded_tokens(tokens, batch, self.axes.capture_sizes) - batch)
 
     def forward_us(
         self, tokens: ArrayLike, union: ArrayLike, context: float, batch: float
@@ -248,7 +254,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         """The same with staircases read off its fit and activation."""
 
         def stairs(each: Staircase) -> Staircase:
-            found = self._fitted(each.batch, each.batch, each.context, ())
+            found = self._fitted(each.batch, each.batch, each.context)
             low, cost, high = (
                 tuple(us.tolist())
                 for us in (found.low_us, found.step_cost_us, found.high_us)
@@ -313,9 +319,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         beyond = "what lies beyond is in no cost and no interval"
         return nearest, (f"{axis} {value:g} read as {nearest:g}: {beyond}",)
 
-    def _fitted(
-        self, batch: int, covered_batch: float, context: float, caveats: Caveats
-    ) -> StepCosts:
+    def _fitted(self, batch: int, covered_batch: float, context: float) -> StepCosts:
         asked = np.arange(self.max_tokens(batch) + 1)
         tokens = padded_tokens(asked, batch, self.axes.capture_sizes)
         union = self.activation.at(tokens, batch)
@@ -326,7 +330,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             cost * (bound[place] / near.step_cost_us[place])
             for bound in (near.low_us, near.high_us)
         )
-        return StepCosts.of(cost, low, high, caveats)
+        return StepCosts.of(cost, low, high)
 
     def _nearest(self, batch: float, context: float) -> StepCosts:
         def far(stairs: Staircase) -> float:

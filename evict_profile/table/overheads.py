@@ -137,7 +137,8 @@ class OwnStep(Struct, frozen=True):
         levels_us = tuple(scale * us for us in known.draft_us)
         fixed_us = scale * known.fixed_us + self.fixed_us
         plain_us = self.plain * known.plain_fixed_us
-        return DraftClock(known.batch, levels_us, fixed_us, plain_us)
+        token_us = scale * known.token_us
+        return DraftClock(known.batch, levels_us, fixed_us, plain_us, token_us=token_us)
 
 
 def own_at(steps: Sequence[OwnStep], batch: float) -> OwnStep:

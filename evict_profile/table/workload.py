@@ -124,8 +124,9 @@ class DraftClock(Struct, frozen=True, omit_defaults=True):
     """Time of a step beside verification at a batch size, in microseconds.
 
     `draft_us` is cumulative by depth, 0 at d = 0. `fixed_us` is the rest of a step of
-    tree decoding (acceptance, caches, host), `plain_fixed_us` of plain decoding;
-    `reference_us` is the runner's reference work, until scaled to a table's speed.
+    tree decoding (acceptance, caches, host), `plain_fixed_us` of plain decoding, and
+    `token_us` is added for each verified token beyond the roots. `reference_us` is the
+    runner's reference work, until scaled to a table's speed.
     """
 
     batch: Count
@@ -134,6 +135,7 @@ class DraftClock(Struct, frozen=True, omit_defaults=True):
     plain_fixed_us: NotNegative
     reference_us: NotNegative | None = None
     rounds: tuple[TimedRound, ...] = ()
+    token_us: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         check_rising("draft_us", self.draft_us)
@@ -160,6 +162,7 @@ class DraftClock(Struct, frozen=True, omit_defaults=True):
             round(factor * self.fixed_us, 1),
             round(factor * self.plain_fixed_us, 1),
             rounds=tuple(replace(r, us=round(factor * r.us, 1)) for r in self.rounds),
+            token_us=round(factor * self.token_us, 3),
         )
 
     def parts_us(self, cost: ForwardCost) -> Floats:
@@ -171,13 +174,29 @@ class DraftClock(Struct, frozen=True, omit_defaults=True):
         batch = np.full_like(tokens, self.batch)
         return cost.latency_us(tokens, union, context, batch) + self.draft_us[-1]
 
-    def by_rounds(self, cost: ForwardCost) -> "DraftClock":
-        """The same, whose fixed time is the median that rounds take beside forward and
-        drafting, if rounds were timed."""
+    @property
+    def drafts(self) -> Floats:
+        """Tokens of each round beyond the roots: float64 [rounds]."""
+        return np.array([self.batch * (r.width - 1.0) for r in self.rounds])
+
+    def by_rounds(self, cost: ForwardCost, noise: float) -> "DraftClock":
+        """The same with the time that rounds take beside forward and drafting, if any.
+
+        It is a line in the drafts, by least squares without negative parts, where that
+        rises by more than `noise`, a share, of the longest round; else the median.
+        """
+        # scipy takes a while to import, and the runtime needs this module without it.
+        from scipy.optimize import nnls
+
         if not self.rounds:
             return self
-        beside_us = [r.us for r in self.rounds] - self.parts_us(cost)
-        return replace(self, fixed_us=max(0.0, round(float(np.median(beside_us)), 1)))
+        us, drafts = np.array([r.us for r in self.rounds]), self.drafts
+        beside_us = us - self.parts_us(cost)
+        line = np.column_stack((np.ones_like(drafts), drafts))
+        fixed_us, token_us = map(float, nnls(line, beside_us)[0])
+        if token_us * np.ptp(drafts) <= noise * us.max():
+            fixed_us, token_us = max(0.0, float(np.median(beside_us))), 0.0
+        return replace(self, fixed_us=round(fixed_us, 1), token_us=round(token_us, 3))
 
 
 class Drafting(Struct, frozen=True):

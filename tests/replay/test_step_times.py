@@ -39,10 +39,12 @@ def test_without_the_tables_clocks_those_of_the_trace_are_taken_at_its_speed(
 
 
 def test_a_clock_without_levels_costs_any_depth(table, arrays):
-    drafting = Drafting("none", "a test", (DraftClock(1, (0.0,), 200.0, 50.0),))
+    clock = DraftClock(1, (0.0,), 200.0, 50.0, token_us=3.0)
+    drafting = Drafting("none", "a test", (clock,))
     costs = StepTimes(replace(table, drafting=drafting), arrays, 1)
     assert (costs.draft_us(0), costs.draft_us(3)) == (0.0, 0.0)
     assert costs.fixed_us(3) == 200.0
+    assert costs.step(np.array([0]), np.arange(1, 3), 3).fixed_us == 200.0 + 2 * 3.0
 
 
 def test_without_any_clocks_drafting_takes_what_advise_assumes(bare_table, trace):

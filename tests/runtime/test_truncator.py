@@ -10,7 +10,7 @@ from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, CostTable, Truncator, select_widths
 from evict_profile.runtime.decision import History
-from evict_profile.table import DraftClock, Drafting
+from evict_profile.table import DraftClock, Drafting, TimedRound
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 SURE = torch.ones(1, 6)
@@ -312,6 +312,25 @@ def test_a_known_draft_makes_trees_wider_as_one_that_is_told(table):
     known = truncator.plan(TREE, 64, depth=depth)
     assert torch.equal(known.keep, told.plan(TREE, 64).keep)
     assert known.tokens > truncator.plan(TREE, 64).tokens
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.floats(0.0, 900.0), st.floats(0.1, 900.0), st.floats(0.3, 0.95))
+def test_the_width_is_the_best_by_rounds(table, fixed_us, token_us, chance):
+    """Of all, where rounds take a line in the drafts beside forward and drafting."""
+    widths, beside_us = np.array([2, 4, 8]), fixed_us + token_us * np.arange(13.0)
+    us = table.cost.latency_us(widths, 4.0, 64.0, 1.0) + beside_us[widths - 1]
+    rounds = tuple(TimedRound(n, 4.0, 64.0, t) for n, t in zip(widths, us, strict=True))
+    clock = DraftClock(1, (0.0, 0.0), 7.0, 7.0, rounds=rounds).by_rounds(
+        table.cost, 0.0
+    )
+    known = replace(table, drafting=Drafting("none", "a test", (clock,)))
+    tree, one = chance ** torch.arange(1.0, 13.0)[None], torch.ones(1, 12, dtype=int)
+    plan = Truncator(known, objective="ratio", **EAGLE).plan(tree, 64, depth=one)
+    step_us = table.step_cost_us(1, 64)[1:14] + beside_us
+    assert plan.step_cost_us == pytest.approx(step_us[plan.tokens - 1], rel=1e-4)
+    rate = (1.0 + np.append(0.0, tree[0].double().cumsum(0))) / step_us
+    assert rate[plan.tokens - 1] == pytest.approx(rate.max(), rel=1e-4)
 
 
 def test_levels_that_were_not_clocked_are_refused_or_marked(calibrated):

@@ -138,6 +138,7 @@ class Chooser:
             if plan.whole_step and self._table.drafting:
                 clock = self._table.drafting.at(requests)
                 verify_us -= clock.overhead_us(levels)
+                verify_us -= clock.token_us * (int(plan.tokens) - requests)
         self._last = WidthChoice(plan, _now_us() - begun_us, verify_us)
         return self._last
 

@@ -202,9 +202,11 @@ def test_a_tree_without_some_parent_is_decided_all_the_same(full_table):
 
 
 def test_a_choice_knows_the_cost_of_its_verification(full_table, monkeypatch):
-    """Without drafting, in steps that draft and in one that does not; and none for a
-    context that was not measured."""
-    chooser = Chooser(full_table, CAPTURE_SIZES)
+    """Without drafting and the rest, in steps that draft and in one that does not; and
+    none for a context that was not measured."""
+    clocks = tuple(replace(c, token_us=70.0) for c in full_table.drafting.batches)
+    drafting = replace(full_table.drafting, batches=clocks)
+    chooser = Chooser(replace(full_table, drafting=drafting), CAPTURE_SIZES)
     cost_us = full_table.step_cost_us(2, 128)
     made = chooser.choose(*on_host(trees()), 128.0)
     assert made.plan.whole_step
