@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import torch
 from rich.console import Console
 
-from evict_profile.integrations.sglang.buffers import best_probability
+from evict_profile.integrations.sglang.tree import best_probability
 from evict_profile.report.console import Rows, print_rows
 
 HIDDEN, VOCABULARY = 2048, 151_936

@@ -8,8 +8,8 @@ import torch
 
 from evict_profile.config.model import BYTES_PER_VALUE
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, RouteBuffers
 from evict_profile.integrations.sglang.compat import ON_CPU, installed, observed_key
+from evict_profile.integrations.sglang.router import ROUTER_TARGET, RouteBuffers
 from runners.device import OUT_OF_MEMORY as TORCH_OUT_OF_MEMORY
 from runners.device import describe
 from runners.protocol import Message, Refusal

@@ -229,9 +229,9 @@ class Planted:
 
     def watch_budget(self):
         """Write down what routing within a budget is given, and gives."""
-        from evict_profile.integrations.sglang import budget
+        from evict_profile.integrations.sglang import router
 
-        route = budget.route
+        route = router.route
 
         def watched(probabilities, top_k, most, **how):
             routes = route(probabilities, top_k, most, **how)
@@ -241,7 +241,7 @@ class Planted:
                 log.write(json.dumps(said) + "\n")
             return routes
 
-        budget.route = watched
+        router.route = watched
 
     def _coming(self):
         """The tokens behind each request's last one; none if that went astray.

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from evict_profile.integrations.sglang import buffers, worker
+from evict_profile.integrations.sglang import router, tree, worker
 from evict_profile.integrations.sglang.compat import SUPPORTED, installed
 
 SRT = "sglang.srt."
@@ -24,15 +24,15 @@ GRAPHS_OF_EXTENSIONS = (
 
 TAKES = {
     worker.CREATE: ("self server_args", ""),
-    buffers.SCORES_TARGET: ("score_list token_list parents_list num_draft_token", ""),
+    tree.SCORES_TARGET: ("score_list token_list parents_list num_draft_token", ""),
     worker.BUILD: (
         "batch draft_input parent_list top_scores_index draft_tokens draft_probs",
         "target_worker topk num_steps num_draft_tokens",
     ),
-    buffers.ROUTER_TARGET: ("hidden_states router_logits topk_config", "layer_id"),
+    router.ROUTER_TARGET: ("hidden_states router_logits topk_config", "layer_id"),
     EAGLE + "EagleDraftWorker.draft": ("self batch", ""),
-    buffers.CHAIN_TARGET: ("self forward_batch", ""),
-    buffers.EXTEND_TARGET: ("self batch batch_result", ""),
+    tree.CHAIN_TARGET: ("self forward_batch", ""),
+    tree.EXTEND_TARGET: ("self batch batch_result", ""),
     GRAPHS_OF_EXTENSIONS + ".execute": ("self forward_batch select_index", ""),
     EAGLE + "EAGLEWorkerV2.alloc_memory_pool": (
         "self memory_pool_config req_to_token_pool token_to_kv_pool_allocator",

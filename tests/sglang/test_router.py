@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang import budget as module
-from evict_profile.integrations.sglang.budget import BudgetHook, refusal
+from evict_profile.integrations.sglang import router as module
+from evict_profile.integrations.sglang.router import BudgetHook, refusal
 from evict_profile.runtime.budget import route
 
 EXPERTS, TOP_K, BUDGET, TOKENS = 16, 4, 6, 10

@@ -1,6 +1,9 @@
-"""What is done with the draft trees of each decoding step."""
+"""What is done with the draft trees of each decoding step, and at which widths."""
 
+import functools
 import logging
+import time
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -9,12 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.decision import Chooser
-from evict_profile.integrations.sglang.graphs import capture_sizes_of
-from evict_profile.integrations.sglang.metrics import DriftWatch, Metrics, VerifyTimer
+from evict_profile.integrations.sglang.compat import assigned, on_gpu
+from evict_profile.integrations.sglang.decision import Chooser, DriftWatch, Metrics
 from evict_profile.integrations.sglang.tree import Drafted, best_nodes
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.scoring import ConditionalScorer
+
+DEFAULT_CAPTURE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""For a table that was measured without captured graphs."""
 
 logger = logging.getLogger("evict_profile.sglang")
 
@@ -169,6 +174,76 @@ class ByTable(Mode):
                 self._metrics.verify_ratio = self._drift.add(verify_us, estimated_us)
             self._metrics.add(outcome)
         return rest
+
+
+class VerifyTimer:
+    """Times the target's forward in verifications, without waiting for the device."""
+
+    def __init__(self, model_runner: Any) -> None:
+        self._on_gpu = on_gpu(model_runner)
+        self._verifies = False
+        self._ends: tuple[Any, Any] | None = None
+        model_runner.forward = self._timed(model_runner.forward)
+
+    def verifying(self) -> AbstractContextManager[None]:
+        return assigned(self, _verifies=True)
+
+    def take_us(self) -> float | None:
+        """Time of the last verification, once; None where none has ended since."""
+        ends, self._ends = self._ends, None
+        if ends is None:
+            return None
+        begun, ended = ends
+        if not self._on_gpu:
+            return float(ended - begun)
+        return 1e3 * float(begun.elapsed_time(ended)) if ended.query() else None
+
+    def _timed(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(forward)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if not self._verifies:
+                return forward(*args, **kwargs)
+            begun = self._mark()
+            out = forward(*args, **kwargs)
+            self._ends = begun, self._mark()
+            return out
+
+        return timed
+
+    def _mark(self) -> Any:
+        if not self._on_gpu:
+            return time.perf_counter_ns() / 1e3
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+
+def capture_sizes_of(
+    table: CostTable, draft_tokens: int, asked: Collection[int] | None
+) -> tuple[int, ...]:
+    """Widths to choose from: `asked`, or the table's; none above the whole tree."""
+    measured = table.axes.capture_sizes
+    covered = measured or tuple(range(1, table.fit.domain["width"][1] + 1))
+    if not_covered := sorted(set(asked or ()) - set(covered)):
+        known = ", ".join(map(str, measured)) or f"1 to {covered[-1]}"
+        raise ConfigError(
+            f"EVICT_PROFILE_CAPTURE_SIZES has width {not_covered[0]}, and {table.path} "
+            f"has widths {known}; measure it, or leave it out"
+        )
+    if asked and max(asked) > draft_tokens:
+        raise ConfigError(
+            f"EVICT_PROFILE_CAPTURE_SIZES has width {max(asked)}, and the server "
+            f"drafts {draft_tokens} tokens with the root; leave it out, or raise "
+            "--speculative-num-draft-tokens"
+        )
+    wanted = asked or {*(measured or DEFAULT_CAPTURE_SIZES), draft_tokens}
+    widths = {width for width in wanted if width in covered and width <= draft_tokens}
+    if not widths:
+        raise ConfigError(
+            f"{table.path} covers no width up to the server's {draft_tokens} draft "
+            "tokens; measure smaller widths, or raise --speculative-num-draft-tokens"
+        )
+    return tuple(sorted(widths))
 
 
 def fetch(pinned: dict[Any, Tensor], *tensors: Tensor) -> list[NDArray[Any]]:

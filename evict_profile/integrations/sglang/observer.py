@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from evict_profile.integrations.sglang.buffers import RouteBuffers
 from evict_profile.integrations.sglang.compat import (
     ENGINE,
     device_name,
@@ -26,8 +25,8 @@ from evict_profile.integrations.sglang.compat import (
     on_gpu,
     option,
 )
-from evict_profile.integrations.sglang.metrics import VerifyTimer
-from evict_profile.integrations.sglang.modes import Mode
+from evict_profile.integrations.sglang.modes import Mode, VerifyTimer
+from evict_profile.integrations.sglang.router import RouteBuffers
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.table import DraftClock
 from evict_profile.traces.schema import COLUMNS, Metadata, encode_routes, mark

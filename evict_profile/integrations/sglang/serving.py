@@ -8,24 +8,78 @@ step. The server ends if an error on one rank makes agreement impossible.
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import torch
 from torch import Tensor
 
 from evict_profile.errors import ConfigError, EvictProfileError
-from evict_profile.integrations.sglang import compat, graphs
-from evict_profile.integrations.sglang.budget import BudgetHook
-from evict_profile.integrations.sglang.buffers import RouteBuffers, Scores
-from evict_profile.integrations.sglang.graphs import GraphState
-from evict_profile.integrations.sglang.metrics import Metrics
+from evict_profile.integrations.sglang import compat
+from evict_profile.integrations.sglang.decision import Metrics
 from evict_profile.integrations.sglang.modes import ByTable, FixedWidth, Mode
-from evict_profile.integrations.sglang.ranks import Ranks
-from evict_profile.integrations.sglang.settings import Settings
-from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.integrations.sglang.router import BudgetHook, RouteBuffers
+from evict_profile.integrations.sglang.tree import Drafted, Scores
+from evict_profile.integrations.sglang.worker import (
+    GraphState,
+    build_state,
+    described,
+    own_state,
+    swapped,
+)
+
+if TYPE_CHECKING:
+    from evict_profile.integrations.sglang.plugin import Settings
 
 logger = logging.getLogger("evict_profile.sglang")
 
-Decided = TypeVar("Decided")
+Said = TypeVar("Said")
+
+
+class Ranks:
+    """The ranks that verify together; `group` is SGLang's coordinator of them.
+
+    Rank 0 decides, since clocks differ between ranks, and scores can in their last
+    bits; ranks with forwards of different widths would wait for each other for ever. A
+    decision goes through SGLang's queue in shared memory, about three times as fast as
+    a broadcast of gloo (`benchmarks.rank_broadcast`). Every method is called on all
+    ranks, in the same order. One rank alone needs no group.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        self.size = group.world_size if group else 1
+        self.leads = not group or group.rank_in_group == 0
+        self._group, self._exchanges = group, 0
+
+    def all_of(self, said: Said) -> list[Said]:
+        """What each rank says, in order of ranks."""
+        if self.size == 1:
+            return [said]
+        found: list[Any] = [None] * self.size
+        torch.distributed.all_gather_object(found, said, group=self._group.cpu_group)
+        return found
+
+    def decided(self, said: Said, what: str, requests: int) -> Said:
+        """What rank 0 says of a batch of so many requests.
+
+        Raises:
+            ConfigError: rank 0 decides something else, or of another step or batch.
+        """
+        if self.size == 1:
+            return said
+        self._exchanges += 1
+        here = self._exchanges, what, requests
+        there, heard = self._group.broadcast_object((here, said))
+        if there != here:
+            raise ConfigError(
+                "evict-profile: this rank is at exchange {} ({} of {} requests), and "
+                "rank 0 at {} ({} of {}): ranks do not decode the same batch, and the "
+                "server must end".format(*here, *there)
+            )
+        return cast(Said, heard)
+
+    def shared(self, scores: Tensor) -> Tensor:
+        """Rank 0's scores, contiguous and on the device, written into this rank's."""
+        return self._group.broadcast(scores) if self.size > 1 else scores
 
 
 class Serving:
@@ -38,7 +92,7 @@ class Serving:
     is the same on all of them. Once false, it stays false.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: "Settings") -> None:
         self.settings = settings
         self.scores, self.router = Scores(), RouteBuffers()
         budget = settings.expert_budget
@@ -180,8 +234,8 @@ class Serving:
         return kept
 
     def _decided(
-        self, what: str, batch: Any, decide: Callable[[], Decided]
-    ) -> Decided | None:
+        self, what: str, batch: Any, decide: Callable[[], Said]
+    ) -> Said | None:
         """What rank 0 decides; None, for good, where it has failed."""
         found = None
         if self.ranks.leads:
@@ -202,7 +256,7 @@ class Serving:
     def graphs(self) -> Iterator[None]:
         with ExitStack() as stack:
             if state := self._states.get(self.width):
-                stack.enter_context(graphs.swapped(self.runner, state))
+                stack.enter_context(swapped(self.runner, state))
                 stack.enter_context(self._within_budget())
             stack.enter_context(self._mode.verifying())
             yield
@@ -217,9 +271,9 @@ class Serving:
     def _state_of(self, width: int) -> GraphState:
         """The graphs of a width. Without a budget the whole tree uses the server's."""
         if width == self.full_width and not self.budget:
-            return graphs.own_state(self.runner, width)
+            return own_state(self.runner, width)
         steps = self.worker.speculative_num_steps
-        return graphs.build_state(self.runner, width, steps)
+        return build_state(self.runner, width, steps)
 
     @contextmanager
     def _fail_closed(self) -> Iterator[None]:
@@ -248,5 +302,5 @@ class Serving:
     def _announcement(self) -> str:
         if self.settings.mode == "observe":
             return f"evict-profile: observing into {self.settings.traces}"
-        built = graphs.described(self._states.values(), self.runner.device)
+        built = described(self._states.values(), self.runner.device)
         return f"evict-profile: on, table {self.settings.table}; {built}"

@@ -1,11 +1,12 @@
-"""SGLang's draft tree, as its drafter returns it, and its truncation.
+"""SGLang's draft tree, as its drafter returns it, its scores, and its truncation.
 
 A node is a flat index into all drafted nodes: `topk` on the first level, then `topk` x
 `topk` a level, so parents have smaller ones. `parent_list` has the flat index of each
 sibling group's parent, -1 for the root.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from evict_profile.integrations.sglang.compat import assigned
+
+SCORES_TARGET = "sglang.srt.speculative.eagle_worker_v2.organize_draft_results"
+DRAFTER = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker."
+CHAIN_TARGET = DRAFTER + "draft_forward"
+EXTEND_TARGET = DRAFTER + "_draft_extend_for_decode"
 
 Ints = NDArray[np.int64]
 
@@ -67,13 +75,9 @@ class Drafted:
         return found
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Drafted":
-        return Drafted(
-            change(self.parent_list),
-            change(self.index),
-            change(self.tokens),
-            change(self.path_prob),
-            self.topk,
-        )
+        tensors = self.parent_list, self.index, self.tokens, self.path_prob
+        parent_list, index, tokens, path_prob = map(change, tensors)
+        return Drafted(parent_list, index, tokens, path_prob, self.topk)
 
     def at(self, places: Tensor) -> "Drafted":
         """The nodes in these places, int64 [B, m], increasing."""
@@ -102,3 +106,97 @@ def best_nodes(drafted: Drafted, width: int, scores: Tensor | None = None) -> Te
         by_score = torch.sort(ranked, dim=1, descending=True, stable=True).indices
         order = order.gather(1, by_score)
     return torch.sort(order[:, : width - 1], dim=1).values
+
+
+class Scores:
+    """The path probabilities of the last draft, float32 [B, N - 1].
+
+    They are in a buffer made before capture, since a graph's own results lie in a pool
+    that kernels reuse. Drafts of another width are not kept. A captured batch may have
+    more rows than the request pool, which padding fills. SGLang drafts a chain without
+    probabilities (`topk_p` is 1); they are taken from the logits of its drafter.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = torch.empty(0, 0)
+
+    def allocate(
+        self, requests: int, draft_tokens: int, device: torch.device | str
+    ) -> None:
+        """Make room for the largest batch; before the draft graphs are captured."""
+        self._buffer = torch.zeros(requests, draft_tokens - 1, device=device)
+
+    def keep(
+        self,
+        original: Callable[..., Any],
+        score_list: Sequence[Tensor],
+        token_list: Sequence[Tensor],
+        parents_list: Sequence[Tensor],
+        draft_tokens: int,
+    ) -> Any:
+        chosen = original(score_list, token_list, parents_list, draft_tokens)
+        self._store(torch.cat(list(score_list), dim=1).flatten(1).gather(1, chosen[1]))
+        return chosen
+
+    def keep_chain(self, original: Callable[..., Any], drafter: Any, batch: Any) -> Any:
+        """The hook around `draft_forward`; draft graphs capture it."""
+        if not self._keeps_chains(drafter) or batch.forward_mode.is_idle():
+            return original(drafter, batch)
+        each = [batch.spec_info.topk_p]
+        with _watching(drafter, lambda out: each.append(best_probability(out))):
+            drafted = original(drafter, batch)
+        self._store(torch.cat(each, dim=1).cumprod(dim=1))
+        return drafted
+
+    def keep_first(
+        self, original: Callable[..., Any], drafter: Any, batch: Any, result: Any
+    ) -> None:
+        """The hook around the drafter's extension, which drafts a chain's first token.
+
+        SGLang keeps `topk_p` with the request until the next step.
+        """
+        if not self._keeps_chains(drafter):
+            original(drafter, batch, result)
+            return
+        outputs: list[Any] = []
+        with _watching(drafter, outputs.append):
+            original(drafter, batch, result)
+        result.next_draft_input.topk_p = best_probability(outputs[-1])
+
+    def _store(self, scores: Tensor) -> None:
+        rows, nodes = self._buffer.shape
+        if scores.shape[1] == nodes:
+            self._buffer[: len(scores)].copy_(scores[:rows])
+
+    def _keeps_chains(self, drafter: Any) -> bool:
+        return drafter.topk == 1 and len(self._buffer) > 0
+
+    def last(self, requests: int) -> Tensor:
+        """Scores of the last draft: a view that the next draft overwrites."""
+        return self._buffer[:requests]
+
+
+@contextmanager
+def _watching(drafter: Any, see: Callable[[Any], None]) -> Iterator[None]:
+    """Show what the drafter's forwards return; eager, and replayed extensions."""
+
+    def seen(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            out = forward(*args, **kwargs)
+            see(getattr(out, "logits_output", out))
+            return out
+
+        return run
+
+    runner, replayed = drafter.draft_runner, drafter.cuda_graph_runner_for_draft_extend
+    with ExitStack() as stack:
+        stack.enter_context(assigned(runner, forward=seen(runner.forward)))
+        if replayed:
+            stack.enter_context(assigned(replayed, execute=seen(replayed.execute)))
+        yield
+
+
+def best_probability(output: Any) -> Tensor:
+    """float32 [B, 1], probability of the token that a greedy drafter takes."""
+    logits = output.next_token_logits
+    return torch.softmax(logits, dim=-1, dtype=torch.float32).amax(-1, keepdim=True)

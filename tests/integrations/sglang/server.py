@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, SCORES_TARGET
 from evict_profile.integrations.sglang.plugin import hooks
+from evict_profile.integrations.sglang.router import ROUTER_TARGET
 from evict_profile.integrations.sglang.serving import Serving
-from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.integrations.sglang.tree import SCORES_TARGET, Drafted
 from evict_profile.integrations.sglang.worker import BUILD, CREATE
 from tests.integrations.sglang.drafter import drafting, organized
 

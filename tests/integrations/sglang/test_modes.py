@@ -1,4 +1,6 @@
-"""Trees are cut to the nodes that their width was decided or fixed for."""
+"""Trees are cut to the nodes that their width was decided or fixed for; and widths."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ import torch
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang import modes
 from evict_profile.integrations.sglang.decision import Chooser
-from evict_profile.integrations.sglang.modes import Mode
+from evict_profile.integrations.sglang.modes import Mode, VerifyTimer, capture_sizes_of
 from evict_profile.integrations.sglang.tree import best_nodes
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, Truncator
@@ -119,3 +121,64 @@ def test_what_cannot_be_fixed_is_refused(full_table, worker, width, lacks, says)
         table = replace(table, acceptance=replace(table.acceptance, conditional=None))
     with pytest.raises(ConfigError, match=says):
         modes.FixedWidth(table, width, worker)
+
+
+def test_a_verification_is_timed_once(monkeypatch):
+    now = SimpleNamespace(us=0.0)
+    monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now.us)
+
+    def forward(us):
+        now.us += us
+        return "logits"
+
+    runner = SimpleNamespace(device="cpu", forward=forward)
+    timer = VerifyTimer(runner)
+    runner.forward(50.0)
+    assert timer.take_us() is None
+    with timer.verifying():
+        assert runner.forward(70.0) == "logits"
+    assert (timer.take_us(), timer.take_us()) == (70.0, None)
+
+
+MEASURED = (1, 2, 4, 8, 16)
+
+
+def with_capture_sizes(table, *capture_sizes):
+    return replace(table, axes=replace(table.axes, capture_sizes=capture_sizes))
+
+
+@pytest.mark.parametrize(
+    ("captured", "draft_tokens", "asked", "capture_sizes"),
+    [
+        (MEASURED, 9, None, (1, 2, 4, 8)),
+        (MEASURED, 16, None, MEASURED),
+        # Without captured widths the default as far as it is covered, and the server's
+        # own width, which needs no graphs.
+        ((), 64, None, (1, 2, 3, 4, 6, 8, 12, 16)),
+        ((), 11, None, (1, 2, 3, 4, 6, 8, 11)),
+        ((), 9, (3, 5), (3, 5)),
+    ],
+)
+def test_capture_sizes_are_what_is_asked_for_or_measured(
+    plain_table, captured, draft_tokens, asked, capture_sizes
+):
+    table = with_capture_sizes(plain_table, *captured)
+    assert capture_sizes_of(table, draft_tokens, asked) == capture_sizes
+
+
+@pytest.mark.parametrize(
+    ("captured", "draft_tokens", "asked", "says"),
+    [
+        ((), 4, (2, 8), "has width 8, and the server drafts 4"),
+        ((), 64, (2, 17), "EVICT_PROFILE_CAPTURE_SIZES has width 17"),
+        (MEASURED, 16, (2, 3), "width 3, and .*has widths 1, 2, 4, 8, 16"),
+        ((16, 32), 9, None, "no width up to the server's 9 draft tokens"),
+    ],
+)
+def test_widths_that_cannot_be_are_refused(
+    plain_table, captured, draft_tokens, asked, says
+):
+    with pytest.raises(ConfigError, match=says):
+        capture_sizes_of(
+            with_capture_sizes(plain_table, *captured), draft_tokens, asked
+        )

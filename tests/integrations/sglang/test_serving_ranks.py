@@ -12,7 +12,7 @@ import torch
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations.sglang import compat
 from evict_profile.integrations.sglang.decision import Chooser
-from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.integrations.sglang.plugin import Settings
 from tests.integrations.sglang.server import WIDTH, Batch, ModelRunner, start
 
 LIMIT_S = 20.0

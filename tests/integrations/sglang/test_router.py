@@ -1,4 +1,4 @@
-"""The hook of expert budgets around SGLang's router, which tests/sglang has itself."""
+"""Hooks around SGLang's router, which tests/sglang has itself: budgets and routes."""
 
 import dataclasses
 import inspect
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from evict_profile.integrations.sglang import budget as module
-from evict_profile.integrations.sglang.budget import BudgetHook, refusal
+from evict_profile.integrations.sglang import router as module
+from evict_profile.integrations.sglang.router import BudgetHook, RouteBuffers, refusal
 
 EXPERTS, TOP_K, BUDGET, TOKENS = 16, 4, 6, 10
 
@@ -205,3 +205,65 @@ def test_a_layer_that_asks_no_router_is_named(followed, caplog):
     with made.enabled(), caplog.at_level(logging.WARNING):
         model.forward(0, 0, batch(verifies=True))
     assert "0 of 1 layers asked their router" in caplog.text
+
+
+LAYERS, ROWS, SLOTS = [5, 2, 9], 6, 2
+FORCED = 1000 + torch.arange(len(LAYERS) * ROWS * SLOTS).view(-1, ROWS, SLOTS)
+"""Routes [layers, tokens, k] that no router would pick."""
+
+
+@pytest.fixture
+def router():
+    made = RouteBuffers()
+    made.allocate(LAYERS, ROWS, SLOTS, "cpu")
+    return made
+
+
+def select(router, layer, tokens=ROWS):
+    """The hook around a router that picks experts from 10 x layer on."""
+    ids = torch.arange(tokens * SLOTS).view(tokens, SLOTS) + 10 * (layer or 0)
+    weights = torch.full(ids.shape, 0.25)
+    out = SimpleNamespace(topk_ids=ids.to(torch.int32), topk_weights=weights)
+    return router.select(lambda *args, **kwargs: out, "hidden", layer_id=layer)
+
+
+def test_an_idle_router_changes_nothing(router):
+    out = select(router, 5)
+    assert out.topk_ids[0].tolist() == [50, 51]
+    assert bool((out.topk_weights == 0.25).all())
+    assert not router.routes(ROWS).any()
+
+
+def test_routes_are_recorded_in_order_of_layers(router):
+    router.recording = True
+    for layer in LAYERS:
+        select(router, layer)
+    assert router.routes(ROWS)[:, 0, 0].tolist() == [20, 50, 90]
+    assert router.routes(4).shape == (3, 4, SLOTS)
+
+
+@pytest.mark.parametrize("tokens", [2, ROWS])
+def test_forced_routes_replace_the_routers_own_and_are_recorded(router, tokens):
+    """In buffers that stay where they are."""
+    router.forcing = router.recording = True
+    before = [b[5].data_ptr() for b in (router.forced, router.recorded)]
+    router.force(FORCED[:, :tokens])
+    outs = {layer: select(router, layer, tokens) for layer in LAYERS}
+    found = torch.stack([outs[layer].topk_ids for layer in sorted(LAYERS)])
+    assert torch.equal(found, FORCED[:, :tokens].int())
+    assert torch.equal(router.routes(tokens), found)
+    assert all(bool((out.topk_weights == 0.5).all()) for out in outs.values())
+    assert [b[5].data_ptr() for b in (router.forced, router.recorded)] == before
+
+
+def test_routes_of_other_layers_are_refused(router):
+    with pytest.raises(ValueError, match="zip"):
+        router.force(FORCED[:2])
+
+
+@pytest.mark.parametrize(("layer", "tokens"), [(7, 6), (None, 6), (5, 7)])
+def test_calls_without_a_buffer_pass_through(router, layer, tokens):
+    router.forcing = router.recording = True
+    router.force(FORCED)
+    assert select(router, layer, tokens).topk_ids[0, 0] == 10 * (layer or 0)
+    assert not router.routes(ROWS).any()

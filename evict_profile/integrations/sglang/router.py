@@ -1,10 +1,11 @@
-"""Expert budgets inside SGLang: verifications activate at most B experts of each layer.
+"""Hooks around SGLang's router: expert budgets, and routes that are recorded or forced.
 
-During verification the hook gives the router a routing function within the budget. Only
-the plug-in's graphs have it, so a server that stops truncating decodes as usual. A
-token's weight is the square root of its path probability, 1 for a root
-(docs/research/budgets.md); captured graphs read it from a buffer. Groups and biases of
-a router are kept, and shared experts beside the routed ones are not in the budget.
+Within a budget, verifications activate at most B experts of each layer: the hook gives
+the router a routing function. Only the plug-in's graphs have it, so a server that stops
+truncating decodes as usual. A token's weight is the square root of its path
+probability, 1 for a root (docs/research/budgets.md); captured graphs read it from a
+buffer. Groups and biases of a router are kept, and shared experts beside the routed
+ones are not in the budget.
 """
 
 import dataclasses
@@ -33,6 +34,8 @@ from evict_profile.runtime.budget import (
     route,
     scores_of,
 )
+
+ROUTER_TARGET = "sglang.srt.layers.moe.topk.select_experts"
 
 PADDING_SLOT = 0
 """The cache slot of padding rows in SGLang's graphs, and of no other rows."""
@@ -226,3 +229,48 @@ def _shared_slots(config: Any) -> int:
     if hasattr(config, "num_shared_topk_slots"):
         return int(config.num_shared_topk_slots)
     return int(config.num_fused_shared_experts)
+
+
+class RouteBuffers:
+    """Buffers of routes, int32 [tokens, k] for each MoE layer, and their hook.
+
+    All MoE backends behind `select_experts` read its ids: overwriting them (`forcing`)
+    makes an exact union, and a copy (`recording`) shows what ran.
+    """
+
+    def __init__(self) -> None:
+        self.recording = self.forcing = False
+        self.recorded: dict[int, Tensor] = {}
+        self.forced: dict[int, Tensor] = {}
+
+    def allocate(
+        self, layers: list[int], tokens: int, top_k: int, device: torch.device | str
+    ) -> None:
+        for buffers in (self.recorded, self.forced):
+            for layer in layers:
+                buffers[layer] = torch.zeros(
+                    (tokens, top_k), dtype=torch.int32, device=device
+                )
+
+    def select(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The hook around `select_experts`; weights of forced routes are equal."""
+        out = original(*args, **kwargs)
+        layer, tokens = kwargs.get("layer_id"), len(out.topk_ids)
+        if layer not in self.recorded or tokens > len(self.recorded[layer]):
+            return out
+        if self.forcing:
+            out.topk_ids.copy_(self.forced[layer][:tokens])
+            out.topk_weights.fill_(1.0 / out.topk_ids.shape[1])
+        if self.recording:
+            self.recorded[layer][:tokens].copy_(out.topk_ids)
+        return out
+
+    def force(self, routes: Tensor) -> None:
+        """Set the routes of the next forwards: int [layers, tokens, k], in order."""
+        for layer, rows in zip(sorted(self.forced), routes, strict=True):
+            self.forced[layer][: len(rows)].copy_(rows)
+
+    def routes(self, tokens: int) -> Tensor:
+        """Experts that the last forward ran: int32 [layers, tokens, k], on the CPU."""
+        rows = [self.recorded[layer][:tokens] for layer in sorted(self.recorded)]
+        return torch.stack(rows).cpu()

@@ -7,14 +7,14 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from evict_profile.integrations.sglang import metrics
-from evict_profile.integrations.sglang.decision import StepOutcome, WidthChoice
-from evict_profile.integrations.sglang.metrics import (
+from evict_profile.integrations.sglang import decision
+from evict_profile.integrations.sglang.decision import (
     FIRST_STEPS,
     LOG_EVERY_S,
     DriftWatch,
     Metrics,
-    VerifyTimer,
+    StepOutcome,
+    WidthChoice,
 )
 from evict_profile.records import replace
 from evict_profile.runtime.staleness import WINDOW
@@ -24,8 +24,8 @@ LATER_S = LOG_EVERY_S + 1.0
 
 @pytest.fixture
 def clock(monkeypatch):
-    now = SimpleNamespace(s=metrics.time.monotonic())
-    monkeypatch.setattr(metrics.time, "monotonic", lambda: now.s)
+    now = SimpleNamespace(s=decision.time.monotonic())
+    monkeypatch.setattr(decision.time, "monotonic", lambda: now.s)
     return now
 
 
@@ -122,23 +122,6 @@ def test_gauges_show_what_the_log_says(clock, monkeypatch):
         "evict_profile:decision_us": 10.0,
         "evict_profile:verify_ratio": 1.5,
     }
-
-
-def test_a_verification_is_timed_once(monkeypatch):
-    now = SimpleNamespace(us=0.0)
-    monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now.us)
-
-    def forward(us):
-        now.us += us
-        return "logits"
-
-    runner = SimpleNamespace(device="cpu", forward=forward)
-    timer = VerifyTimer(runner)
-    runner.forward(50.0)
-    assert timer.take_us() is None
-    with timer.verifying():
-        assert runner.forward(70.0) == "logits"
-    assert (timer.take_us(), timer.take_us()) == (70.0, None)
 
 
 @pytest.mark.parametrize(
