@@ -76,7 +76,9 @@ def _composed_for(observed: Mapping[str, Any], table: CostTable, fix: str) -> Co
     key, version = table.key, observed["engine_version"]
     own = {name: observed[name] for name in KNOWN_OF_COMPOSED}
     own["dtype"] = FORMATS.get(own["dtype"], own["dtype"])
-    if own["dtype"] in key.dtype.split("_"):  # "fp8" of "fp8_block"
+    # SGLang's format says whether its scales are of blocks; vLLM's "fp8" is either.
+    is_known = key.engine == "sglang" and key.dtype.endswith("_block")
+    if own["dtype"] in key.dtype.split("_") and not is_known:
         own["dtype"] = key.dtype
     table = CostTable.load(table.path, {**to_mapping(key), **own}, fix)
     if version == key.engine_version:

@@ -71,10 +71,17 @@ def test_weights_are_compared_by_the_name_of_their_format(
     served, covered, composed_path, tmp_path
 ):
     table, path = CostTable.load(composed_path), tmp_path / "table.json"
-    replace(table, key=replace(table.key, dtype=covered)).save(path)
+    replace(table, key=replace(table.key, dtype=covered, engine="vllm")).save(path)
     assert load(path, COMPOSED, dtype=served).key.dtype == covered
     with pytest.raises(DataError, match="dtype: bfloat16 here"):
         load(path, COMPOSED, dtype="bfloat16")
+
+
+def test_sglang_tells_fp8_of_tensors_from_fp8_of_blocks(composed_path, tmp_path):
+    table, path = CostTable.load(composed_path), tmp_path / "table.json"
+    replace(table, key=replace(table.key, dtype="fp8_block")).save(path)
+    with pytest.raises(DataError, match="dtype: fp8 here"):
+        load(path, COMPOSED, dtype="fp8")
 
 
 @pytest.mark.parametrize("name", ["gpu", "dtype", "engine", "tp", "ep"])
