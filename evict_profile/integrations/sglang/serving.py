@@ -221,8 +221,7 @@ class Serving:
     def choose(self, batch: Any, drafted: Drafted) -> Drafted:
         kept = drafted
         # After the exchange, a rank alone must not turn to whole trees.
-        closes = self._fail_closed() if self.ranks.size == 1 else nullcontext()
-        with closes:
+        with self._fail_closed(is_bound=self.ranks.size > 1):
             if self._mode.on_device:
                 places = self._mode.choose(batch, drafted)
             else:
@@ -276,11 +275,11 @@ class Serving:
         return build_state(self.runner, width, steps)
 
     @contextmanager
-    def _fail_closed(self) -> Iterator[None]:
+    def _fail_closed(self, is_bound: bool = False) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            if self._is_bound:
+            if is_bound or self._is_bound:
                 logger.critical(
                     "evict-profile: this rank cannot do what the others do, and the "
                     "server ends: %s",

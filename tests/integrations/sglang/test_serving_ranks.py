@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
@@ -159,6 +160,18 @@ def test_a_rank_that_cannot_build_its_graphs_ends_its_server(groups, monkeypatch
     monkeypatch.setattr(ModelRunner, "_get_attention_backend", backend)
     _, second = side_by_side(worker_of, groups)
     assert str(second) == "out of memory"
+
+
+def test_a_rank_whose_fixed_cut_fails_ends_its_server(
+    groups, full_table, monkeypatch, caplog
+):
+    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
+    at = "evict_profile.integrations.sglang.modes.best_nodes"
+    monkeypatch.setattr(at, lambda *given: 1 / 0)
+    work = partial(decoded, settings=Settings("on", table=Path("t.json"), width=4))
+    errors = side_by_side(work, groups)
+    assert [type(error) for error in errors] == [ZeroDivisionError] * 2
+    assert caplog.text.count("this rank cannot do what the others do") == 2
 
 
 def test_a_rank_in_another_batch_ends_its_server(groups):
