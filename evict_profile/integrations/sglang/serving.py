@@ -8,6 +8,7 @@ step. The server ends if an error on one rank makes agreement impossible.
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("evict_profile.sglang")
 
+START = timedelta(minutes=5)
+"""Until each rank must have checked its server; SGLang allows 8 to load weights."""
+
 Said = TypeVar("Said")
 
 
@@ -51,11 +55,20 @@ class Ranks:
         self._group, self._exchanges = group, 0
 
     def all_of(self, said: Said) -> list[Said]:
-        """What each rank says, in order of ranks."""
+        """What each rank says, in order of ranks; refused if one does not answer."""
         if self.size == 1:
             return [said]
-        found: list[Any] = [None] * self.size
-        torch.distributed.all_gather_object(found, said, group=self._group.cpu_group)
+        group, found = self._group.cpu_group, list[Any]([None] * self.size)
+        try:
+            torch.distributed.monitored_barrier(group, START, wait_all_ranks=True)
+        except ValueError:
+            pass  # Mooncake's groups have no such barrier.
+        except RuntimeError as error:
+            raise ConfigError(
+                f"not all ranks answer ({str(error).splitlines()[0]}): all nodes need "
+                "the plug-in and the same EVICT_PROFILE_ variables"
+            ) from None
+        torch.distributed.all_gather_object(found, said, group=group)
         return found
 
     def decided(self, said: Said, what: str, requests: int) -> Said:
@@ -148,7 +161,9 @@ class Serving:
     def _agree_on_start(self) -> None:
         mode, budget = self._mode, self.settings.expert_budget
         widths = mode.capture_sizes, mode.can_pause, mode.on_device
-        said = self.ranks.all_of((self.active, *widths, budget, self._table_sha256))
+        own = (self.active, *widths, budget, self._table_sha256)
+        with self._fail_closed(is_bound=True):
+            said = self.ranks.all_of(own)
         with self._fail_closed():
             if self.active and len(set(said)) > 1:
                 raise ConfigError(

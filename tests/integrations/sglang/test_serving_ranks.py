@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from queue import Queue
@@ -9,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
 from evict_profile.errors import ConfigError, DataError
-from evict_profile.integrations.sglang import compat
+from evict_profile.integrations.sglang import compat, serving
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.plugin import Settings
 from tests.integrations.sglang.server import WIDTH, Batch, ModelRunner, start
@@ -47,6 +49,7 @@ class Group:
 def groups(sglang, plain_table, monkeypatch):
     gather = lambda found, said, group: group.gather(found, said, group)  # noqa: E731
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "get_backend", lambda _: "")
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: plain_table)
     queue, barrier = Queue(), threading.Barrier(2)
     all_ranks = SimpleNamespace(said=[None, None], barrier=barrier)
@@ -138,6 +141,18 @@ def test_a_rank_that_is_refused_at_the_start_stops_the_others_from_cutting(
     assert first[1] == second[1] == [(WIDTH, WIDTH)] * 5
     assert "is of another engine" in caplog.text
     assert "ranks differ in what they may verify" in caplog.text
+
+
+def test_a_rank_that_does_not_answer_at_the_start_is_named(groups, monkeypatch, caplog):
+    """By gloo, whose second rank has no plug-in and so never comes."""
+    store, gloo = HashStore(), torch.distributed.ProcessGroupGloo
+    make = lambda rank: gloo(store, rank, 2, timedelta(seconds=LIMIT_S))  # noqa: E731
+    groups[0].cpu_group, groups[1].cpu_group = side_by_side(make, [0, 1])
+    monkeypatch.setattr(torch.distributed, "monitored_barrier", gloo.monitored_barrier)
+    monkeypatch.setattr(serving, "START", timedelta(seconds=0.1))
+    with pytest.raises(ConfigError, match=r"Ranks 1 failed .*need the plug-in"):
+        worker_of(groups[0])
+    assert "the server ends: not all ranks answer" in caplog.text
 
 
 def test_ranks_of_different_tables_do_not_cut(
