@@ -33,6 +33,7 @@ GAUGES = {
     "predicted_us": "Cost of a step in the cost table, mean, microseconds.",
     "observed_us": "Time of a step, mean, microseconds.",
     "decision_us": "Time of a step that deciding takes, mean, microseconds.",
+    "exchange_us": "Time of a step in exchanges between ranks, mean, microseconds.",
     "verify_ratio": "Time of a verification over its cost, median.",
 }
 
@@ -41,6 +42,7 @@ LINE = (
     "tokens a request and step, %(observed_us).0f us a step, predicted for "
     "%(includes)s %(predicted_us).0f us, decision %(decision_us).0f us"
 )
+EXCHANGE = ", exchange between ranks %(exchange_us).0f us"
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,9 @@ class Metrics:
     Predicted is the cost of the parts that the table has, observed is the whole step.
     """
 
-    def __init__(self, prometheus: bool = False) -> None:
+    def __init__(self, prometheus: bool = False, ranks: int = 1) -> None:
         self.verify_ratio = 1.0
+        self._line = LINE + (EXCHANGE if ranks > 1 else "")
         self._gauges: dict[str, Any] = {}
         if prometheus:
             from prometheus_client import Gauge
@@ -208,16 +211,18 @@ class Metrics:
                     f"evict_profile:{name}", text, multiprocess_mode="mostrecent"
                 )
                 for name, text in GAUGES.items()
+                if ranks > 1 or name != "exchange_us"
             }
         self._sums: Any = Counter()
         self._since_s, self._has_logged = 0.0, False
 
-    def add(self, outcome: StepOutcome) -> None:
+    def add(self, outcome: StepOutcome, exchange_us: float = 0.0) -> None:
         sums, choice = self._sums, outcome.choice
         if not sums:
             self._since_s = time.monotonic()
         sums.update(steps=1, requests=choice.requests, committed=outcome.committed)
         sums.update(width=choice.width, decision_us=choice.decision_us)
+        sums.update(exchange_us=exchange_us)
         if outcome.step_us is not None:
             predicted_us = float(choice.plan.step_cost_us)
             sums.update(timed=1, observed_us=outcome.step_us, predicted_us=predicted_us)
@@ -233,13 +238,15 @@ class Metrics:
             "width": sums["width"] / sums["steps"],
             "tokens_per_request": sums["committed"] / sums["requests"],
             "decision_us": sums["decision_us"] / sums["steps"],
+            "exchange_us": sums["exchange_us"] / sums["steps"],
             "observed_us": sums["observed_us"] / sums["timed"],
             "predicted_us": sums["predicted_us"] / sums["timed"],
         }
         for name, gauge in self._gauges.items():
             gauge.set(means[name])
         logger.info(
-            LINE, {**means, "steps": sums["steps"], "includes": " + ".join(includes)}
+            self._line,
+            {**means, "steps": sums["steps"], "includes": " + ".join(includes)},
         )
         sums.clear()
         self._has_logged = True

@@ -34,10 +34,12 @@ class Mode:
         capture_sizes: widths that need graphs; none where the server's own do.
         can_pause: whether a step may draft nothing.
         on_device: whether each rank chooses by itself, from the same scores.
+        exchange_us: time in exchanges between ranks since the last outcome.
     """
 
     capture_sizes: tuple[int, ...] = ()
     can_pause = on_device = False
+    exchange_us = 0.0
 
     def begin(self, prefill: bool) -> None:
         """A forward of the worker begins."""
@@ -172,7 +174,8 @@ class ByTable(Mode):
             estimated_us = outcome.choice.verify_us
             if verify_us is not None and estimated_us is not None:
                 self._metrics.verify_ratio = self._drift.add(verify_us, estimated_us)
-            self._metrics.add(outcome)
+            self._metrics.add(outcome, self.exchange_us)
+            self.exchange_us = 0.0
         return rest
 
 

@@ -6,6 +6,7 @@ step. The server ends if an error on one rank makes agreement impossible.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import timedelta
@@ -116,8 +117,7 @@ class Serving:
         self.ranks = Ranks()
         self._mode = Mode()
         self._states: dict[int, GraphState] = {}
-        self._can_pause = self._has_failed = False
-        self._is_ready = False
+        self._can_pause = self._has_failed = self._is_ready = False
         self._is_bound = False  # Other ranks wait for what this rank does.
         self._table_sha256 = ""
 
@@ -190,7 +190,7 @@ class Serving:
         if asked.width:
             return FixedWidth(table, asked.width, worker)
         prometheus = compat.option(self.runner.server_args, "enable_metrics")
-        metrics = Metrics(bool(prometheus) and self.ranks.leads)
+        metrics = Metrics(bool(prometheus) and self.ranks.leads, self.ranks.size)
         return ByTable(table, asked.capture_sizes, worker, metrics)
 
     def ready(self) -> None:
@@ -255,8 +255,9 @@ class Serving:
         if self.ranks.leads:
             with self._fail_closed():
                 found = decide()
-        said = (not self._has_failed, found)
+        said, begun_ns = (not self._has_failed, found), time.perf_counter_ns()
         self.active, found = self.ranks.decided(said, what, len(batch.seq_lens))
+        self._mode.exchange_us += (time.perf_counter_ns() - begun_ns) / 1e3
         if not self.active:
             # Rank 0 has dropped its graphs: no rank may keep to a budget alone.
             self._states = {}
@@ -286,8 +287,7 @@ class Serving:
         """The graphs of a width. Without a budget the whole tree uses the server's."""
         if width == self.full_width and not self.budget:
             return own_state(self.runner, width)
-        steps = self.worker.speculative_num_steps
-        return build_state(self.runner, width, steps)
+        return build_state(self.runner, width, self.worker.speculative_num_steps)
 
     @contextmanager
     def _fail_closed(self, is_bound: bool = False) -> Iterator[None]:

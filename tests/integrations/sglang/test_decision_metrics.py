@@ -62,6 +62,14 @@ def test_means_are_over_steps_and_requests_and_times_over_steps_that_have_one(
     ]
 
 
+def test_the_time_of_exchanges_is_a_mean_over_steps(log):
+    made = Metrics(ranks=2)
+    for exchange_us in (30.0, 50.0):
+        made.add(outcome(), exchange_us)
+    made.log(("verify",))
+    assert log.messages[0].endswith("decision 10 us, exchange between ranks 40 us")
+
+
 def test_the_first_line_comes_after_the_first_steps(made, clock, log):
     """Time without steps, of loading and idling, does not count."""
     clock.s += LATER_S

@@ -36,7 +36,7 @@ def log(caplog):
 @pytest.fixture
 def outcomes(monkeypatch):
     heard = []
-    monkeypatch.setattr(Metrics, "add", lambda self, outcome: heard.append(outcome))
+    monkeypatch.setattr(Metrics, "add", lambda self, outcome, _: heard.append(outcome))
     return heard
 
 
@@ -234,7 +234,7 @@ def test_verifications_are_held_against_their_cost(
 ):
     """Drift is said once; trees go on being cut, since no cut changes what is said."""
     metrics, now = Metrics(), [0.0]
-    monkeypatch.setattr(serving, "Metrics", lambda prometheus: metrics)
+    monkeypatch.setattr(serving, "Metrics", lambda *asked: metrics)
     monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now[0])
     worker = serves(full_table)
 
@@ -266,7 +266,7 @@ def test_prometheus_is_used_where_the_server_shows_metrics(
     serves, plain_table, sglang, monkeypatch, enabled
 ):
     shown = []
-    monkeypatch.setattr(serving, "Metrics", shown.append)
+    monkeypatch.setattr(serving, "Metrics", lambda *asked: shown.append(asked))
     sglang.options["enable_metrics"] = enabled
     serves(plain_table)
-    assert shown == [enabled]
+    assert shown == [(enabled, 1)]

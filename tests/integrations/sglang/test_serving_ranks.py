@@ -1,9 +1,11 @@
 """Rank 0 decides, the others follow, and a rank that cannot ends its server."""
 
 import threading
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
@@ -14,7 +16,7 @@ from torch.distributed import HashStore
 
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations.sglang import compat, serving
-from evict_profile.integrations.sglang.decision import Chooser
+from evict_profile.integrations.sglang.decision import Chooser, Metrics
 from evict_profile.integrations.sglang.plugin import Settings
 from tests.integrations.sglang.server import WIDTH, Batch, ModelRunner, start
 
@@ -99,6 +101,16 @@ def test_ranks_whose_scores_differ_verify_the_same(
     )
     assert first == second
     assert min(width for width, _ in first[1]) < WIDTH
+
+
+def test_the_time_of_each_exchange_is_counted_once(groups, monkeypatch):
+    """A rank's time goes on by a microsecond where it is read: around an exchange."""
+    reads, counted = defaultdict(lambda: count(step=1000)), []
+    clock = SimpleNamespace(perf_counter_ns=lambda: next(reads[threading.get_ident()]))
+    monkeypatch.setattr(serving, "time", clock)
+    monkeypatch.setattr(Metrics, "add", lambda self, outcome, us: counted.append(us))
+    side_by_side(decoded, groups)
+    assert counted == [1.0] * 4
 
 
 def test_rank_0_observes_for_all(groups, tmp_path):
