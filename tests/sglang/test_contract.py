@@ -17,6 +17,9 @@ SRT = "sglang.srt."
 EAGLE = SRT + "speculative.eagle_worker_v2."
 RUNNER = SRT + "model_executor.model_runner.ModelRunner"
 GRAPHS = SRT + "model_executor.runner.DecodeCudaGraphRunner"
+GRAPHS_OF_DRAFTS = (
+    SRT + "speculative.eagle_draft_cuda_graph_runner.EAGLEDraftCudaGraphRunner"
+)
 GRAPHS_OF_EXTENSIONS = (
     SRT + "speculative.eagle_draft_extend_cuda_graph_runner."
     "EAGLEDraftExtendCudaGraphRunner"
@@ -140,6 +143,17 @@ def test_target_is_reached_through_the_worker():
     assert isinstance(inspect.getattr_static(eagle, "target_worker"), property)
     verifies = inspect.getsource(found(EAGLE + "build_eagle_verify_input"))
     assert "target_worker.model_runner.attn_backend" in verifies
+
+
+def test_draft_graphs_capture_what_scores_chains():
+    """The hooked method runs within the graph, on the graph's own `topk_p`."""
+    graphs = found(GRAPHS_OF_DRAFTS)
+    captured = inspect.getsource(graphs.capture_one_shape)
+    assert "self.eagle_worker.draft_forward(forward_batch)" in captured
+    assert "topk_p = buffers.topk_p[:num_seqs]" in captured
+    replayed = inspect.getsource(graphs.execute)
+    assert "buffers.topk_p[:raw_bs]," in replayed
+    assert "forward_batch.spec_info.topk_p," in replayed
 
 
 def test_hooks_can_be_counted():
