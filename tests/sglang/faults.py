@@ -1,0 +1,63 @@
+"""What goes wrong on a rank of tensor parallelism, in the engine's own processes."""
+
+import itertools
+import os
+import signal
+import time
+
+import torch
+
+
+def plant_faults(ranks):
+    """What goes wrong on this rank, once it is known which it is."""
+    from evict_profile.integrations.sglang.serving import Serving
+
+    begin = Serving.begin
+
+    def begun(serving, worker):
+        begin(serving, worker)
+        fault = ranks[torch.distributed.get_rank()]
+        if fault:
+            FAULTS[fault](serving)
+
+    Serving.begin = begun  # type: ignore[method-assign]
+
+
+def blurred(serving):
+    """Scores that no other rank has."""
+    last, dice = serving.scores.last, torch.Generator().manual_seed(5)
+
+    def other(requests):
+        scores = last(requests)
+        return scores.mul_(torch.rand(scores.shape, generator=dice))
+
+    serving.scores.last = other
+
+
+def slow(serving):
+    decide = serving.ranks.decided
+
+    def late(*said):
+        time.sleep(0.05)
+        return decide(*said)
+
+    serving.ranks.decided = late
+
+
+def elsewhere(serving):
+    """A rank that counts a step that the others did not decode."""
+    serving.ranks._exchanges += 1
+
+
+def killed(serving):
+    step, steps = serving.step, itertools.count()
+
+    def last(batch):
+        if next(steps) == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(batch)
+
+    serving.step = last
+
+
+FAULTS = {"blurred": blurred, "slow": slow, "elsewhere": elsewhere, "killed": killed}
