@@ -16,8 +16,7 @@ def plant_faults(ranks):
 
     def begun(serving, worker):
         begin(serving, worker)
-        fault = ranks[torch.distributed.get_rank()]
-        if fault:
+        for fault in ranks[torch.distributed.get_rank()].split():
             FAULTS[fault](serving)
 
     Serving.begin = begun  # type: ignore[method-assign]

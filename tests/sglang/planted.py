@@ -48,8 +48,9 @@ class Script:
             the plug-in kept, and those that the drafter's logits say].
         routed: the file that takes one line a layer of a verification within a budget,
             [experts that may run, experts that ran, what each token counts].
-        ranks: what goes wrong on each rank, a key of `FAULTS` or nothing. Rank n notes
-            the nodes that it verifies in the file `log`.n.
+        ranks: what goes wrong on each rank, keys of `FAULTS` with spaces between.
+            Rank n writes in the file `log`.n the nodes that it verifies, and the
+            experts that run them within a budget.
     """
 
     sequences: list[list[int]]
@@ -167,10 +168,7 @@ class Planted:
         it verified.
         """
         width, rank = batch.spec_info.draft_token_num, torch.distributed.get_rank()
-        if self.script.ranks:
-            self._note(
-                f"{self.script.log}.{rank}", batch.spec_info.draft_token.tolist()
-            )
+        self._note_of_rank(batch.spec_info.draft_token)
         if worker.topk == 1 and rank == 0 and not self.paused:
             self._note_chains(worker.evict_profile.scores.last(len(batch.reqs)))
         result = original(worker, batch, *rest, **k)
@@ -188,6 +186,11 @@ class Planted:
             each = [self.first[request.rid], *(p[row] for p in self.likeliest)]
             said = torch.tensor(each, dtype=torch.float64).cumprod(0).tolist()
             self._note(self.script.chains, [kept[row].tolist(), said])
+
+    def _note_of_rank(self, said):
+        if self.script.ranks:
+            rank = torch.distributed.get_rank()
+            self._note(f"{self.script.log}.{rank}", said.tolist())
 
     def _note(self, path, said):
         with Path(path).open("a") as log:
@@ -236,9 +239,8 @@ class Planted:
         def watched(probabilities, top_k, most, **how):
             routes = route(probabilities, top_k, most, **how)
             ran = len(routes.topk_ids.unique())
-            with Path(self.script.routed).open("a") as log:
-                said = [most, ran, how["node_weights"].tolist()]
-                log.write(json.dumps(said) + "\n")
+            self._note(self.script.routed, [most, ran, how["node_weights"].tolist()])
+            self._note_of_rank(routes.topk_ids)
             return routes
 
         router.route = watched
