@@ -19,6 +19,8 @@ from tests.sglang.planted import SCRIPT, Script
 
 PLUGINS = {"planted": "tests.sglang.planted:register"}
 LONGEST_S = 400.0
+DUMPS = ("SGLANG_CUDA_COREDUMP_BEFORE_CRASH", "SGLANG_PYSPY_DUMP_BEFORE_CRASH")
+"""What a server that ends would wait 65 s for."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ def replies(folder, tree, batches, environment, target="target", tp=1):
     told = {"target": target, "tree": shape, "batches": asked, "tp": tp}
     job.write_text(json.dumps(told))
     inherited = environment_with(folder, PLUGINS)
+    inherited |= dict.fromkeys(DUMPS, "0")
     if tp > 1:
         inherited["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(map(str, range(tp)))
     inherited.pop("TRITON_INTERPRET", None)
