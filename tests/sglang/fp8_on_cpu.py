@@ -1,14 +1,20 @@
-"""The runner with a stand-in for FP8 kernels, which SGLang has for GPUs and AMX alone.
+"""A stand-in for FP8 kernels, which SGLang has for GPUs and AMX alone.
 
-Weights are loaded in FP8 with their scales, and widened to the activations' type.
+Weights are loaded in FP8 with their scales, and widened to the activations' type. As a
+program this is the runner, and as a plug-in it serves an engine.
 """
 
 from types import SimpleNamespace
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from sglang.srt.layers.moe.fused_moe_native import moe_forward_native
 from sglang.srt.layers.moe.token_dispatcher import StandardCombineInput
-from sglang.srt.layers.quantization.fp8 import Fp8LinearMethod, Fp8MoEMethod
+from sglang.srt.layers.quantization.fp8 import (
+    Fp8Config,
+    Fp8LinearMethod,
+    Fp8MoEMethod,
+)
 
 from runners.protocol import serve_session
 from runners.sglang_verify.session import Session
@@ -42,6 +48,12 @@ def experts(method, layer, dispatch_output):
 for method, apply in ((Fp8LinearMethod, linear), (Fp8MoEMethod, experts)):
     method.apply = apply
     method.process_weights_after_loading = lambda method, layer: None
+
+
+def register():
+    """The entry point. In float32, tokens do not depend on the width of a forward."""
+    Fp8Config.get_supported_act_dtypes = lambda _: [torch.float32]
+
 
 if __name__ == "__main__":
     serve_session(Session)

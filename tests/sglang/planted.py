@@ -89,20 +89,22 @@ def register():
 
 
 def draw_weights(model, *args, **kwargs):
-    """Weights that keep the scale of what goes through them; norms are one, and biases
-    of routers are not.
+    """Weights that keep the scale of what goes through them; norms and blocks' scales
+    are one, and biases of routers are not.
 
     Heads are larger: a drafter sure of some tokens has deep trees as well as wide ones.
     """
     for name, parameter in model.state_dict().items():
         if not torch.is_floating_point(parameter):
             continue
-        if parameter.dim() < 2 and "bias" not in name:
+        if (parameter.dim() < 2 and "bias" not in name) or "scale" in name:
             parameter.fill_(1.0)
             continue
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         scale = 6.0 if "lm_head" in name else 1.0
-        parameter.normal_(0, scale * parameter.shape[-1] ** -0.5, generator=generator)
+        deviation = scale * parameter.shape[-1] ** -0.5
+        drawn = torch.empty(parameter.shape).normal_(0, deviation, generator=generator)
+        parameter.copy_(drawn)  # FP8 has no `normal_`
 
 
 @dataclass

@@ -13,11 +13,13 @@ from evict_profile.fit.export import make_table
 from evict_profile.integrations.sglang.compat import device_name, installed
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import Key
+from runners.sglang_verify.models import FP8_BLOCK, write_config
 from tests.factories import ACCEPTANCE
 from tests.sglang.engine import MODELS
 from tests.sglang.planted import SCRIPT, Script
 
 PLUGINS = {"planted": "tests.sglang.planted:register"}
+FP8_PLUGIN = {"fp8": "tests.sglang.fp8_on_cpu:register"}
 LONGEST_S = 400.0
 DUMPS = ("SGLANG_CUDA_COREDUMP_BEFORE_CRASH", "SGLANG_PYSPY_DUMP_BEFORE_CRASH")
 """What a server that ends would wait 65 s for."""
@@ -37,7 +39,8 @@ def replies(folder, tree, batches, environment, target="target", tp=1):
     shape = tree and to_mapping(tree)
     told = {"target": target, "tree": shape, "batches": asked, "tp": tp}
     job.write_text(json.dumps(told))
-    inherited = environment_with(folder, PLUGINS)
+    quantised = is_fp8(model_of(target))
+    inherited = environment_with(folder, PLUGINS | (FP8_PLUGIN if quantised else {}))
     inherited |= dict.fromkeys(DUMPS, "0")
     if tp > 1:
         inherited["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(map(str, range(tp)))
@@ -92,7 +95,7 @@ def cut_replies(
     Args:
         sequences: each prompt with its plain continuation behind it.
         decided: prompts whose widths are not forced, by their first token.
-        target: the model's folder.
+        target: the model's folder, in `MODELS` or anywhere.
         ranks: what goes wrong on each rank of tensor parallelism; none is one rank.
         variables: of the plug-in, beside the table and capture sizes of all widths.
     """
@@ -104,8 +107,8 @@ def cut_replies(
     told = Script(known, list(decided), *map(str, logs), ranks=list(ranks))
     script.write_text(json.dumps(vars(told)))
     table = folder / "table.json"
-    model, tp = load_model(str(MODELS / target / "config.json")), len(ranks) or 1
-    table_of(fitted, model, tp).save(table)
+    tp = len(ranks) or 1
+    table_of(fitted, model_of(target), tp).save(table)
     capture_sizes = ",".join(map(str, range(1, tree.num_draft_tokens + 1)))
     asked = {"TABLE": str(table), "CAPTURE_SIZES": capture_sizes, **variables}
     environment = {f"EVICT_PROFILE_{name}": value for name, value in asked.items()}
@@ -121,18 +124,35 @@ def _end(log):
     return "\n".join([x for x in lines if not any(k in x for k in known)][-60:])
 
 
+def fp8_target(folder):
+    """The folder of the target with weights of FP8 in blocks."""
+    shape = json.loads((MODELS / "target/config.json").read_text())
+    fp8 = {**FP8_BLOCK, "weight_block_size": [16, 16]}
+    given = {**shape, "torch_dtype": "bfloat16", "quantization_config": fp8}
+    return write_config(folder, given)
+
+
+def model_of(target):
+    return load_model(str(MODELS / target / "config.json"))
+
+
+def is_fp8(model):
+    return model.checkpoint_dtype == "fp8_block"
+
+
 def table_of(fitted, model, tp=1):
     """The known run as if SGLang had measured this model here."""
+    method = "Fp8MoEMethod" if is_fp8(model) else "UnquantizedFusedMoEMethod"
     key = Key(
         gpu=device_name(SimpleNamespace(device="cpu")),
         model="tiny-served",
-        dtype="float32",
+        dtype="fp8_block" if is_fp8(model) else "float32",
         tp=tp,
         ep=1,
         engine="sglang",
         engine_version=installed(),
         attention_backend="IntelAMXAttnBackend",
-        moe_backend="UnquantizedFusedMoEMethod-native",
+        moe_backend=f"{method}-native",
         graph_mode="eager",
     )
     model = replace(model, name=key.model)

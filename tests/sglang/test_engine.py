@@ -10,7 +10,7 @@ import pytest
 from evict_profile.calibrate.study import calibrate
 from evict_profile.traces import load_traces
 from tests.sglang.engine import Tree
-from tests.sglang.serving import Request, Step, cut_replies, replies
+from tests.sglang.serving import Request, Step, cut_replies, fp8_target, replies
 
 PROMPTS = ((5, 6, 7), (900, 3, 44, 17, 230, 81, 6), (71,) * 20, tuple(range(300, 333)))
 LONGEST = 56
@@ -164,6 +164,19 @@ def test_a_fixed_width_says_what_plain_decoding_says(plain_of, fitted, tmp_path)
     )
     assert run.said == [[plain.reply(request) for request in asked]]
     assert {step.width for step in run.steps if not step.paused} == {4}
+    assert len({count for step in run.steps for count in step.tokens}) > 1
+
+
+@pytest.mark.slow
+def test_quantised_weights_say_what_plain_decoding_says(fitted, tmp_path):
+    """FP8 in blocks, whose kernels `fp8_on_cpu` stands in for."""
+    target, tree = str(fp8_target(tmp_path / "target")), TREES[0]
+    plain = decoded_plainly(tmp_path, target)
+    asked, *_ = batches(plain)
+    run = cut_replies(tmp_path, fitted, tree, [asked], plain.known, target=target)
+    assert run.said == [[plain.reply(request) for request in asked]]
+    widths = {step.width for step in run.steps}
+    assert widths == set(range(1, tree.num_draft_tokens + 1))
     assert len({count for step in run.steps for count in step.tokens}) > 1
 
 

@@ -1,6 +1,5 @@
 """The runner inside SGLang: what it answers about cells and steps, on a CPU."""
 
-import json
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from evict_profile.cells import Cell
 from evict_profile.config import load_model
 from evict_profile.runner import Runner, RunnerRefusal
 from runners.protocol import Refusal
-from runners.sglang_verify.models import FP8_BLOCK, write_config
 from runners.sglang_verify.rounds import ForcedServing
 from tests.sglang.engine import MODELS
+from tests.sglang.serving import fp8_target
 
 HERE = Path(__file__).parent
 STEPS, TOPK, WIDTHS, BATCHES = 2, 2, [1, 3, 6], [1, 2]
@@ -142,10 +141,7 @@ def test_ranks_measure_together(model, tmp_path):
 @pytest.mark.slow
 def test_quantised_weights_are_measured_as_they_were_loaded(tmp_path):
     """FP8 in blocks, whose kernels `fp8_on_cpu` stands in for."""
-    shape = json.loads((MODELS / "target/config.json").read_text())
-    fp8 = {**FP8_BLOCK, "weight_block_size": [16, 16]}
-    given = {**shape, "torch_dtype": "bfloat16", "quantization_config": fp8}
-    target = write_config(tmp_path / "target", given)
+    target = fp8_target(tmp_path / "target")
     own = {**options()["sglang"], "model": str(target)}
     model = load_model(str(target / "config.json"))
     with Runner(str(HERE / "fp8_on_cpu.py"), None, tmp_path / "log") as runner:
@@ -153,7 +149,7 @@ def test_quantised_weights_are_measured_as_they_were_loaded(tmp_path):
         sample = measured(runner, Cell("layers", 6, 16, 16, 2, "balanced"))
     assert opened["dtype"] == "fp8_block"
     assert opened["fingerprint"]["moe_backend"] == "Fp8MoEMethod-native"
-    values = 3 * shape["hidden_size"] * shape["moe_intermediate_size"]
+    values = 3 * model.hidden_size * model.moe.expert_width
     assert opened["bytes_per_expert"] == values + values // 16**2 * 4
     assert (sample["union_low"], sample["union_high"]) == (16, 16)
 
