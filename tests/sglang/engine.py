@@ -1,4 +1,4 @@
-"""The tests' engine: a tiny model, plain or with an EAGLE-3 or MTP drafter.
+"""The tests' engine: a tiny model, plain or with an EAGLE or MTP drafter.
 
     python -m tests.sglang.engine JOB.json
 
@@ -17,14 +17,13 @@ from pathlib import Path
 from examples.sglang.demo import IDLE_S, eagle3, start_engine
 
 MODELS = Path(__file__).parent / "models"
+HEADS = {"EAGLE3": "draft", "EAGLE": "eagle"}
+"""Models that draft beside the target; NEXTN drafts with a layer of its own kind."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The shape that is drafted: levels, children kept at each, nodes verified.
-
-    NEXTN drafts with an MTP layer of the target's own kind.
-    """
+    """The shape that is drafted: levels, children kept at each, nodes verified."""
 
     num_steps: int
     topk: int
@@ -33,8 +32,9 @@ class Tree:
 
     def options(self):
         sizes = self.num_steps, self.topk, self.num_draft_tokens
-        named = eagle3(MODELS / "draft", *sizes)
-        if self.algorithm != "EAGLE3":
+        head = HEADS.get(self.algorithm)
+        named = eagle3(MODELS / (head or ""), *sizes)
+        if not head:
             del named["speculative_draft_model_path"]
         return {**named, "speculative_algorithm": self.algorithm}
 

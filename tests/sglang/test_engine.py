@@ -27,6 +27,7 @@ MORE_TREES = (
     Tree(num_steps=1, topk=4, num_draft_tokens=5),
     Tree(num_steps=5, topk=1, num_draft_tokens=6),
     Tree(num_steps=1, topk=1, num_draft_tokens=2),
+    Tree(num_steps=3, topk=4, num_draft_tokens=10, algorithm="EAGLE"),
 )
 MTP_TREES = (Tree(3, 4, 10, algorithm="NEXTN"), Tree(3, 1, 4, algorithm="NEXTN"))
 """Drafted by the MTP layer of GLM-4.5."""
