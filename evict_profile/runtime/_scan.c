@@ -67,50 +67,30 @@ static PyObject *score_level(PyObject *Py_UNUSED(self), PyObject *args)
     return done(Py_NewRef(Py_None), v, 4);
 }
 
-/* Nodes in pools, whose best `ranked` ascend at the end of each; and in a single pool,
-   places of which none holds less than one before it: an incremental quicksort. */
+/* Scores of each pool that ascend, `ranked` of its `nodes`; of the others none is above
+   `cut`. */
 typedef struct {
     Py_buffer *array;
-    Size nodes, pools, ranked, lows[64];
-    int depth;
+    Size nodes, pools, ranked;
+    double cut;
 } Ranking;
 
-static Size split(double *values, Size low, Size end, double pivot, int keeps_equal)
-{
-    for (Size i = low; i < end; i++) { /* without a branch on data */
-        double value = values[i];
-        values[i] = values[low];
-        values[low] = value;
-        low += (value < pivot) | (keeps_equal & (value == pivot));
-    }
-    return low;
-}
-
-static void rank_more(Ranking *best)
+/* Sorts what is ranked of a single pool. */
+static void sort_ranked(const Ranking *best)
 {
     double *values = best->array->buf;
-    Size low = 0, left, end = best->nodes - best->ranked;
-    if (best->ranked > 256) { /* Numpy sorts faster. */
-        Py_XDECREF(PyObject_CallMethod(best->array->obj, "sort", NULL));
-        best->ranked = best->nodes;
+    if (best->ranked > 32) { /* Numpy sorts faster. */
+        PyObject *part = PySequence_GetSlice(best->array->obj, 0, best->ranked);
+        Py_XDECREF(part ? PyObject_CallMethod(part, "sort", NULL) : NULL);
+        Py_XDECREF(part);
         return;
     }
-    while (end - (low = best->lows[best->depth]) > 16 && best->depth < 63) {
-        double a = values[low], b = values[(low + end) / 2], c = values[end - 1];
-        double pivot = fmax(fmin(a, b), fmin(fmax(a, b), c));
-        left = split(values, low, end, pivot, 1);
-        if (left == end && (left = split(values, low, end, pivot, 0)) == low)
-            break; /* All are equal. */
-        best->lows[++best->depth] = left;
-    }
-    for (Size i = low + 1; i < end; i++) {
+    for (Size i = 1, left; i < best->ranked; i++) {
         double value = values[left = i];
-        for (; left > low && values[left - 1] > value; left--)
+        for (; left > 0 && values[left - 1] > value; left--)
             values[left] = values[left - 1];
         values[left] = value;
     }
-    best->ranked = best->nodes - low;
-    best->depth -= best->depth > 0;
 }
 
 typedef struct {
@@ -123,32 +103,44 @@ static inline double value_of(const Objective *of, double tokens, double cost)
     return isnan(of->rate) ? tokens / (cost + of->us) : tokens - of->rate * cost;
 }
 
-/* Nodes that each pool keeps and the sum of their scores; -1 where no value is above
-   `highest`. Now and then the loop bounds all larger sizes: every further node
-   has the score of the last ranked one. It ends if no bound is above `highest`. */
-static Size find_size(Ranking *best, const Objective *of, double *highest,
+/* A score that hardly pays anywhere: nodes up to it are ranked only where `find_size`
+   asks for them. It is below what a node costs on average, up to any of 64 sizes, at
+   the value without nodes; -1 where nodes cost nothing. */
+static double find_cut(const Objective *of)
+{
+    const double *cost = of->cost->buf;
+    Size sizes = of->cost->len / 8, step = sizes / 64 + 1;
+    double slope = INFINITY;
+    for (Size k = step; k < sizes; k += step)
+        slope = fmin(slope, (cost[k] - cost[0]) / k);
+    slope *= 0.75 * (isnan(of->rate) ? of->base / (cost[0] + of->us) : of->rate);
+    return slope > 0.0 ? slope : -1.0;
+}
+
+enum { NONE = -1, UNKNOWN = -2, CROWDED = -3 };
+
+/* Nodes that each pool keeps and the sum of their scores; NONE where no value is above
+   `highest`; UNKNOWN where nodes that are not ranked could reach a higher one. */
+static Size find_size(const Ranking *best, const Objective *of, double *highest,
                       double *expected)
 {
     const double *cost = of->cost->buf, *values = best->array->buf;
-    Size sizes = of->cost->len / 8, kept = -1;
+    Size sizes = of->cost->len / 8, kept = NONE, k = 0;
     double tokens = of->base, value;
-    for (Size k = 0, next = 16; k < sizes && k <= best->nodes; k++) {
-        if (k > best->ranked && k > next) {
-            double most = tokens, least = values[best->nodes + 1 - k];
-            Size more = k;
-            while (more < sizes && value_of(of, most += least, cost[more]) <= *highest)
-                more++;
-            if (more == sizes)
-                break;
-            next = 4 * k;
-        }
-        if (k > best->ranked)
-            rank_more(best);
+    if (sizes > best->nodes + 1)
+        sizes = best->nodes + 1;
+    for (; k < sizes && k <= best->ranked; k++) {
         double gain = 0.0;
         for (Size pool = 1; k && pool <= best->pools; pool++)
-            gain += values[pool * best->nodes - k];
+            gain += values[pool * best->ranked - k];
         if ((value = value_of(of, tokens += gain, cost[k])) > *highest)
             *highest = value, kept = k, *expected = tokens - of->base;
+    }
+    for (; k < sizes; k++) { /* 1e-9 is far more than sums are rounded. */
+        double most = (tokens + best->cut * (k - best->ranked)) * (1.0 + 1e-9);
+        if (isnan(of->rate) ? most > *highest * (cost[k] + of->us)
+                            : most - of->rate * cost[k] > *highest)
+            return UNKNOWN;
     }
     return kept;
 }
@@ -158,71 +150,90 @@ typedef struct {
     Size begin, end, batch, room, families, ranks;
 } Level;
 
-/* Writes nodes, and the expected children of the best `families` of the last level. */
-static void expect_level(const Level *of, double *out, double *best)
+/* Writes the nodes above `cut`, and those of the expected children of the best
+   `families` of the last level; returns how many, and the most of a request. */
+static Size expect_level(const Level *of, double cut, double *out, double *best,
+                         Size *most)
 {
+    Size count = *most = 0;
     for (Size request = 0; request < of->batch; request++) {
         const double *tree = of->trees + request * of->room;
-        memcpy(out, tree, of->end * sizeof *out);
-        out += of->end;
+        Size before = count;
+        for (Size node = 0; node < of->end; node++) /* without a branch on data */
+            out[count] = tree[node], count += tree[node] > cut;
         for (Size i = 0; i < of->families; i++)
             best[i] = -INFINITY;
         for (Size node = of->begin; of->families && node < of->end; node++) {
             double less = tree[node];
-            for (Size i = 0; i < of->families; i++) {
+            for (Size i = 0; less > cut && i < of->families; i++) {
                 double held = best[i];
                 best[i] = held > less ? held : less;
                 less = held > less ? less : held;
             }
         }
-        for (Size parent = 0; parent < of->families; parent++)
-            for (Size rank = 0; rank < of->ranks; rank++)
-                *out++ = best[parent] * of->per_rank[rank];
+        for (Size parent = 0; parent < of->families && best[parent] > cut; parent++)
+            for (Size rank = 0; rank < of->ranks; rank++) {
+                out[count] = best[parent] * of->per_rank[rank];
+                count += out[count] > cut;
+            }
+        if (count - before > *most)
+            *most = count - before;
     }
+    return count;
+}
+
+/* `find_size` of a level; CROWDED where it keeps more than `limit` of a request. */
+static Size size_of_level(const Level *level, Ranking *best, const Objective *of,
+                          Size limit, double *highest, double *room)
+{
+    double *values = best->array->buf, expected;
+    Size most;
+    best->nodes = level->batch * (level->end + level->families * level->ranks);
+    best->ranked = expect_level(level, best->cut, values, room, &most);
+    sort_ranked(best);
+    Size kept = find_size(best, of, highest, &expected);
+    if (kept <= limit || most <= limit)
+        return kept;
+    double least = values[best->ranked - kept];
+    expect_level(level, nextafter(least, -INFINITY), values, room, &most);
+    return most > limit ? CROWDED : kept;
 }
 
 static PyObject *level_pays(PyObject *Py_UNUSED(self), PyObject *args)
 {
-    Py_buffer v[5] = {{0}};
-    Size limit, pools, kept = -1;
-    double further_us, expected, highest = -INFINITY;
+    Py_buffer v[4] = {{0}};
+    Size limit, pools, kept = NONE;
+    double us, further_us, highest;
     Level level = {0};
     Objective of = {v + 2, .rate = NAN};
-    if (!PyArg_ParseTuple(args, "y*nny*y*dddnnw*w*nn", v, &level.begin, &level.end,
-                          v + 1, v + 2, &of.base, &of.us, &further_us, &limit, &pools,
-                          v + 3, v + 4, &level.batch, &level.room))
-        return done(NULL, v, 5);
+    if (!PyArg_ParseTuple(args, "y*nny*y*dddnnw*nn", v, &level.begin, &level.end, v + 1,
+                          v + 2, &of.base, &us, &further_us, &limit, &pools, v + 3,
+                          &level.batch, &level.room))
+        return done(NULL, v, 4);
     level.trees = v[0].buf, level.per_rank = v[1].buf, level.ranks = v[1].len / 8;
-    Size fresh = level.end - level.begin, row = level.end;
+    Size fresh = level.end - level.begin;
     Size families = fresh < level.ranks ? fresh : level.ranks;
     double *room = malloc((families + 1) * sizeof *room);
-    int crowded = pools != 1;
     int fits = room && level.begin >= 0 && fresh >= 0 && level.end <= level.room &&
                HOLDS(v, level.batch * level.room) && HOLDS(v + 1, level.ranks) &&
-               v[2].len && (!crowded || pools == level.batch);
-    for (int i = 3; fits && i < 5; i++) {
-        if (i == 4)
-            row += (level.families = families) * level.ranks, of.us = further_us;
-        double *scores = v[i].buf, least;
-        Ranking best = {v + i, level.batch * row, 1};
-        if (!(fits = HOLDS(v + i, best.nodes)) || crowded)
+               HOLDS(v + 3, level.batch * (level.end + families * level.ranks)) &&
+               v[2].len && (pools == 1 || pools == level.batch);
+    of.us = us;
+    Ranking best = {v + 3, .pools = 1, .cut = fits ? find_cut(&of) : 0.0};
+    do {
+        level.families = 0, of.us = us, highest = -INFINITY;
+        if (!fits || pools != 1)
             break;
-        expect_level(&level, scores, room);
-        if ((kept = find_size(&best, &of, &highest, &expected)) <= limit)
-            continue;
-        least = scores[best.nodes - kept];
-        expect_level(&level, scores, room);
-        for (Size end = row, node = 0; end <= best.nodes; end += row) {
-            Size held = 0;
-            for (; node < end; node++)
-                held += scores[node] >= least;
-            crowded |= held > limit;
-        }
-    }
+        kept = size_of_level(&level, &best, &of, limit, &highest, room);
+        level.families = families, of.us = further_us;
+        if (kept >= 0)
+            kept = size_of_level(&level, &best, &of, limit, &highest, room);
+        best.cut = -1.0;
+    } while (kept == UNKNOWN);
     free(room);
-    if (crowded) /* by more nodes of a request than it can keep, or by pools */
-        return done(fits ? Py_NewRef(Py_None) : NULL, v, 5);
-    return done(fits ? PyBool_FromLong(kept >= 0) : NULL, v, 5);
+    if (pools != 1 || kept == CROWDED)
+        return done(fits ? Py_NewRef(Py_None) : NULL, v, 4);
+    return done(fits ? PyBool_FromLong(kept >= 0) : NULL, v, 4);
 }
 
 typedef struct {
@@ -241,7 +252,7 @@ static int best_first(const void *one, const void *other)
 static PyObject *select_nodes(PyObject *Py_UNUSED(self), PyObject *args)
 {
     Py_buffer v[6] = {{0}};
-    double expected = 0.0, highest = -INFINITY;
+    double expected = 0.0, highest;
     Size batch, pools, count;
     Objective of = {v + 3};
     if (!PyArg_ParseTuple(args, "y*w*z*y*dddw*w*nn", v, v + 1, v + 2, v + 3, &of.base,
@@ -259,13 +270,22 @@ static PyObject *select_nodes(PyObject *Py_UNUSED(self), PyObject *args)
     Ranked *tied = malloc((nodes + 1) * sizeof *tied);
     if (!tied)
         return done(PyErr_NoMemory(), v, 6);
-    Ranking best = {v + 1, nodes, pools, pools > 1 ? nodes : 0};
-    if (pools == 1)
-        memcpy(v[1].buf, scores, nodes * sizeof *scores);
-    Size kept = find_size(&best, &of, &highest, &expected);
+    Ranking best = {v + 1, nodes, pools, nodes, pools > 1 ? -1.0 : find_cut(&of)};
+    Size kept = UNKNOWN;
+    double *values = v[1].buf;
+    for (; kept == UNKNOWN; best.cut = -1.0) {
+        highest = -INFINITY;
+        for (Size node = best.ranked = 0; pools == 1 && node < nodes; node++)
+            values[best.ranked] = scores[node], best.ranked += scores[node] > best.cut;
+        if (pools == 1)
+            sort_ranked(&best);
+        else
+            best.ranked = nodes;
+        kept = find_size(&best, &of, &highest, &expected);
+    }
     char *keep = v[4].buf;
     for (Size low = 0; low < count; low += nodes) {
-        double least = kept > 0 ? ((double *)v[1].buf)[low + nodes - kept] : INFINITY;
+        double least = kept > 0 ? values[low + best.ranked - kept] : INFINITY;
         Size equals = 0, room = kept;
         for (Size node = low; node < low + nodes; node++) {
             room -= keep[node] = scores[node] > least;

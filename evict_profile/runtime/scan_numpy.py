@@ -55,7 +55,7 @@ def chance(curves: Floats, prob: Floats, rank: Ints) -> Floats:
 
 def level_pays(
     trees: Floats, begin: int, end: int, per_rank: Floats, costs: Floats, base: float,
-    us: float, further_us: float, limit: int, pools: int, *_rooms_and_shape: Any,
+    us: float, further_us: float, limit: int, pools: int, *_room_and_shape: Any,
 ) -> bool:  # fmt: skip
     """Whether one more level raises the highest tokens / (costs + us); a tie does not.
 

@@ -237,8 +237,8 @@ class GrowingTrees:
         """
         trees, begin, end = self._trees[-1], self._last_level, self.nodes
         more = min(end - begin, len(per_rank)) * len(per_rank)
-        rooms = (np.empty(self._batch * size) for size in (end, end + more))
-        given = (trees, begin, end, per_rank, *objective, *rooms, *trees.shape)
+        room = np.empty(self._batch * (end + more))
+        given = (trees, begin, end, per_rank, *objective, room, *trees.shape)
         found: bool | None = decision.kernels.level_pays(*given)
         return scan_numpy.level_pays(*given) if found is None else found
 
