@@ -79,7 +79,7 @@ typedef struct {
 static void sort_ranked(const Ranking *best)
 {
     double *values = best->array->buf;
-    if (best->ranked > 32) { /* Numpy sorts faster. */
+    if (best->ranked > 64) { /* Numpy sorts faster. */
         PyObject *part = PySequence_GetSlice(best->array->obj, 0, best->ranked);
         Py_XDECREF(part ? PyObject_CallMethod(part, "sort", NULL) : NULL);
         Py_XDECREF(part);
@@ -104,15 +104,15 @@ static inline double value_of(const Objective *of, double tokens, double cost)
 }
 
 /* A score that hardly pays anywhere: nodes up to it are ranked only where `find_size`
-   asks for them. It is below what a node costs on average, up to any of 64 sizes, at
+   asks for them. It is below what a node costs on average, up to any of 16 sizes, at
    the value without nodes; -1 where nodes cost nothing. */
 static double find_cut(const Objective *of)
 {
     const double *cost = of->cost->buf;
-    Size sizes = of->cost->len / 8, step = sizes / 64 + 1;
-    double slope = INFINITY;
+    Size sizes = of->cost->len / 8, step = sizes / 16 + 1;
+    double slope = INFINITY, next;
     for (Size k = step; k < sizes; k += step)
-        slope = fmin(slope, (cost[k] - cost[0]) / k);
+        slope = (next = (cost[k] - cost[0]) / k) < slope ? next : slope;
     slope *= 0.75 * (isnan(of->rate) ? of->base / (cost[0] + of->us) : of->rate);
     return slope > 0.0 ? slope : -1.0;
 }
@@ -289,8 +289,8 @@ static PyObject *select_nodes(PyObject *Py_UNUSED(self), PyObject *args)
         Size equals = 0, room = kept;
         for (Size node = low; node < low + nodes; node++) {
             room -= keep[node] = scores[node] > least;
-            tied[equals] = (Ranked){ties ? ties[node] : 0.0, node};
-            equals += scores[node] == least;
+            if (scores[node] == least)
+                tied[equals++] = (Ranked){ties ? ties[node] : 0.0, node};
         }
         if (ties && equals > room)
             qsort(tied, equals, sizeof *tied, best_first);

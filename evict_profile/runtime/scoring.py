@@ -187,17 +187,17 @@ class GrowingTrees:
     `nodes` of each request, padding included, are in the order of `scores`.
     """
 
+    levels = nodes = _last_level = 0
+
     def __init__(self, batch: int, calibration: Calibration | None = None) -> None:
-        self.levels = self.nodes = self._last_level = 0
-        self._batch, self._along_path = batch, None
-        self._curves = IDENTITY
+        self._batch, self._curves, self._along_path = batch, IDENTITY, None
+        # The product along each node's path, and last its score.
+        self._trees = [np.empty((batch, INITIAL_NODES))]
         if calibration and calibration.by_parent:
             self._curves = calibration.by_parent.curves
         elif calibration:
             self._along_path = calibration.along_path
-        # The product along each node's path, and last its score.
-        count = 2 if self._along_path else 1
-        self._trees = [np.empty((batch, INITIAL_NODES)) for _ in range(count)]
+            self._trees.append(np.empty((batch, INITIAL_NODES)))
 
     def grow(self, prob: ArrayLike, parent: ArrayLike | None) -> None:
         shares = self._shares_of(prob)

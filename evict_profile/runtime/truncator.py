@@ -8,7 +8,6 @@ by rank, is above the best value without it. Looking six levels ahead gains at m
 import math
 import sys
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -175,6 +174,7 @@ class DecodingStep:
     """A step of a batch, from its first level to its outcome; on the host."""
 
     _plan: Plan | None = None
+    _trees: GrowingTrees | None = None
 
     def __init__(
         self, rules: Rules, batch: int, context: float, nodes: int | None
@@ -190,9 +190,10 @@ class DecodingStep:
         self._costs, self._caveats = rules.costs.at(batch, nodes, context)
         self._terms = rules.history.terms(batch)
 
-    @cached_property
-    def _trees(self) -> GrowingTrees:
-        return GrowingTrees(self._batch, self._rules.calibration)
+    def _begin_trees(self) -> GrowingTrees:
+        """Where they are first needed; a cached property would take a lock."""
+        self._trees = GrowingTrees(self._batch, self._rules.calibration)
+        return self._trees
 
     def deeper(self) -> bool:
         """Whether another level raises the expected throughput; a tie stops.
@@ -202,7 +203,8 @@ class DecodingStep:
         Raises:
             ConfigError: the table has no time of drafting or no per-rank acceptance.
         """
-        level, (costs, history, calibration, _) = self._trees.levels, self._rules
+        trees = self._trees or self._begin_trees()
+        level, (costs, history, calibration, _) = trees.levels, self._rules
         if isinstance(costs, FixedCosts):
             return level < costs.depth
         if not (calibration and calibration.per_rank):
@@ -214,7 +216,7 @@ class DecodingStep:
         if level >= len(clock_us) - 1:
             return False
         terms = self._terms
-        return self._trees.another_pays(
+        return trees.another_pays(
             calibration.rank_chances, self._costs, terms.base_tokens(self._batch),
             terms.us + clock_us[level], terms.us + clock_us[level + 1],
             self._limit, self._pools,
@@ -232,13 +234,13 @@ class DecodingStep:
         Raises:
             ConfigError: other shapes, no probabilities, or parents out of range.
         """
-        self._trees.grow(prob, parent)
+        (self._trees or self._begin_trees()).grow(prob, parent)
 
     @property
     def scores(self) -> Floats:
         """Acceptance of each node, float64 [B, nodes]: level by level, family after
         family, siblings by rank; 0 for padding."""
-        return self._trees.scores
+        return (self._trees or self._begin_trees()).scores
 
     def plan(self) -> Plan:
         """Choose the nodes to verify, in the order of `scores`.
@@ -246,7 +248,8 @@ class DecodingStep:
         Raises:
             DataError: the time of so many levels was not measured, and that is refused.
         """
-        scores, levels = self._trees.scores, self._trees.levels
+        trees = self._trees or self._begin_trees()
+        scores, levels = trees.scores, trees.levels
         if scores.shape[1] <= self._limit:
             return self._choose(np.ascontiguousarray(scores), levels)
         order = np.argsort(-scores, axis=1, kind="stable")
