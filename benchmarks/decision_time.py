@@ -5,11 +5,12 @@
 At 1, 16 and 64 requests of 60 nodes, on other trees in each call: a plan alone; a whole
 step with conditional acceptance and the choice of depth, which is five levels, a
 question before each, the plan and what is learnt; and the parts of SGLang's step on the
-CPU: reading its tensors, the decision with what is learnt, and the cut. Plain numpy is
-the ratio of a batch as one would first write it. Where vLLM is installed, its selection
-is timed too, of chains with the same probabilities of acceptance. Times are of this
-thread alone, medians with their 95 % interval over rounds; a ratio is of the fastest
-rounds. With the compiled loops, a ratio above `MOST` ends in exit code 1.
+CPU: reading its tensors, the decision with what is learnt, and the cut. Half of what is
+kept is accepted. Plain numpy is the ratio of a batch as one would first write it. Where
+vLLM is installed, its selection is timed too, of chains with the same probabilities of
+acceptance. Times are of this thread alone, medians with their 95 % interval over
+rounds; a ratio is of the fastest rounds. With the compiled loops, a ratio above `MOST`
+or a missed aim ends in exit code 1.
 """
 
 import argparse
@@ -45,6 +46,7 @@ NODES, LEVELS, SIBLINGS, TOPK = 60, 5, 3, 8
 CONTEXT, ROUNDS, CALLS, TREES = 200, 21, 50, 10
 CAPTURED = (1, 2, 4, 8, 16, 32, NODES + 1)
 PLAN, STEP, NUMPY, VLLM = "plan", "whole step", "plain numpy", "vLLM's get_num_tokens"
+MISSED = "missed"
 READ, CHOOSE, CUT = "SGLang: read", "SGLang: decide", "SGLang: cut"
 MOST = {
     1: {PLAN: 1.1, STEP: 4.0, CHOOSE: 5.0},
@@ -52,6 +54,9 @@ MOST = {
     64: {PLAN: 0.5, STEP: 1.4, CHOOSE: 0.9},
 }
 """The largest ratio to plain numpy, by batch."""
+AIMS_US = {1: (45.0, 17.5), 64: (300.0, 330.0)}
+"""The longest whole step by batch, judged where plain numpy takes no longer than on a
+quiet Intel Xeon of 2.5 GHz."""
 
 Level = tuple[Floats, Ints | None]
 Contenders = Mapping[str, Callable[[], object]]
@@ -75,14 +80,24 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True)
     answer, table = Answer(parser.parse_args(arguments).out, []), covered_everywhere()
     us = {batch: times(contenders(table, batch)) for batch in MOST}
-    answer.write({"cpu": cpu_name(), "compiled": COMPILED, "us": us})
-    print(json.dumps(us, indent=1))
+    aims = {batch: judged(us[batch], *AIMS_US[batch]) for batch in us.keys() & AIMS_US}
+    found = {"cpu": cpu_name(), "compiled": COMPILED, "us": us, "aims": aims}
+    answer.write(found)
+    print(json.dumps(found, indent=1))
     slow = [
         us[batch][what]["over_numpy"] > most
         for batch, limits in MOST.items()
         for what, most in limits.items()
     ]
-    return int(COMPILED and any(slow))
+    return int(COMPILED and (any(slow) or MISSED in aims.values()))
+
+
+def judged(
+    us: Mapping[str, Mapping[str, float]], aim_us: float, quiet_us: float
+) -> str:
+    if us[NUMPY]["value"] > quiet_us:
+        return f"not judged: plain numpy takes more than {quiet_us} us"
+    return MISSED if us[STEP]["value"] > aim_us else "met"
 
 
 def covered_everywhere() -> CostTable:
@@ -146,8 +161,8 @@ def decide_step(policy: Policy, levels: Sequence[Level]) -> None:
     for level in levels:
         step.deeper()
         step.extend(*level)
-    step.keep()
-    policy.observe(len(levels[0][0]), 1e4)
+    kept = step.keep()
+    policy.observe(len(kept) + np.count_nonzero(kept) // 2, 1e4)
 
 
 def read(drafted: Drafted) -> list[Any]:
@@ -160,7 +175,7 @@ def read(drafted: Drafted) -> list[Any]:
 def decide_width(chooser: Chooser, drafted: Drafted) -> None:
     given = (drafted.path_prob, drafted.index, drafted.parent_list)
     made = chooser.choose(*(x.numpy() for x in given), drafted.topk, CONTEXT)
-    chooser.learn(np.ones(made.requests, int))
+    chooser.learn((made.plan.host_widths + 1) // 2)
 
 
 def random_trees(batch: int, seed: int = 0) -> Trees:

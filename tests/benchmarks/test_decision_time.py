@@ -38,3 +38,21 @@ def test_a_ratio_above_its_limit_is_exit_code_1(tmp_path, monkeypatch, most, cod
     found = json.loads(out.read_text())["us"]["2"]
     assert found["plain numpy"]["over_numpy"] == 1.0
     assert 0.0 < found["plan"]["low"] <= found["plan"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("aim_us", "quiet_us", "verdict"),
+    [(9.0, 20.0, "missed"), (10.0, 20.0, "met"), (9.0, 19.0, "not judged")],
+)
+def test_an_aim_is_judged_on_a_quiet_machine(aim_us, quiet_us, verdict):
+    us = {"whole step": {"value": 10.0}, "plain numpy": {"value": 20.0}}
+    assert decision_time.judged(us, aim_us, quiet_us).startswith(verdict)
+
+
+def test_a_missed_aim_is_exit_code_1(tmp_path, monkeypatch):
+    monkeypatch.setattr(decision_time, "MOST", {2: {}})
+    monkeypatch.setattr(decision_time, "AIMS_US", {2: (0.0, 1e9)})
+    monkeypatch.setattr(decision_time, "CALLS", 1)
+    out = tmp_path / "times.json"
+    assert decision_time.main(["--out", str(out)]) == int(COMPILED)
+    assert json.loads(out.read_text())["aims"] == {"2": "missed"}
