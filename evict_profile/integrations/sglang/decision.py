@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,7 @@ class Chooser:
 
     def __init__(self, table: CostTable, capture_sizes: Sequence[int]) -> None:
         self._table, self._capture_sizes = table, capture_sizes
+        self._contexts = cache(table.contexts)
         self._truncator = Truncator(
             self._table,
             drafts="topk",
@@ -189,7 +191,7 @@ class Chooser:
         )
 
     def _inside(self, requests: int, context: float) -> float:
-        least, most = self._table.contexts(requests)
+        least, most = self._contexts(requests)
         return min(max(context, least), most)
 
 
