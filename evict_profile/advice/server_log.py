@@ -70,7 +70,7 @@ class ServerLog:
         elif eager > RARE * self.graphs.total():
             yield (
                 f"{eager} of {self.graphs.total()} logged steps ran without a CUDA "
-                "graph; capture up to the largest batch with --cuda-graph-max-bs"
+                "graph; capture up to the largest batch with --cuda-graph-max-bs-decode"
             )
         tokens = self.running * (self.drafts + 1)
         largest = int(facts.get("batches", 0)) * (self.drafts + 1)
