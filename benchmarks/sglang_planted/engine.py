@@ -79,7 +79,7 @@ def engine_options(start: Start) -> dict[str, Any]:
     from runners.sglang_verify.server import LoadPlan, prepare_process, server_options
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    prepare_process(device)
+    prepare_process(device, rank=0, tp=1)
     plan = LoadPlan(
         target=Path(start.target),
         draft=Path(start.draft),

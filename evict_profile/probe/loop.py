@@ -22,6 +22,8 @@ from evict_profile.records import differences, to_mapping
 
 TEXTS = Path(__file__).with_name("prompts.txt")
 TRIES, PAUSE_S = 3, 2.0
+SETTLE_S, ASK_AGAIN_S = 3.0, 0.05
+"""SGLang's count of running requests lags by up to a second behind its last reply."""
 """Tries of a wave whose connections broke, or of a first wave with a fault."""
 
 
@@ -66,7 +68,7 @@ async def probe(
     server: Server, path: Path, config: ProbeConfig, bar: ProgressBar
 ) -> None:
     """Warm a server up, and append waves to a file until it holds `minutes` of them."""
-    if running := await server.running():
+    if running := await _running(server):
         raise ConfigError(
             f"{server.url}: runs {running} requests of others; probe it when it is idle"
         )
@@ -123,13 +125,23 @@ async def _warm_up(
 async def _wave(
     server: Server, form: RequestForm, prompts: Sequence[str], number: int
 ) -> Wave:
-    others, at = await server.running(), time.time()
+    others, at = await _running(server), time.time()
     found = await _rates(server, form, prompts)
     took_s = round(time.time() - at, 3)
     return Wave(
         number, len(prompts), found.tokens_per_s, found.accepted, found.context, others,
         round(at, 3), took_s, found.drafted,
     )  # fmt: skip
+
+
+async def _running(server: Server) -> int:
+    """Requests that run and do not end soon."""
+    begun = time.monotonic()
+    while running := await server.running():
+        if time.monotonic() > begun + SETTLE_S:
+            break
+        await asyncio.sleep(ASK_AGAIN_S)
+    return running
 
 
 def prompts_of(texts: Sequence[str], number: int, batch: int) -> list[str]:

@@ -60,6 +60,9 @@ class FakeServer:
     """What changes once it was asked for so many replies."""
     routes: object = None
     """A function from a reply's number to its experts, int [tokens, layers, k]."""
+    lags_s: float = 0.0
+    """How long a request that has ended stays in the count of those that run."""
+    ended_s: float = -1e9
     asked: int = 0
     counted: dict = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -98,7 +101,9 @@ class FakeServer:
             return '[{"iter": 7}]'
         if not self.stats:
             return "python_gc_objects_collected_total 1.0"
-        lines = [f'{self.engine}:num_requests_running{{model="m"}} {self.others}']
+        lags = time.monotonic() < self.ended_s + self.lags_s
+        running = self.others + 1 if lags else self.others
+        lines = [f'{self.engine}:num_requests_running{{model="m"}} {running}']
         lines += [self.adds] if self.adds else []
         if self.drafts and self.engine == "sglang":
             place = 'sglang:spec_num_draft_tokens{dp_rank="%d"} %d'
@@ -192,6 +197,7 @@ class Handler(BaseHTTPRequestHandler):
             self._event(done, iterations=1 + steps)
             if done == tokens or (broken and done > 9):
                 break
+        fake.ended_s = time.monotonic()
         if not broken:
             self._event(done, steps)
             self.wfile.write(b"data: [DONE]\n\n")
