@@ -62,7 +62,7 @@ class AdaptiveSteps:
 
     def observe(self, committed: int, step_us: float) -> None:
         accepted = (committed - self._batch) / self._batch
-        self._params.on_verify_complete([accepted], self._batch)  # type: ignore[list-item]
+        self._params.on_verify_complete([accepted], self._batch)
 
 
 def policies(replay: ScenarioReplay) -> dict[str, MakePolicy]:

@@ -173,8 +173,9 @@ def read(drafted: Drafted) -> list[Any]:
 
 
 def decide_width(chooser: Chooser, drafted: Drafted) -> None:
-    given = (drafted.path_prob, drafted.index, drafted.parent_list)
-    made = chooser.choose(*(x.numpy() for x in given), drafted.topk, CONTEXT)
+    path_prob, index = drafted.path_prob.numpy(), drafted.index.numpy()
+    parent_list = drafted.parent_list.numpy()
+    made = chooser.choose(path_prob, index, parent_list, drafted.topk, CONTEXT)
     chooser.learn((made.plan.host_widths + 1) // 2)
 
 
@@ -215,8 +216,10 @@ def eagle_trees(batch: int, rng: np.random.Generator) -> Drafted:
     every = np.concatenate(paths, axis=1).astype(np.float32)
     index = np.sort(np.argsort(-every, axis=1, kind="stable")[:, :NODES], axis=1)
     chosen = np.take_along_axis(every, index, axis=1)
-    made = (np.concatenate(groups, axis=1), index, index, chosen)
-    return Drafted(*map(torch.from_numpy, made), TOPK)
+    parents, places, scores = map(
+        torch.from_numpy, (np.concatenate(groups, axis=1), index, chosen)
+    )
+    return Drafted(parents, places, places, scores, TOPK)
 
 
 def vllm_manager(batch: int, cost_us: Floats) -> Any:
@@ -241,7 +244,7 @@ def plain_numpy(path_prob: Floats, cost_us: Floats) -> Ints:
     best = np.argmax(benefit / cost_us[batch : batch + len(benefit)])
     keep = np.zeros(len(flat), dtype=bool)
     keep[order[:best]] = True
-    return 1 + keep.reshape(path_prob.shape).sum(axis=1)  # type: ignore[no-any-return]
+    return 1 + keep.reshape(path_prob.shape).sum(axis=1)
 
 
 if __name__ == "__main__":

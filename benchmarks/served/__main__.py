@@ -29,6 +29,7 @@ from benchmarks.served.record import (
 )
 from evict_profile.io import write_json
 from evict_profile.stats import Floats
+from evict_profile.table.overheads import Overheads
 
 SETTING = "steps/topk/n"
 GROWN = "qwen3-235b-a22b"
@@ -183,7 +184,7 @@ def regrets(rows: pd.DataFrame) -> pd.DataFrame:
     return (100 * found.set_axis(["mean %", "worst %"], axis=1)).round(1)
 
 
-def show_overheads(overheads: dict[str, judge.Overheads]) -> None:
+def show_overheads(overheads: dict[str, Overheads]) -> None:
     """The amounts that each deployment was judged with, and those of the record."""
     everywhere = judge.of_all()
     known = {f"without {name}": each for name, each in overheads.items()}
@@ -246,7 +247,7 @@ def show(rows: pd.DataFrame, away: pd.DataFrame) -> None:
     print(f"\nQwen3-235B, step of 4 drafts over 1, relative to batch 1\n{grown}")
 
 
-def show_own(overheads: dict[str, judge.Overheads]) -> None:
+def show_own(overheads: dict[str, Overheads]) -> None:
     """One own run against its ratio, where the settings or the batches differ."""
     one, other = own.of_specbundle(overheads), own.elsewhere()
     every = pd.concat([one, other])

@@ -66,7 +66,8 @@ def elsewhere(near: bool = False) -> pd.DataFrame:
             rest = own[asked & (own.index != at)]
             rest = rest.assign(outside=0.0, deployment=server)
             runs = [run for _, run in _pairs(rest)]
-            parts.append(_from_own(rest, known, *_pairs(own.loc[[at]]), runs))
+            [taught] = _pairs(own.loc[[at]])
+            parts.append(_from_own(rest, known, taught, runs))
     return pd.concat(parts)
 
 
