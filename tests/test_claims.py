@@ -16,8 +16,9 @@ CLAIMS = "docs/research/claims.md"
 SENTENCES = [
     (
         "README.md",
-        "predicts {runs:.0f} served speed-ups of three deployments with a median error of "
-        "{as advised, median} % (p90 {as advised, p90} %, aim 10 %, **missed**); "
+        "predicts {runs:.0f} served speed-ups of three deployments with a median "
+        "error of {as advised, median} % (p90 {as advised, p90} %, aim 10 %, "
+        "**missed**); "
         "{prefill as served, median} % (p90 {prefill as served, p90} %)",
     ),
     (
