@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from evict_profile.integrations.sglang.worker import GraphState, build_state, swapped
+from evict_profile.integrations.sglang.graphs import GraphState, build_state, swapped
 from runners.clock import ReferenceClock, now
 from runners.protocol import Message
 from runners.session import Clock

@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
+from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.modes import Mode
-from evict_profile.integrations.sglang.plugin import Settings, hooks
+from evict_profile.integrations.sglang.plugin import hooks
 from evict_profile.integrations.sglang.serving import Serving
+from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted, best_nodes
-from evict_profile.integrations.sglang.worker import GraphState
 from runners.protocol import Refusal
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from evict_profile.integrations.sglang.compat import ON_CPU, experts
+from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
 from evict_profile.integrations.sglang.router import RouteBuffers
-from evict_profile.integrations.sglang.worker import build_state, own_state, swapped
 from runners.clock import copy_bandwidth_gbps, pick_clock
 from runners.device import first_line, pick_device
 from runners.protocol import Message, Refusal

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evict_profile.integrations.sglang.worker import GraphState
+from evict_profile.integrations.sglang.graphs import GraphState
 from runners.protocol import Refusal
 from runners.trees import random_parents
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -18,19 +18,17 @@ from torch import Tensor
 from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.sglang import compat
 from evict_profile.integrations.sglang.decision import Metrics
-from evict_profile.integrations.sglang.modes import ByTable, FixedWidth, Mode
-from evict_profile.integrations.sglang.router import BudgetHook, RouteBuffers
-from evict_profile.integrations.sglang.tree import Drafted, Scores
-from evict_profile.integrations.sglang.worker import (
+from evict_profile.integrations.sglang.graphs import (
     GraphState,
     build_state,
     described,
     own_state,
     swapped,
 )
-
-if TYPE_CHECKING:
-    from evict_profile.integrations.sglang.plugin import Settings
+from evict_profile.integrations.sglang.modes import ByTable, FixedWidth, Mode
+from evict_profile.integrations.sglang.router import BudgetHook, RouteBuffers
+from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.integrations.sglang.tree import Drafted, Scores
 
 logger = logging.getLogger("evict_profile.sglang")
 
@@ -106,7 +104,7 @@ class Serving:
     is the same on all of them. Once false, it stays false.
     """
 
-    def __init__(self, settings: "Settings") -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.scores, self.router = Scores(), RouteBuffers()
         budget = settings.expert_budget

@@ -6,25 +6,21 @@ steps as stride of the parents; the worker's width while it verifies; then resul
 cache slots of full width for the next draft.
 """
 
-import time
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from evict_profile.integrations.sglang.compat import assigned, overridden
-
-if TYPE_CHECKING:
-    from evict_profile.integrations.sglang.serving import Serving
+from evict_profile.integrations.sglang.compat import assigned
+from evict_profile.integrations.sglang.graphs import spec_steps
+from evict_profile.integrations.sglang.serving import Serving
 
 CREATE = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
 BUILD = "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input"
 
 
-def truncating(base: Any, serving: "Serving") -> Any:
+def truncating(base: Any, serving: Serving) -> Any:
     name = f"Truncating{base.__name__}"
     return type(name, (TruncatingWorker, base), {"evict_profile": serving})
 
@@ -35,7 +31,7 @@ _SglangWorker: Any = object  # SGLang's own class, set by `truncating`
 class TruncatingWorker(_SglangWorker):  # type: ignore[misc]
     """SGLang's worker with trees cut before verification."""
 
-    evict_profile: "Serving"
+    evict_profile: Serving
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -87,7 +83,7 @@ class TruncatingWorker(_SglangWorker):  # type: ignore[misc]
 
 
 def build_verify_input(
-    serving: "Serving",
+    serving: Serving,
     original: Callable[..., Any],
     batch: Any,
     draft_input: Any,
@@ -150,72 +146,3 @@ def _cache_slots(batch: Any, width: int) -> Tensor:
         device=batch.device,
     )
     return slots
-
-
-@dataclass(frozen=True)
-class GraphState:
-    """One width's attention backend and graphs by batch; memory and build time.
-
-    Decode graphs and some backends (fa3's metadata) have a fixed width: others would
-    run in eager mode, with fa3 incorrectly.
-    """
-
-    width: int
-    attn_backend: Any
-    graph_runner: Any
-    memory_bytes: int = 0
-    build_s: float = 0.0
-
-
-def own_state(model_runner: Any, width: int) -> GraphState:
-    return GraphState(
-        width, model_runner.attn_backend, model_runner.decode_cuda_graph_runner
-    )
-
-
-def build_state(model_runner: Any, width: int, num_steps: int) -> GraphState:
-    """Build and capture a width after the server's graphs, outside drafter contexts."""
-    start, free = time.monotonic(), free_bytes(model_runner.device)
-    own = model_runner.decode_cuda_graph_runner
-    options = {
-        "speculative_num_steps": spec_steps(width, num_steps),
-        "speculative_num_draft_tokens": width,
-    }
-    with overridden(model_runner.server_args, **options):
-        # The flag stays on the model runner unless it is put back.
-        with assigned(model_runner, init_new_workspace=True):
-            backend = model_runner._get_attention_backend(init_new_workspace=True)
-        graphs = None
-        if own is not None:
-            graphs = type(own)(model_runner, attn_backend=backend, **options)
-    taken = free - free_bytes(model_runner.device)
-    return GraphState(width, backend, graphs, max(0, taken), time.monotonic() - start)
-
-
-def spec_steps(width: int, num_steps: int) -> int:
-    return min(num_steps, width - 1)
-
-
-def swapped(model_runner: Any, state: GraphState) -> AbstractContextManager[None]:
-    return assigned(
-        model_runner,
-        attn_backend=state.attn_backend,
-        decode_cuda_graph_runner=state.graph_runner,
-    )
-
-
-def described(states: Collection[GraphState], device: str) -> str:
-    each = ", ".join(f"{s.width}: {s.memory_bytes / 2**20:.0f} MiB" for s in states)
-    free = free_bytes(device)
-    left = f", {free / 2**30:.1f} GiB of the GPU are left" if free else ""
-    return (
-        f"widths, and the memory that each took: {each}; "
-        f"built in {sum(s.build_s for s in states):.1f} s{left}"
-    )
-
-
-def free_bytes(device: str) -> int:
-    if not str(device).startswith("cuda"):
-        return 0
-    torch.cuda.synchronize()
-    return torch.cuda.mem_get_info()[0]

@@ -21,7 +21,7 @@ from evict_profile.integrations.sglang.observer import (
     TraceWriter,
     accepted_nodes,
 )
-from evict_profile.integrations.sglang.plugin import Settings
+from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import depths
 from evict_profile.traces import Trace, load_traces
 from tests.integrations.sglang.drafter import drafting

@@ -17,7 +17,7 @@ from torch.distributed import HashStore
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations.sglang import compat, serving
 from evict_profile.integrations.sglang.decision import Chooser, Metrics
-from evict_profile.integrations.sglang.plugin import Settings
+from evict_profile.integrations.sglang.settings import Settings
 from tests.integrations.sglang.server import WIDTH, Batch, ModelRunner, start
 
 LIMIT_S = 20.0

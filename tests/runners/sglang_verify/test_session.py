@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from evict_profile.config import load_model
+from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.router import RouteBuffers
-from evict_profile.integrations.sglang.worker import GraphState
 from evict_profile.records import to_mapping
 from runners.protocol import Refusal
 from runners.session import Reading
