@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from evict_profile.errors import DataError
 from evict_profile.integrations.vllm import checks, plugin
@@ -90,10 +91,18 @@ def test_a_table_of_other_graphs_is_refused(table_path):
         checks._check_graphs(replace(table, axes=axes), CAPTURED)
 
 
-@pytest.mark.parametrize("runner", [make_runner(None, None), SimpleNamespace()])
-def test_nothing_happens_without_adaptive_verification(table_path, caplog, runner):
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"adaptive_verification": None}, "adaptive verification is off"),
+        ({}, "adaptive verification is off"),
+        ({"device": torch.device("cpu")}, "start vLLM on a GPU"),
+    ],
+)
+def test_nothing_happens_without_adaptive_verification(table_path, caplog, facts, why):
     """It is off, or the model runner is V1, which has none."""
-    assert "adaptive verification is off" in plugin.use_table(runner, table_path)
+    runner = SimpleNamespace(**{"device": torch.device("cuda"), **facts})
+    assert why in plugin.use_table(runner, table_path)
     assert "unexpected" not in caplog.text
 
 

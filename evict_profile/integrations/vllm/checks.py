@@ -25,13 +25,13 @@ def installed() -> str:
 
 def curves_for(model_runner: Any, path: Path) -> tuple[Curve, Curve]:
     """The draft and the verify curve, (size, milliseconds) each."""
-    if model_runner.device.type == "cpu":
+    # The V1 model runner has no such attribute.
+    manager = getattr(model_runner, "adaptive_verification", None)
+    if manager is None and model_runner.device.type == "cpu":
         raise ConfigError(
             "adaptive verification needs Model Runner V2, whose kernels have no form "
             "for CPUs; start vLLM on a GPU"
         )
-    # The V1 model runner has no such attribute.
-    manager = getattr(model_runner, "adaptive_verification", None)
     if manager is None:
         raise ConfigError(
             "adaptive verification is off; set enable_adaptive_verification in the "
