@@ -57,11 +57,10 @@ demo-world: $(VENV)/ready
 		--contenders --workload mixed --batch 1 --batch 4 --out $(RUNS)/wall_clock.json
 
 # Tests share nothing but read-only files, so a process a core runs them side by side,
-# each with one thread. A process holds about 1 GB. Real servers are `make test-engines`.
+# each with one thread. A process holds about 1 GB.
 test: $(VENV)/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical \
-		--maxprocesses 4 --dist worksteal -m "not world and not browser" \
-		--ignore tests/engines
+		--maxprocesses 4 --dist worksteal -m "not world and not browser"
 
 # The slow part of the tests of examples/small_world: training, the runner, a kill.
 test-world: $(VENV)/ready
