@@ -103,7 +103,8 @@ class Server:
             raise ConfigError(f"the server's URL is none; {FIX_URL}") from error
         # A user and a password of the URL are sent, and neither shown nor written.
         self.url = str(whole.copy_with(userinfo=b"", query=None, fragment=None))
-        limits = httpx.Limits(max_connections=None)
+        # llama-server may drop the next request of a connection that had a stream.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         # A transport of its own keeps what is local away from HTTP_PROXY.
         local = httpx.AsyncHTTPTransport(limits=limits) if is_local(whole) else None
         self.http = httpx.AsyncClient(
