@@ -109,7 +109,8 @@ results-dense: $(VENV)/ready
 		--out $(RESULTS)/dense --prompts 24
 	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RESULTS)/moe \
 		--prompts 24 --temperature 0 --temperature 1
-	$(BIN)/python -m benchmarks.claims.dense --recordings $(RESULTS)
+	$(BIN)/python -m benchmarks.claims evict --study widths --study dense \
+		--recordings $(RESULTS) --out docs/results
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

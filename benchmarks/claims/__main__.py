@@ -3,7 +3,8 @@
     python -m benchmarks.claims evict [--recordings runs/results] [--out docs/results]
 
 It reads draft trees (`moe`) and chains (`chains`), and writes a CSV a table into
-`data/` and `mismatch.svg`. `--study NAME` does one alone. `make results` records first.
+`data/` and `mismatch.svg`. `--study NAME` does one alone. `make results` records first,
+and `make results-dense` for `widths` and `dense`, which are done only where named.
 """
 
 import argparse
@@ -16,12 +17,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.claims import curves, evict, mismatch, monotone, prior, regret
+from benchmarks.claims import curves, dense, evict, mismatch, monotone, prior, regret
 from benchmarks.claims.evict import percent
 from benchmarks.claims.worlds import World
 from benchmarks.common import command, restart_on_one_thread
 from evict_profile.io import make_folder, write_text
 from evict_profile.stats import Estimate
+from evict_profile.traces import Trace
 
 Cells = Iterable[Mapping[str, object]]
 
@@ -30,19 +32,29 @@ class Recordings:
     """What is recorded, read when it is needed."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     @cached_property
     def trees(self) -> World:
-        return World.load(self._folder / "moe")
+        return World.load(self.folder / "moe")
 
     @cached_property
     def warm(self) -> World:
-        return World.load(self._folder / "moe", temperature=1.0)
+        return World.load(self.folder / "moe", temperature=1.0)
 
     @cached_property
     def chains(self) -> World:
-        return World.load(self._folder / "chains")
+        return World.load(self.folder / "chains")
+
+    @cached_property
+    def controls(self) -> dict[str, tuple[Trace, list[dense.Verification]]]:
+        """A world's recording, and its times of verification, which are measured."""
+        found = {}
+        for world, name in dense.WORLDS.items():
+            trace = World.load(self.folder / name).whole
+            weights = dense.weights_of(world, self.folder)
+            found[world] = trace, list(dense.time_widths(world, weights, trace))
+        return found
 
 
 def claims(found: Recordings, out: Path) -> Cells:
@@ -102,6 +114,17 @@ def never_wider(found: Recordings, out: Path) -> Cells:
     return map(asdict, monotone.lost_to_the_rule(found.chains))
 
 
+def widths(found: Recordings, out: Path) -> Cells:
+    for _, times in found.controls.values():
+        for each in times:
+            yield asdict(each)
+
+
+def dense_control(found: Recordings, out: Path) -> Cells:
+    for world, (trace, times) in found.controls.items():
+        yield from map(asdict, dense.claims(world, trace, times))
+
+
 STUDIES: dict[str, Callable[[Recordings, Path], Cells]] = {
     "claims": claims,
     "curves": cost_curves,
@@ -110,7 +133,10 @@ STUDIES: dict[str, Callable[[Recordings, Path], Cells]] = {
     "trees": tree_rivals,
     "prior": search,
     "monotone": never_wider,
+    "widths": widths,
+    "dense": dense_control,
 }
+NAMED = ("widths", "dense")
 
 
 @command
@@ -123,7 +149,7 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_args(arguments)
     make_folder(asked.out / "data")
     found = Recordings(asked.recordings)
-    for name in asked.study or STUDIES:
+    for name in asked.study or [each for each in STUDIES if each not in NAMED]:
         rows = pd.DataFrame(list(STUDIES[name](found, asked.out)))
         rows.columns = [str(each).replace("_", " ") for each in rows]
         path = asked.out / "data" / f"{asked.paper}-{name}.csv"

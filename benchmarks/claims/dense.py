@@ -1,28 +1,22 @@
 """EVICT's dense control: a world of as many parameters, all of which a token passes.
 
-    python -m benchmarks.claims.dense [--recordings runs/results] [--out docs/results]
-
 Both worlds are judged by one method on one machine: the engine verifies its own trees
 of each width, which gives C(n) at the experts that a router chose, and the recording
 has the times of drafting. `make results-dense` trains and records first.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 
 from benchmarks.claims.evict import Judged, Row, percent, plainly, rule
 from benchmarks.claims.worlds import EVICT_DEPTH, EVICT_NODES, XEON, World, raw
-from benchmarks.common import command, restart_on_one_thread
 from evict_profile.calibrate.study import as_acceptance, calibrate, workload_name
 from evict_profile.fit.export import with_workload
-from evict_profile.io import make_folder, write_text
+from evict_profile.io import data_root
 from evict_profile.records import replace as changed
 from evict_profile.replay.compare import MIXED
 from evict_profile.replay.policies import Fixed, plain_decoding
@@ -35,10 +29,8 @@ WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 ROUNDS = 24
 """Verifications of each width; the first of them warms up."""
 
-WORLDS = {"MoE": ("examples/small_world/stdlib", "moe"), "dense": ("", "dense")}
-"""The folder of the weights, and the recording; the dense world is a recording too."""
-
-DENSE = "dense-world"
+WORLDS = {"MoE": "moe", "dense": "dense"}
+"""Each world's recording."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +42,12 @@ class Verification:
     verify_us: float
     low_us: float
     high_us: float
+
+
+def weights_of(world: str, recordings: Path) -> Path:
+    """The shipped world, or the dense one that was trained beside the recordings."""
+    shipped = data_root() / "examples/small_world/stdlib"
+    return recordings / "dense-world" if world == "dense" else shipped
 
 
 def time_widths(world: str, folder: Path, trace: Trace) -> Iterator[Verification]:
@@ -75,7 +73,7 @@ def time_widths(world: str, folder: Path, trace: Trace) -> Iterator[Verification
     speed = about.reference_us / float(np.median(references_us))
     for width, own in times.items():
         low, middle, high = speed * np.quantile(own[1:], (0.25, 0.5, 0.75))
-        yield Verification(world, width, middle, low, high)
+        yield Verification(world, width, *(round(us, 1) for us in (middle, low, high)))
 
 
 def table_of(found: Sequence[Verification], trace: Trace) -> CostTable:
@@ -118,30 +116,3 @@ def claims(world: str, trace: Trace, found: Sequence[Verification]) -> Iterator[
         tokens_per_s(judged.whole) / tokens_per_s(plain)
     )
     yield Row("the tree over plain decoding", "not stated", plainly(over), on)
-
-
-@command
-def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--recordings", type=Path, default=Path("runs/results"))
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    asked = parser.parse_args(arguments)
-    make_folder(asked.out / "data")
-    times, rows = list[Verification](), list[Row]()
-    for world, (weights, recording) in WORLDS.items():
-        trace = World.load(asked.recordings / recording).whole
-        folder = Path(weights) if weights else asked.recordings / DENSE
-        own = [*time_widths(world, folder, trace)]
-        times += own
-        rows += claims(world, trace, own)
-    for name, each in (("widths", times), ("dense", rows)):
-        frame = pd.DataFrame([asdict(row) for row in each]).round(1)
-        frame.columns = [str(column).replace("_", " ") for column in frame]
-        path = asked.out / "data" / f"evict-{name}.csv"
-        write_text(frame.to_csv(index=False, lineterminator="\n"), path)
-        print(path, frame.to_string(index=False), sep="\n", flush=True)
-
-
-if __name__ == "__main__":
-    restart_on_one_thread()
-    sys.exit(main(sys.argv[1:]))

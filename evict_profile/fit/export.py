@@ -18,6 +18,7 @@ from evict_profile.errors import ConfigError, DataError, MeasurementError
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import FIT_SPLIT
+from evict_profile.fit.rounds import by_rounds
 from evict_profile.io import make_folder, sole_writer, write_atomically
 from evict_profile.records import replace
 from evict_profile.stats import Floats
@@ -303,7 +304,7 @@ def _drafting(fitted: Fitted) -> Drafting | None:
     return Drafting(
         workload=f"none: timed by the sweep itself, drafter weights: {weights}",
         engine=f"{facts['engine']} {facts['engine_version']}",
-        batches=tuple(c.at_speed(s).by_rounds(cost, made.noise) for c, s in pairs),
+        batches=tuple(by_rounds(c.at_speed(s), cost, made.noise) for c, s in pairs),
     )
 
 

@@ -179,25 +179,6 @@ class DraftClock(Struct, frozen=True, omit_defaults=True):
         """Tokens of each round beyond the roots: float64 [rounds]."""
         return np.array([self.batch * (r.width - 1.0) for r in self.rounds])
 
-    def by_rounds(self, cost: ForwardCost, noise: float) -> "DraftClock":
-        """The same with the time that rounds take beside forward and drafting, if any.
-
-        It is a line in the drafts, by least squares without negative parts, where that
-        rises by more than `noise`, a share, of the longest round; else the median.
-        """
-        # scipy takes a while to import, and the runtime needs this module without it.
-        from scipy.optimize import nnls
-
-        if not self.rounds:
-            return self
-        us, drafts = np.array([r.us for r in self.rounds]), self.drafts
-        beside_us = us - self.parts_us(cost)
-        line = np.column_stack((np.ones_like(drafts), drafts))
-        fixed_us, token_us = map(float, nnls(line, beside_us)[0])
-        if token_us * np.ptp(drafts) <= noise * us.max():
-            fixed_us, token_us = max(0.0, float(np.median(beside_us))), 0.0
-        return replace(self, fixed_us=round(fixed_us, 1), token_us=round(token_us, 3))
-
 
 class Drafting(Struct, frozen=True):
     workload: str

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError, DataError
+from evict_profile.fit.rounds import by_rounds
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, CostTable, Truncator, select_widths
 from evict_profile.runtime.decision import History
@@ -321,9 +322,8 @@ def test_the_width_is_the_best_by_rounds(table, fixed_us, token_us, chance):
     widths, beside_us = np.array([2, 4, 8]), fixed_us + token_us * np.arange(13.0)
     us = table.cost.latency_us(widths, 4.0, 64.0, 1.0) + beside_us[widths - 1]
     rounds = tuple(TimedRound(n, 4.0, 64.0, t) for n, t in zip(widths, us, strict=True))
-    clock = DraftClock(1, (0.0, 0.0), 7.0, 7.0, rounds=rounds).by_rounds(
-        table.cost, 0.0
-    )
+    clock = DraftClock(1, (0.0, 0.0), 7.0, 7.0, rounds=rounds)
+    clock = by_rounds(clock, table.cost, 0.0)
     known = replace(table, drafting=Drafting("none", "a test", (clock,)))
     tree, one = chance ** torch.arange(1.0, 13.0)[None], torch.ones(1, 12, dtype=int)
     plan = Truncator(known, objective="ratio", **EAGLE).plan(tree, 64, depth=one)

@@ -1,5 +1,6 @@
 """A server that is none: fake modules of SGLang, a fake model, tables of it."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,12 @@ from tests.integrations.sglang.server import (
     modules,
     start,
 )
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.INFO, "evict_profile.sglang")
+    return caplog
 
 
 class Idle:

@@ -1,6 +1,5 @@
 """Means over steps, logged now and then; and drift from the table, logged once."""
 
-import logging
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -27,12 +26,6 @@ def clock(monkeypatch):
     now = SimpleNamespace(s=decision.time.monotonic())
     monkeypatch.setattr(decision.time, "monotonic", lambda: now.s)
     return now
-
-
-@pytest.fixture
-def log(caplog):
-    caplog.set_level(logging.INFO, "evict_profile.sglang")
-    return caplog
 
 
 @pytest.fixture

@@ -28,12 +28,6 @@ FIRST_WIDTHS = {1, 2, 3, 4, 6, 8, WIDTH}
 
 
 @pytest.fixture
-def log(caplog):
-    caplog.set_level(logging.INFO, "evict_profile.sglang")
-    return caplog
-
-
-@pytest.fixture
 def outcomes(monkeypatch):
     heard = []
     monkeypatch.setattr(Metrics, "add", lambda self, outcome, _: heard.append(outcome))
