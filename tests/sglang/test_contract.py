@@ -59,6 +59,12 @@ TAKES = {
         "req_pool_indices req_to_token start_offset end_offset batch_size "
         "draft_token_num device",
     ),
+    SRT + "distributed.parallel_state.get_tp_group": ("", ""),
+    SRT + "distributed.parallel_state.GroupCoordinator.broadcast": ("self input_", ""),
+    SRT + "distributed.parallel_state.GroupCoordinator.broadcast_object": (
+        "self obj",
+        "",
+    ),
     SRT + "plugins.hook_registry.HookRegistry.register": (
         "target hook hook_type",
         "",

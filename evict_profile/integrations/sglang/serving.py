@@ -121,8 +121,12 @@ class Serving:
 
     def begin(self, worker: Any) -> None:
         self.worker, self.active = worker, True
-        self.ranks = Ranks(self.runner.tp_group)
         self.width = self.full_width = int(worker.speculative_num_draft_tokens)
+        with self._fail_closed():
+            # The model runner has the group only until 0.5.20.
+            from sglang.srt.distributed.parallel_state import get_tp_group
+
+            self.ranks = Ranks(get_tp_group())
 
     @property
     def runner(self) -> Any:

@@ -5,6 +5,7 @@ along the first even tokens. Each stage asserts what the next one relies on.
 """
 
 import sys
+import threading
 from dataclasses import dataclass, field
 from functools import partialmethod
 from itertools import accumulate
@@ -56,6 +57,15 @@ class FusedMoE(torch.nn.Module):
         self.quant_method = SimpleNamespace()
 
 
+class Rank(threading.local):
+    """The process of a rank, here a thread; one rank alone where no group is set."""
+
+    group: Any = SimpleNamespace(world_size=1, rank_in_group=0)
+
+
+RANK = Rank()
+
+
 @dataclass(eq=False)
 class IntelAMXAttnBackend:
     """An attention backend, told apart by the width that it was made for."""
@@ -80,7 +90,6 @@ class ModelRunner:
         self.decode_cuda_graph_runner: Any = None
         self.init_new_workspace, self.built = False, list[int]()
         self.req_to_token_pool = SimpleNamespace(size=REQUESTS)
-        self.tp_group = SimpleNamespace(world_size=1, rank_in_group=0)
         self.model_config = SimpleNamespace(
             model_path="/models/tiny",
             hidden_size=512,
@@ -316,6 +325,7 @@ def modules(monkeypatch, context):
             "HookType": HookType,
         },
         "sglang.srt.speculative.eagle_worker_v2": {"EAGLEWorkerV2": EAGLEWorkerV2},
+        "sglang.srt.distributed.parallel_state": {"get_tp_group": lambda: RANK.group},
         "sglang.kernels.ops.speculative.cache_locs": {
             "assign_extend_cache_locs_func": cache_slots
         },

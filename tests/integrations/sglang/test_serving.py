@@ -1,6 +1,7 @@
 """A server that is followed cuts; on any doubt it decodes as without the plug-in."""
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,10 @@ def wrong_table(patch, context):
     patch.setattr(compat, "load_matching_table", raises(error))
 
 
+def without_groups(patch, context):
+    patch.delattr(sys.modules["sglang.srt.distributed.parallel_state"], "get_tp_group")
+
+
 def file_in_the_way(patch, context):
     Path("seen").write_text("")
 
@@ -163,6 +168,7 @@ OBSERVE = Settings("observe", traces=Path("seen"))
             "EVICT_PROFILE_CAPTURE_SIZES has width 64",
         ),
         (OBSERVE, file_in_the_way, "seen"),
+        (ON, without_groups, "cannot import name 'get_tp_group'"),
     ],
 )
 def test_doubts_at_the_start_close_it(

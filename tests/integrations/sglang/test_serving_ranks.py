@@ -18,7 +18,7 @@ from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations.sglang import compat, serving
 from evict_profile.integrations.sglang.decision import Chooser, Metrics
 from evict_profile.integrations.sglang.settings import Settings
-from tests.integrations.sglang.server import WIDTH, Batch, ModelRunner, start
+from tests.integrations.sglang.server import RANK, WIDTH, Batch, ModelRunner, start
 
 LIMIT_S = 20.0
 ON = Settings("on", table=Path("t.json"))
@@ -53,6 +53,7 @@ def groups(sglang, plain_table, monkeypatch):
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
     monkeypatch.setattr(torch.distributed.distributed_c10d, "get_backend", lambda _: "")
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: plain_table)
+    monkeypatch.setattr(RANK, "group", RANK.group)  # Of this thread, put back.
     queue, barrier = Queue(), threading.Barrier(2)
     all_ranks = SimpleNamespace(said=[None, None], barrier=barrier)
     return [Group(rank, queue, all_ranks) for rank in (0, 1)]
@@ -66,9 +67,8 @@ def side_by_side(work, groups):
 
 
 def worker_of(group, settings=ON):
-    runner = ModelRunner()
-    runner.tp_group = group
-    return start(settings, runner)
+    RANK.group = group
+    return start(settings, ModelRunner())
 
 
 def decoded(group, settings=ON, blurred=False):
@@ -144,7 +144,7 @@ def test_a_rank_that_is_refused_at_the_start_stops_the_others_from_cutting(
     groups, plain_table, monkeypatch, caplog
 ):
     def loads(path, allow, worker):
-        if worker.runner.tp_group.rank_in_group:
+        if RANK.group.rank_in_group:
             raise DataError("t.json: is of another engine")
         return plain_table
 
@@ -171,7 +171,7 @@ def test_ranks_of_different_tables_do_not_cut(
     groups, plain_table, full_table, monkeypatch, caplog
 ):
     def loads(path, allow, worker):
-        return (plain_table, full_table)[worker.runner.tp_group.rank_in_group]
+        return (plain_table, full_table)[RANK.group.rank_in_group]
 
     monkeypatch.setattr(compat, "load_matching_table", loads)
     first, second = side_by_side(decoded, groups)
@@ -181,7 +181,7 @@ def test_ranks_of_different_tables_do_not_cut(
 
 def test_a_rank_that_cannot_build_its_graphs_ends_its_server(groups, monkeypatch):
     def backend(self, init_new_workspace):
-        if self.tp_group.rank_in_group:
+        if RANK.group.rank_in_group:
             raise RuntimeError("out of memory")
 
     monkeypatch.setattr(ModelRunner, "_get_attention_backend", backend)
