@@ -25,6 +25,15 @@ def real_config(**changes):
     return TopKConfig(top_k=TOP_K, torch_native=True, **changes)
 
 
+def one_shared():
+    """A shared expert in the top k, as the version states it."""
+    try:
+        from sglang.srt.configs.shared_experts import SharedExpertsConfig
+    except ModuleNotFoundError:
+        return {"num_fused_shared_experts": 1}
+    return {"shared_experts": SharedExpertsConfig(num_fused_shared_experts=1)}
+
+
 def real(made, config, router_logits):
     from sglang.srt.layers.moe.topk import select_experts
 
@@ -146,7 +155,7 @@ def test_the_real_configuration_can_be_read():
     unscaled = {"renormalize": False, "apply_routed_scaling_factor_on_output": True}
     assert "does not renormalise" in refusal(real_config(**unscaled))
     assert "sqrtsoftplus" in refusal(real_config(scoring_func="sqrtsoftplus"))
-    assert "shared experts" in refusal(real_config(num_fused_shared_experts=1))
+    assert "shared experts" in refusal(real_config(**one_shared()))
 
 
 def model_runner(routers, layers, **changes):
@@ -178,7 +187,7 @@ def test_a_model_that_cannot_keep_it_is_refused_at_the_start(options):
     with pytest.raises(ConfigError, match="has 0 for 1 layers"):
         module.check_model(model_runner(0, 1), BUDGET)
     with pytest.raises(ConfigError, match="shared experts"):
-        module.check_model(model_runner(1, 1, num_fused_shared_experts=1), BUDGET)
+        module.check_model(model_runner(1, 1, **one_shared()), BUDGET)
 
 
 def test_layers_that_do_not_ask_their_router_are_named_once(options, caplog):

@@ -8,7 +8,7 @@ sibling group's parent, -1 for the root.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -149,18 +149,24 @@ class Scores:
         return drafted
 
     def keep_first(
-        self, original: Callable[..., Any], drafter: Any, batch: Any, result: Any
+        self,
+        original: Callable[..., Any],
+        drafter: Any,
+        batch: Any,
+        result: Any,
+        **kwargs: Any,
     ) -> None:
         """The hook around the drafter's extension, which drafts a chain's first token.
 
         SGLang keeps `topk_p` with the request until the next step.
         """
+        extend = partial(original, drafter, batch, result, **kwargs)
         if not self._keeps_chains(drafter):
-            original(drafter, batch, result)
+            extend()
             return
         outputs: list[Any] = []
         with _watching(drafter, outputs.append):
-            original(drafter, batch, result)
+            extend()
         result.next_draft_input.topk_p = best_probability(outputs[-1])
 
     def _store(self, scores: Tensor) -> None:

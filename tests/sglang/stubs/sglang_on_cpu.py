@@ -4,7 +4,7 @@ The interpreter imports this as it starts: a `.pth` file in the environment says
 `make .venv-sglang/ready` writes it. On a machine with an NVIDIA GPU it does nothing and
 takes this folder off the path again, so that `sgl_kernel` is SGLang's own.
 
-SGLang reads the two environment variables as it is imported. What else it needs is
+SGLang reads the environment variables as it is imported. What else it needs is
 changed in a module as that is imported, so that nothing is imported here:
 
 - `torchvision`'s wheel is built for CUDA; beside torch for CPUs it fails to describe
@@ -112,6 +112,8 @@ def set_up() -> None:
     os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
     # Nothing here is worth compiling, and compilers need not be installed.
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+    # Where torch brings NCCL, two ranks would ask a GPU for it.
+    os.environ.setdefault("SGLANG_NCCL_SO_PATH", "none")
     sys.meta_path.insert(0, Finder())
 
 
