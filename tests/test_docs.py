@@ -4,7 +4,6 @@ import re
 import runpy
 import shlex
 from pathlib import Path
-from textwrap import indent
 from xml.etree import ElementTree
 
 import numpy as np
@@ -29,7 +28,6 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
 DOCUMENTS = tracked("README.md", "docs/*.md", "examples/*.md")
 MODULES = sorted({*ROOT.glob("evict_profile/**/*.py"), *ROOT.glob("runners/**/*.py")})
-PIPELINE = ROOT / "examples/pipeline.py"
 CODE = re.compile(r"```sh\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 CALL = re.compile(r"^evict-profile ([a-z-]+)([^#\n]*)", re.MULTILINE)
 
@@ -97,17 +95,37 @@ def test_pages_and_rooms_are_in_plain_words(file):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_runs_as_printed(document, monkeypatch):
-    """Every block of Python, from the top of the checkout, with what it asserts.
-
-    One that measures is a part of examples/pipeline.py, which tests/test_pipeline.py
-    runs.
-    """
+    """Every block of Python, from the top of the checkout, with what it asserts."""
     monkeypatch.chdir(ROOT)
     for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
-        if "run_sweep(" in block:
-            assert indent(block, "    ") in PIPELINE.read_text()
-            continue
         exec(compile(block, str(document), "exec"), {"__name__": "__main__"})
+
+
+def test_the_readme_shows_python():
+    assert "```python" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_no_table_is_cut(document):
+    """Rows of pipes without a header above them would be rendered as a paragraph."""
+    text = re.sub(r"(?ms)^ *```.*?^ *```$|^#[^\n]*", "", document.read_text())
+    for block in re.split(r"\n\s*\n", text):
+        lines = [line.strip() for line in block.strip().splitlines()]
+        if any(line.startswith("|") for line in lines):
+            assert all(line.startswith("|") for line in lines), block
+            assert re.fullmatch(r"[-:| ]+", "".join(lines[1:2])), block
+
+
+def test_exit_codes_are_those_of_the_help():
+    """Each command whose help states the exit code 1 is in the row of the page."""
+    page = (ROOT / "docs/reference/files.md").read_text()
+    [row] = re.findall(r"^\| 1 \|.*$", page, re.MULTILINE)
+    for name, command in COMMANDS.items():
+        if "exit code is 1" in (command.help or ""):
+            assert f"`{name}`" in row
+        for option in command.params:
+            if "exit code is 1" in (getattr(option, "help", None) or ""):
+                assert f"`{name} {option.opts[0]}`" in row
 
 
 def test_guides_name_only_versions_of_vllm_that_are_supported():
