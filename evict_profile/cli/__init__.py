@@ -46,7 +46,7 @@ PANELS: dict[str, dict[Callable[..., None], str]] = {
         replay: "replay TABLE --synthetic easy --batch 1 --batch 8",
     },
     "Read": {
-        read.show: "show cost_tables --device NVIDIA_H200",
+        read.show: "show --model qwen3-30b-a3b --gpu h200",
         read.report: "report --explore cost_tables --out explore.html",
         read.diff: "diff TABLE OTHER",
         read.check: "check TABLE --recheck",

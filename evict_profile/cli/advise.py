@@ -31,9 +31,9 @@ def advise(
         callback=options.valid_table,
         help="Cost table (.json). Without it, --model, --gpu and --engine select one.",
     ),
-    model: str | None = Option(None, help="Model name, also as on Hugging Face."),
-    gpu: str | None = Option(None, help="GPU name, such as h200."),
-    engine: str | None = Option(None, help="Engine: sglang, vllm or trtllm."),
+    model: options.ModelName = None,
+    gpu: options.GpuName = None,
+    engine: options.EngineName = None,
     tp: int | None = Option(None, min=1, help="Tensor-parallel size."),
     dtype: str | None = Option(
         None, help="Type of the expert weights: bf16, fp8, fp8_block ..."
@@ -115,7 +115,8 @@ def _named_table(
     from evict_profile.table import COMPOSED, by_name, search_path, tables_in
     from evict_profile.table.search import nearest_named
 
-    found = tables_in(search_path())
+    folders = [tables_in([folder]) for folder in search_path()]
+    found = [each for tables in folders for each in tables]
     near = nearest_named(found, model, gpu, engine)
     command = f"evict-profile advise --accept {quote(accept)} "
     others = f"; there is a table: {command}{' | '.join(near)}" if near else ""
@@ -129,7 +130,8 @@ def _named_table(
     assert model and gpu and engine
     quantised = None if dtype else QUANTISED.search(model)
     if not (quantised or like):
-        table = by_name(found, model, gpu, engine.lower(), tp, dtype)
+        own = (by_name(each, model, gpu, engine, tp, dtype) for each in folders)
+        table = next(filter(None, own), None)
         # Rows that are named are estimated from: shipped estimates cover less.
         if table and not (source and table.origin == COMPOSED):
             return table

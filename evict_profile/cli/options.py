@@ -67,6 +67,9 @@ ACCEPT_HELP = (
     "0.8,0.65, a server's URL, FILE.jsonl of probe, FILE.yaml[:curve], FILE.json of "
     "vLLM's metrics, TRACE.parquet, or a log of SGLang or vLLM."
 )
+ModelName = Annotated[str | None, Option(help="Model name, also as on Hugging Face.")]
+GpuName = Annotated[str | None, Option(help="GPU name, such as h200.")]
+EngineName = Annotated[str | None, Option(help="Engine: sglang, vllm or trtllm.")]
 Traffic = Annotated[
     str | None,
     Option(

@@ -67,24 +67,29 @@ def show(
         [],
         metavar="[TABLE|RUN|TREE]...",
         help="Cost table (.json), run folder, or folders of cost tables.",
-        show_default="EVICT_PROFILE_TABLES, or the shipped",
+        show_default="EVICT_PROFILE_TABLES, or ./cost_tables and the shipped",
     ),
-    device: str | None = Option(
-        None, help="List only tables of this device, such as NVIDIA_H200."
-    ),
+    model: options.ModelName = None,
+    gpu: options.GpuName = None,
+    engine: options.EngineName = None,
+    device: str | None = Option(None, hidden=True),
     as_json: options.AsJson = False,
     as_csv: bool = Option(False, "--csv", help="Print a table's step costs as CSV."),
 ) -> None:
     """Print a table, the fit of a run, or a list of tables."""
     if as_json and as_csv:
         raise ConfigError("--json and --csv are two answers; give one of them")
+    if device:
+        raise ConfigError(f"--device {device}: type --gpu {device} instead")
     from evict_profile.report.tables import show_found, show_table, step_csv
-    from evict_profile.table import CostTable, of_device, search_path, tables_in
+    from evict_profile.table import CostTable, search_path, tables_in
+    from evict_profile.table.search import no_table, of_names
 
+    names = {"model": model, "gpu": gpu, "engine": engine}
     named = paths[0] if len(paths) == 1 else None
     is_run = named is not None and (named / RUN_HEADER).is_file()
     if named and (is_run or not named.is_dir()):
-        reject_unused(ctx, {"device"}, "with a table or a run")
+        reject_unused(ctx, {*names}, "with a table or a run")
         if is_run:
             reject_unused(ctx, {"as_csv"}, "with a run")
             from evict_profile.fit.fitted import fit_run
@@ -107,7 +112,10 @@ def show(
             f"no table and no sweep lies in {where} (one that the union test refused "
             "leaves none); name another folder, or measure with: evict-profile sweep"
         )
-    show_found(console, of_device(found, device) if device else found, as_json)
+    own = of_names(found, model, gpu, engine) if any(names.values()) else found
+    if not own:
+        raise no_table(found, names)
+    show_found(console, own, as_json)
 
 
 def diff(

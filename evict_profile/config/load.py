@@ -30,7 +30,7 @@ def model_named(name: str, models: Sequence[str]) -> str | None:
     """The model of a Hugging Face name: Qwen/Qwen3-30B-A3B-Instruct-2507 is
     qwen3-30b-a3b; GLM-5-Flash is not glm-5."""
     given = name.rpartition("/")[2].lower()
-    known = {each.lower(): each for each in [*same_shape(), *models]}
+    known = {each.rpartition("/")[2].lower(): each for each in [*same_shape(), *models]}
     while given not in known:
         given, _, last = given.rpartition("-")
         if last not in name_suffixes() and not re.fullmatch(r"\d{4}", last):

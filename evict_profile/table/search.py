@@ -1,8 +1,9 @@
 """Finding a table: by the key of a running engine, or by what engines call a device.
 
 Lookup by key is exact; the refusal names the nearest tables and their differences.
-`EVICT_PROFILE_TABLES` names folders, separated as in PATH; by default the shipped ones.
-Devices also go by their file names in vLLM and SGLang: NVIDIA_H200.
+`EVICT_PROFILE_TABLES` names folders, separated as in PATH; without it these are
+`./cost_tables` and the shipped one. Devices also go by their file names in vLLM and
+SGLang: NVIDIA_H200.
 """
 
 import os
@@ -10,14 +11,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from evict_profile.config.load import model_named
 from evict_profile.errors import DataError, EvictProfileError
-from evict_profile.io import data_root
+from evict_profile.io import data_root, nearest
 from evict_profile.table.cost_table import CostTable
 from evict_profile.table.document import ForeignDocument, version_of
 from evict_profile.table.key import Key, mismatches
@@ -48,8 +48,8 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
     if exact := [path for path in missed if not missed[path]]:
         newest = max(exact, key=lambda path: version_of(path.stem))
         return CostTable.load(newest, running)
-    nearest = sorted(missed, key=lambda path: len(missed[path]))[:NEAREST]
-    lines = [f"{path} differs in {'; '.join(missed[path])}" for path in nearest]
+    near = sorted(missed, key=lambda path: len(missed[path]))[:NEAREST]
+    lines = [f"{path} differs in {'; '.join(missed[path])}" for path in near]
     hint = f"nearest: {' | '.join(lines)}. " if lines else ""
     raise DataError(
         f"no table in {folder} for {running['model']} on {running['gpu']} "
@@ -59,9 +59,12 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
 
 
 def search_path(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """The folders to search; `./cost_tables` of a checkout is the shipped one."""
     named = environment.get(SEARCH_PATH, "").split(os.pathsep)
     folders = tuple(Path(each).expanduser() for each in named if each)
-    return folders or (data_root() / "cost_tables",)
+    own, shipped = Path("cost_tables"), data_root() / "cost_tables"
+    is_other = own.is_dir() and own.resolve() != shipped.resolve()
+    return folders or ((own, shipped) if is_other else (shipped,))
 
 
 def device_name(gpu: str) -> str:
@@ -101,22 +104,29 @@ def tables_in(folders: Sequence[Path]) -> tuple[Found, ...]:
     return tuple(found for folder in folders for found in tables_below(folder))
 
 
-def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
-    """The tables of one device, by either name.
+def of_names(
+    tables: Sequence[Found], model: str | None, gpu: str | None, engine: str | None
+) -> tuple[Found, ...]:
+    """The tables of the names that are given, by any name of a model or a GPU."""
+    return tuple(
+        each
+        for each in tables
+        if (table := each.table)
+        and (not model or model_named(model, [table.key.model]))
+        and (not gpu or _words(gpu) <= _words(table.key.gpu))
+        and (not engine or engine.lower() == table.key.engine.lower())
+    )
 
-    Raises:
-        DataError: there are none; near ones are named.
-    """
-    wanted = device_name(device)
-    own = tuple(found for found in tables if found.device == wanted)
-    if own:
-        return own
-    there = sorted({found.device for found in tables if found.device})
-    near = get_close_matches(wanted, there, n=3, cutoff=0.5) or there
-    hint = f"; there are {', '.join(near)}: give one if it is yours" if near else ""
-    raise DataError(
-        f"no table is of {wanted}{hint}; measure one with evict-profile sweep, or "
-        "compose one with evict-profile compose"
+
+def no_table(tables: Sequence[Found], names: Mapping[str, str | None]) -> DataError:
+    """The refusal of names that no table has, by option; it lists near ones."""
+    keys = [each.table.key for each in tables if each.table]
+    known = {w for key in keys for w in (key.model, _short_name(key.gpu), key.engine)}
+    given = {f"--{name} {quote(word)}": word for name, word in names.items() if word}
+    near = (nearest(w, sorted(known)) for w in given.values() if w.lower() not in known)
+    return DataError(
+        f"no table is of {' '.join(given)}{''.join(near)}; list all with: "
+        "evict-profile show"
     )
 
 
@@ -139,19 +149,17 @@ def by_name(
         DataError: several; they are listed.
     """
     found: dict[Key, CostTable] = {}
-    for table in filter(None, (each.table for each in tables)):
-        key = table.key
+    own = of_names(tables, model, gpu, engine)
+    for table in filter(None, (each.table for each in own)):
+        key, newest = table.key, found.get(table.key, table)
         named = (
-            model_named(model, [key.model]) and engine == key.engine,
-            _words(gpu) <= _words(key.gpu),
             tp in (None, key.tp),
             dtype is None or DTYPES.get(dtype, dtype) == key.dtype,
         )
-        newest = found.get(key, table)
         if all(named) and version_of(table.version) >= version_of(newest.version):
             found[key] = table
     if len(found) > 1:
-        words = [f"--tp {key.tp} --dtype {key.dtype}" for key in found]
+        words = [f"--tp {key.tp} --dtype {quote(key.dtype)}" for key in found]
         same = len(set(words)) < len(words)
         either = map(str, (table.path for table in found.values())) if same else words
         raise DataError(
@@ -173,8 +181,8 @@ def nearest_named(
         return other_gpu, engine not in (None, key.engine), key.tp
 
     return [
-        f"--model {key.model} --gpu {quote(_short_name(key.gpu))} --engine "
-        f"{key.engine} --tp {key.tp} --dtype {key.dtype}"
+        f"--model {quote(key.model)} --gpu {quote(_short_name(key.gpu))} --engine "
+        f"{key.engine} --tp {key.tp} --dtype {quote(key.dtype)}"
         for key in sorted(own, key=apart)[:NEAREST]
         if model or gpu or engine
     ]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -340,6 +341,34 @@ class TestByName:
         assert f"{title}, bfloat16, sglang 0.5.14, tp 4" in " ".join(
             done.stdout.split()
         )
+
+    def test_an_own_table_is_found_and_comes_before_a_shipped_one(
+        self, tmp_path, monkeypatch
+    ):
+        """Where `calibrate` writes by default; two shipped ones have the same names."""
+        monkeypatch.delenv("EVICT_PROFILE_TABLES")
+        rows = "batch,K,step ms,engine\n8,0,10,sglang\n8,3,15,sglang\n"
+        (tmp_path / "runs.csv").write_text(rows)
+        words = ("calibrate", "--served", "runs.csv", *NAMED[:4])
+        assert evict(*words, folder=tmp_path).exit_code == 0
+        done = evict("advise", *NAMED, "--accept", 0.7, folder=tmp_path)
+        assert done.exit_code == 0, done.output
+        assert "qwen3-30b-a3b on h200, not stated, sglang" in done.stdout
+        shown = evict("show", "--gpu", "h200", folder=tmp_path).stdout
+        assert shown.startswith("h200 in cost_tables/h200\n")
+        assert "NVIDIA_H200 in " in shown
+
+    def test_a_hint_can_be_typed(self, tmp_path, monkeypatch):
+        """The format of a probed table may be two words."""
+        monkeypatch.delenv("EVICT_PROFILE_TABLES")
+        (tmp_path / "runs.csv").write_text("batch,K,step ms\n8,0,10\n8,3,15\n")
+        names = ("--model", "gpt-oss-20b", "--gpu", "RTX 4090")
+        words = ("calibrate", "--served", "runs.csv", *names)
+        assert evict(*words, folder=tmp_path).exit_code == 0
+        said = refused("advise", *names, "--accept", 0.7, folder=tmp_path)
+        hint = said.partition("evict-profile ")[2].partition(" | ")[0]
+        done = evict(*shlex.split(hint), folder=tmp_path)
+        assert done.exit_code == 0, done.output
 
     def test_one_that_is_not_there_is_estimated_once(
         self, wheel, tmp_path, monkeypatch

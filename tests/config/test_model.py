@@ -136,6 +136,10 @@ def test_a_name_is_found_with_listed_suffixes(name, suffixes):
     assert model_named(given_name, NAMES) == KNOWN[name]
 
 
+def test_a_label_with_an_organisation_is_found_by_itself():
+    assert model_named("Acme/New-MoE", ["Acme/New-MoE"]) == "Acme/New-MoE"
+
+
 @given(
     name=st.sampled_from(sorted(KNOWN)),
     word=st.from_regex(r"[a-z]{1,12}[0-9.]{0,2}", fullmatch=True),

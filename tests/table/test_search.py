@@ -15,11 +15,10 @@ from evict_profile.table import (
     CostTable,
     Key,
     find_table,
-    of_device,
     search_path,
     tables_in,
 )
-from evict_profile.table.search import device_name
+from evict_profile.table.search import device_name, of_names
 from tests.command import evict
 
 STATEMENT = ("--who", "A. Person", "--why", "same kernels")
@@ -66,25 +65,52 @@ class TestLookup:
         with pytest.raises(DataError, match="lacks gpu, model"):
             find_table(tmp_path, {})
 
-    def test_folders_are_separated_as_in_path(self, tmp_path):
+    def test_folders_are_separated_as_in_path(self, tmp_path, monkeypatch):
         """Without any, the shipped tables are searched."""
+        monkeypatch.chdir(tmp_path)
         named = {"EVICT_PROFILE_TABLES": f"a{os.pathsep}{os.pathsep}b"}
         assert search_path(named) == (Path("a"), Path("b"))
         assert search_path({}) == (data_root() / "cost_tables",)
         with pytest.raises(DataError, match="or fix EVICT_PROFILE_TABLES"):
             tables_in([tmp_path / "none"])
 
+    def test_own_tables_are_searched_before_the_shipped(self, tmp_path, monkeypatch):
+        """They lie where `sweep` and `calibrate` write; a variable replaces both."""
+        (tmp_path / "cost_tables").mkdir()
+        monkeypatch.chdir(tmp_path)
+        shipped = data_root() / "cost_tables"
+        assert search_path({}) == (Path("cost_tables"), shipped)
+        assert search_path({"EVICT_PROFILE_TABLES": "a"}) == (Path("a"),)
+
+    def test_a_checkout_is_searched_once(self, monkeypatch):
+        """Its ./cost_tables is the shipped folder."""
+        monkeypatch.chdir(data_root())
+        assert search_path({}) == (data_root() / "cost_tables",)
+
 
 class TestIndex:
-    """By what engines call the device."""
+    """By the names of model, GPU and engine."""
 
-    def test_a_near_miss_is_named_and_not_taken(self, saved_table):
+    def test_a_device_has_the_name_of_engines_files(self):
         assert device_name("NVIDIA H200") == "NVIDIA_H200"
         assert device_name("AMD  MI300X/OAM") == "AMD_MI300X_OAM"
-        found = tables_in([saved_table.parent])
-        assert len(of_device(found, "a test")) == len(of_device(found, "a_test")) == 1
-        with pytest.raises(DataError, match="of a_tent; there are a_test: give one"):
-            of_device(found, "a_tent")
+
+    @pytest.mark.parametrize(
+        ("names", "count"),
+        [
+            ((None, "a test", None), 1),
+            ((None, "A_TEST", None), 1),
+            ((None, "test", None), 1),
+            ((None, "tes", None), 0),
+            (("Org/Tiny-Instruct", None, None), 1),
+            (("tiny-2", None, None), 0),
+            ((None, None, "Scripted"), 1),
+            (("tiny", "a test", "vllm"), 0),
+        ],
+    )
+    def test_tables_go_by_any_of_their_names(self, saved_table, names, count):
+        """A near miss is not taken."""
+        assert len(of_names(tables_in([saved_table.parent]), *names)) == count
 
     def test_what_is_no_table_does_not_hide_one(self, saved_table):
         """A damaged one says why; other JSON is no table and is left out."""
@@ -104,6 +130,15 @@ class TestIndex:
         assert found.age_days(datetime.now(UTC) + timedelta(days=9)) >= 9
         [composed] = tables_in([composed_path.parent])
         assert composed.age_days() is None
+
+    def test_the_command_lists_the_tables_of_a_server(self, shipped_root, tmp_path):
+        names = ("--model", "Qwen/Qwen3-30B-A3B", "--gpu", "h200", "--engine", "sglang")
+        words = ("show", shipped_root / "cost_tables", *names, "--json")
+        found = json.loads(evict(*words, folder=tmp_path).output)
+        assert {(each["model"], each["gpu"], each["engine"]) for each in found} == {
+            ("qwen3-30b-a3b", "NVIDIA H200", "sglang")
+        }
+        assert sorted(each["tp"] for each in found) == [1, 4]
 
     def test_the_command_lists_key_error_and_gates(self, saved_table, tmp_path):
         tree = tree_of(saved_table)
