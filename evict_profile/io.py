@@ -66,6 +66,13 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"; nearest: {', '.join(near)}" if near else ""
 
 
+def regular(path: Path) -> Path:
+    """The same path; a pipe or a device raises OSError, since its read may wait."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, and no file", str(path))
+    return path
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents, or say in one sentence why that failed."""
     try:

@@ -20,6 +20,7 @@ import numpy as np
 from msgspec import Meta, inspect
 
 from evict_profile.errors import ConfigError, EvictProfileError
+from evict_profile.io import regular
 
 T = TypeVar("T")
 Facts = dict[str, Any]
@@ -39,7 +40,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
     is_json = path.suffix == ".json"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular(path).read_text(encoding="utf-8")
         content = json.loads(text) if is_json else yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(

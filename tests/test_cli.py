@@ -180,6 +180,9 @@ def test_a_mistyped_name_is_told_before_libraries_load(tmp_path):
         ["check", "none", "--recheck"],
         ["replay", str(H200), "none"],
         ["replay", ".", "--synthetic", "easy"],
+        ["replay", str(H200)],
+        ["replay", str(H200), "--synthetic", "none"],
+        ["replay", str(H200), "--synthetic", "easy", "--part", "3/2"],
         ["advise", str(H200), "--accept", "none"],
         ["advise", str(H200), "--accept", "0.7", "--batch", "0"],
         [
@@ -233,6 +236,16 @@ def test_what_an_encoding_lacks_ends_no_command(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(b"Not settled, best guess: K = ")
+
+
+def test_a_full_output_is_named(tmp_path):
+    command = [sys.executable, "-m", "evict_profile", "show", str(H200)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: stdout: No space left on device; ")
 
 
 def test_a_process_ends_with_its_exit_code(tmp_path):

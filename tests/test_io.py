@@ -12,6 +12,7 @@ from evict_profile.io import (
     check_outputs,
     check_writable,
     parse_share,
+    regular,
     sole_writer,
     write_text,
 )
@@ -54,6 +55,16 @@ def test_a_place_that_takes_no_file_is_refused(tmp_path, name, says):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match=says):
         check_writable(tmp_path / name)
+
+
+def test_a_pipe_is_not_read(tmp_path):
+    """A read of it would wait. A folder, or what is not there, has its own errors."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="a pipe or a device"):
+            regular(path)
+    for path in (tmp_path, tmp_path / "none"):
+        assert regular(path) == path
 
 
 def test_finding_out_leaves_nothing_behind(tmp_path):

@@ -1,5 +1,6 @@
 """Every refusal of the command line is one sentence, and changes no file."""
 
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -30,13 +31,19 @@ def place(tmp_path_factory, fitted, wheel, shipped_root):
     """The folder in which the rows are run, and what their variables stand for."""
     place = tmp_path_factory.mktemp("refusals")
     table, samples = place / "tree/1.0.0.json", place / "tree/1.0.0.parquet"
-    for folder in ("empty", "tree", "headless/parts"):
+    for folder in (
+        *("empty", "tree", "headless/parts"),
+        *("folder.json", "folder.jsonl"),
+    ):
         (place / folder).mkdir(parents=True)
     fitted.frame.to_parquet(samples, index=False)
     make_table(fitted, file_sha256(samples)).save(table)
     (place / "notes.md").write_text("# Notes\n**bold**\n")
     (place / "samples.parquet").write_text("PAR1")
     (place / "runs.csv").write_text("batch,drafts,accept_length,tokens_per_s\n8,0,,1\n")
+    (place / "header.csv").write_text("batch,drafts,accept_length,tokens_per_s\n")
+    for suffix in ("", ".json", ".jsonl", ".yaml", ".parquet"):
+        os.mkfifo(place / f"pipe{suffix}")
     for file in ("file", "headless/parts/00001-00.parquet"):
         (place / file).touch()
     write_run(place / "run")
@@ -46,7 +53,8 @@ def place(tmp_path_factory, fitted, wheel, shipped_root):
     union = {"grid": {**SWEEP["grid"], "union": [3]}}
     for name, changes in (("union", union), ("runner", {"runner": "nothing"})):
         (place / f"{name}.yaml").write_text(yaml.safe_dump({**SWEEP, **changes}))
-    resume(place / "probe.jsonl", Probed(SERVER, "chat"))
+    for name in ("server", "probe"):
+        resume(place / f"{name}.jsonl", Probed(SERVER, "chat"))
     append(place / "probe.jsonl", Wave(1, 1, 100.0, 2.5, 512.0, 0, 0.0, 1.0))
     write_trace(place / "trace.parquet", Plan(prompts=4, tokens=10, about=TINY))
     shipped = shipped_root / "cost_tables" / COMPOSED / "1.0.0.json"

@@ -93,7 +93,7 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
         raise ConfigError(f"--accept {text}: no such file, nor numbers; {FORMS}")
     if path.suffix in (".yaml", ".yml"):
         return (of_yaml(path, curve),)
-    if path.suffix in (".json", ".jsonl"):
+    if path.suffix in (".json", ".jsonl") and path.is_file():
         return (of_probe(path) if is_probe(path) else of_metrics(path),)
     if path.suffix == ".parquet" or path.is_dir():
         return of_trace(path)

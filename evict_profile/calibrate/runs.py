@@ -17,6 +17,7 @@ import pandas as pd
 from evict_profile.calibrate.probed import PUBLISHED, Load, ProbedSetting, settings
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.errors import ConfigError
+from evict_profile.io import regular
 from evict_profile.probe.server import ServerInfo
 from evict_profile.records import Amount, Count, NotNegative, Positive, parse, replace
 
@@ -74,6 +75,8 @@ class Row(Load, frozen=True):
             wrong = f"accept_length must be 1 to {levels + 1}; fix it, or K"
         elif (width > 1) != (self.drafts > 0):
             wrong = "verified must be 1 of a plain run, and more of one that drafts"
+        elif not 0.1 <= (step_ms := 1e3 * self.batch * committed / rate) <= 60e3:
+            wrong = f"a step of {step_ms:.3g} ms cannot be; fix the unit"
         if wrong:
             raise ConfigError(f"{source}: {wrong}")
         setting = (self.batch, width, levels, self.topk)
@@ -85,12 +88,15 @@ class Row(Load, frozen=True):
         return ServerInfo(*about, run.width - 1, run.levels, run.topk, flags)
 
 
-def read_settings(files: Mapping[Path, int | None]) -> list[ProbedSetting]:
+def read_settings(
+    files: Mapping[Path, int | None], optional: bool = False
+) -> list[ProbedSetting]:
     """The settings in files, whose formats their content shows.
 
     Args:
         files: K of each, 0 for plain decoding; None where the file states it, as a CSV
             and a probe do.
+        optional: whether the files may hold no run.
     """
     found, rows = list[ProbedSetting](), list[tuple[Row, str]]()
     for path, drafts in files.items():
@@ -98,7 +104,11 @@ def read_settings(files: Mapping[Path, int | None]) -> list[ProbedSetting]:
             found.extend(settings(path))
         else:
             rows.extend(_rows(path, drafts))
-    return [*found, *_grouped(rows)]
+    found.extend(_grouped(rows))
+    if files and not (found or optional):
+        names = ", ".join(map(str, files))
+        raise ConfigError(f"{names}: holds no run; add a plain one and one that drafts")
+    return found
 
 
 def _grouped(rows: Sequence[tuple[Row, str]]) -> list[ProbedSetting]:
@@ -117,7 +127,7 @@ def _grouped(rows: Sequence[tuple[Row, str]]) -> list[ProbedSetting]:
 def _rows(path: Path, drafts: int | None) -> list[tuple[Row, str]]:
     """The runs in a file that no probe wrote, and the name of each."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = regular(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}; check the path") from error
     except ValueError as error:

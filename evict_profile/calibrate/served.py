@@ -83,10 +83,6 @@ class ServedStudy:
 
 def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStudy:
     """Learn a server's own steps; the error is known near the batches that drafted."""
-    if not runs:
-        raise ConfigError(
-            f"{source}: holds no run; add a plain one and one that drafts"
-        )
     table = replace(table, overheads=None)
     _check_covered(table, runs)
     known = replace(table, overheads=ServedStep.of(table).overheads or RECORD)

@@ -78,7 +78,7 @@ class ErrorGroup(TyperGroup):
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise
-            reason = f"{error.filename}: {error.strerror}"
+            reason = f"{error.filename or 'stdout'}: {error.strerror}"
             sentence = f"error: {reason}; free space or choose another path"
             code = USER_ERROR
         say(stderr, sentence)

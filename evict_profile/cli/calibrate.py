@@ -111,12 +111,12 @@ def _calibrate_by_runs(path: Path, served: list[str], tables: Path | None) -> No
     if curve := routed_curve(own, table):
         table = with_workload(table, table.acceptance, curve, None)
         say(console, f"activation: {curve.workload}")
-    settings = read_settings(files)
+    settings = read_settings(files, optional=bool(curve))
     check_servers(settings, table.model.name)
     runs = [run for each in settings for run in each.runs]
     for said in findings(settings, []):
         say(stderr, said)
-    if runs or not curve:
+    if runs:
         found = study(table, runs, ", ".join(file.name for file in files))
         show_served(console, found)
         table = replace(table, overheads=found.found)

@@ -2,19 +2,25 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from typer import Option
 
 from evict_profile.cli import options
 from evict_profile.cli.options import console, stderr
+from evict_profile.errors import ConfigError
 from evict_profile.io import check_outputs, parse_share, say, write_text
+
+Synthetic = Literal[
+    "easy", "hard", "bimodal", "bursts", "switch", "overconfident", "underconfident"
+]
 
 
 def replay(
     table: options.TableFile,
     traces: options.Traces = None,
-    synthetic: str = Option(
-        "", help="Synthetic workload instead of a trace: easy, hard, bursts ..."
+    synthetic: Synthetic | None = Option(
+        None, help="Synthetic workload instead of a trace."
     ),
     batch: list[int] = Option([1], min=1, help="Batch size; repeatable."),
     workload: options.Workloads = None,
@@ -27,14 +33,17 @@ def replay(
     json_out: options.Json = None,
 ) -> None:
     """Replay a trace under drafting policies, and compare them."""
+    if bool(traces) == bool(synthetic):
+        raise ConfigError("give either a trace file, or --synthetic easy")
+    own = parse_share("--part", part)
     from evict_profile.replay.study import replay_study, replayed_trace
     from evict_profile.report.replay_page import replay_page, show_replay
     from evict_profile.table import CostTable, files_of
 
     check_outputs([out, json_out], [traces, *files_of(table)])
-    covered, own = CostTable.load(table), parse_share("--part", part)
+    covered = CostTable.load(table)
     chosen = replayed_trace(
-        traces, synthetic, covered, workload or [], temperature or [], own
+        traces, synthetic or "", covered, workload or [], temperature or [], own
     )
     batches = list(dict.fromkeys(batch))
     found = replay_study(chosen, covered, batches, seeds, partial(say, stderr))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, Interrupted
+from evict_profile.io import regular
 from evict_profile.probe.record import Probed, Wave, append, resume, step_fault
 from evict_profile.probe.server import ConnectionLost, Server, ServerInfo
 from evict_profile.probe.wave import Rates, RequestForm, decode
@@ -54,7 +55,7 @@ class ProbeConfig:
     def texts(self) -> list[str]:
         path = self.prompts or TEXTS
         try:
-            whole = path.read_text(encoding="utf-8").split("\n\n")
+            whole = regular(path).read_text(encoding="utf-8").split("\n\n")
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"{path}: cannot be read: {error}; give a file of texts"

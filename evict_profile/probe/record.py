@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from evict_profile.errors import ConfigError
-from evict_profile.io import make_folder, write_text
+from evict_profile.io import make_folder, regular, write_text
 from evict_profile.probe.server import ServerInfo, check_one_deployment
 from evict_profile.probe.wave import MIN_TOKENS, REPLY_TOKENS, Rates
 from evict_profile.records import (
@@ -175,7 +175,7 @@ def resume(path: Path, server: Probed) -> list[Wave]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return regular(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}; check the path") from error
 

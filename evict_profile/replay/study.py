@@ -12,7 +12,7 @@ from evict_profile.replay.comparison import Comparison, Scenario, summary
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.table import CostTable
 from evict_profile.traces import Trace, TraceInfo, load_traces
-from evict_profile.traces.synthetic import MIXES, synthetic_trace
+from evict_profile.traces.synthetic import synthetic_trace
 from evict_profile.traces.trace import check_same_model, check_trees
 
 SCHEMA = "evict-replay/5"
@@ -95,10 +95,6 @@ def replayed_trace(
     temperatures: Sequence[float] = (),
     part: tuple[int, int] = (0, 1),
 ) -> Trace:
-    if (traces is None) == (not synthetic):
-        raise ConfigError(
-            f"give either a trace file, or --synthetic with one of {', '.join(MIXES)}"
-        )
     if traces:
         trace = load_traces(traces)
     else:

@@ -19,7 +19,7 @@ import yaml
 from packaging.version import Version
 
 from evict_profile.errors import ConfigError
-from evict_profile.io import nearest
+from evict_profile.io import nearest, regular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -242,7 +242,7 @@ def _root(place: Path | None) -> Path | zipfile.Path:
     try:
         if place is None:
             return Path(str(distribution(PACKAGE).locate_file("")))
-        return place if place.is_dir() else zipfile.Path(place)
+        return place if place.is_dir() else zipfile.Path(regular(place))
     except PackageNotFoundError as error:
         raise MissingSource(
             f"{PACKAGE} is not installed; in a checkout: pip install '.[public]', or "

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import DataError
+from evict_profile.io import regular
 from evict_profile.records import digest
 
 SCHEMA = "evict-cost-table/4"
@@ -26,7 +27,7 @@ class ForeignDocument(DataError):
 def read_signed(path: Path) -> tuple[dict[str, Any], str]:
     """A signed document of the schema without its hash, and that hash."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(regular(path).read_text(encoding="utf-8"))
     except IsADirectoryError as error:
         raise DataError(
             f"{path}: is a folder, and no cost table; if it is a run, give the table "

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evict_profile.errors import DataError
+from evict_profile.io import regular
 from evict_profile.records import Facts, parse, to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces.trace import TraceInfo
@@ -73,7 +74,7 @@ def mark(table: pa.Table, metadata: Metadata, schema: str = SCHEMA) -> pa.Table:
 
 def read(path: Path) -> pa.Table:
     try:
-        return pq.ParquetFile(path).read()
+        return pq.ParquetFile(regular(path)).read()
     except FileNotFoundError as error:
         raise DataError(
             f"{path}: is not there; docs/reference/traces.md says how to record one"

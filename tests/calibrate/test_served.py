@@ -206,7 +206,6 @@ def test_a_measured_table_is_explained_as_it_is_served(own, request, tmp_path):
 @pytest.mark.parametrize(
     ("runs", "part"),
     [
-        ([], "mine: holds no run"),
         ([setting(8, 3)], "batch 8 needs a plain run; add one"),
         ([setting(8, 0), setting(4, 3)], "batch 4 needs a plain run"),
         ([setting(8, 0), setting(8, 300)], "does not cover 2408 tokens of 8 requests"),
