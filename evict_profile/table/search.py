@@ -1,9 +1,8 @@
 """Finding a table: by the key of a running engine, or by what engines call a device.
 
 Lookup by key is exact; the refusal names the nearest tables and their differences.
-`EVICT_PROFILE_TABLES` names folders, separated as in PATH; without it these are
-`./cost_tables` and the shipped one. Devices also go by their file names in vLLM and
-SGLang: NVIDIA_H200.
+`EVICT_PROFILE_TABLES` names folders as PATH does; else `./cost_tables` comes before the
+shipped one. Devices also go by their file names in vLLM and SGLang: NVIDIA_H200.
 """
 
 import os

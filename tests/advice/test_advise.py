@@ -367,6 +367,7 @@ class TestByName:
         assert evict(*words, folder=tmp_path).exit_code == 0
         said = refused("advise", *names, "--accept", 0.7, folder=tmp_path)
         hint = said.partition("evict-profile ")[2].partition(" | ")[0]
+        assert hint.startswith("advise ") and "'not stated'" in hint
         done = evict(*shlex.split(hint), folder=tmp_path)
         assert done.exit_code == 0, done.output
 
