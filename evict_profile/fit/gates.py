@@ -22,8 +22,9 @@ from evict_profile.table import (
 
 MAX_MEDIAN_ERROR = 0.05
 MAX_P90_ERROR = 0.15
-MAX_DRIFT, MAX_STRETCH = 0.05, 0.10
-"""A stretch has a fifth of each cell's samples, and hardly moves their median."""
+MAX_TREND, MAX_STRETCH, MAX_APART = 0.03, 0.10, 0.05
+"""Of a change over the run, as the interval of one session holds; between stretches,
+each with a fifth of a cell's samples; and between sessions."""
 
 WIDE_FLOOR = 4.0
 """In half-widths asked of a median. Two halves of samples that deliver what was asked
@@ -177,32 +178,38 @@ def half_width_gate(half_width: float) -> Gate:
 def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     """Cells cost the same all along, and sessions of the runner nearly so.
 
-    What could be noise fails nothing; what no cell compares does. Sessions that each
-    measured all cells may differ, as far as that leaves costs known.
+    A change fails where its whole interval lies beyond its bound. What no cell compares
+    fails. Sessions that each measured all cells may differ, as far as that leaves costs
+    known.
 
     Args:
         left_out: share of the samples that no fit is made of, for what the machine
             did meanwhile.
     """
-    changes = (drift.trend, drift.stretches, drift.sessions)
-    limits = (MAX_DRIFT, MAX_STRETCH, MAX_DRIFT)
-    found = [(c, limit) for c, limit in zip(changes, limits, strict=True) if c]
-    says = [str(change) for change, _ in found]
-    changed = any(c.certain and abs(c.size) > limit for c, limit in found)
-    if unknown := bool(drift.sessions and drift.sessions.error > MAX_KNOWN_ERROR):
-        says.append("which is not known well enough to compare their cells")
-    if apart := drift.half_width > MAX_DRIFT:
-        says.append(f"sessions leave {drift.half_width:.1%} to every cost")
-    if left_out:
-        says.append(f"{left_out:.0%} of the samples, of another speed, are left out")
+    bounds = MAX_TREND, MAX_STRETCH, MAX_APART
+    changes = [(c, most) for c, most in zip(drift[:3], bounds, strict=True) if c]
+    left = f"{left_out:.0%} of the samples, of another speed, are left out"
+    judged = [
+        *((str(change), change.least, most) for change, most in changes),
+        (
+            f"sessions leave {drift.half_width:.1%} to costs",
+            drift.half_width,
+            MAX_APART,
+        ),
+        (left, left_out, MAX_LEFT_OUT),
+    ]
+    if drift.sessions:
+        unknown = f"{drift.sessions}, too little known to compare cells"
+        judged.append((unknown, drift.sessions.error, MAX_KNOWN_ERROR))
+    failed = [
+        f"{says} (bound {most:.0%})" for says, value, most in judged if value > most
+    ]
     return _gate(
         "drift",
-        not (changed or unknown or apart or left_out > MAX_LEFT_OUT),
-        "; ".join(says),
-        f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, "
-        f"{MAX_STRETCH:.0%} between stretches, and {MAX_LEFT_OUT:.0%} of the samples "
-        "left out: the machine changed under the sweep; "
-        "quiet it and sweep anew, all shards on equal machines or the whole on one",
+        not failed,
+        "; ".join(failed or [str(c) for c, _ in changes] + [left] * (left_out > 0.0)),
+        "the machine changed under the sweep: quiet it and run the same command with "
+        "another --out, all shards on equal machines",
     )
 
 

@@ -35,8 +35,9 @@ STRETCHES = 5
 SLOW_STRETCH_SHARE, MIN_SESSIONS = 0.8, 5
 """A stretch with such a share of slow blocks changed, and is judged; but for one whole
 session where there are as many: its reference or its clock may have changed alone."""
-SIGNIFICANT_Z, MAX_KNOWN_ERROR = 2.5, 0.04
-"""In standard errors; and the standard error at which 10 % between sessions are."""
+STANDARD_ERRORS, MAX_KNOWN_ERROR = 2.0, 0.04
+"""Half of a change's interval of 95 %; and the standard error above which sessions are
+not compared."""
 
 SESSION_PRIOR_SD, SESSION_PRIOR_DOF = 0.007, 2.0
 """How much sessions are taken to differ, and how many have as much weight as that: by
@@ -110,12 +111,13 @@ class Change(Struct, frozen=True):
     between: str
 
     @property
-    def certain(self) -> bool:
-        return abs(self.size) > SIGNIFICANT_Z * self.error
+    def least(self) -> float:
+        """The smallest change in its 95 % interval; 0 where that holds no change."""
+        return max(abs(self.size) - STANDARD_ERRORS * self.error, 0.0)
 
     def __str__(self) -> str:
-        size = f"{self.size:+.1%} +- {2.0 * self.error:.1%}"
-        if self.certain:
+        size = f"{self.size:+.1%} +- {STANDARD_ERRORS * self.error:.1%}"
+        if self.least:
             return f"{size} {self.between}"
         return f"no change shown {self.between} ({size})"
 
@@ -124,8 +126,9 @@ class Drift(NamedTuple):
     """How the machine changed under a sweep.
 
     Attributes:
-        trend: of a straight line, from the beginning of the run to its end. What
-            sessions scatter about it by, of three and more, is in its error.
+        trend: of a straight line, from the beginning of the run to its end, or of a
+            step between two sessions where that is surer. What three and more sessions
+            scatter by about it is in its error.
         stretches: the largest change between two stretches of one session.
         sessions: the largest that two cells were compared across.
         half_width: relative, of 95 %, that sessions leave to every cost.
@@ -149,9 +152,21 @@ def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
     means = count * is_own / (count * is_own).sum(axis=1, keepdims=True)
     level = means @ fitted.effect
 
-    slope = count * (middle - count @ middle / total)
-    slope /= max(float(slope @ middle), LEAST_RISE)
-    scatter = float(np.linalg.norm(is_own @ slope)) * _scatter(means @ middle, level)
+    noise = means @ fitted.covariance @ means.T
+
+    def rise(shape: Floats, between: str) -> Change:
+        """Of the latencies, with a shape in time that rises from 0 to 1."""
+        weights = count * (shape - count @ shape / total)
+        weights /= max(float(weights @ shape), LEAST_RISE)
+        scatter = _scatter(means @ shape, level, noise)
+        scatter *= float(np.linalg.norm(is_own @ weights))
+        return _contrast(fitted, weights, between, scatter)
+
+    order = is_own.argmax(axis=0)
+    steps = (
+        rise((order >= k).astype(float), f"after session {names[k - 1]}")
+        for k in range(2, len(names) - 1)
+    )
     one = np.eye(len(middle))
     within = (
         _contrast(
@@ -165,10 +180,10 @@ def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
         for a, b, weights in session_contrasts(timed, names)
     )
     return Drift(
-        _contrast(fitted, slope, "over the run", scatter),
+        max([rise(middle, "over the run"), *steps], key=lambda c: c.least),
         _largest(within),
         _largest(across),
-        half_width_of(level, means @ fitted.covariance @ means.T),
+        half_width_of(level, noise),
     )
 
 
@@ -198,13 +213,18 @@ def _judged(timed: pd.DataFrame, slow_samples: pd.Series) -> Bools:
     return np.asarray(~slow | changed, np.bool_)
 
 
-def _scatter(at: Floats, level: Floats) -> float:
-    """By how much sessions scatter about a line in time; 0 of one or two."""
-    if len(at) < 3:
+def _scatter(at: Floats, level: Floats, noise: Floats) -> float:
+    """By how much sessions scatter about a line, beyond noise; 0 of one or two.
+
+    Of few sessions it is hardly known: it is as many standard errors as Student's t has
+    for 95 %, of which a normal error has two.
+    """
+    if (freedom := len(at) - 2) < 1:
         return 0.0
     line = np.stack([np.ones(len(at)), at], axis=1)
-    rest = level - line @ np.linalg.lstsq(line, level)[0]
-    return float(np.sqrt(rest @ rest / (len(at) - 2)))
+    off_line = np.eye(len(at)) - line @ np.linalg.pinv(line)
+    seen = float(level @ off_line @ level) - float(np.trace(off_line @ noise))
+    return student(freedom) / STANDARD_ERRORS * float(np.sqrt(max(seen, 0.0) / freedom))
 
 
 def sessions_variance(*runs: tuple[Floats, Floats]) -> tuple[float, float]:
@@ -249,7 +269,7 @@ def session_contrasts(
 
 def _largest(changes: Iterable[Change]) -> Change | None:
     ranked = sorted(
-        changes, key=lambda c: (c.error > MAX_KNOWN_ERROR, c.certain, abs(c.size))
+        changes, key=lambda c: (c.error > MAX_KNOWN_ERROR, c.least, abs(c.size))
     )
     return ranked[-1] if ranked else None
 

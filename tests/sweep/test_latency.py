@@ -14,6 +14,9 @@ from evict_profile.sweep.latency import (
 )
 from evict_profile.sweep.two_way import two_way
 
+UNEVEN = 0.0, 0.04, 0.02, 0.07
+"""Log latencies of four sessions, which rise as those of a busy machine may."""
+
 
 @pytest.fixture
 def still(fitted):
@@ -36,14 +39,14 @@ def test_a_machine_that_holds_still(still):
     drift = Samples(still).drift
     assert abs(drift.trend.size) < 0.002
     assert drift.stretches and abs(drift.stretches.size) < 0.003
-    assert not drift.trend.certain
+    assert not drift.trend.least
     assert drift.sessions is None
 
 
 def test_a_trend_of_five_percent_is_five_percent(still, place):
     drift = Samples(slowed(still, 1.0 + 0.05 * place)).drift
     assert drift.trend.size == pytest.approx(0.05, abs=0.003)
-    assert drift.trend.certain
+    assert drift.trend.least
 
 
 def test_a_slow_middle_third_is_a_change(still, place):
@@ -87,10 +90,10 @@ def test_the_anchor_compares_shards(still, fitted):
     shards = in_two_shards(still, fitted)
     assert shards.groupby(list(CELL_FIELDS))["session"].nunique().max() == 2
     same = Samples(shards).drift
-    assert same.sessions and not same.sessions.certain
+    assert same.sessions and not same.sessions.least
     factor = np.where(shards["session"] == "2/2 #1", 1.1, 1.0)
     other = Samples(slowed(shards, factor)).drift
-    assert other.sessions and other.sessions.certain
+    assert other.sessions and other.sessions.least
     assert other.sessions.size == pytest.approx(0.1, abs=0.02)
     assert str(other.sessions).endswith("from session 1/2 #1 to 2/2 #1")
 
@@ -127,13 +130,28 @@ def test_sessions_that_all_cells_were_in_set_none_apart(still):
     apart = 0.03 * np.array([-1.0, 1.2, -0.8, 0.9, -1.1, 1.3])
     drift = Samples(in_six_openings(still, apart)).drift
     assert drift.sessions and abs(drift.sessions.size) < 0.03
-    assert not drift.trend.certain
+    assert not drift.trend.least
     assert drift.trend.error > 0.03
     variance = (2.0 * 0.007**2 + 5.0 * apart.var(ddof=1)) / 7.0
     assert drift.half_width == pytest.approx(2.365 * (variance / 6.0) ** 0.5, rel=0.1)
     steady = Samples(in_six_openings(still, np.linspace(-0.03, 0.03, 6))).drift
-    assert steady.trend.certain
+    assert steady.trend.least
     assert steady.trend.size == pytest.approx(0.07, abs=0.01)
+
+
+def test_a_step_between_sessions_is_told(still):
+    """It is no line in time; one that few sessions show is less certain."""
+    step = np.array([0.0, 0.0, 0.0, 0.05, 0.05, 0.05])
+    trend = Samples(in_six_openings(still, step)).drift.trend
+    assert trend.size == pytest.approx(0.05, abs=0.004)
+    assert trend.between == "after session 2"
+    assert trend.least > 0.04
+    quarter = np.arange(len(still)) * 4 // len(still)
+    for levels, certain in (((0.0, 0.0, 0.05, 0.05), True), (UNEVEN, False)):
+        four = slowed(
+            still.assign(session=quarter.astype(str)), np.exp(levels)[quarter]
+        )
+        assert bool(Samples(four).drift.trend.least) == certain
 
 
 @pytest.mark.parametrize(("slow", "judged"), [([2], False), ([2, 3], True)])
