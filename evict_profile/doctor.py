@@ -16,7 +16,7 @@ from evict_profile.config import ModelSpec, load_model
 from evict_profile.config.load import known_models
 from evict_profile.physics import layer_bytes, non_moe_weights
 from evict_profile.records import replace
-from evict_profile.sweep.machine import bf16_is_native, cpu_name
+from evict_profile.sweep.machine import bf16_is_native, cpu_name, load
 
 GROUPED_MM_TORCH = "2.10"
 
@@ -59,10 +59,9 @@ def cpu_dtype() -> Literal["bfloat16", "float32"]:
 
 
 def _load() -> Finding:
-    busy = os.getloadavg()[0]
-    quiet = busy < 0.5 * (os.cpu_count() or 1)
+    found, quiet = load()
     advice = "" if quiet else "; a quieter machine gives narrower intervals"
-    return Finding("load", f"{busy:.1f} processes running{advice}", quiet)
+    return Finding("load", f"{found}{advice}", quiet)
 
 
 def _torch() -> Finding:

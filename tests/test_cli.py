@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from evict_profile.fit import gates
 from evict_profile.io import data_root
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
 from evict_profile.table import CostTable
@@ -54,6 +56,22 @@ def test_a_sweep_writes_table_samples_and_report(profiled):
     assert (profiled / TABLE).is_file()
     assert (profiled / TABLE).with_suffix(".parquet").is_file()
     assert "<svg" in (profiled / "run/report.html").read_text()
+
+
+@pytest.mark.parametrize("minutes", ["inf", "0"])
+def test_a_refused_sweep_leaves_its_report(profiled, tmp_path, monkeypatch, minutes):
+    """Marked as refused. There is no table, and the reason is said once."""
+    monkeypatch.setattr(gates, "MAX_HALF_WIDTH", -1.0)
+    shutil.copytree(profiled / "run", tmp_path / "run")
+    words = ("sweep", "tiny", "--plan", profiled / "short.yaml", "--out", "run")
+    done = evict(*words, "--max-minutes", minutes, folder=tmp_path)
+    assert done.exit_code == 2
+    page = (tmp_path / "run/report.html").read_text()
+    assert "Refused by the gate half-width" in page
+    assert done.stdout.count("FAILED half-width: 95 % intervals") == 1
+    assert "report: run/report.html" in done.stderr and "95 %" not in done.stderr
+    assert ("the same command continues" in done.output) == (minutes == "0")
+    assert not (tmp_path / "cost_tables").exists()
 
 
 AGAIN = ("sweep", "tiny", "--plan", "short.yaml", "--out", "run")

@@ -8,7 +8,7 @@ from typer import Argument, Context, Option
 
 from evict_profile.cli import options
 from evict_profile.cli.options import console, reject_unused
-from evict_profile.errors import Interrupted
+from evict_profile.errors import Interrupted, MeasurementError
 from evict_profile.io import check_folder, say
 
 UNUSED_OPTIONS = {
@@ -68,20 +68,27 @@ def sweep(
     limits = Limits(max_minutes, shard or "1/1")
     finished = run_sweep(spec, shape, store, limits, console, python)
     end = "finished" if finished else "stopped; the same command continues it"
-    say(console, f"sweep {end}: {store.folder}")
     if shard:
+        say(console, f"sweep {end}: {store.folder}")
         return
 
-    from evict_profile.fit.export import export_table
+    from evict_profile.fit.export import export_table, make_table
     from evict_profile.fit.fitted import fit_run
     from evict_profile.report.cost_page import write_report
     from evict_profile.report.fits import show_export, show_fit
 
     fitted = fit_run(store)
     show_fit(console, fitted)
-    table, path = export_table(fitted, tables)
     page = store.folder / "report.html"
+    try:
+        table, path = export_table(fitted, tables)
+    except MeasurementError as refusal:
+        write_report(fitted, make_table(fitted), page)
+        more = "" if finished else "; the same command continues, but undoes no drift"
+        why = f"no table: FAILED says why and what helps; report: {page}{more}"
+        raise MeasurementError(why) from refusal
     write_report(fitted, table, page)
+    say(console, f"sweep {end}: {store.folder}")
     show_export(console, table, path)
     say(console, f"report: {page}")
 

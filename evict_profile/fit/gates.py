@@ -178,36 +178,27 @@ def half_width_gate(half_width: float) -> Gate:
 def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     """Cells cost the same all along, and sessions of the runner nearly so.
 
-    A change fails where its whole interval lies beyond its bound. What no cell compares
-    fails. Sessions that each measured all cells may differ, as far as that leaves costs
-    known.
+    A change fails where its whole interval lies beyond its bound, or where no cell
+    compares it. Sessions that each measured all cells may differ, if costs stay known.
 
     Args:
         left_out: share of the samples that no fit is made of, for what the machine
             did meanwhile.
     """
-    bounds = MAX_TREND, MAX_STRETCH, MAX_APART
-    changes = [(c, most) for c, most in zip(drift[:3], bounds, strict=True) if c]
+    bounds, half = (MAX_TREND, MAX_STRETCH, MAX_APART), drift.half_width
     left = f"{left_out:.0%} of the samples, of another speed, are left out"
-    judged = [
-        *((str(change), change.least, most) for change, most in changes),
-        (
-            f"sessions leave {drift.half_width:.1%} to costs",
-            drift.half_width,
-            MAX_APART,
-        ),
-        (left, left_out, MAX_LEFT_OUT),
-    ]
+    judged = [(str(c), c.least, m) for c, m in zip(drift[:3], bounds, strict=True) if c]
+    says = [words for words, _, _ in judged] + [left] * (left_out > 0.0)
+    judged.append((f"sessions leave {half:.1%} to costs", half, MAX_APART))
+    judged.append((left, left_out, MAX_LEFT_OUT))
     if drift.sessions:
         unknown = f"{drift.sessions}, too little known to compare cells"
         judged.append((unknown, drift.sessions.error, MAX_KNOWN_ERROR))
-    failed = [
-        f"{says} (bound {most:.0%})" for says, value, most in judged if value > most
-    ]
+    failed = [f"{words} (bound {most:.0%})" for words, x, most in judged if x > most]
     return _gate(
         "drift",
         not failed,
-        "; ".join(failed or [str(c) for c, _ in changes] + [left] * (left_out > 0.0)),
+        "; ".join(failed or says),
         "the machine changed under the sweep: quiet it and run the same command with "
         "another --out, all shards on equal machines",
     )

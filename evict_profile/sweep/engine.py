@@ -22,7 +22,7 @@ from evict_profile.records import to_mapping
 from evict_profile.runner import RunnerCrash, RunnerRefusal
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.machine import CpuWatch, GpuWatch, watch
+from evict_profile.sweep.machine import CpuWatch, GpuWatch, load, watch
 from evict_profile.sweep.plan import GridPlan, round_order, sample_seed
 from evict_profile.sweep.session import OpenRunner
 from evict_profile.sweep.store import Header, Store
@@ -224,11 +224,14 @@ def run_sweep(
     whole = make_grid(spec, model)
     union_test_width(whole, model)
     log = store.folder / "runner.log"
+    others, quiet = load()  # before the runner is one of them
     with (
         store.locked(),
         OpenRunner(spec, model, limits.own(whole), log, python) as session,
         progress_bar(console) as shown,
     ):
+        if session.facts["device_kind"] == "cpu" and not quiet:
+            shown.say(f"{others}: stop them, or a gate may refuse the table")
         _begin(session, store, limits.shard, shown.say)
         deadline = Deadline(time.monotonic() + 60.0 * limits.max_minutes)
         plan = plan_of(store.header())

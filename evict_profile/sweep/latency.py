@@ -36,8 +36,7 @@ SLOW_STRETCH_SHARE, MIN_SESSIONS = 0.8, 5
 """A stretch with such a share of slow blocks changed, and is judged; but for one whole
 session where there are as many: its reference or its clock may have changed alone."""
 STANDARD_ERRORS, MAX_KNOWN_ERROR = 2.0, 0.04
-"""Half of a change's interval of 95 %; and the standard error above which sessions are
-not compared."""
+"""Of half a 95 % interval; and the error above which sessions are not compared."""
 
 SESSION_PRIOR_SD, SESSION_PRIOR_DOF = 0.007, 2.0
 """How much sessions are taken to differ, and how many have as much weight as that: by
@@ -151,7 +150,6 @@ def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
     is_own = session == names[:, None]
     means = count * is_own / (count * is_own).sum(axis=1, keepdims=True)
     level = means @ fitted.effect
-
     noise = means @ fitted.covariance @ means.T
 
     def rise(shape: Floats, between: str) -> Change:
@@ -162,9 +160,8 @@ def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
         scatter *= float(np.linalg.norm(is_own @ weights))
         return _contrast(fitted, weights, between, scatter)
 
-    order = is_own.argmax(axis=0)
     steps = (
-        rise((order >= k).astype(float), f"after session {names[k - 1]}")
+        rise(is_own[k:].any(axis=0) * 1.0, f"after session {names[k - 1]}")
         for k in range(2, len(names) - 1)
     )
     one = np.eye(len(middle))
@@ -216,8 +213,7 @@ def _judged(timed: pd.DataFrame, slow_samples: pd.Series) -> Bools:
 def _scatter(at: Floats, level: Floats, noise: Floats) -> float:
     """By how much sessions scatter about a line, beyond noise; 0 of one or two.
 
-    Of few sessions it is hardly known: it is as many standard errors as Student's t has
-    for 95 %, of which a normal error has two.
+    The fewer sessions, the larger: its 95 % by Student's t are two standard errors.
     """
     if (freedom := len(at) - 2) < 1:
         return 0.0

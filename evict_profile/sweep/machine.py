@@ -95,6 +95,12 @@ def bf16_is_native() -> bool:
     return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(words)
 
 
+def load() -> tuple[str, bool]:
+    """How many processes run here, in words, and whether few enough for a sweep."""
+    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
+    return f"{busy:.1f} processes run on {cores} cores", busy < 0.5 * cores
+
+
 def watch(device_kind: str) -> CpuWatch | GpuWatch:
     """A watch on the device that is measured; on the CPU where NVML is absent."""
     if device_kind == "cuda":

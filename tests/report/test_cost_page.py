@@ -44,6 +44,10 @@ def test_every_gate_is_listed_and_failed_ones_are_named(view, text):
     failed = cost_page(replace(view, table=replace(view.table, gates=gates)))
     assert f"1 of {len(gates)} export gates failed: coverage." in failed
     assert "<td>✗ failed: coverage</td><td>half missing</td>" in failed
+    header, _, _ = failed.partition("</header>")
+    assert "Refused by the gate coverage: half missing." in header
+    assert "No cost table was made" in header
+    assert "Refused" not in text and "No cost table" not in text
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -13,6 +13,7 @@ from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, DataError, MeasurementError
 from evict_profile.io import sole_writer
 from evict_profile.records import replace
+from evict_profile.sweep import machine
 from evict_profile.sweep.engine import Limits, is_finished, judged
 from evict_profile.sweep.merge import merged
 from evict_profile.sweep.plan import GridPlan
@@ -125,6 +126,20 @@ def test_a_failure_costs_one_cell(store, sweep, grid, spec, monkeypatch):
         refused = f"{cell}: {reason}; recorded as {status}"
         assert (refused in said.getvalue()) == (status == "oom")
     assert still_open(frame, grid, spec) == []
+
+
+@pytest.mark.parametrize(("processes", "warned"), [(1.0, True), (0.9, False)])
+def test_other_load_is_told_before_anything_is_measured(
+    store, sweep, monkeypatch, processes, warned
+):
+    """On a CPU, where it slows what is measured; once, by the measure of `doctor`."""
+    monkeypatch.setattr(machine.os, "getloadavg", lambda: (processes, 0.0, 0.0))
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 2)
+    said = StringIO()
+    sweep(store, checks=0, console=Console(file=said, width=300))
+    before, _, after = said.getvalue().partition("union test passed")
+    assert ("1.0 processes run on 2 cores: stop them" in before) == warned
+    assert "processes run on" not in after
 
 
 def test_a_cell_that_fails_later_is_closed_for_good(store, sweep, monkeypatch):
