@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import time
+from dataclasses import replace
 
 import torch
 
@@ -23,14 +24,21 @@ def plant_faults(ranks):
 
 
 def blurred(serving):
-    """Scores that no other rank has."""
+    """Scores, and places of best nodes, that no other rank has."""
+    from evict_profile.integrations.sglang.modes import FixedWidth
+
     last, dice = serving.scores.last, torch.Generator().manual_seed(5)
+    keep = FixedWidth._keep_best
 
     def other(requests):
         scores = last(requests)
         return scores.mul_(torch.rand(scores.shape, generator=dice))
 
+    def kept(mode, drafted):
+        keep(mode, replace(drafted, path_prob=1.0 - drafted.path_prob))
+
     serving.scores.last = other
+    FixedWidth._keep_best = kept  # type: ignore[method-assign]
 
 
 def slow(serving):

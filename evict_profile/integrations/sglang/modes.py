@@ -14,7 +14,7 @@ from torch import Tensor
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.compat import assigned, on_gpu
 from evict_profile.integrations.sglang.decision import Chooser, DriftWatch, Metrics
-from evict_profile.integrations.sglang.tree import Drafted, best_nodes
+from evict_profile.integrations.sglang.tree import Drafted, Scores, best_nodes
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.scoring import ConditionalScorer
 
@@ -33,7 +33,7 @@ class Mode:
     Attributes:
         capture_sizes: widths that need graphs; none where the server's own do.
         can_pause: whether a step may draft nothing.
-        on_device: whether each rank chooses by itself, from the same scores.
+        on_device: whether places are chosen, and sent to other ranks, on the device.
         exchange_us: time in exchanges between ranks since the last outcome.
     """
 
@@ -64,11 +64,16 @@ class Mode:
 
 
 class FixedWidth(Mode):
-    """Verifies a fixed number of nodes by conditional acceptance, on the device."""
+    """Verifies a fixed number of nodes by conditional acceptance.
+
+    The draft graphs find these nodes, a chain's being its first; a step gathers them.
+    """
 
     on_device = True
 
-    def __init__(self, table: CostTable, width: int, worker: Any) -> None:
+    def __init__(
+        self, table: CostTable, width: int, worker: Any, scores: Scores
+    ) -> None:
         acceptance, most = table.acceptance, worker.speculative_num_draft_tokens
         if acceptance is None or acceptance.conditional is None:
             raise ConfigError(
@@ -82,15 +87,23 @@ class FixedWidth(Mode):
                 "with the root; give fewer, or raise --speculative-num-draft-tokens"
             )
         self.capture_sizes, self._width = (width,), width
+        runner = worker.target_worker.model_runner
         self._scores_of = ConditionalScorer(acceptance.conditional).on_device(
-            worker.target_worker.model_runner.device, worker.speculative_num_steps
+            runner.device, worker.speculative_num_steps
         )
+        rows = runner.req_to_token_pool.size
+        self._places = torch.arange(width - 1, device=runner.device).repeat(rows, 1)
+        scores.see = self._keep_best if width < most else None
 
     def choose(self, batch: Any, drafted: Drafted) -> Tensor | None:
         if self._width == drafted.width or not batch.forward_mode.is_decode():
             return None
+        return self._places[: len(drafted.index)]
+
+    def _keep_best(self, drafted: Drafted) -> None:
         scores = self._scores_of(drafted.path_prob, drafted.parent)
-        return best_nodes(drafted, self._width, scores)
+        best = best_nodes(drafted, self._width, scores)[: len(self._places)]
+        self._places[: len(best)].copy_(best)
 
 
 class ByTable(Mode):

@@ -89,9 +89,9 @@ class Ranks:
             )
         return cast(Said, heard)
 
-    def shared(self, scores: Tensor) -> Tensor:
-        """Rank 0's scores, contiguous and on the device, written into this rank's."""
-        return self._group.broadcast(scores) if self.size > 1 else scores
+    def shared(self, said: Tensor) -> Tensor:
+        """Rank 0's tensor, contiguous and on the device, written into this rank's."""
+        return self._group.broadcast(said) if self.size > 1 and said.numel() else said
 
 
 class Serving:
@@ -190,7 +190,7 @@ class Serving:
         if self.budget:
             table = table.within_budget(self.budget.budget)
         if asked.width:
-            return FixedWidth(table, asked.width, worker)
+            return FixedWidth(table, asked.width, worker, self.scores)
         prometheus = compat.option(self.runner.server_args, "enable_metrics")
         metrics = Metrics(bool(prometheus) and self.ranks.leads, self.ranks.size)
         return ByTable(table, asked.capture_sizes, worker, metrics)
@@ -229,9 +229,9 @@ class Serving:
     def drafted(
         self, parent_list: Tensor, index: Tensor, tokens: Tensor, topk: int
     ) -> Drafted:
-        """The last draft; scores that act on the device are the same on all ranks."""
+        """The last draft; scores that weigh tokens are the same on all ranks."""
         scores = self.scores.last(len(index))
-        if self.budget or self._mode.on_device:
+        if self.budget:
             scores = self.ranks.shared(scores)
         return Drafted(parent_list, index, tokens, scores, topk)
 
@@ -239,11 +239,11 @@ class Serving:
         kept = drafted
         # After the exchange, a rank alone must not turn to whole trees.
         with self._fail_closed(is_bound=self.ranks.size > 1):
-            if self._mode.on_device:
-                places = self._mode.choose(batch, drafted)
-            else:
-                decide = self._mode.choose
-                places = self._decided("cut", batch, lambda: decide(batch, drafted))
+            choose = self._mode.choose
+            if not self._mode.on_device:
+                places = self._decided("cut", batch, lambda: choose(batch, drafted))
+            elif (places := choose(batch, drafted)) is not None:
+                places = self.ranks.shared(places)
             if places is not None:
                 kept = drafted.at(places)
         self.width = kept.width

@@ -115,16 +115,19 @@ class Scores:
     that kernels reuse. Drafts of another width are not kept. A captured batch may have
     more rows than the request pool, which padding fills. SGLang drafts a chain without
     probabilities (`topk_p` is 1); they are taken from the logits of its drafter.
+
+    `see`, if set before capture, is given each tree that is kept, in draft graphs.
     """
 
     def __init__(self) -> None:
-        self._buffer = torch.empty(0, 0)
+        self.allocate(0, 1, "cpu")
 
     def allocate(
         self, requests: int, draft_tokens: int, device: torch.device | str
     ) -> None:
         """Make room for the largest batch; before the draft graphs are captured."""
         self._buffer = torch.zeros(requests, draft_tokens - 1, device=device)
+        self.see: Callable[[Drafted], None] | None = None
 
     def keep(
         self,
@@ -135,7 +138,11 @@ class Scores:
         draft_tokens: int,
     ) -> Any:
         chosen = original(score_list, token_list, parents_list, draft_tokens)
-        self._store(torch.cat(list(score_list), dim=1).flatten(1).gather(1, chosen[1]))
+        (parent_list, index, tokens), topk = chosen, score_list[0].shape[-1]
+        scores = torch.cat(list(score_list), dim=1).flatten(1).gather(1, index)
+        self._store(scores)
+        if self.see and draft_tokens == self._buffer.shape[1] + 1:
+            self.see(Drafted(parent_list, index, tokens, scores, topk))
         return chosen
 
     def keep_chain(self, original: Callable[..., Any], drafter: Any, batch: Any) -> Any:

@@ -9,12 +9,13 @@ from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang import modes
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.modes import Mode, VerifyTimer, capture_sizes_of
-from evict_profile.integrations.sglang.tree import best_nodes
+from evict_profile.integrations.sglang.tree import Drafted, Scores, best_nodes
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, Truncator
 from evict_profile.runtime.scoring import ConditionalScorer
-from tests.integrations.sglang.drafter import drafting
-from tests.integrations.sglang.server import STEPS, WIDTH, Batch
+from tests.integrations.sglang.drafter import drafting, organized
+from tests.integrations.sglang.server import REQUESTS, STEPS, TOPK, WIDTH, Batch
+from tests.integrations.sglang.tape import Tape
 
 CAPTURE_SIZES = tuple(range(1, WIDTH + 1))
 
@@ -99,6 +100,63 @@ def test_fixed_cuts_keep_what_the_runtime_keeps(
         assert keeps(drafted, kept, plan)
 
 
+@pytest.fixture
+def fixed(full_table, worker):
+    """A mode of a fixed width, and the scores whose drafts it sees."""
+
+    def make(width, steps=STEPS):
+        scores, worker.speculative_num_steps = Scores(), steps
+        scores.allocate(REQUESTS, WIDTH, "cpu")
+        return modes.FixedWidth(full_table, width, worker, scores), scores
+
+    return make
+
+
+@pytest.mark.parametrize("width", [1, 4, WIDTH - 1])
+def test_draft_graphs_find_the_nodes_that_an_eager_cut_would_keep(
+    fixed, full_table, width
+):
+    """In all batches that are captured: of one buffer, and beyond the request pool."""
+    mode, scores = fixed(width)
+    curves = full_table.acceptance.conditional
+    scores_of = ConditionalScorer(curves).on_device(torch.device("cpu"), STEPS)
+    graphs = []
+    for requests in (REQUESTS + 1, REQUESTS, 1):
+        lists = drafting(3, requests, TOPK, STEPS).lists()
+        with Tape() as graph:
+            scores.keep(organized, *lists, WIDTH)
+        graphs.append((requests, lists, graph))
+    for requests, lists, graph in graphs:
+        drafts = drafting(8, requests, TOPK, STEPS)
+        for captured, drafted in zip(lists, drafts.lists(), strict=True):
+            for to, new in zip(captured, drafted, strict=True):
+                to.copy_(new)
+        graph.replay()
+        eager = drafts.drafted(WIDTH).each(lambda rows: rows[:REQUESTS])
+        batch = Batch(len(eager.index))
+        with Tape() as tape:
+            places = mode.choose(batch, eager)
+        assert tape.launches == []
+        wanted = best_nodes(eager, width, scores_of(eager.path_prob, eager.parent))
+        assert torch.equal(places, wanted)
+
+
+def test_the_nodes_that_a_fixed_width_keeps_of_a_chain_are_its_first(fixed, full_table):
+    """No draft graph finds them: a node's score is never above its parent's."""
+    mode, _ = fixed(4, steps=WIDTH - 1)
+    curves = full_table.acceptance.conditional
+    scorer = ConditionalScorer(curves).on_device(torch.device("cpu"), WIDTH - 1)
+    path_prob = torch.rand(2, WIDTH - 1).cumprod(1)
+    index = torch.arange(WIDTH - 1).repeat(2, 1)
+    chain = Drafted(index - 1, index, index, path_prob, topk=1)
+    wanted = best_nodes(chain, 4, scorer(path_prob, index - 1))
+    assert torch.equal(mode.choose(Batch(2), chain), wanted)
+
+
+def test_whole_trees_are_not_ranked(fixed):
+    assert fixed(WIDTH)[1].see is None
+
+
 def test_scores_come_before_probability():
     drafted = drafting(0, 1, 2, 2).drafted(5)
     scores = torch.tensor([[0.5, 0.9, 0.5, 0.5]], dtype=torch.float64)
@@ -120,13 +178,17 @@ def test_what_cannot_be_fixed_is_refused(full_table, worker, width, lacks, says)
     if lacks:
         table = replace(table, acceptance=replace(table.acceptance, conditional=None))
     with pytest.raises(ConfigError, match=says):
-        modes.FixedWidth(table, width, worker)
+        modes.FixedWidth(table, width, worker, Scores())
 
 
-def test_a_verification_is_timed_once(monkeypatch):
-    now = SimpleNamespace(us=0.0)
-    monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now.us)
+@pytest.fixture
+def now(monkeypatch):
+    clock = SimpleNamespace(us=0.0)
+    monkeypatch.setattr(VerifyTimer, "_mark", lambda self: clock.us)
+    return clock
 
+
+def test_a_verification_is_timed_once(now):
     def forward(us):
         now.us += us
         return "logits"

@@ -17,6 +17,7 @@ from torch.distributed import HashStore
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations.sglang import compat, serving
 from evict_profile.integrations.sglang.decision import Chooser, Metrics
+from evict_profile.integrations.sglang.modes import FixedWidth
 from evict_profile.integrations.sglang.settings import Settings
 from tests.integrations.sglang.server import RANK, WIDTH, Batch, ModelRunner, start
 
@@ -78,6 +79,7 @@ def decoded(group, settings=ON, blurred=False):
     last, choose = state.scores.last, state.choose
     if blurred:
         state.scores.last = lambda requests: last(requests).mul_(torch.rand(1))
+        blur_places(state._mode)
 
     def chosen(*given):
         found = choose(*given)
@@ -88,6 +90,16 @@ def decoded(group, settings=ON, blurred=False):
     for size in (1, 2, 2, 1, 2):
         worker.forward_batch_generation(Batch(size))
     return kept, worker.verified, [*state._states]
+
+
+def blur_places(mode):
+    choose = mode.choose
+
+    def other(*given):
+        places = choose(*given)
+        return None if places is None else places.zero_()
+
+    mode.choose = other
 
 
 @pytest.mark.parametrize("width", [None, 4])
@@ -193,8 +205,7 @@ def test_a_rank_whose_fixed_cut_fails_ends_its_server(
     groups, full_table, monkeypatch, caplog
 ):
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
-    at = "evict_profile.integrations.sglang.modes.best_nodes"
-    monkeypatch.setattr(at, lambda *given: 1 / 0)
+    monkeypatch.setattr(FixedWidth, "choose", lambda *given: 1 / 0)
     work = partial(decoded, settings=Settings("on", table=Path("t.json"), width=4))
     errors = side_by_side(work, groups)
     assert [type(error) for error in errors] == [ZeroDivisionError] * 2

@@ -133,6 +133,21 @@ def test_a_captured_batch_may_be_larger_than_the_request_pool(scores):
     assert torch.equal(scores.last(REQUESTS), wanted)
 
 
+def test_trees_are_seen_with_what_was_kept_of_them(scores):
+    seen = []
+    scores.see = seen.append
+    draft(scores, 2)
+    draft(scores, 2, WIDTH - 1)
+    (drafted,) = seen
+    wanted = drafting(3, 2, 3, 3).drafted(WIDTH)
+    assert drafted.topk == wanted.topk
+    for name in ("parent_list", "index", "tokens", "path_prob"):
+        assert torch.equal(getattr(drafted, name), getattr(wanted, name))
+    scores.allocate(0, 1, "cpu")
+    draft(scores, 2)
+    assert seen == [drafted]
+
+
 STEPS, VOCABULARY = 4, 50
 
 
