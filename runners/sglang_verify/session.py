@@ -161,7 +161,7 @@ class Session(MeasureSession):
             return super().sample(cell, layers, seed)
 
     def prepare(self, cell: Message, layers: int, seed: int) -> Forward:
-        """Lay out a forward, whose routes are forced unless they are natural."""
+        """Lay out a forward, whose routes are forced."""
         batch, width, context = cell["batch"], cell["width"], cell["context"]
         draw = chains if cell["split"] == "natural" else random_trees
         trees = draw(batch, width, seed, self.device)
@@ -172,7 +172,7 @@ class Session(MeasureSession):
         forward = self.verifier.prepare(trees, context, seed)
 
         def read_unions() -> list[int]:
-            self.check_graph_ran(forward)
+            self.check_ran(forward, batch * width)
             return unions(self.router.routes(batch * width))
 
         ran: Message = {"tier": width, "backend": "graph"} if self.graphs else {}
@@ -184,42 +184,43 @@ class Session(MeasureSession):
             raise Refusal("infeasible", f"width {width} is not one of {known}")
         return self.verifier.states[width]
 
-    def set_routes(self, cell: Message, trees: ServedTrees, seed: int) -> Tensor | None:
-        """Force the cell's union; a graph is given the router's own routes likewise.
+    def set_routes(self, cell: Message, trees: ServedTrees, seed: int) -> Tensor:
+        """Force the cell's union, or the routes that the model's routers choose.
 
-        A captured graph either forces or not, and these force: so natural routes are
-        learnt in an eager forward that is not timed. Returns what is forced, [layers,
-        T, k], or None.
+        Those are learnt in an eager forward that is not timed, since captured graphs
+        force. Returns what is forced, [layers, T, k].
         """
-        self.router.forcing = cell["split"] != "natural"
-        if self.router.forcing:
-            moe = self.model["moe"]
-            routes = force_unions(
-                cell, self.layers, moe["top_k"], moe["num_experts"], seed
-            )
-        elif self.graphs:
+        router = self.router
+        if cell["split"] == "natural":
+            router.forcing = False
             eager = replace(self.state_of(cell["width"]), graph_runner=None)
             with swapped(self.model_runner, eager):
                 self.verifier.prepare(trees, cell["context"], seed).run()
-            routes = self.router.routes(cell["batch"] * cell["width"])
         else:
-            return None
-        self.router.force(routes)
-        return routes
+            moe = self.model["moe"]
+            top_k, experts = moe["top_k"], moe["num_experts"]
+            router.force(force_unions(cell, self.layers, top_k, experts, seed))
+        router.forcing = True
+        return router.routes(cell["batch"] * cell["width"])
 
-    def sizes(self, routes: Tensor | None, tokens: int) -> set[int]:
+    def sizes(self, routes: Tensor, tokens: int) -> set[int]:
         """Row counts of a CPU's products; of dense ones, the tokens, below zero."""
         if self.device.type != "cpu":
             return set()
-        if routes is None:
-            return {-tokens}
         return {-tokens} | row_counts(routes, self.model["moe"]["num_experts"])
 
-    def check_graph_ran(self, forward: ServedForward) -> None:
-        """A time of eager mode has no place among those of captured graphs."""
+    def check_ran(self, forward: ServedForward, tokens: int) -> None:
+        """Refuse eager forwards among those of captured graphs, and layers that run
+        other routes, as their kernels were never given what is forced."""
         if self.graphs and not forward.graph_ran:
             raise Refusal(
                 "graph",
                 f"no captured graph ran at batch {forward.forward_batch.batch_size}, "
                 f"width {forward.width}; see SGLang's log for what was captured",
+            )
+        if unforced := self.router.unforced(tokens):
+            raise Refusal(
+                "failed",
+                f"MoE layers {unforced} did not call select_experts, so their experts "
+                "cannot be forced; see SGLang's log for the MoE backend that it chose",
             )

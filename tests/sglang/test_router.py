@@ -8,8 +8,9 @@ import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang import router as module
-from evict_profile.integrations.sglang.router import BudgetHook, refusal
+from evict_profile.integrations.sglang.router import BudgetHook, RouteBuffers, refusal
 from evict_profile.runtime.budget import route
+from tests.integrations.sglang.tape import Tape
 
 EXPERTS, TOP_K, BUDGET, TOKENS = 16, 4, 6, 10
 
@@ -220,3 +221,24 @@ def test_backends_that_do_not_ask_the_router_are_refused(options):
     layer.quant_method.runner.runner_backend.value = "flashinfer_trtllm"
     with pytest.raises(ConfigError, match="--moe-runner-backend triton"):
         module.check_model(runner, BUDGET)
+
+
+def test_forcing_the_real_router_launches_nothing():
+    """The MoE kernels then read the buffer itself, of the type that routers give on a
+    GPU."""
+    from sglang.srt.layers.moe.topk import select_experts
+
+    def as_on_a_gpu(**asked):
+        out = select_experts(**asked)
+        return out._replace(topk_ids=out.topk_ids.int())
+
+    made, launches = RouteBuffers(), []
+    made.allocate([0], TOKENS, TOP_K, "cpu")
+    asked = {"hidden_states": torch.zeros(TOKENS, 8), "router_logits": logits()}
+    asked |= {"topk_config": real_config(), "layer_id": 0}
+    for made.forcing in (False, True):
+        with Tape() as tape:
+            out = made.select(as_on_a_gpu, **asked)
+        launches.append([each[0] for each in tape.launches])
+    assert launches[0] == launches[1]
+    assert out.topk_ids.data_ptr() == made.ids[0].data_ptr()

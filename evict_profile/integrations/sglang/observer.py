@@ -156,7 +156,7 @@ class Observer(Mode):
             depth=worker.speculative_num_steps,
             topk=worker.topk,
             nodes=worker.speculative_num_draft_tokens - 1,
-            layers=len(self.router.recorded),
+            layers=len(self.router.ids),
             experts=int(layer.num_experts),
             top_k=int(layer.top_k),
         )

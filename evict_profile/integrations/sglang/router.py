@@ -232,45 +232,50 @@ def _shared_slots(config: Any) -> int:
 
 
 class RouteBuffers:
-    """Buffers of routes, int32 [tokens, k] for each MoE layer, and their hook.
+    """A buffer of routes for each MoE layer, int32 [tokens, k], and their hook.
 
-    All MoE backends behind `select_experts` read its ids: overwriting them (`forcing`)
-    makes an exact union, and a copy (`recording`) shows what ran.
+    All MoE backends behind `select_experts` read the ids that it returns. While
+    `forcing`, these are the buffer itself: a graph that is captured then reads what
+    `force` sets, and launches what a server's does. While `recording`, the buffer gets
+    the router's ids. `forced` has the layers, and numbers of tokens, that read it.
     """
 
     def __init__(self) -> None:
         self.recording = self.forcing = False
-        self.recorded: dict[int, Tensor] = {}
-        self.forced: dict[int, Tensor] = {}
+        self.ids: dict[int, Tensor] = {}
+        self.forced: set[tuple[int, int]] = set()
 
     def allocate(
         self, layers: list[int], tokens: int, top_k: int, device: torch.device | str
     ) -> None:
-        for buffers in (self.recorded, self.forced):
-            for layer in layers:
-                buffers[layer] = torch.zeros(
-                    (tokens, top_k), dtype=torch.int32, device=device
-                )
+        options: dict[str, Any] = {"dtype": torch.int32, "device": device}
+        self.ids = {layer: torch.zeros(tokens, top_k, **options) for layer in layers}
 
     def select(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The hook around `select_experts`; weights of forced routes are equal."""
+        """The hook around `select_experts`; weights stay the router's own."""
         out = original(*args, **kwargs)
         layer, tokens = kwargs.get("layer_id"), len(out.topk_ids)
-        if layer not in self.recorded or tokens > len(self.recorded[layer]):
+        if layer not in self.ids or tokens > len(self.ids[layer]):
             return out
+        ids = self.ids[layer][:tokens]
         if self.forcing:
-            out.topk_ids.copy_(self.forced[layer][:tokens])
-            out.topk_weights.fill_(1.0 / out.topk_ids.shape[1])
+            self.forced.add((layer, tokens))
+            # No copy on a GPU, where routers give int32 as well.
+            return out._replace(topk_ids=ids.to(out.topk_ids.dtype))
         if self.recording:
-            self.recorded[layer][:tokens].copy_(out.topk_ids)
+            ids.copy_(out.topk_ids)
         return out
 
     def force(self, routes: Tensor) -> None:
         """Set the routes of the next forwards: int [layers, tokens, k], in order."""
-        for layer, rows in zip(sorted(self.forced), routes, strict=True):
-            self.forced[layer][: len(rows)].copy_(rows)
+        for layer, rows in zip(sorted(self.ids), routes, strict=True):
+            self.ids[layer][: len(rows)].copy_(rows)
+
+    def unforced(self, tokens: int) -> list[int]:
+        """Layers whose kernels were never given the buffer for so many tokens."""
+        return [layer for layer in self.ids if (layer, tokens) not in self.forced]
 
     def routes(self, tokens: int) -> Tensor:
-        """Experts that the last forward ran: int32 [layers, tokens, k], on the CPU."""
-        rows = [self.recorded[layer][:tokens] for layer in sorted(self.recorded)]
+        """Experts of the last forward: int32 [layers, tokens, k], on the CPU."""
+        rows = [self.ids[layer][:tokens] for layer in sorted(self.ids)]
         return torch.stack(rows).cpu()

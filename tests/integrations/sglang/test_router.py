@@ -5,13 +5,14 @@ import inspect
 import itertools
 import logging
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from evict_profile.integrations.sglang import router as module
 from evict_profile.integrations.sglang.router import BudgetHook, RouteBuffers, refusal
+from tests.integrations.sglang.tape import Tape
 
 EXPERTS, TOP_K, BUDGET, TOKENS = 16, 4, 6, 10
 
@@ -212,6 +213,14 @@ FORCED = 1000 + torch.arange(len(LAYERS) * ROWS * SLOTS).view(-1, ROWS, SLOTS)
 """Routes [layers, tokens, k] that no router would pick."""
 
 
+class TopK(NamedTuple):
+    """What SGLang's router gives."""
+
+    topk_weights: torch.Tensor
+    topk_ids: torch.Tensor
+    router_logits: torch.Tensor | None = None
+
+
 @pytest.fixture
 def router():
     made = RouteBuffers()
@@ -219,11 +228,10 @@ def router():
     return made
 
 
-def select(router, layer, tokens=ROWS):
+def select(router, layer, tokens=ROWS, dtype=torch.int32):
     """The hook around a router that picks experts from 10 x layer on."""
     ids = torch.arange(tokens * SLOTS).view(tokens, SLOTS) + 10 * (layer or 0)
-    weights = torch.full(ids.shape, 0.25)
-    out = SimpleNamespace(topk_ids=ids.to(torch.int32), topk_weights=weights)
+    out = TopK(torch.full(ids.shape, 0.25), ids.to(dtype))
     return router.select(lambda *args, **kwargs: out, "hidden", layer_id=layer)
 
 
@@ -243,17 +251,41 @@ def test_routes_are_recorded_in_order_of_layers(router):
 
 
 @pytest.mark.parametrize("tokens", [2, ROWS])
-def test_forced_routes_replace_the_routers_own_and_are_recorded(router, tokens):
-    """In buffers that stay where they are."""
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_forced_routes_replace_the_routers_own(router, tokens, dtype):
+    """Recording or not; the weights stay, and the type is the router's."""
     router.forcing = router.recording = True
-    before = [b[5].data_ptr() for b in (router.forced, router.recorded)]
     router.force(FORCED[:, :tokens])
-    outs = {layer: select(router, layer, tokens) for layer in LAYERS}
-    found = torch.stack([outs[layer].topk_ids for layer in sorted(LAYERS)])
-    assert torch.equal(found, FORCED[:, :tokens].int())
-    assert torch.equal(router.routes(tokens), found)
-    assert all(bool((out.topk_weights == 0.5).all()) for out in outs.values())
-    assert [b[5].data_ptr() for b in (router.forced, router.recorded)] == before
+    outs = [select(router, layer, tokens, dtype) for layer in sorted(LAYERS)]
+    found = torch.stack([out.topk_ids for out in outs])
+    assert torch.equal(found, FORCED[:, :tokens].to(dtype))
+    assert torch.equal(router.routes(tokens), found.int())
+    assert all(bool((out.topk_weights == 0.25).all()) for out in outs)
+
+
+def test_a_graph_that_forces_launches_no_more_than_one_that_does_not(router):
+    """Kernels read the buffer, which is filled before each replay."""
+    router.forcing = router.recording = True
+    own = TopK(torch.ones(ROWS, SLOTS), torch.ones(ROWS, SLOTS, dtype=torch.int32))
+    with Tape() as graph:
+        outs = [router.select(lambda **_: own, layer_id=layer) for layer in LAYERS]
+        kernels = [out.topk_ids + 1 for out in outs]
+    assert len(graph.launches) == len(kernels)
+    router.forcing = router.recording = False
+    router.force(FORCED)
+    graph.replay()
+    for layer, read in zip(LAYERS, kernels, strict=True):
+        assert torch.equal(read, FORCED[sorted(LAYERS).index(layer)].int() + 1)
+
+
+def test_layers_that_ask_no_router_are_known(router):
+    """As of a backend that routes in a kernel of its own: nothing forces it."""
+    select(router, 5)
+    assert router.unforced(ROWS) == LAYERS
+    router.forcing = True
+    select(router, 5)
+    select(router, 2, ROWS - 1)
+    assert router.unforced(ROWS) == [2, 9]
 
 
 def test_routes_of_other_layers_are_refused(router):
@@ -266,4 +298,4 @@ def test_calls_without_a_buffer_pass_through(router, layer, tokens):
     router.forcing = router.recording = True
     router.force(FORCED)
     assert select(router, layer, tokens).topk_ids[0, 0] == 10 * (layer or 0)
-    assert not router.routes(ROWS).any()
+    assert torch.equal(router.routes(ROWS), FORCED.int())

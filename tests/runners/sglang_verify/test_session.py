@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from runners.session import Reading
 from runners.sglang_verify import opening, session
 from runners.sglang_verify.opening import check_loaded
 from runners.sglang_verify.session import Session
+from runners.sglang_verify.verification import chains
 
 MODEL = to_mapping(load_model("tiny-qwen3"))
 LAYERS, TOP_K, EXPERTS = 8, MODEL["moe"]["top_k"], MODEL["moe"]["num_experts"]
@@ -26,6 +28,7 @@ class Verifier:
 
     def __init__(self, router):
         self.router, self.graph_ran, self.breaks, self.asked = router, False, None, 0
+        self.bypassing: set[int] = set()
         self.states = {width: GraphState(width, None, None) for width in (1, 4, 8)}
 
     def prepare(self, trees, context, seed):
@@ -40,11 +43,18 @@ class Verifier:
         if self.breaks:
             raise self.breaks
         tokens = len(trees.parents) * trees.width
-        for layer in range(LAYERS):
+        for layer in set(range(LAYERS)) - self.bypassing:
             natural = torch.arange(TOP_K, dtype=torch.int32).repeat(tokens, 1)
             weights = torch.ones(tokens, TOP_K)
-            out = SimpleNamespace(topk_ids=natural, topk_weights=weights)
+            out = TopK(weights, natural)
             self.router.select(lambda chosen=out, **_: chosen, layer_id=layer)
+
+
+class TopK(NamedTuple):
+    """What SGLang's router gives."""
+
+    topk_weights: torch.Tensor
+    topk_ids: torch.Tensor
 
 
 def timed(run, before):
@@ -97,7 +107,31 @@ def test_a_graph_is_given_the_routes_that_the_router_chose(opened):
     sample = opened.measure(ask(8, 0, "natural"))["samples"][0]
     assert sample["observed_union"] == TOP_K
     assert (sample["tier"], sample["backend"]) == (8, "graph")
-    assert opened.router.forced[0][:16].unique().tolist() == list(range(TOP_K))
+    assert opened.router.ids[0][:16].unique().tolist() == list(range(TOP_K))
+
+
+@pytest.mark.parametrize("cell", [ask(8, 8), ask(8, 0, "natural")])
+def test_layers_that_ask_no_router_are_refused(opened, cell):
+    """Their kernels route by themselves, so what they ran is unknown."""
+    opened.verifier.bypassing = {2, 5}
+    with pytest.raises(Refusal, match=r"layers \[2, 5\] did not call") as refusal:
+        opened.measure(cell)
+    assert refusal.value.kind == "failed"
+
+
+def test_routes_of_a_graph_are_those_that_its_capture_read(opened):
+    """Its replay calls no hook; an eager forward that learns routes proves nothing."""
+    opened.graphs = opened.verifier.graph_ran = True
+    capture, opened.verifier.route = opened.verifier.route, lambda trees: None
+    with pytest.raises(Refusal, match="did not call select_experts"):
+        opened.measure(ask(8, 8))
+    opened.router.forcing = False
+    capture(chains(2, 8, 0, torch.device("cpu")))
+    with pytest.raises(Refusal, match="did not call select_experts"):
+        opened.measure(ask(8, 8))
+    opened.router.forcing = True
+    capture(chains(2, 8, 0, torch.device("cpu")))
+    assert opened.measure(ask(8, 5))["samples"][0]["union_high"] == 5
 
 
 @pytest.mark.parametrize(
