@@ -11,11 +11,12 @@ from torch import Tensor
 
 from evict_profile.integrations.sglang.compat import ON_CPU, experts
 from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
+from evict_profile.integrations.sglang.modes import VerifyTimer
 from evict_profile.integrations.sglang.router import RouteBuffers
 from runners.clock import copy_bandwidth_gbps, pick_clock
 from runners.device import first_line, pick_device
 from runners.protocol import Message, Refusal
-from runners.session import Forward, MeasureSession
+from runners.session import Forward, MeasureSession, Reading
 from runners.sglang_verify.drafting import SEED, DraftTimer
 from runners.sglang_verify.opening import (
     check_format,
@@ -64,6 +65,7 @@ class Session(MeasureSession):
                 model, options, self.device, self.version, Path(scratch)
             )
             self.load(options)
+        self.timer = VerifyTimer(self.model_runner)
         self.capture_sizes = sorted(self.verifier.states) if self.graphs else []
         self.fingerprint = {
             **describe_engine(self.model_runner, self.plan),
@@ -208,6 +210,14 @@ class Session(MeasureSession):
         if self.device.type != "cpu":
             return set()
         return {-tokens} | row_counts(routes, self.model["moe"]["num_experts"])
+
+    def time(self, forward: Forward) -> Reading:
+        """Time a forward; on a GPU by the plug-in's timer, as a server is timed."""
+        if self.device.type == "cpu":
+            return super().time(forward)
+        with self.timer.verifying():
+            reading = super().time(forward)
+        return replace(reading, clock_us=self.timer.take_us() or 0.0)
 
     def check_ran(self, forward: ServedForward, tokens: int) -> None:
         """Refuse eager forwards among those of captured graphs, and layers that run

@@ -1,10 +1,9 @@
 """What is done with the draft trees of each decoding step, and at which widths."""
 
-import functools
 import logging
 import time
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -193,16 +192,25 @@ class ByTable(Mode):
 
 
 class VerifyTimer:
-    """Times the target's forward in verifications, without waiting for the device."""
+    """Times the target's forward in verifications, without waiting for the device.
+
+    Of a captured graph the replay alone is timed, in a sweep as well. In a server that
+    holds one graph launch of the host's time; in a sweep the device is busy meanwhile.
+    """
 
     def __init__(self, model_runner: Any) -> None:
-        self._on_gpu = on_gpu(model_runner)
-        self._verifies = False
+        self._runner, self._on_gpu = model_runner, on_gpu(model_runner)
         self._ends: tuple[Any, Any] | None = None
-        model_runner.forward = self._timed(model_runner.forward)
 
-    def verifying(self) -> AbstractContextManager[None]:
-        return assigned(self, _verifies=True)
+    @contextmanager
+    def verifying(self) -> Iterator[None]:
+        """Around a verification, whose graphs are in."""
+        runner, self._ends = self._runner, None
+        backend = getattr(runner.decode_cuda_graph_runner, "backend", None)
+        replays = {"replay": self._timed(backend.replay)} if backend else {}
+        forward = self._timed(runner.forward)
+        with assigned(runner, forward=forward), assigned(backend, **replays):
+            yield
 
     def take_us(self) -> float | None:
         """Time of the last verification, once; None where none has ended since."""
@@ -214,14 +222,11 @@ class VerifyTimer:
             return float(ended - begun)
         return 1e3 * float(begun.elapsed_time(ended)) if ended.query() else None
 
-    def _timed(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(forward)
+    def _timed(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if not self._verifies:
-                return forward(*args, **kwargs)
             begun = self._mark()
-            out = forward(*args, **kwargs)
-            self._ends = begun, self._mark()
+            out = run(*args, **kwargs)
+            self._ends = self._ends or (begun, self._mark())  # a replay ends first
             return out
 
         return timed

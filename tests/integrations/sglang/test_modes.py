@@ -193,13 +193,43 @@ def test_a_verification_is_timed_once(now):
         now.us += us
         return "logits"
 
-    runner = SimpleNamespace(device="cpu", forward=forward)
+    runner = SimpleNamespace(
+        device="cpu", forward=forward, decode_cuda_graph_runner=None
+    )
     timer = VerifyTimer(runner)
     runner.forward(50.0)
     assert timer.take_us() is None
     with timer.verifying():
         assert runner.forward(70.0) == "logits"
     assert (timer.take_us(), timer.take_us()) == (70.0, None)
+
+
+def test_of_a_captured_graph_the_replay_alone_is_timed(now):
+    """As a sweep times it; not what the host does before, nor after."""
+
+    def replay(us):
+        now.us += us
+        return "logits"
+
+    def forward(us, replays=True):
+        now.us += 200.0
+        out = runner.decode_cuda_graph_runner.backend.replay(us) if replays else "eager"
+        now.us += 30.0
+        return out
+
+    graphs = SimpleNamespace(backend=SimpleNamespace(replay=replay))
+    runner = SimpleNamespace(
+        device="cpu", forward=forward, decode_cuda_graph_runner=graphs
+    )
+    timer = VerifyTimer(runner)
+    for _ in range(2):
+        with timer.verifying():
+            assert runner.forward(70.0) == "logits"
+    assert timer.take_us() == 70.0
+    assert graphs.backend.replay is replay
+    with timer.verifying():
+        assert runner.forward(0.0, replays=False) == "eager"
+    assert timer.take_us() == 230.0
 
 
 MEASURED = (1, 2, 4, 8, 16)

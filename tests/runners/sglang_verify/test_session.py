@@ -1,6 +1,6 @@
 """What the runner answers, over an engine of which only the router is real."""
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -132,6 +132,23 @@ def test_routes_of_a_graph_are_those_that_its_capture_read(opened):
     opened.router.forcing = True
     capture(chains(2, 8, 0, torch.device("cpu")))
     assert opened.measure(ask(8, 5))["samples"][0]["union_high"] == 5
+
+
+def test_a_gpu_s_time_is_the_plug_in_s(opened):
+    """Which surrounds the replay alone, here as in a server."""
+    opened.graphs = opened.verifier.graph_ran = True
+    verifying = []
+
+    @contextmanager
+    def watched():
+        verifying.append(True)
+        yield
+
+    opened.timer = SimpleNamespace(verifying=watched, take_us=lambda: 3.0)
+    assert opened.measure(ask(8, 8))["samples"][0]["clock_us"] == 5.0
+    opened.device = torch.device("meta")
+    sample = opened.measure(ask(8, 8))["samples"][0]
+    assert (sample["clock_us"], sample["wall_us"], verifying) == (3.0, 6.0, [True])
 
 
 @pytest.mark.parametrize(
