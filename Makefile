@@ -15,8 +15,8 @@ RESULTS := runs/results
 PROMPTS := 16
 
 # SGLang on a machine without a GPU; another version takes another environment:
-# make test-sglang SGLANG=0.5.23 VENV_SGLANG=.venv-sglang-0.5.23
-SGLANG ?= 0.5.20
+# make test-sglang SGLANG=0.5.20 VENV_SGLANG=.venv-sglang-0.5.20
+SGLANG ?= 0.5.23
 VENV_SGLANG ?= .venv-sglang
 SGLANG_CPU := tests/sglang
 VENV_VLLM ?= .venv-vllm
@@ -26,7 +26,7 @@ PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
 .PHONY: verdict demo demo-world results docs test test-world test-fleet test-llama \
-	test-sglang test-sglang-quick test-sglang-server test-vllm test-engines \
+	test-sglang test-sglang-quick test-sglang-server sglang-wheels test-vllm test-engines \
 	test-browser nightly lint wheel-test clean
 
 # What nobody here has measured: an H200, composed of public rows. The prediction stands
@@ -140,11 +140,21 @@ test-llama: $(VENV)/ready
 
 # The plug-in in SGLang's real engine. CI runs the quick part. Starting an engine is most
 # of it, so a file stays in one process and what its fixtures started is started once.
-test-sglang: $(VENV_SGLANG)/ready
+test-sglang: $(VENV_SGLANG)/ready sglang-wheels
 	$(TEST_SGLANG) $(wildcard tests/benchmarks/test_sglang_*.py)
 
-test-sglang-quick: $(VENV_SGLANG)/ready
+test-sglang-quick: $(VENV_SGLANG)/ready sglang-wheels
 	$(TEST_SGLANG) -m "not slow"
+
+# Sources that the plug-in's hooks are held against, 30 MB a version. Nightly adds the
+# newest on the index: make sglang-wheels WHEELS=sglang
+WHEELS ?= $(foreach version,20 21 22 23,sglang==0.5.$(version))
+sglang-wheels: $(VENV)/ready
+	for wheel in $(WHEELS); do \
+		ls build/wheels/$${wheel%%=*}-$${wheel##*=}-*.whl >/dev/null 2>&1 || \
+		$(BIN)/python -m pip download --quiet --no-deps --dest build/wheels $$wheel || \
+		echo "no sources of $$wheel: its tests will be skipped"; \
+	done
 
 # A layer over .venv: what SGLang shares with it, torch above all, is there already, and
 # what SGLang pins differently lies on top. The second .pth line starts the stubs of
@@ -192,12 +202,16 @@ test-sglang-server: $(VENV_SGLANG)/ready
 	$(PIP_SGLANG) --no-deps --requirement tests/engines/sglang.txt
 	OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/engines/test_sglang.py
 
-# What takes too long for CI: all of SGLang's tests, real servers, the fleet on Ray, and
+# What takes too long for CI: all of SGLang's tests on the newest and the oldest version,
+# its hooks against the newest on the index, real servers, the fleet on Ray, and
 # the promises of benchmarks that need no device and no download. Each exits 1 where its promise is
 # missed; the last one still misses two of its aims.
-nightly: test-sglang test-engines test-fleet test-world test-browser
+nightly: test-engines test-fleet test-world test-browser
 	mkdir -p build
-	$(MAKE) test-sglang-server SGLANG=0.5.23 VENV_SGLANG=.venv-sglang-0.5.23
+	$(MAKE) sglang-wheels WHEELS=sglang
+	$(MAKE) test-sglang
+	$(MAKE) test-sglang test-sglang-server SGLANG=0.5.20 \
+		VENV_SGLANG=.venv-sglang-0.5.20
 	$(BIN)/python -m benchmarks.known_truths intervals --sweeps 8 --out build/truths.json
 	$(BIN)/python -m benchmarks.known_truths gates --sweeps 20 --out build/gates.json
 	$(BIN)/python -m benchmarks.known_truths rechecks --sweeps 12

@@ -8,7 +8,7 @@ import torch
 
 from evict_profile.config.model import BYTES_PER_VALUE
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.compat import ON_CPU, installed, observed_key
+from evict_profile.integrations.sglang.compat import CUTTING, installed, observed_key
 from evict_profile.integrations.sglang.router import ROUTER_TARGET, RouteBuffers
 from runners.device import OUT_OF_MEMORY as TORCH_OUT_OF_MEMORY
 from runners.device import describe
@@ -43,7 +43,7 @@ def make_plan(
     own = options["sglang"]
     target = model_folder(model, own["model"], scratch)
     draft = draft_folder(target, own["draft"], scratch)
-    can_draft = device.type == "cuda" or version in ON_CPU
+    can_draft = device.type == "cuda" or version in CUTTING
     return LoadPlan(
         target=target,
         draft=draft,

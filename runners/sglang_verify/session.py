@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evict_profile.integrations.sglang.compat import ON_CPU, experts
+from evict_profile.integrations.sglang.compat import CUTTING, experts
 from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
 from evict_profile.integrations.sglang.modes import VerifyTimer
 from evict_profile.integrations.sglang.router import RouteBuffers
@@ -78,7 +78,7 @@ class Session(MeasureSession):
     def load(self, options: Message) -> None:
         plan = self.plan
         hook_the_router(self.router)
-        self.serving = ForcedServing() if self.version in ON_CPU else None
+        self.serving = ForcedServing() if self.version in CUTTING else None
         if self.serving:
             hook_the_worker(self.serving)
         try:

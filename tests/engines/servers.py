@@ -115,14 +115,18 @@ def get(url):
         return reply.read().decode()
 
 
+def post(url, asked):
+    kind = {"Content-Type": "application/json"}
+    request = Request(url, json.dumps(asked).encode(), kind)
+    with _open(request, timeout=LONGEST_S) as reply:
+        return json.load(reply)
+
+
 def token_ids(url, prompt, tokens=REPLY_TOKENS):
     """Of a prompt, and of the greedy reply to it."""
     asked = {"model": "tiny", "prompt": prompt, "max_tokens": tokens}
     asked |= {"temperature": 0, "ignore_eos": True, "return_token_ids": True}
-    kind = {"Content-Type": "application/json"}
-    request = Request(f"{url}/v1/completions", json.dumps(asked).encode(), kind)
-    with _open(request, timeout=240.0) as reply:
-        [said] = json.load(reply)["choices"]
+    [said] = post(f"{url}/v1/completions", asked)["choices"]
     return said["prompt_token_ids"], said["token_ids"]
 
 

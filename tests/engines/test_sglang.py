@@ -143,24 +143,50 @@ def test_replies_are_those_of_vllm(engine, plain, models):
     servers.check_replies(engine.name, plain, models)
 
 
-def test_replies_with_the_plug_in_are_those_without_it(
-    engine, models, plain, fitted, folder
-):
-    """Trees are cut to the widths of the metrics, which come every 32 steps."""
-    config = models / "target/config.json"
-    path = folder / "table.json"
-    table_of(fitted, load_model(str(config))).save(path)
+@pytest.fixture(scope="module")
+def cutting(engine, models, fitted, folder):
+    """A server whose trees are cut, and its log."""
+    path, log = folder / "table.json", folder / "plug-in.log"
+    table_of(fitted, load_model(str(models / "target/config.json"))).save(path)
     variables = {
         "EVICT_PROFILE_TABLE": str(path),
         "EVICT_PROFILE_CAPTURE_SIZES": ",".join(map(str, WIDTHS)),
     }
-    log = folder / "plug-in.log"
     with engine.serving(drafting(models, 4, 8), log, **variables) as url:
-        cut = servers.replies(url)
-        metrics = servers.get(f"{url}/metrics")
-        words = ("probe", url, "--routes", "--out", servers.ROUTES)
-        assert "it drafts trees" in refused(*words, folder=folder)
-    assert cut == servers.replies(plain)
+        yield url, log
+
+
+def test_replies_with_the_plug_in_are_those_without_it(cutting, plain, folder):
+    """Trees are cut to the widths of the metrics, which come every 32 steps."""
+    url, log = cutting
+    assert servers.replies(url) == servers.replies(plain)
+    words = ("probe", url, "--routes", "--out", servers.ROUTES)
+    assert "it drafts trees" in refused(*words, folder=folder)
     assert "evict-profile: on" in log.read_text()
-    [width] = re.findall(r"^evict_profile:width\S* (\S+)$", metrics, re.MULTILINE)
+    [width] = re.findall(r"^evict_profile:width\S* (\S+)$", gauges(url), re.MULTILINE)
     assert WIDTHS[0] <= float(width) < WIDTHS[-1]
+
+
+def gauges(url):
+    """The plug-in's metrics, which change where trees are cut."""
+    lines = servers.get(f"{url}/metrics").splitlines()
+    return "\n".join(line for line in lines if line.startswith("evict_profile:"))
+
+
+def switched(url, value, key="evict_profile"):
+    return servers.post(f"{url}/set_internal_state", {"server_args": {key: value}})
+
+
+def test_the_plug_in_is_switched_off_and_on_without_a_restart(cutting, plain):
+    url, log = cutting
+    said, before = servers.replies(plain), gauges(url)
+    assert switched(url, 0) == [True]
+    assert servers.replies(url) == said
+    assert gauges(url) == before
+    assert switched(url, 1) == [True]
+    assert servers.replies(url) == said
+    assert gauges(url) != before
+    words = ["switched off: whole trees are verified", "switched on"]
+    found = re.findall(r"evict-profile: (switched .*)", log.read_text())
+    assert found == words
+    assert switched(url, 1, "evict") == [False]

@@ -1,4 +1,5 @@
-"""What the plug-in relies on is there, in the version that is installed.
+"""What the plug-in relies on is there, in the version that is installed, and what
+replaces SGLang's functions accepts their calls, in all versions at hand.
 
 SGLang changes these names without notice. Nothing runs here but imports: signatures
 and, where an instance would need weights, sources are read.
@@ -7,11 +8,20 @@ and, where an instance would need weights, sources are read.
 import inspect
 import pkgutil
 import re
+from functools import partial
 
 import pytest
 
 from evict_profile.integrations.sglang import router, tree, worker
-from evict_profile.integrations.sglang.compat import SUPPORTED, installed
+from evict_profile.integrations.sglang.compat import (
+    SUPPORTED,
+    check_accepts,
+    installed,
+)
+from evict_profile.integrations.sglang.plugin import SWITCH_TARGET, hooks
+from evict_profile.integrations.sglang.serving import Serving
+from evict_profile.integrations.sglang.settings import Settings
+from tests.sglang.sources import Sources, versions
 
 SRT = "sglang.srt."
 EAGLE = SRT + "speculative.eagle_worker_v2."
@@ -36,6 +46,7 @@ TAKES = {
     EAGLE + "EagleDraftWorker.draft": ("self batch", ""),
     tree.CHAIN_TARGET: ("self forward_batch", ""),
     tree.EXTEND_TARGET: ("self batch batch_result", ""),
+    SWITCH_TARGET: ("self recv_req", ""),
     GRAPHS_OF_EXTENSIONS + ".execute": ("self forward_batch select_index", ""),
     EAGLE + "EAGLEWorkerV2.alloc_memory_pool": (
         "self memory_pool_config req_to_token_pool token_to_kv_pool_allocator",
@@ -93,6 +104,7 @@ HAS = {
         "draft_token custom_mask positions draft_token_num spec_steps"
     ),
     SRT + "layers.logits_processor.LogitsProcessorOutput": "hidden_states",
+    SRT + "managers.io_struct.SetInternalStateReq": "server_args",
 }
 """Fields, and attributes that instances get from their class or one above it."""
 
@@ -138,6 +150,26 @@ def test_has_attributes(target, names):
     has = set(re.findall(r"self\.(\w+)", " ".join(targets))) | set(dir(kind))
     has |= set(getattr(kind, "__dataclass_fields__", ()))
     assert set(names.split()) <= has
+
+
+@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize(
+    "settings",
+    [Settings("observe"), Settings("on", expert_budget=8)],
+    ids=["observing", "budget"],
+)
+def test_hooks_accept_what_their_targets_do(version, settings):
+    sources = Sources.of(version)
+    for target, hook in hooks(Serving(settings)).items():
+        check_accepts(partial(hook, None), sources.signature(target), target)
+
+
+@pytest.mark.parametrize("version", versions())
+def test_overrides_accept_what_sglangs_methods_do(version):
+    sources = Sources.of(version)
+    for name, own in inspect.getmembers(worker.TruncatingWorker, inspect.isfunction):
+        target = f"{EAGLE}EAGLEWorkerV2.{name}"
+        check_accepts(own, sources.signature(target), target)
 
 
 def test_worker_is_created_once_a_class_is_known():

@@ -3,12 +3,15 @@
 Keys are of observed kernels, since SGLang resolves "auto" and falls back.
 """
 
+import inspect
 import logging
 import os
+import pkgutil
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +28,11 @@ logger = logging.getLogger("evict_profile.sglang")
 ENGINE = "sglang"
 SOURCE = "evict_profile"
 
-ON_CPU = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
-"""Versions whose EAGLE-3 engine runs in the tests, on a CPU; the plug-in's."""
+CUTTING = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
+"""The plug-in's versions. The tests run engines of the first and the last on a CPU, and
+hold the hooks against the sources of all."""
 
-SUPPORTED = ("0.5.16", *ON_CPU)
+SUPPORTED = ("0.5.16", *CUTTING)
 """The sweep's. 0.5.16 needs CUDA with torch 2.11. Its EAGLE path cannot run on a CPU,
 so the plug-in was not tested there."""
 
@@ -176,12 +180,51 @@ def device_name(model_runner: Any) -> str:
     return torch.cuda.get_device_name() if on_gpu(model_runner) else cpu_name()
 
 
-def check_hooks(needed: Iterable[str]) -> None:
-    """Refuse a process in which a hook is missing; SGLang only logs that."""
+def cache_slots(batch: Any, width: int) -> torch.Tensor:
+    from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
+
+    slots: torch.Tensor = assign_extend_cache_locs_func(
+        req_pool_indices=batch.req_pool_indices,
+        req_to_token=batch.req_to_token_pool.req_to_token,
+        start_offset=batch.seq_lens,
+        end_offset=batch.seq_lens + width,
+        batch_size=len(batch.seq_lens),
+        draft_token_num=width,
+        device=batch.device,
+    )
+    return slots
+
+
+def check_hooks(hooks: Mapping[str, Callable[..., Any]]) -> None:
+    """Refuse a process in which a hook is missing, which SGLang only logs, or does not
+    accept what its target does.
+    """
     from sglang.srt.plugins.hook_registry import HookRegistry
 
-    if missing := sorted(set(needed) - HookRegistry._patched):
+    if missing := sorted(set(hooks) - HookRegistry._patched):
         raise ConfigError(f"SGLang did not apply the hook on {missing[0]}; see its log")
+    for target, hook in hooks.items():
+        taken = inspect.signature(pkgutil.resolve_name(target))
+        check_accepts(partial(hook, None), taken, target)
+
+
+def check_accepts(
+    own: Callable[..., Any], taken: inspect.Signature, target: str
+) -> None:
+    """Refuse a function of the plug-in in a target's place, if there is a call that the
+    target takes and the function does not.
+    """
+    required = [p for p in taken.parameters.values() if p.default is p.empty]
+    for given in (taken.parameters.values(), required):
+        by_place = [p for p in given if p.kind is p.POSITIONAL_OR_KEYWORD]
+        by_name = {p.name: p for p in given if p.kind is p.KEYWORD_ONLY}
+        try:
+            inspect.signature(own).bind(*by_place, **by_name)
+        except TypeError as error:
+            raise ConfigError(
+                f"SGLang calls {target} in a way that the plug-in does not know "
+                f"({error}); install SGLang {' or '.join(CUTTING)}"
+            ) from None
 
 
 def check_server(worker: Any) -> None:

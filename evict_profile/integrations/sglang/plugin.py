@@ -10,12 +10,13 @@ from typing import Any
 
 from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.sglang import router, tree, worker
-from evict_profile.integrations.sglang.compat import ON_CPU, check_hooks, installed
+from evict_profile.integrations.sglang.compat import CUTTING, check_hooks, installed
 from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import from_environment
 
 logger = logging.getLogger("evict_profile.sglang")
 
+SWITCH_TARGET = "sglang.srt.managers.scheduler.Scheduler.set_internal_state"
 OFF = "evict-profile: off, nothing was changed: %s"
 
 
@@ -24,7 +25,7 @@ def register() -> None:
         settings = from_environment()
         if settings.mode == "off":
             return
-        installed(ON_CPU)
+        installed(CUTTING)
     except EvictProfileError as error:
         if parent_process() is None:  # the others would say it again
             logger.warning(OFF, error)
@@ -42,6 +43,7 @@ def hooks(serving: Serving) -> dict[str, Any]:
         tree.SCORES_TARGET: serving.scores.keep,
         tree.CHAIN_TARGET: serving.scores.keep_chain,
         tree.EXTEND_TARGET: serving.scores.keep_first,
+        SWITCH_TARGET: serving.switch,
     }
     if serving.settings.mode == "observe":
         around[router.ROUTER_TARGET] = serving.router.select
@@ -65,6 +67,7 @@ def create_worker(
                 "--enable-multi-layer-eagle"
             )
         check_hooks(hooks(serving))
+        worker.check_overrides(base)
     except ConfigError as error:
         logger.warning(OFF, error)
         return base

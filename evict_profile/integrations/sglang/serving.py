@@ -1,14 +1,23 @@
 """One server's state: the checks at its start, and one step after another.
 
-A failed check or decision disables the plug-in for good and is logged once; the server
-then verifies whole trees. With tensor parallelism all ranks stop cutting at the same
-step. The server ends if an error on one rank makes agreement impossible.
+A failed check, hook or decision disables the plug-in for good and is logged once; the
+server then verifies whole trees. What a cut needs is made before the tree is built,
+since its results cannot go back to a whole tree's. With tensor parallelism all ranks
+stop cutting at the same step. The server ends if an error on one rank makes agreement
+impossible.
 """
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -34,6 +43,9 @@ logger = logging.getLogger("evict_profile.sglang")
 
 START = timedelta(minutes=5)
 """Until each rank must have checked its server; SGLang allows 8 to load weights."""
+
+SWITCH = "evict_profile"
+"""The key of SGLang's /set_internal_state that switches cutting off (0) and on (1)."""
 
 Said = TypeVar("Said")
 
@@ -98,23 +110,26 @@ class Serving:
     """The plug-in's state in a process, and of its one worker.
 
     At the start the worker calls `begin`, `allocate`, `prepare` and `ready`; in each
-    forward `step` around all, then `pauses`, `choose`, `set_token_weights`, `verified`,
-    with `graphs` around a verification and its preparation. Each request verifies
-    `width` tokens, `full_width` without the plug-in. While the ranks decode, `active`
-    is the same on all of them. Once false, it stays false.
+    forward `step` around all, then `pauses`, `choose`, `verified`, with `graphs` around
+    a verification and its preparation. Each request verifies `width` tokens,
+    `full_width` without the plug-in; after fewer, `slots` are the cache slots of a
+    whole tree. While the ranks decode, `active` is the same on all of them. Once false,
+    it stays false.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.scores, self.router = Scores(), RouteBuffers()
+        self.scores, self.router = Scores(self._keeping), RouteBuffers()
         budget = settings.expert_budget
         self.budget = BudgetHook(budget) if budget else None
         self.active = False
         self.worker: Any = None
         self.width = self.full_width = 0
+        self.slots = torch.empty(0)
         self.ranks = Ranks()
         self._mode = Mode()
         self._states: dict[int, GraphState] = {}
+        self._switched_off: tuple[Mode, dict[int, GraphState]] | None = None
         self._can_pause = self._has_failed = self._is_ready = False
         self._is_bound = False  # Other ranks wait for what this rank does.
         self._table_sha256 = ""
@@ -205,6 +220,10 @@ class Serving:
                 self._states = {width: self._state_of(width) for width in capture_sizes}
             if self.ranks.leads:
                 logger.info("%s", self._announcement())
+        if self._has_failed:
+            # Graphs that were built before one failed are in cycles.
+            gc.collect()
+            torch.cuda.empty_cache()  # Nothing where no GPU is used.
         if not self._mode.on_device:
             self._is_ready, self._is_bound = self.active, not self.ranks.leads
             self._mode = self._mode if self.ranks.leads else Mode()
@@ -223,10 +242,29 @@ class Serving:
         if not self.active or not self._can_pause or not batch.forward_mode.is_decode():
             return False
         if self._decided("pause", batch, lambda: self._mode.pauses(batch)):
-            self.width = 1
+            with self._fail_closed(is_bound=self.ranks.size > 1):
+                roots = torch.zeros(len(batch.seq_lens), 0, device=batch.device)
+                self._prepare_cut(batch, roots)
         return self.width == 1
 
-    def drafted(
+    def choose(
+        self, batch: Any, parent_list: Tensor, index: Tensor, tokens: Tensor, topk: int
+    ) -> Drafted | None:
+        """What to verify of the last draft; None is the whole tree."""
+        # After the exchange, a rank alone must not turn to whole trees.
+        with self._fail_closed(is_bound=self.ranks.size > 1):
+            drafted = self._drafted(parent_list, index, tokens, topk)
+            decide = self._mode.choose
+            if not self._mode.on_device:
+                places = self._decided("cut", batch, lambda: decide(batch, drafted))
+            elif (places := decide(batch, drafted)) is not None:
+                places = self.ranks.shared(places)
+            kept = drafted if places is None else drafted.at(places)
+            self._prepare_cut(batch, kept.path_prob)
+            return kept if self.width < self.full_width else None
+        return None
+
+    def _drafted(
         self, parent_list: Tensor, index: Tensor, tokens: Tensor, topk: int
     ) -> Drafted:
         """The last draft; scores that weigh tokens are the same on all ranks."""
@@ -235,19 +273,16 @@ class Serving:
             scores = self.ranks.shared(scores)
         return Drafted(parent_list, index, tokens, scores, topk)
 
-    def choose(self, batch: Any, drafted: Drafted) -> Drafted:
-        kept = drafted
-        # After the exchange, a rank alone must not turn to whole trees.
-        with self._fail_closed(is_bound=self.ranks.size > 1):
-            choose = self._mode.choose
-            if not self._mode.on_device:
-                places = self._decided("cut", batch, lambda: choose(batch, drafted))
-            elif (places := choose(batch, drafted)) is not None:
-                places = self.ranks.shared(places)
-            if places is not None:
-                kept = drafted.at(places)
-        self.width = kept.width
-        return kept
+    def _prepare_cut(self, batch: Any, path_prob: Tensor) -> None:
+        """Do all of a cut that may fail; its nodes have these path probabilities."""
+        if self.budget and self.active:
+            self.budget.set_token_weights(path_prob)
+        width = path_prob.shape[1] + 1
+        if width < self.full_width:
+            self.slots = compat.cache_slots(batch, self.full_width)
+        self.width = width
+        with self.graphs():
+            pass
 
     def _decided(
         self, what: str, batch: Any, decide: Callable[[], Said]
@@ -265,10 +300,6 @@ class Serving:
             self._states = {}
         return found
 
-    def set_token_weights(self, path_prob: Tensor) -> None:
-        if self.budget and self.active:
-            self.budget.set_token_weights(path_prob)
-
     @contextmanager
     def graphs(self) -> Iterator[None]:
         with ExitStack() as stack:
@@ -282,6 +313,25 @@ class Serving:
         with self._fail_closed():
             self._mode.verified(batch, result)
 
+    def switch(self, original: Callable[..., Any], scheduler: Any, asked: Any) -> Any:
+        """The hook around `set_internal_state`, which all ranks run between the same
+        steps. SGLang refuses the key where it is left in."""
+        if SWITCH in asked.server_args and self.active:
+            with self._fail_closed():
+                self._switch(bool(asked.server_args.pop(SWITCH)))
+        return original(scheduler, asked)
+
+    def _switch(self, on: bool) -> None:
+        if on and self._switched_off:
+            (self._mode, self._states), self._switched_off = self._switched_off, None
+            self._mode.begin(prefill=True)  # The time in between is of no step.
+        elif not on and not self._switched_off:
+            self._switched_off = self._mode, self._states
+            self._mode, self._states = Mode(), {}
+        says = "on" if on else "off: whole trees are verified"
+        if self.ranks.leads:
+            logger.info("evict-profile: switched %s", says)
+
     def _within_budget(self) -> AbstractContextManager[None]:
         return self.budget.enabled() if self.budget else nullcontext()
 
@@ -290,6 +340,10 @@ class Serving:
         if width == self.full_width and not self.budget:
             return own_state(self.runner, width)
         return build_state(self.runner, width, self.worker.speculative_num_steps)
+
+    def _keeping(self) -> AbstractContextManager[None]:
+        """Around what a hook keeps for a choice, for which rank 0's is read."""
+        return self._fail_closed() if self.ranks.leads else suppress(Exception)
 
     @contextmanager
     def _fail_closed(self, is_bound: bool = False) -> Iterator[None]:
@@ -304,10 +358,12 @@ class Serving:
                 )
                 raise
             # Once trees are cut, `active` ends on all ranks with the next decision.
-            self.active, self._has_failed = self.active and self._is_ready, True
-            self.width = self.full_width
-            self._mode, self._states = Mode(), {}
+            self.active, self.width = self.active and self._is_ready, self.full_width
+            self._mode, self._states, self._switched_off = Mode(), {}, None
             self.router.recording = False
+            failed_before, self._has_failed = self._has_failed, True
+            if failed_before:
+                return
             detail = None if isinstance(error, EvictProfileError) else error
             logger.warning(
                 "evict-profile: off, whole trees are verified: %s",

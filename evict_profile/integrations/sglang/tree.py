@@ -6,7 +6,7 @@ sibling group's parent, -1 for the root.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -117,9 +117,13 @@ class Scores:
     probabilities (`topk_p` is 1); they are taken from the logits of its drafter.
 
     `see`, if set before capture, is given each tree that is kept, in draft graphs.
+    `guarded` is around all that is not SGLang's own.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, guarded: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self._guarded = guarded
         self.allocate(0, 1, "cpu")
 
     def allocate(
@@ -138,11 +142,12 @@ class Scores:
         draft_tokens: int,
     ) -> Any:
         chosen = original(score_list, token_list, parents_list, draft_tokens)
-        (parent_list, index, tokens), topk = chosen, score_list[0].shape[-1]
-        scores = torch.cat(list(score_list), dim=1).flatten(1).gather(1, index)
-        self._store(scores)
-        if self.see and draft_tokens == self._buffer.shape[1] + 1:
-            self.see(Drafted(parent_list, index, tokens, scores, topk))
+        with self._guarded():
+            (parent_list, index, tokens), topk = chosen, score_list[0].shape[-1]
+            scores = torch.cat(list(score_list), dim=1).flatten(1).gather(1, index)
+            self._store(scores)
+            if self.see and draft_tokens == self._buffer.shape[1] + 1:
+                self.see(Drafted(parent_list, index, tokens, scores, topk))
         return chosen
 
     def keep_chain(self, original: Callable[..., Any], drafter: Any, batch: Any) -> Any:
@@ -150,9 +155,10 @@ class Scores:
         if not self._keeps_chains(drafter) or batch.forward_mode.is_idle():
             return original(drafter, batch)
         each = [batch.spec_info.topk_p]
-        with _watching(drafter, lambda out: each.append(best_probability(out))):
+        with self._watching(drafter, lambda out: each.append(best_probability(out))):
             drafted = original(drafter, batch)
-        self._store(torch.cat(each, dim=1).cumprod(dim=1))
+        with self._guarded():
+            self._store(torch.cat(each, dim=1).cumprod(dim=1))
         return drafted
 
     def keep_first(
@@ -172,9 +178,10 @@ class Scores:
             extend()
             return
         outputs: list[Any] = []
-        with _watching(drafter, outputs.append):
+        with self._watching(drafter, outputs.append):
             extend()
-        result.next_draft_input.topk_p = best_probability(outputs[-1])
+        with self._guarded():
+            result.next_draft_input.topk_p = best_probability(outputs[-1])
 
     def _store(self, scores: Tensor) -> None:
         rows, nodes = self._buffer.shape
@@ -184,29 +191,31 @@ class Scores:
     def _keeps_chains(self, drafter: Any) -> bool:
         return drafter.topk == 1 and len(self._buffer) > 0
 
+    @contextmanager
+    def _watching(self, drafter: Any, see: Callable[[Any], None]) -> Iterator[None]:
+        """Show what the drafter's forwards return; eager, and replayed extensions."""
+
+        def seen(forward: Callable[..., Any]) -> Callable[..., Any]:
+            def run(*args: Any, **kwargs: Any) -> Any:
+                out = forward(*args, **kwargs)
+                with self._guarded():
+                    see(getattr(out, "logits_output", out))
+                return out
+
+            return run
+
+        with ExitStack() as stack:
+            with self._guarded():
+                runner = drafter.draft_runner
+                stack.enter_context(assigned(runner, forward=seen(runner.forward)))
+                if replayed := drafter.cuda_graph_runner_for_draft_extend:
+                    execute = seen(replayed.execute)
+                    stack.enter_context(assigned(replayed, execute=execute))
+            yield
+
     def last(self, requests: int) -> Tensor:
         """Scores of the last draft: a view that the next draft overwrites."""
         return self._buffer[:requests]
-
-
-@contextmanager
-def _watching(drafter: Any, see: Callable[[Any], None]) -> Iterator[None]:
-    """Show what the drafter's forwards return; eager, and replayed extensions."""
-
-    def seen(forward: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            out = forward(*args, **kwargs)
-            see(getattr(out, "logits_output", out))
-            return out
-
-        return run
-
-    runner, replayed = drafter.draft_runner, drafter.cuda_graph_runner_for_draft_extend
-    with ExitStack() as stack:
-        stack.enter_context(assigned(runner, forward=seen(runner.forward)))
-        if replayed:
-            stack.enter_context(assigned(replayed, execute=seen(replayed.execute)))
-        yield
 
 
 def best_probability(output: Any) -> Tensor:

@@ -6,13 +6,14 @@ steps as stride of the parents; the worker's width while it verifies; then resul
 cache slots of full width for the next draft.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from evict_profile.integrations.sglang.compat import assigned
+from evict_profile.integrations.sglang.compat import assigned, check_accepts
 from evict_profile.integrations.sglang.graphs import spec_steps
 from evict_profile.integrations.sglang.serving import Serving
 
@@ -56,9 +57,7 @@ class TruncatingWorker(_SglangWorker):  # type: ignore[misc]
                 return super().forward_batch_generation(batch, *rest, **kwargs)
 
     def _build_trivial_verify_input(self, batch: Any) -> Any:
-        serving, rows = self.evict_profile, len(batch.seq_lens)
-        serving.set_token_weights(batch.seq_lens.new_zeros(rows, 0).float())
-        with serving.graphs():
+        with self.evict_profile.graphs():
             made = super()._build_trivial_verify_input(batch)
         # Roots alone are int32 where scheduling does not overlap, and the kernel
         # that accepts takes nothing but int64.
@@ -68,18 +67,28 @@ class TruncatingWorker(_SglangWorker):  # type: ignore[misc]
     def verify(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         if batch.forward_mode.is_idle():
             return super().verify(batch, *args, **kwargs)
-        serving = self.evict_profile
+        serving, width = self.evict_profile, self.evict_profile.width
         at_width = assigned(
             self,
-            speculative_num_draft_tokens=serving.width,
-            speculative_num_steps=spec_steps(serving.width, self.speculative_num_steps),
+            speculative_num_draft_tokens=width,
+            speculative_num_steps=spec_steps(width, self.speculative_num_steps),
         )
+        if width < serving.full_width:
+            _plan_again(batch.spec_info)
         with serving.graphs(), at_width:
             result = super().verify(batch, *args, **kwargs)
-        if serving.width < serving.full_width:
-            _widen(self, batch, result, serving.width)
+        if width < serving.full_width:
+            _widen(batch, result, width, serving.full_width)
+            batch.out_cache_loc = serving.slots
         serving.verified(batch, result)
         return result
+
+
+def check_overrides(base: Any) -> None:
+    for name, own in vars(TruncatingWorker).items():
+        if inspect.isfunction(own):
+            taken = inspect.signature(getattr(base, name))
+            check_accepts(own, taken, f"{base.__name__}.{name}")
 
 
 def build_verify_input(
@@ -99,30 +108,36 @@ def build_verify_input(
     The graphs are swapped in first, since the mask is written into their buffers. The
     tree kernel gets the drafted steps, the stride of `parent_list`.
     """
+    tree = parent_list, index, tokens
     if batch.forward_mode.is_idle() or not serving.active:
-        rest = (parent_list, index, tokens, draft_probs)
-        return original(batch, draft_input, *rest, **kwargs)
-    drafted = serving.drafted(parent_list, index, tokens, kwargs["topk"])
-    kept = serving.choose(batch, drafted)
-    if kept.width == 1:
-        return serving.worker._build_trivial_verify_input(batch)
+        return original(batch, draft_input, *tree, draft_probs, **kwargs)
+    kept = serving.choose(batch, *tree, kwargs["topk"])
     with serving.graphs():
-        serving.set_token_weights(kept.path_prob)
+        if kept is None:
+            return original(batch, draft_input, *tree, draft_probs, **kwargs)
+        if kept.width == 1:
+            return serving.worker._build_trivial_verify_input(batch)
         kwargs["num_draft_tokens"] = kept.width
-        rest = (kept.parent_list, kept.index, kept.tokens, draft_probs)
-        made = original(batch, draft_input, *rest, **kwargs)
+        tree = kept.parent_list, kept.index, kept.tokens
+        made = original(batch, draft_input, *tree, draft_probs, **kwargs)
     made.spec_steps = spec_steps(kept.width, kwargs["num_steps"])
     return made
 
 
-def _widen(worker: Any, batch: Any, result: Any, width: int) -> None:
-    full = worker.speculative_num_draft_tokens
+def _plan_again(verify_input: Any) -> None:
+    """Since 0.5.22 a chain's draft plans cache slots for all its tokens, on a GPU."""
+    if getattr(verify_input, "kv_loc_plan", None) is not None:
+        verify_input.kv_loc_plan = verify_input.prepared_out_cache_loc = None
+
+
+def _widen(batch: Any, result: Any, width: int, full: int) -> None:
     result.next_token_ids = _padded(result.next_token_ids, width, full)
     logits = result.logits_output
     if logits.hidden_states is not None:
         logits.hidden_states = _padded(logits.hidden_states, width, full)
     result.speculative_num_draft_tokens = full
-    batch.out_cache_loc = _cache_slots(batch, full)
+    if hasattr(result, "prepared_draft_extend_inputs"):
+        result.prepared_draft_extend_inputs = None  # They are of the cut width.
 
 
 def _padded(rows: Tensor, width: int, full: int) -> Tensor:
@@ -131,18 +146,3 @@ def _padded(rows: Tensor, width: int, full: int) -> Tensor:
     padded = rows.new_zeros((requests, full, *rest))
     padded[:, :width] = rows.view(requests, width, *rest)
     return padded.view(requests * full, *rest)
-
-
-def _cache_slots(batch: Any, width: int) -> Tensor:
-    from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
-
-    slots: Tensor = assign_extend_cache_locs_func(
-        req_pool_indices=batch.req_pool_indices,
-        req_to_token=batch.req_to_token_pool.req_to_token,
-        start_offset=batch.seq_lens,
-        end_offset=batch.seq_lens + width,
-        batch_size=len(batch.seq_lens),
-        draft_token_num=width,
-        device=batch.device,
-    )
-    return slots

@@ -71,6 +71,7 @@ class IntelAMXAttnBackend:
     """An attention backend, told apart by the width that it was made for."""
 
     width: int = WIDTH
+    itself: Any = None
 
 
 @dataclass(eq=False)
@@ -161,7 +162,11 @@ class Batch:
 
 
 class Worker:
-    """SGLang's EAGLE worker, and a name for each of its forwards in `log`."""
+    """SGLang's EAGLE worker, and a name for each of its forwards in `log`.
+
+    With `plans` it is that of 0.5.22 on a GPU with a chain, whose draft plans the cache
+    slots of all its tokens, after the hook around the tree's building.
+    """
 
     def __init__(self, runner=None):
         self.target_worker = SimpleNamespace(model_runner=runner or ModelRunner())
@@ -173,7 +178,7 @@ class Worker:
         self.build: Any = lambda original, *args, **kwargs: original(*args, **kwargs)
         self.route = self.build
         self.fails_in, self.plan_stream = "", None
-        self.hidden = True
+        self.hidden, self.plans = True, False
 
     @property
     def runner(self):
@@ -195,15 +200,19 @@ class Worker:
             return "prefilled"
         drafts = self.speculative_num_steps > 0
         build = self._draft if drafts else self._build_trivial_verify_input
-        result = self.verify(batch, build(batch))
+        batch.spec_info = build(batch)
+        result = self.verify(batch)
         if not batch.forward_mode.is_idle():
             rows = len(batch.reqs) * self.speculative_num_draft_tokens
             assert len(result.next_token_ids) == rows
             assert len(batch.out_cache_loc) == rows
             assert result.speculative_num_draft_tokens * len(batch.reqs) == rows
+            prepared = result.prepared_draft_extend_inputs
+            assert prepared is None or len(prepared) == rows
         return result
 
-    def verify(self, batch, verify_input):
+    def verify(self, batch):
+        verify_input = batch.spec_info
         width, backend = self.speculative_num_draft_tokens, self.runner.attn_backend
         self.log.append(("verify", width, self.speculative_num_steps, backend.width))
         if self.fails_in == "verify":
@@ -215,6 +224,8 @@ class Worker:
         assert verify_input.spec_steps == self.speculative_num_steps
         assert verify_input.backend is backend
         size = len(batch.reqs)
+        for planned in (verify_input.kv_loc_plan, verify_input.prepared_out_cache_loc):
+            assert planned is None or len(planned) == size * width
         said = torch.zeros(size, width, dtype=torch.int64)
         walked = [verify_input.walk(place) for place in range(size)]
         for place, tokens in enumerate(walked):
@@ -228,6 +239,7 @@ class Worker:
             accept_lens=torch.tensor([len(each) for each in walked]),
             logits_output=SimpleNamespace(hidden_states=hidden),
             speculative_num_draft_tokens=width,
+            prepared_draft_extend_inputs=said.flatten() if self.plans else None,
         )
 
     def _draft(self, batch):
@@ -240,7 +252,11 @@ class Worker:
         sizes = TOPK, self.speculative_num_steps, self.speculative_num_draft_tokens
         kwargs = dict(zip(REST, sizes, strict=True))
         tree = parents, index, tokens
-        return self.build(self._built, batch, None, *tree, None, **kwargs)
+        built = self.build(self._built, batch, None, *tree, None, **kwargs)
+        if self.plans:
+            window = torch.zeros(size * self.speculative_num_draft_tokens)
+            built.kv_loc_plan = built.prepared_out_cache_loc = window
+        return built
 
     def _built(self, batch, _, parents, index, tokens, *rest, **kwargs):
         self.log.append(("build", *(kwargs[name] for name in REST)))
@@ -263,6 +279,8 @@ class VerifyInput:
     index: torch.Tensor
     parents: torch.Tensor
     spec_steps: int = 0
+    kv_loc_plan: torch.Tensor | None = None
+    prepared_out_cache_loc: torch.Tensor | None = None
 
     def __post_init__(self):
         self.draft_token = torch.zeros(0, dtype=torch.int32)
@@ -308,6 +326,41 @@ class EAGLEWorkerV2(Worker):
     """The class that SGLang picks for EAGLE-3, EAGLE and NEXTN."""
 
 
+class EagleDraftWorker:
+    def draft_forward(self, forward_batch):
+        """What the hooks' targets take, as in 0.5.23."""
+
+    def _draft_extend_for_decode(self, batch, batch_result, *, kv_loc_plan=None): ...
+
+
+class SpeculativeAlgorithm:
+    def create_worker(self, server_args): ...
+
+
+class Scheduler:
+    def set_internal_state(self, recv_req): ...
+
+
+def organize_draft_results(score_list, token_list, parents_list, num_draft_token): ...
+
+
+def build_eagle_verify_input(
+    batch,
+    draft_input,
+    parent_list,
+    top_scores_index,
+    draft_tokens,
+    draft_probs,
+    *,
+    topk,
+    num_steps,
+    num_draft_tokens,
+): ...
+
+
+def select_experts(hidden_states, router_logits, topk_config, *, layer_id=None): ...
+
+
 def cache_slots(*, req_pool_indices, req_to_token, start_offset, end_offset, **sizes):
     widths, batch = end_offset - start_offset, len(req_pool_indices)
     assert bool((widths == sizes["draft_token_num"]).all())
@@ -324,7 +377,20 @@ def modules(monkeypatch, context):
             "HookRegistry": HookRegistry,
             "HookType": HookType,
         },
-        "sglang.srt.speculative.eagle_worker_v2": {"EAGLEWorkerV2": EAGLEWorkerV2},
+        "sglang.srt.speculative.eagle_worker_v2": {
+            each.__name__: each
+            for each in (
+                EAGLEWorkerV2,
+                EagleDraftWorker,
+                organize_draft_results,
+                build_eagle_verify_input,
+            )
+        },
+        "sglang.srt.speculative.spec_info": {
+            "SpeculativeAlgorithm": SpeculativeAlgorithm
+        },
+        "sglang.srt.managers.scheduler": {"Scheduler": Scheduler},
+        "sglang.srt.layers.moe.topk": {"select_experts": select_experts},
         "sglang.srt.distributed.parallel_state": {"get_tp_group": lambda: RANK.group},
         "sglang.kernels.ops.speculative.cache_locs": {
             "assign_extend_cache_locs_func": cache_slots

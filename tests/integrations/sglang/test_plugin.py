@@ -13,6 +13,7 @@ from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import VARIABLES, Settings
 from tests.integrations.sglang.server import (
     Batch,
+    EagleDraftWorker,
     EAGLEWorkerV2,
     HookRegistry,
     Worker,
@@ -20,6 +21,7 @@ from tests.integrations.sglang.server import (
 )
 
 HOOKED = [
+    "sglang.srt.managers.scheduler.Scheduler.set_internal_state",
     "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker._draft_extend_for_decode",
     "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.draft_forward",
     "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input",
@@ -135,6 +137,32 @@ def test_other_workers_are_left_alone(sglang, caplog, base, unhooked, why):
     (said,) = warnings(caplog)
     assert said.startswith(OFF) and why in said
     assert not serving.active
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "other", "why"),
+    [
+        (
+            EagleDraftWorker,
+            "draft_forward",
+            lambda self, forward_batch, *, more=None: None,
+            "draft_forward in a way that the plug-in does not know (got an unexpected "
+            "keyword argument 'more'); install SGLang 0.5.20",
+        ),
+        (EagleDraftWorker, "draft_forward", lambda self: None, "missing a required"),
+        (EAGLEWorkerV2, "init_cuda_graphs", lambda self, n: None, "too many position"),
+    ],
+)
+def test_a_function_that_sglang_changed_turns_it_off(
+    sglang, monkeypatch, caplog, owner, name, other, why
+):
+    monkeypatch.setattr(owner, name, other)
+    serving = Serving(Settings("on"))
+    HookRegistry._patched = set(hooks(serving))
+    base = create_worker(serving, lambda *args: EAGLEWorkerV2, algorithm(), "args")
+    assert base is EAGLEWorkerV2
+    (said,) = warnings(caplog)
+    assert said.startswith(f"{OFF}SGLang calls ") and why in said
 
 
 def test_the_entry_point_is_declared():

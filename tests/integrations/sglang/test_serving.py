@@ -1,10 +1,15 @@
 """A server that is followed cuts; on any doubt it decodes as without the plug-in."""
 
+import gc
 import logging
 import sys
+import weakref
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from evict_profile.errors import DataError
 from evict_profile.integrations.sglang import compat, serving
@@ -20,6 +25,7 @@ from tests.integrations.sglang.server import (
     EXPERTS,
     WIDTH,
     Batch,
+    IntelAMXAttnBackend,
     ModelRunner,
     decode,
     start,
@@ -197,6 +203,117 @@ def test_a_decision_that_fails_closes_it(
     assert worker.verified == [(WIDTH, WIDTH)]
     assert decodes_as_without(worker, log, "a wrong turn")
     assert "Traceback" in log.text
+
+
+def fails_from_now_on(worker, monkeypatch, part, error):
+    state = worker.evict_profile
+    owner, name = {
+        "keep": (state.scores, "_store"),
+        "_drafted": (state, part),
+        "swapped": (serving, part),
+        "cache_slots": (compat, part),
+        "set_token_weights": (state.budget, part),
+    }[part]
+    monkeypatch.setattr(owner, name, raises(error))
+
+
+@pytest.mark.parametrize(
+    ("part", "pauses"),
+    [
+        ("keep", False),
+        ("_drafted", False),
+        *product(("swapped", "cache_slots", "set_token_weights"), (False, True)),
+    ],
+)
+def test_a_hook_that_fails_closes_it(
+    serves, full_table, monkeypatch, log, part, pauses
+):
+    """The step itself verifies all, and no step after it fails or is logged again."""
+    if part == "set_token_weights":
+        monkeypatch.setattr(BudgetHook, "attach", lambda self, runner: None)
+    monkeypatch.setattr(DecodingStep, "deeper", lambda step: not pauses)
+    budget = EXPERTS if part == "set_token_weights" else None
+    worker = serves(full_table, expert_budget=budget)
+    worker.route = lambda original, *args, **kwargs: original(*args, **kwargs)
+    worker.forward_batch_generation(Batch(2))
+    assert worker.verified[-1][0] < WIDTH
+    fails_from_now_on(worker, monkeypatch, part, RuntimeError("out of memory"))
+    worker.log.clear()
+    worker.forward_batch_generation(Batch(2))
+    assert worker.verified == [(WIDTH, WIDTH)]
+    assert decodes_as_without(worker, log, "out of memory")
+
+
+def test_an_error_of_sglang_is_its_own(serves, plain_table, log):
+    """It ends the server as without the plug-in, and nothing runs a second time."""
+    worker = serves(plain_table)
+    worker.fails_in = "verify"
+    with pytest.raises(RuntimeError, match="the kernel failed"):
+        worker.forward_batch_generation(Batch(2))
+    assert len(worker.verified) == 1
+    assert "evict-profile: off" not in log.text
+
+
+def test_a_capture_that_fails_gives_back_what_was_built(
+    serves, plain_table, monkeypatch, log
+):
+    """SGLang's runners of graphs refer to themselves."""
+    built = []
+
+    def backend(self, init_new_workspace):
+        if len(built) == 2:
+            raise RuntimeError("out of memory")
+        made = IntelAMXAttnBackend()
+        made.itself = made
+        built.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(ModelRunner, "_get_attention_backend", backend)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: built.append(None))
+    gc.disable()
+    try:
+        worker = serves(plain_table)
+    finally:
+        gc.enable()
+    first, second, emptied = built
+    assert first() is second() is emptied is None
+    assert decodes_as_without(worker, log, "out of memory")
+
+
+def asked_to_switch(worker, **server_args):
+    """What is left of the request for SGLang, which refuses keys that it lacks."""
+    request = SimpleNamespace(server_args=server_args)
+    return worker.evict_profile.switch(lambda _, left: left.server_args, None, request)
+
+
+def test_it_is_switched_off_and_on_between_steps(serves, full_table, log, outcomes):
+    """Whole trees run the server's own graphs; the time in between is of no step."""
+    worker = serves(full_table, width=None)
+    decode(worker, Batch(2), 2)
+    worker.log.clear()
+    for value in (0, 0, 1, 1):
+        assert asked_to_switch(worker, evict_profile=value, other=3) == {"other": 3}
+        decode(worker, Batch(2), 2)
+    widths = [width for width, _ in worker.verified]
+    assert widths[:4] == [WIDTH] * 4
+    assert max(widths[4:]) < WIDTH
+    assert log.text.count("switched off") == log.text.count("switched on") == 2
+    assert [bool(outcome.step_us) for outcome in outcomes[:3]] == [True, False, True]
+
+
+def test_other_settings_are_sglangs_own(serves, plain_table, log):
+    worker = serves(plain_table)
+    assert asked_to_switch(worker, other=3) == {"other": 3}
+    assert "switched" not in log.text
+
+
+def test_what_has_failed_cannot_be_switched_on(serves, plain_table, monkeypatch, log):
+    worker = serves(plain_table)
+    asked_to_switch(worker, evict_profile=0)
+    monkeypatch.setattr(worker.evict_profile.scores, "_store", raises(ValueError("no")))
+    decode(worker, Batch(2), 2)
+    assert asked_to_switch(worker, evict_profile=1) == {"evict_profile": 1}
+    assert decodes_as_without(worker, log, "no")
 
 
 def test_a_fixed_cut_that_fails_closes_it(serves, full_table, monkeypatch, log):

@@ -19,7 +19,15 @@ from evict_profile.integrations.sglang import compat, serving
 from evict_profile.integrations.sglang.decision import Chooser, Metrics
 from evict_profile.integrations.sglang.modes import FixedWidth
 from evict_profile.integrations.sglang.settings import Settings
-from tests.integrations.sglang.server import RANK, WIDTH, Batch, ModelRunner, start
+from evict_profile.integrations.sglang.tree import Scores
+from tests.integrations.sglang.server import (
+    RANK,
+    WIDTH,
+    Batch,
+    ModelRunner,
+    decode,
+    start,
+)
 
 LIMIT_S = 20.0
 ON = Settings("on", table=Path("t.json"))
@@ -83,7 +91,7 @@ def decoded(group, settings=ON, blurred=False):
 
     def chosen(*given):
         found = choose(*given)
-        kept.append(found.index.tolist())
+        kept.append(found and found.index.tolist())
         return found
 
     state.choose = chosen
@@ -150,6 +158,49 @@ def test_a_decision_that_fails_ends_cutting_on_all_ranks(groups, monkeypatch, ca
     assert len(asked) == 3
     assert [width for width, _ in first[2:]] == [WIDTH] * 3
     assert caplog.text.count("evict-profile: off, whole trees are verified") == 1
+
+
+@pytest.mark.parametrize(("failing", "cuts"), [(0, False), (1, True)])
+def test_scores_that_are_not_kept_matter_on_rank_0_alone(
+    groups, monkeypatch, caplog, failing, cuts
+):
+    """It decides; without its scores all ranks verify whole trees."""
+    store = Scores._store
+
+    def fails(scores, kept):
+        if RANK.group.rank_in_group == failing:
+            raise ValueError("a wrong turn")
+        store(scores, kept)
+
+    def stepped(group):
+        worker = worker_of(group)
+        decode(worker, Batch(2), 5)
+        return worker.verified
+
+    monkeypatch.setattr(Scores, "_store", fails)
+    first, second = side_by_side(stepped, groups)
+    assert first == second
+    assert (first != [(WIDTH, WIDTH)] * 5) == cuts
+    assert caplog.text.count("evict-profile: off, whole trees") == (not cuts)
+
+
+@pytest.mark.parametrize("width", [None, 4])
+def test_ranks_are_switched_off_and_on_together(groups, full_table, monkeypatch, width):
+    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
+
+    def stepped(group):
+        worker = worker_of(group, Settings("on", table=Path("t.json"), width=width))
+        for value in (0, 1):
+            request = SimpleNamespace(server_args={"evict_profile": value})
+            worker.evict_profile.switch(lambda *given: None, None, request)
+            decode(worker, Batch(2), 3)
+        return worker.verified
+
+    first, second = side_by_side(stepped, groups)
+    assert first == second
+    widths = [width for width, _ in first]
+    assert widths[:3] == [WIDTH] * 3
+    assert max(widths[3:]) < WIDTH
 
 
 def test_a_rank_that_is_refused_at_the_start_stops_the_others_from_cutting(

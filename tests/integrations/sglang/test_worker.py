@@ -90,6 +90,16 @@ def test_results_are_of_the_full_width_again(at_width, width):
     assert torch.equal(batch.out_cache_loc, slots)
 
 
+@pytest.mark.parametrize("width", [1, 3, WIDTH])
+def test_what_sglang_planned_for_the_whole_window_is_planned_again(at_width, width):
+    """Since 0.5.22, on a GPU with a chain; the worker asserts sizes."""
+    worker = at_width(width)
+    worker.plans = True
+    batch, result = step(worker)
+    assert (batch.spec_info.kv_loc_plan is None) == (width < WIDTH)
+    assert (result.prepared_draft_extend_inputs is None) == (width < WIDTH)
+
+
 def test_results_without_hidden_states_stay_without(at_width):
     worker = at_width(3)
     worker.hidden = False
