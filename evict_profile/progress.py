@@ -19,7 +19,7 @@ class ProgressBar:
         self._task = progress.add_task("starting", total=None)
         self._line_at = float("-inf")
 
-    def show(self, text: str, done: int, left: int) -> None:
+    def show(self, text: str, done: int = 0, left: int = 0) -> None:
         """Redraw the bar; without one print a line, if the last one is old enough."""
         total = done + left
         self._progress.update(self._task, description=text, completed=done, total=total)

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
@@ -30,6 +30,7 @@ from evict_profile.records import parse, to_mapping
 from evict_profile.table import DraftClock
 
 Message = dict[str, Any]
+Show = Callable[[str], None]
 T = TypeVar("T")
 
 QUIET_CPU = {
@@ -49,6 +50,9 @@ POLL_S = 0.5
 
 CLOCK_STEPS = 24
 """Steps whose median a clock of drafting is."""
+
+PROGRESS = re.compile(rb'\{"progress": "([^"]*)"\}\n')
+"""What a runner may say before it answers."""
 
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)")
 """The last words of an interpreter that lacks what a runner imports."""
@@ -97,9 +101,16 @@ class RunnerRefusal(MeasurementError):
 class Runner:
     """A runner process. Use as a context manager; it ends with the block."""
 
-    def __init__(self, name: str, python: str | None, log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        python: str | None,
+        log: Path,
+        show: Show = lambda words: None,
+    ) -> None:
+        """`show` gets what the runner says of its progress."""
         self.command = runner_command(name, python)
-        self.log, self._answered = log, False
+        self.log, self._show, self._answered = log, show, False
         # After ours, the caller's: it may be how the interpreter finds its engine.
         found = filter(None, (str(data_root()), os.environ.get("PYTHONPATH")))
         python_path = {"PYTHONPATH": os.pathsep.join(found)}
@@ -167,7 +178,11 @@ class Runner:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-            line = self._line(OPEN_S if request["do"] == "open" else ANSWER_S)
+            limit_s = OPEN_S if request["do"] == "open" else ANSWER_S
+            line = self._line(limit_s)
+            while found := PROGRESS.match(line):
+                self._show(found[1].decode())
+                line = line[found.end() :] or self._line(limit_s)
         if not line.endswith(b"\n"):  # nothing, or an answer broken off
             raise self._crash()
         try:

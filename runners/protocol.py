@@ -9,6 +9,8 @@
         -> {"ok": true, "draft_us": [0.0, ...], "fixed_us": ..., "plain_fixed_us": ...}
     {"do": "close"}
 
+Before an answer a runner may say how far it is: {"progress": "capturing width 4"}.
+
 A fingerprint needs engine, engine_version, device, device_kind, layers,
 attention_backend, moe_backend, graph_mode, clock, tp and ep; a sample needs clock_us,
 wall_us, reference_us, observed_width, observed_union, union_low, union_high, tier,
@@ -29,7 +31,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 Message = dict[str, Any]
 
@@ -48,6 +50,17 @@ class Refusal(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+_answers: list[TextIO] = []
+"""Where `serve` answers."""
+
+
+def tell(message: Message) -> None:
+    """Send an answer, or progress before it."""
+    for answers in _answers:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
 
 
 def serve_session(begin: Callable[[Message, Message], Any]) -> None:
@@ -75,14 +88,13 @@ def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:
     stdout would otherwise break the protocol.
     """
     die_with_parent()
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    _answers[:] = [os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")]
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for line in sys.stdin:
         request = json.loads(line)
         if request["do"] == "close":
             return
-        answers.write(json.dumps(_answer(handlers, request)) + "\n")
-        answers.flush()
+        tell(_answer(handlers, request))
 
 
 def die_with_parent() -> None:

@@ -108,6 +108,24 @@ def test_a_sample_for_each_seed(opened):
     assert [s["clock_us"] for s in opened.measure(CELL, [3, 1, 2])] == alone
 
 
+OPENS = """
+import json, sys
+sys.stdin.readline()
+say = lambda **words: print(json.dumps(words), flush=True)
+say(progress="loading the model"), say(progress="capturing width 4")
+say(ok=True, capture_sizes=[4])
+"""
+
+
+def test_words_on_progress_are_shown_before_the_answer(tmp_path, model):
+    shown = []
+    path = tmp_path / "other.py"
+    path.write_text(OPENS)
+    with Runner(str(path), None, tmp_path / "log", shown.append) as runner:
+        assert runner.open(model, {}) == {"capture_sizes": [4]}
+    assert shown == ["loading the model", "capturing width 4"]
+
+
 @script("SCRIPTED_OOM")
 def test_a_refusal_is_an_answer(scripted):
     """With the runner's own words and its kind; the next request is served."""

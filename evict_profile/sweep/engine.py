@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
@@ -227,8 +228,10 @@ def run_sweep(
     others, quiet = load()  # before the runner is one of them
     with (
         store.locked(),
-        OpenRunner(spec, model, limits.own(whole), log, python) as session,
         progress_bar(console) as shown,
+        OpenRunner(
+            spec, model, limits.own(whole), log, python, partial(shown.show, left=1)
+        ) as session,
     ):
         if session.facts["device_kind"] == "cpu" and not quiet:
             shown.say(f"{others}: stop them, or a gate may refuse the table")

@@ -16,7 +16,7 @@ from evict_profile.records import (
     replace,
     to_mapping,
 )
-from evict_profile.runner import Runner
+from evict_profile.runner import Runner, Show
 from evict_profile.sweep.checks import (
     ScalingTest,
     UnionTest,
@@ -63,10 +63,11 @@ class OpenRunner:
         grid: Grid,
         log: Path,
         python: str | None = None,
+        show: Show = lambda words: None,
     ) -> None:
         self.spec, self.grid = spec, grid
         self.model = model if spec.dtype == "auto" else replace(model, dtype=spec.dtype)
-        self._log, self._python = log, python
+        self._log, self._python, self._show = log, python, show
         self.runner, self.opened = self._start()
         # Only who sees the device knows in which dtype it is best measured.
         measured_in = self.opened.pop("dtype", self.model.dtype)
@@ -108,7 +109,7 @@ class OpenRunner:
         return run_scaling_test(self.runner, self.grid.anchor, self.layers)
 
     def _start(self) -> tuple[Runner, dict[str, Any]]:
-        runner = Runner(self.spec.runner, self._python, self._log)
+        runner = Runner(self.spec.runner, self._python, self._log, self._show)
         try:
             opened = runner.open(self.model, self._options())
             runner.read(Opened, opened)

@@ -92,6 +92,21 @@ def refused_memory(error: Exception, kind: str) -> Exception:
     return Refusal(kind, words.splitlines()[0])
 
 
+def check_room(plan: LoadPlan, tokens: int) -> None:
+    """Refuse a KV pool of so many tokens if it cannot hold the largest batch."""
+    most, needed = max(plan.batches), plan.tokens - plan.max_request_tokens
+    if needed <= tokens:
+        return
+    room = tokens - needed + most * plan.max_request_tokens
+    context = room // most - (plan.max_request_tokens - plan.context)
+    raise Refusal(
+        "memory",
+        f"{most} requests with contexts of {plan.context:,} need {needed:,} tokens of "
+        f"KV cache, and SGLang has memory for {tokens:,}: contexts to {context:,} fit, "
+        f"or batches to {room // plan.max_request_tokens}; edit a copy of the plan",
+    )
+
+
 def describe_engine(model_runner: Any, plan: LoadPlan) -> Message:
     """Facts that make two measurements comparable."""
     key = observed_key(model_runner)

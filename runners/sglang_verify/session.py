@@ -1,6 +1,8 @@
 """One open model in SGLang: what it is, and the measuring of its cells."""
 
+import sys
 import tempfile
+import time
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,18 +12,24 @@ import torch
 from torch import Tensor
 
 from evict_profile.integrations.sglang.compat import CUTTING, experts
-from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
+from evict_profile.integrations.sglang.graphs import (
+    build_state,
+    described,
+    own_state,
+    swapped,
+)
 from evict_profile.integrations.sglang.modes import VerifyTimer
 from evict_profile.integrations.sglang.router import RouteBuffers
 from runners.clock import copy_bandwidth_gbps, pick_clock
 from runners.device import first_line, pick_device
-from runners.protocol import Message, Refusal
+from runners.protocol import Message, Refusal, tell
 from runners.session import Forward, MeasureSession, Reading
 from runners.sglang_verify.drafting import SEED, DraftTimer
 from runners.sglang_verify.opening import (
     check_format,
     check_layers,
     check_loaded,
+    check_room,
     describe_engine,
     hook_the_router,
     make_plan,
@@ -77,6 +85,8 @@ class Session(MeasureSession):
 
     def load(self, options: Message) -> None:
         plan = self.plan
+        self.begun_s = time.monotonic()
+        self.report("loading the model")
         hook_the_router(self.router)
         self.serving = ForcedServing() if self.version in CUTTING else None
         if self.serving:
@@ -84,9 +94,10 @@ class Session(MeasureSession):
         try:
             runner, self.drafter = load_workers(plan, self.device, self.allocate)
             states = {plan.width: own_state(runner, plan.width)}
-            for width in sorted(options["capture_sizes"]):
-                if width not in states:
-                    states[width] = build_state(runner, width, plan.steps)
+            widths = sorted({plan.width, *options["capture_sizes"]}, reverse=True)
+            for place, width in enumerate(widths[1:], start=2):
+                self.report(f"capturing width {width}, {place} of {len(widths)}")
+                states[width] = build_state(runner, width, plan.steps)
             self.router.forcing = False
             slots = CacheSlots(runner, plan.batches, plan.max_request_tokens, plan.seed)
         except Exception as error:
@@ -97,9 +108,18 @@ class Session(MeasureSession):
             self.serving.run_on(states)
         else:  # the log says why
             self.serving = None
+        self.report(described(states.values(), runner.device))
+
+    def report(self, words: str) -> None:
+        """Say in the log and, if this is rank 0, to the toolkit how far opening is."""
+        words = f"SGLang, {time.monotonic() - self.begun_s:.0f} s: {words}"
+        print(words, file=sys.stderr, flush=True)
+        if self.plan.rank == 0:
+            tell({"progress": words})
 
     def allocate(self, model_runner: Any) -> None:
         """Give the router its buffers, before any graph has them in it."""
+        check_room(self.plan, model_runner.max_total_num_tokens)
         found = list(experts(model_runner.model))
         check_loaded(self.model, found, model_runner.model_config)
         self.layers = len(found)
@@ -111,6 +131,7 @@ class Session(MeasureSession):
         self.router.allocate(ids, tokens, top_k, self.device)
         self.router.forcing = self.graphs
         self.router.recording = True
+        self.report(f"capturing the server's own graphs, of width {self.plan.width}")
 
     def answer_open(self) -> Message:
         """With the format of the weights as the engine loaded them."""

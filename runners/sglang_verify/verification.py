@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from evict_profile.integrations.sglang.graphs import GraphState
-from runners.protocol import Refusal
 from runners.trees import random_parents
 
 PROMPT = (1, 2, 3, 4)
@@ -86,13 +85,7 @@ class CacheSlots:
         """Admit all requests; the slots are for the largest batch."""
         most = max(batches)
         slots = model_runner.token_to_kv_pool_allocator.alloc(most * request_tokens)
-        if slots is None:
-            raise Refusal(
-                "memory",
-                f"{most} requests of {request_tokens} tokens were asked for, and "
-                f"SGLang has memory for {model_runner.max_total_num_tokens} tokens in "
-                "all; choose a smaller batch or a shorter context",
-            )
+        assert slots is not None, "the pool was checked before"
         fill(model_runner.token_to_kv_pool, seed)
         self.model_runner, self.slots = model_runner, slots.view(most, request_tokens)
         self.batches = {batch: self.admit(batch) for batch in batches}

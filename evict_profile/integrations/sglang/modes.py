@@ -34,9 +34,11 @@ class Mode:
         can_pause: whether a step may draft nothing.
         on_device: whether places are chosen, and sent to other ranks, on the device.
         exchange_us: time in exchanges between ranks since the last outcome.
+        most: largest batch whose trees are cut; None where any is.
     """
 
     capture_sizes: tuple[int, ...] = ()
+    most: int | None = None
     can_pause = on_device = False
     exchange_us = 0.0
 
@@ -122,6 +124,7 @@ class ByTable(Mode):
         self.capture_sizes = capture_sizes_of(
             table, worker.speculative_num_draft_tokens, widths
         )
+        self._table, self.most = table, table.fit.domain["batch"][1]
         self._chooser = Chooser(table, self.capture_sizes)
         self.can_pause = self._chooser.can_pause
         self._metrics, self._drift = metrics, DriftWatch(table)
@@ -129,6 +132,11 @@ class ByTable(Mode):
         self._accepted = torch.zeros(0, dtype=torch.int32)
         self._pinned: dict[Any, Tensor] = {}
         self._warned = False
+
+    def leave_out(self, widths: Collection[int]) -> None:
+        """Do without these widths; before the first step."""
+        self.capture_sizes = tuple(w for w in self.capture_sizes if w not in widths)
+        self._chooser = Chooser(self._table, self.capture_sizes)
 
     def begin(self, prefill: bool) -> None:
         if prefill:

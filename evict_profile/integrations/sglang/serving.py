@@ -31,6 +31,7 @@ from evict_profile.integrations.sglang.graphs import (
     GraphState,
     build_state,
     described,
+    fitting,
     own_state,
     swapped,
 )
@@ -216,8 +217,7 @@ class Serving:
             if not self.active:
                 return
             with self._within_budget():
-                capture_sizes = self._mode.capture_sizes
-                self._states = {width: self._state_of(width) for width in capture_sizes}
+                self._states = self._built()
             if self.ranks.leads:
                 logger.info("%s", self._announcement())
         if self._has_failed:
@@ -335,11 +335,26 @@ class Serving:
     def _within_budget(self) -> AbstractContextManager[None]:
         return self.budget.enabled() if self.budget else nullcontext()
 
-    def _state_of(self, width: int) -> GraphState:
-        """The graphs of a width. Without a budget the whole tree uses the server's."""
-        if width == self.full_width and not self.budget:
-            return own_state(self.runner, width)
-        return build_state(self.runner, width, self.worker.speculative_num_steps)
+    def _built(self) -> dict[int, GraphState]:
+        """The graphs of each width that fits on all ranks. Without a budget the whole
+        tree uses the server's.
+        """
+        mode, full = self._mode, self.full_width
+        most = None if self.budget else mode.most  # the server's run within no budget
+        asked = {w for w in mode.capture_sizes if w != full or self.budget}
+        said = self.ranks.all_of(tuple(fitting(self.runner, asked, most)))
+        fits, steps = min(said, key=len), self.worker.speculative_num_steps
+        if missing := sorted(asked.difference(fits)):
+            left = f"widths {', '.join(map(str, missing))} do not fit into the memory"
+            fix = "lower --context-length or --mem-fraction-static"
+            if not fits or not isinstance(mode, ByTable) or self.budget:
+                raise ConfigError(f"{left}; {fix}")
+            logger.warning("evict-profile: %s and are left out; %s", left, fix)
+            mode.leave_out(missing)
+        states = {w: build_state(self.runner, w, steps, most) for w in fits}
+        if full in mode.capture_sizes:
+            states.setdefault(full, own_state(self.runner, full))
+        return states
 
     def _keeping(self) -> AbstractContextManager[None]:
         """Around what a hook keeps for a choice, for which rank 0's is read."""

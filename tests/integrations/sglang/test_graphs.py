@@ -1,10 +1,15 @@
 """A width's graphs are captured beside the server's, which stay as they were."""
 
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from evict_profile.integrations.sglang import graphs
 from evict_profile.integrations.sglang.graphs import (
     build_state,
+    fitting,
     own_state,
     spec_steps,
     swapped,
@@ -66,3 +71,50 @@ def test_graphs_are_swapped_in_until_the_block_ends_or_raises(runner):
         assert runner.attn_backend is state.attn_backend
         assert runner.decode_cuda_graph_runner is state.graph_runner
         raise KeyboardInterrupt
+
+
+@dataclass
+class TritonAttnBackend:
+    """With the sizes of Qwen3-30B-A3B, whose context is 262,144 tokens."""
+
+    max_context_len: int = 262_144
+    num_head: int = 32
+    max_kv_splits: int = 8
+    v_head_dim: int = 128
+
+
+@pytest.fixture
+def served(runner):
+    """A server that captured batches of 1 to 48 requests."""
+    runner.attn_backend = TritonAttnBackend()
+    runner.decode_cuda_graph_runner.capture_bs = [1, 2, 4, 8, 16, 24, 32, 48]
+    return runner
+
+
+WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48)
+
+
+def test_wide_graphs_are_left_out_where_the_memory_ends(served, monkeypatch, log):
+    monkeypatch.setattr(graphs, "free_bytes", lambda device: 10 << 30)
+    assert fitting(served, WIDTHS, most=16) == [1, 2, 4, 8, 16, 24, 32]
+    (said,) = log.messages
+    assert "capturing widths 1, 2, 4, 8, 16, 24, 32 for batches to 16, 35" in said
+    assert "1: 38 MiB, 2: 76 MiB" in said and "half of the 10.0 GiB" in said
+    assert fitting(served, WIDTHS, most=None) == [1, 2, 4, 8, 16]
+
+
+def test_all_widths_fit_in_eager_mode(served, monkeypatch):
+    monkeypatch.setattr(graphs, "free_bytes", lambda device: 0)
+    assert fitting(served, WIDTHS, most=16) == []
+    served.decode_cuda_graph_runner = None
+    assert fitting(served, WIDTHS, most=16) == list(WIDTHS)
+
+
+@pytest.mark.parametrize(("most", "last"), [(16, 16), (17, 24), (1, 1), (99, 48)])
+def test_the_batch_above_the_largest_is_captured(served, sglang, most, last):
+    """Smaller ones are padded to it."""
+    decode = SimpleNamespace(bs=None)
+    sglang.options["cuda_graph_config"] = SimpleNamespace(decode=decode)
+    with graphs.capturing(served, most):
+        assert decode.bs[-1] == last
+    assert decode.bs is None

@@ -75,6 +75,31 @@ def test_outcomes_are_of_the_step_before_each_with_its_width(
     assert all(outcome.step_us for outcome in outcomes)
 
 
+def test_widths_that_do_not_fit_are_left_out(serves, plain_table, monkeypatch, log):
+    asked = []
+    monkeypatch.setattr(
+        serving, "fitting", lambda runner, *given: asked.append(given) or [1, 3]
+    )
+    worker = serves(plain_table)
+    assert asked == [({1, 2, 3, 4, 6, 8}, 2)]  # the table's largest batch is 2
+    assert "widths 2, 4, 6, 8 do not fit into the memory and are left" in log.text
+    decode(worker, Batch(2), 12)
+    assert {width for width, _ in worker.verified} <= {1, 3, WIDTH}
+
+
+def test_a_fixed_width_that_does_not_fit_is_refused(
+    serves, full_table, monkeypatch, log
+):
+    """It needs the graphs of all batches, since it cuts them all."""
+    asked = []
+    monkeypatch.setattr(
+        serving, "fitting", lambda runner, *given: asked.append(given) or []
+    )
+    worker = serves(full_table, width=4)
+    assert asked == [({4}, None)]
+    assert decodes_as_without(worker, log, "widths 4 do not fit into the memory")
+
+
 def test_a_prefill_or_a_batch_that_is_not_covered_makes_a_steps_time_unknown(
     serves, plain_table, outcomes, monkeypatch
 ):

@@ -54,6 +54,7 @@ class Group:
         self._all_ranks.said[self.rank_in_group] = said
         self._all_ranks.barrier.wait(LIMIT_S)
         found[:] = self._all_ranks.said
+        self._all_ranks.barrier.wait(LIMIT_S)  # both have read it
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """What the runner answers, over an engine of which only the router is real."""
 
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from runners.protocol import Refusal
 from runners.session import Reading
 from runners.sglang_verify import opening, session
 from runners.sglang_verify.opening import check_loaded
+from runners.sglang_verify.server import LoadPlan
 from runners.sglang_verify.session import Session
 from runners.sglang_verify.verification import chains
 
@@ -221,6 +224,31 @@ def test_some_layers_are_refused():
         opening.check_layers(MODEL, layers)
     with pytest.raises(Refusal, match="4 layers were asked for, and SGLang runs all 8"):
         opening.check_layers(MODEL, 4)
+
+
+H100 = LoadPlan(
+    Path("target"),
+    Path("draft"),
+    drafts=True,
+    dtype="bfloat16",
+    width=64,
+    steps=5,
+    topk=8,
+    batches=(1, 4, 16),
+    context=8192,
+    graphs=True,
+    attention="triton",
+    seed=0,
+)
+
+
+def test_a_kv_pool_too_small_is_refused_with_what_fits():
+    says = "140,096 tokens .* for 94,000: contexts to 5,311 fit, or batches to 10"
+    with pytest.raises(Refusal, match=says) as refusal:
+        opening.check_room(H100, 94_000)
+    assert refusal.value.kind == "memory"
+    for fits in ({"context": 5311}, {"batches": (1, 10)}):
+        opening.check_room(replace(H100, **fits), 94_000)
 
 
 def loaded(layers=8, vocab=2048, **changes):
