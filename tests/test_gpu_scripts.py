@@ -1,5 +1,6 @@
 """The scripts for a GPU: what they call is there."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -20,7 +21,8 @@ def test_a_script_is_whole(path):
 
 
 def test_files_and_commands_are_there():
-    for name in re.findall(r"(?:benchmarks|configs/sweeps)/\w+\.(?:py|yaml)", TEXT):
+    files = r"(?:benchmarks|configs/sweeps|scripts/gpu)/\w+\.(?:py|sh|yaml)"
+    for name in re.findall(files, TEXT):
         assert (ROOT / name).is_file(), name
     commands = get_command(app).commands
     for name in re.findall(r"-m evict_profile (\w+)|evict \S+ \S+ (\w+)", TEXT):
@@ -37,3 +39,28 @@ def test_a_step_that_is_done_is_not_run_again(tmp_path):
         (tmp_path / "a").unlink(missing_ok=True)
     assert not (tmp_path / "a").exists()
     assert (tmp_path / "done/a").exists() and (tmp_path / "results.tar.gz").exists()
+
+
+TIMEOUT = """#!/bin/sh
+echo "$3" >> "$OUT/limits"
+"""
+
+
+def test_the_first_half_hour_is_thirty_minutes(tmp_path):
+    """Every step is reached, with two versions of SGLang; nothing is run."""
+    tools = tmp_path / "tools"
+    for name, text in {"timeout": TIMEOUT, "nsys": "#!/bin/sh\n"}.items():
+        tools.mkdir(exist_ok=True)
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    (tmp_path / "serving").mkdir()
+    (tmp_path / "serving/ours.json").touch()
+    own = {"OUT": str(tmp_path), "PATH": f"{tools}:{os.environ['PATH']}"}
+    own |= {"PYTHON": "true", "SGLANG_PYTHON": "false", "OTHER_PYTHON": "false"}
+    words = ["bash", "scripts/gpu/first.sh"]
+    environment = {**os.environ, **own, "LIMIT_S": "3600"}
+    done = subprocess.run(words, cwd=ROOT, env=environment, check=False)
+    assert done.returncode == 0
+    limits = [*map(int, (tmp_path / "limits").read_text().split())]
+    assert len(limits) == 15
+    assert sum(limits) <= 1800

@@ -1,4 +1,4 @@
-# Steps on a GPU that is lent by the hour; tables.sh and sglang.sh read this file.
+# Steps on a GPU that is lent by the hour; tables.sh and first.sh read this file.
 #
 # A step ends by its own limit or the call's, and is not run again once OUT/done/STEP is
 # there. After every step all small files are packed into OUT/results.tar.gz. The same
@@ -10,8 +10,8 @@ LIMIT_S=${LIMIT_S:-570} PYTHON=${PYTHON:-python} MISSING=0
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$OUT/logs" "$OUT/done"
 
-step() { # NAME SECONDS COMMAND...
-  local name=$1 limit_s=$2 left_s=$((LIMIT_S - SECONDS))
+step() { # NAME SECONDS COMMAND...: SLOW times as long on a slow machine
+  local name=$1 limit_s=$(($2 * ${SLOW:-1})) left_s=$((LIMIT_S - SECONDS))
   shift 2
   [ -e "$OUT/done/$name" ] && return
   if [ "$left_s" -lt 30 ]; then MISSING=1; return; fi
