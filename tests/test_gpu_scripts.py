@@ -9,6 +9,7 @@ import pytest
 from typer.main import get_command
 
 from evict_profile.cli import app
+from evict_profile.config import load_sweep
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "scripts/gpu").glob("*.sh"))
@@ -53,6 +54,10 @@ def test_the_first_half_hour_is_thirty_minutes(tmp_path):
         tools.mkdir(exist_ok=True)
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
+    for swept in ("trees", "chains", "sweep"):
+        folder = tmp_path / f"tables-{swept}/gpu/model/sglang"
+        folder.mkdir(parents=True)
+        (folder / "1.0.0.json").touch()
     (tmp_path / "serving").mkdir()
     (tmp_path / "serving/ours.json").touch()
     own = {"OUT": str(tmp_path), "PATH": f"{tools}:{os.environ['PATH']}"}
@@ -64,3 +69,6 @@ def test_the_first_half_hour_is_thirty_minutes(tmp_path):
     limits = [*map(int, (tmp_path / "limits").read_text().split())]
     assert len(limits) == 15
     assert sum(limits) <= 1800
+    for plan in ("trees", "chains"):
+        load_sweep(str(tmp_path / f"{plan}.yaml"))
+    assert load_sweep(str(tmp_path / "chains.yaml")).sglang.topk == 1

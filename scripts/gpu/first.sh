@@ -12,7 +12,7 @@ SGLANG_PYTHON=${SGLANG_PYTHON:-$PYTHON} OTHER_PYTHON=${OTHER_PYTHON:-}
 if [ "${DEVICE:-cuda}" = cpu ]; then
   MODEL=tiny-qwen3 SLICE=tiny-qwen3 PLAN=$OUT/trees.yaml SLOW=${SLOW:-20}
   LAYERS_MODEL=tiny LAYERS_PLAN=tiny SHORT="--repeats 1 --tokens 16 --width 4"
-  LONG=$SHORT FEW="s/union: .*/union: 3/; s/batch: .*/batch: [1]/"
+  LONG=$SHORT FEW="s/^  union: .*/  union: 3/; s/^  batch: .*/  batch: [1]/"
 else
   MODEL=qwen3-30b-a3b SLICE=$OUT/slice/config.json PLAN=sglang
   LAYERS_MODEL=$MODEL LAYERS_PLAN=lease
@@ -32,6 +32,9 @@ measure() { # NAME SECONDS MODEL SWEEP PYTHON
 serve() { # NAME SECONDS MODEL SWEEP SWEPT PYTHON OPTION...: with the table of SWEPT
   local name=$1 limit_s=$2 model=$3 sweep=$4 swept=$5 python=$6 may_fail=
   shift 6
+  if [ -z "$(table_of "$swept")" ]; then
+    echo "$name: waits for the table of the step $swept"; MISSING=1; return
+  fi
   if "$python" -c 'from importlib.metadata import version as v
 import sys; sys.exit(v("sglang") != "0.5.16")'; then
     echo "$name: the plug-in refuses SGLang 0.5.16; plain decoding and whole trees run"
@@ -44,7 +47,7 @@ import sys; sys.exit(v("sglang") != "0.5.16")'; then
 
 # 1. Every CUDA path in a small model: union test, captures, clocks; trees, then chains.
 plan sglang-tiny trees "$FEW"
-plan sglang-tiny chains "$FEW; s/topk: .*/topk: 1/; s/width: .*/width: [1, 2, 3, 4]/"
+plan sglang-tiny chains "$FEW; s/topk: .*/topk: 1/; s/^  width: .*/  width: [1, 2, 3, 4]/"
 for shape in trees chains; do
   measure "$shape" 60 tiny-qwen3 "$OUT/$shape.yaml" "$SGLANG_PYTHON"
   [ "$OTHER_PYTHON" ] &&
