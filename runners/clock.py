@@ -8,7 +8,7 @@ reference work. GPU: events around one replay, behind writes that clear the L2 c
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -70,6 +70,28 @@ def now(device: torch.device) -> Timestamp:
         return cpu_now()
     torch.cuda.synchronize(device)
     return wall_now()
+
+
+def in_a_row_us(device: torch.device, runs: Sequence[Run], lead_in: Run) -> float:
+    """Mean time of runs in a row: CPU time on a CPU, between events on a GPU.
+
+    A GPU is still busy with the lead-in, untimed, while the host prepares the first
+    run. So host time counts only where the device waits for it, as in a server.
+    """
+    if device.type == "cpu":
+        begun = cpu_now()
+        for run in runs:
+            run()
+        return (cpu_now() - begun).us / len(runs)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    lead_in()
+    start.record()
+    for run in runs:
+        run()
+    end.record()
+    torch.cuda.synchronize(device)
+    return start.elapsed_time(end) * 1e3 / len(runs)
 
 
 class ReferenceClock:

@@ -125,8 +125,9 @@ class DraftClock(Struct, frozen=True, omit_defaults=True):
 
     `draft_us` is cumulative by depth, 0 at d = 0. `fixed_us` is the rest of a step of
     tree decoding (acceptance, caches, host), `plain_fixed_us` of plain decoding, and
-    `token_us` is added for each verified token beyond the roots. `reference_us` is the
-    runner's reference work, until scaled to a table's speed.
+    `token_us` is added for each verified token beyond the roots. `mechanism_us` is what
+    deciding adds to a step whose tree is not cut; None where not measured.
+    `reference_us` is the runner's reference work, until scaled to a table's speed.
     """
 
     batch: Count
@@ -136,6 +137,7 @@ class DraftClock(Struct, frozen=True, omit_defaults=True):
     reference_us: NotNegative | None = None
     rounds: tuple[TimedRound, ...] = ()
     token_us: NotNegative = 0.0
+    mechanism_us: NotNegative | None = None
 
     def __post_init__(self) -> None:
         check_rising("draft_us", self.draft_us)

@@ -3,24 +3,32 @@
 Drafting is timed at every depth, each with the attention backends and graphs that
 SGLang would run it with; draft-extend, sampling and what else a step does are what is
 left of a whole step. Rounds are whole steps one after another, whose trees the plug-in
-cuts to a width. SGLang's scheduler, which admits requests and sends tokens out, is in
-none of it. Steps that are timed again start from the same state each time.
+cuts to a width, or decides upon and keeps whole. SGLang's scheduler, which admits
+requests and sends tokens out, is in none of it. Steps that are timed again start from
+the same state each time.
 """
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from evict_profile.integrations.sglang.graphs import GraphState, build_state, swapped
-from runners.clock import ReferenceClock, now
+from evict_profile.stats import Floats
+from runners.clock import ReferenceClock, in_a_row_us
 from runners.protocol import Message
-from runners.session import Clock
+from runners.session import Clock, Run
 from runners.sglang_verify.rounds import ForcedServing
-from runners.sglang_verify.verification import ServedVerifier, random_trees
+from runners.sglang_verify.verification import (
+    ServedForward,
+    ServedTrees,
+    ServedVerifier,
+    random_trees,
+)
 
 DEPTH_STATE = (
     "draft_attn_backend",
@@ -30,9 +38,11 @@ DEPTH_STATE = (
 )
 """Parts of SGLang's draft worker that are built for one depth."""
 
+Within = Callable[[], AbstractContextManager[None]]
+
 SEED = 1
 IN_A_ROW = 3
-"""Rounds in one timing: the host prepares the next while the device runs one."""
+"""Runs in one timing on a GPU: the host prepares the next while it runs one."""
 
 
 class DraftTimer:
@@ -60,6 +70,7 @@ class DraftTimer:
         self.full = states[width]
         self.plain = states.get(1) or build_state(runner, 1, verifier.steps)
         self.states: dict[int, dict[str, Any]] = {}
+        self.in_a_row = 1 if self.device.type == "cpu" else IN_A_ROW
 
     def measure(self, batch: int, rounds: int) -> Message:
         """Median times at a batch size; `draft_us` is cumulative by depth.
@@ -75,14 +86,14 @@ class DraftTimer:
         usual_us = float(np.median(reference_us))
         if usual_us:
             timed *= (usual_us / reference_us)[:, None]
-        drafts_us = timed[:, : self.verifier.steps]
-        parts_us = timed.T[len(drafts_us.T) :]
-        step_us, verify_us, plain_us, plain_verify_us, *rounds_us, _ = parts_us
-        fixed_us = np.median(step_us - drafts_us[:, -1] - verify_us)
+        drafts_us, parts_us = np.split(timed.T, [self.verifier.steps])
+        step_us, verify_us, plain_us, plain_verify_us, decided_us, *cut_us, _ = parts_us
+        widths = (*self.cut_widths, self.full.width)
         return {
-            "draft_us": [0.0, *np.median(drafts_us, axis=0).tolist()],
-            "fixed_us": max(0.0, float(fixed_us)),
-            "plain_fixed_us": max(0.0, float(np.median(plain_us - plain_verify_us))),
+            "draft_us": [0.0, *np.median(drafts_us, axis=1).tolist()],
+            "fixed_us": beyond_us(step_us, drafts_us[-1] + verify_us),
+            "plain_fixed_us": beyond_us(plain_us, plain_verify_us),
+            "mechanism_us": beyond_us(decided_us, step_us) if self.serving else None,
             "reference_us": usual_us or None,
             "rounds": [
                 {
@@ -91,40 +102,42 @@ class DraftTimer:
                     "context": self.context,
                     "us": float(np.median(us)),
                 }
-                for width, us in zip(self.round_widths, rounds_us, strict=True)
+                for width, us in zip(widths, (*cut_us, step_us), strict=True)
             ],
         }
 
     @property
-    def round_widths(self) -> list[int]:
-        """The narrowest, a middle and the widest of the trees that have graphs."""
+    def cut_widths(self) -> list[int]:
+        """The narrowest and a middle one of the trees that have graphs."""
         widths = sorted(set(self.verifier.states) - {1}) if self.serving else []
-        return sorted({*widths[:1], *widths[len(widths) // 2 :][:1], *widths[-1:]})
+        some = {*widths[:1], *widths[len(widths) // 2 :][:1]}
+        return sorted(some - {self.full.width})
 
     def round(self, batch: int, start: Any) -> list[float]:
-        """Time everything once, in microseconds: drafting to each depth; a whole step,
-        and the target's forward in it; both of a step that verifies the root alone; a
-        round at each of its widths; the reference work, 0 on a GPU."""
-        clock = self.clock
+        """Time each of `parts` once, and the reference work, 0 on a GPU."""
+        clock, busy = self.clock, partial(self.step, batch, start)
         self.force(batch, self.full.width)
-        return [
-            *(
-                self.draft_us(batch, start, depth + 1)
-                for depth in range(self.verifier.steps)
-            ),
-            self.timed_us(lambda: self.step(batch, start)),
-            self.forward_us(batch, self.full),
-            self.plain_step_us(batch),
-            self.forward_us(batch, self.plain),
-            *(self.round_us(batch, start, width) for width in self.round_widths),
-            clock.time_reference() if isinstance(clock, ReferenceClock) else 0.0,
-        ]
+        parts = self.parts(batch, start)
+        us = [in_a_row_us(self.device, runs, lead_in=busy) for runs in parts]
+        return [*us, clock.time_reference() if isinstance(clock, ReferenceClock) else 0]
 
-    def timed_us(self, run: Callable[[], object]) -> float:
-        """Time of one run: CPU time on a CPU, wall time on a GPU."""
-        begun = now(self.device)
-        run()
-        return (now(self.device) - begun).us
+    def parts(self, batch: int, start: Any) -> Iterator[Sequence[Run]]:
+        """Runs of each part, laid out when it is their turn: drafting to each depth; a
+        whole step, and the target's forward in it; both of a step that verifies the
+        root alone; a step that decides; a step at each of the cut widths."""
+        serving, roots = self.serving, random_trees(batch, 1, SEED, self.device)
+        step, several = partial(self.step, batch, start), self.in_a_row
+        for depth in range(1, self.verifier.steps + 1):
+            yield [partial(self.draft, batch, start, depth)] * several
+        yield [step] * several
+        yield self.forwards(batch, self.full)
+        yield [partial(self.plain_step, roots)] * several
+        yield self.forwards(batch, self.plain)
+        yield [partial(step, serving.deciding if serving else nullcontext)] * several
+        for width in self.cut_widths:
+            assert serving
+            self.force(batch, width)
+            yield [partial(step, partial(serving.cutting, width))] * several
 
     def first_draft_input(self, batch: int) -> Any:
         """The input of a step, as a verification and draft-extend leave it."""
@@ -143,48 +156,40 @@ class DraftTimer:
         batch.forward_mode = ForwardMode.DECODE
         return batch
 
-    def draft_us(self, batch: int, start: Any, depth: int) -> float:
+    def draft(self, batch: int, start: Any, depth: int) -> None:
         held = self.before_step(batch)
         held.spec_info = copy.copy(start)
         with torch.no_grad(), self.at_depth(depth):
-            return self.timed_us(lambda: self.drafter.draft_worker.draft(held))
+            self.drafter.draft_worker.draft(held)
 
-    def step(self, batch: int, start: Any) -> None:
+    def step(self, batch: int, start: Any, within: Within = nullcontext) -> None:
         held = self.before_step(batch)
         held.spec_info = copy.copy(start)
-        with torch.no_grad():
+        with torch.no_grad(), within():
             self.drafter.forward_batch_generation(held)
 
-    def round_us(self, batch: int, start: Any, width: int) -> float:
-        """Time from one round to the next, at a forced width."""
-
-        def rounds() -> None:
-            for _ in range(IN_A_ROW):
-                self.step(batch, start)
-
-        assert self.serving
-        self.force(batch, width)
-        with self.serving.cutting(width):
-            return self.timed_us(rounds) / IN_A_ROW
-
-    def forward_us(self, batch: int, state: GraphState) -> float:
-        """Time of the target's forward alone, at a state's width."""
+    def forwards(self, batch: int, state: GraphState) -> list[Run]:
+        """The target's forward alone, at a state's width, laid out for each run."""
+        runner = self.verifier.model_runner
         trees = random_trees(batch, state.width, SEED, self.device)
-        with swapped(self.verifier.model_runner, state):
-            forward = self.verifier.prepare(trees, self.context, SEED)
-            return self.timed_us(forward.run)
+        with swapped(runner, state):
+            laid_out = [
+                self.verifier.prepare(trees, self.context, SEED)
+                for _ in range(self.in_a_row)
+            ]
 
-    def plain_step_us(self, batch: int) -> float:
-        """Time of a step that verifies the root alone and takes the likeliest token."""
-        trees = random_trees(batch, 1, SEED, self.device)
+        def run(forward: ServedForward) -> None:
+            with swapped(runner, state):
+                forward.run()
 
-        def plain() -> None:
-            forward = self.verifier.prepare(trees, self.context, SEED)
+        return [partial(run, forward) for forward in laid_out]
+
+    def plain_step(self, roots: ServedTrees) -> None:
+        """A step that verifies roots alone and takes the likeliest token."""
+        with swapped(self.verifier.model_runner, self.plain):
+            forward = self.verifier.prepare(roots, self.context, SEED)
             forward.run()
             forward.tokens()
-
-        with swapped(self.verifier.model_runner, self.plain):
-            return self.timed_us(plain)
 
     @contextmanager
     def at_depth(self, depth: int) -> Iterator[None]:
@@ -208,3 +213,8 @@ class DraftTimer:
         """Tokens that a tree of this depth can fill."""
         topk = self.verifier.topk
         return min(self.full.width, 1 + topk + (depth - 1) * topk**2)
+
+
+def beyond_us(whole_us: Floats, part_us: Floats) -> float:
+    """What a whole takes beyond a part of it, in the median of the rounds."""
+    return max(0.0, float(np.median(whole_us - part_us)))

@@ -95,7 +95,8 @@ class CacheSlots:
         batch = self.batches[size]
         lengths = torch.full((size,), context, dtype=torch.int64)
         batch.seq_lens_cpu, batch.seq_lens_sum = lengths, size * context
-        batch.seq_lens = lengths.to(batch.device)
+        # Filled there: a copy would wait for the device.
+        batch.seq_lens = torch.full_like(lengths, context, device=batch.device)
         batch.orig_seq_lens = batch.seq_lens.to(torch.int32)
         return batch
 
@@ -174,11 +175,11 @@ class ServedVerifier:
 
     def draw_tokens(self, trees: ServedTrees, seed: int) -> tuple[Tensor, Tensor]:
         """Random tokens: the roots [B], and what was drafted [B, n - 1]."""
-        generator = torch.Generator().manual_seed(seed)
+        device = trees.parents.device
+        generator = torch.Generator(device).manual_seed(seed)
         vocab = self.model_runner.model_config.vocab_size
         size = (len(trees.parents), trees.width)
-        tokens = torch.randint(0, vocab, size, generator=generator)
-        tokens = tokens.to(trees.parents.device)
+        tokens = torch.randint(0, vocab, size, generator=generator, device=device)
         return tokens[:, 0].contiguous(), tokens[:, 1:].contiguous()
 
 
