@@ -156,7 +156,8 @@ def with_workload(
 ) -> CostTable:
     """The table with a workload in it, all staircases read at its activation.
 
-    Where the workload has no clock of drafting, the table keeps its own.
+    Where the workload has no clock of drafting, the table keeps its own. What deciding
+    adds to a step is in no workload, so the table's own is kept.
     """
     reach = len(activation.union) - 1
     if reach < table.axes.max_tokens:
@@ -165,6 +166,12 @@ def with_workload(
             f"the table covers {table.axes.max_tokens}; measure it further, or "
             "continue it as the table's own"
         )
+    if drafting and (own := table.drafting):
+        clocks = (
+            replace(clock, mechanism_us=own.at(clock.batch).mechanism_us)
+            for clock in drafting.batches
+        )
+        drafting = replace(drafting, batches=tuple(clocks))
     table = replace(
         table,
         activation=activation,

@@ -8,7 +8,9 @@ step, lower slots first. The run ends with the step in which the tokens counted 
 the number that all replies have together.
 
 A step costs the fit's latency at its tokens, union and context, drafting to its depth,
-and the fixed rest, which is shorter in plain decoding.
+and the fixed rest, which is shorter in plain decoding. A policy that decides each step
+on the host pays in every step what deciding adds; a fixed setting and the oracle, which
+is a bound, do not.
 """
 
 from collections.abc import Callable, Iterator
@@ -121,9 +123,10 @@ class StepTimes:
     def caveats(self) -> tuple[str, ...]:
         found = [*self.served.caveats, *self.assumptions]
         found.extend(self.served.drafting.caveats(self.batch))
-        found.append(
-            "decisions take no time here; benchmarks/decision_time.py times them"
-        )
+        if self._clock.mechanism_us is None:
+            found.append(
+                "what deciding adds to a step was not measured, and is taken as 0"
+            )
         if not self.arrays.has_routes:
             found.append(
                 "activated experts are read off the table: the trace has no routes"
@@ -181,6 +184,10 @@ class StepTimes:
     def fixed_us(self, depth: int) -> float:
         return self._clock.fixed_us if depth else self._clock.plain_fixed_us
 
+    @property
+    def deciding_us(self) -> float:
+        return self._clock.mechanism_us or 0.0
+
     def expected_union(self, tokens: int) -> float:
         at = np.array([float(tokens)])
         return float(self.table.activation.at(at, self.batch)[0])
@@ -220,7 +227,8 @@ def simulate(
         return depth, step.keep()
 
     if not isinstance(policy, Fixed):
-        return simulate_decisions(arrays, decide, costs, batch, seed, policy.observe)
+        each = policy.observe, costs.deciding_us
+        return simulate_decisions(arrays, decide, costs, batch, seed, *each)
     # It learns nothing and decides each tree alone, so all are ranked at once.
     kept = arrays.ranks(policy.depth, policy.conditional) < policy.width - 1
     return simulate_decisions(
@@ -235,8 +243,10 @@ def simulate_decisions(
     batch: int,
     seed: int,
     observe: Callable[[int, float], None] | None = None,
+    deciding_us: float = 0.0,
 ) -> Run:
-    """`simulate` of any decision; `observe` takes tokens and time of each step."""
+    """`simulate` of any decision, each of which adds `deciding_us` to its step;
+    `observe` takes tokens and time of each step."""
     order = reply_order(len(arrays.first), seed)
     rows = arrays.first[list(islice(order, batch))]
     steps, left = [], arrays.tokens
@@ -244,6 +254,7 @@ def simulate_decisions(
         depth, kept = decide(rows)
         trees = arrays.drafted(depth)
         cost = costs.step(rows, trees.expert_row[rows][kept], depth)
+        cost = cost._replace(fixed_us=cost.fixed_us + deciding_us)
         accepted = (kept & trees.accepted[rows]).sum(axis=1)
         committed = 1 + accepted
         if observe:

@@ -42,7 +42,8 @@ Within = Callable[[], AbstractContextManager[None]]
 
 SEED = 1
 IN_A_ROW = 3
-"""Runs in one timing on a GPU: the host prepares the next while it runs one."""
+"""Runs in one timing, of whole steps alone on a CPU: the host of a GPU prepares the
+next while the device runs one."""
 
 
 class DraftTimer:
@@ -87,7 +88,7 @@ class DraftTimer:
         if usual_us:
             timed *= (usual_us / reference_us)[:, None]
         drafts_us, parts_us = np.split(timed.T, [self.verifier.steps])
-        step_us, verify_us, plain_us, plain_verify_us, decided_us, *cut_us, _ = parts_us
+        step_us, decided_us, verify_us, plain_us, plain_verify_us, *cut_us, _ = parts_us
         widths = (*self.cut_widths, self.full.width)
         return {
             "draft_us": [0.0, *np.median(drafts_us, axis=1).tolist()],
@@ -123,21 +124,21 @@ class DraftTimer:
 
     def parts(self, batch: int, start: Any) -> Iterator[Sequence[Run]]:
         """Runs of each part, laid out when it is their turn: drafting to each depth; a
-        whole step, and the target's forward in it; both of a step that verifies the
-        root alone; a step that decides; a step at each of the cut widths."""
+        whole step, one that decides, and the target's forward in them; a step that
+        verifies the root alone, and its forward; a step at each of the cut widths."""
         serving, roots = self.serving, random_trees(batch, 1, SEED, self.device)
-        step, several = partial(self.step, batch, start), self.in_a_row
+        step = partial(self.step, batch, start)
         for depth in range(1, self.verifier.steps + 1):
-            yield [partial(self.draft, batch, start, depth)] * several
-        yield [step] * several
+            yield [partial(self.draft, batch, start, depth)] * self.in_a_row
+        yield [step] * IN_A_ROW
+        yield [partial(step, serving.deciding if serving else nullcontext)] * IN_A_ROW
         yield self.forwards(batch, self.full)
-        yield [partial(self.plain_step, roots)] * several
+        yield [partial(self.plain_step, roots)] * self.in_a_row
         yield self.forwards(batch, self.plain)
-        yield [partial(step, serving.deciding if serving else nullcontext)] * several
         for width in self.cut_widths:
             assert serving
             self.force(batch, width)
-            yield [partial(step, partial(serving.cutting, width))] * several
+            yield [partial(step, partial(serving.cutting, width))] * IN_A_ROW
 
     def first_draft_input(self, batch: int) -> Any:
         """The input of a step, as a verification and draft-extend leave it."""
