@@ -23,7 +23,13 @@ from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.store import Store
-from evict_profile.table import ActivationCurve, CostTable, DraftClock, TimedRound
+from evict_profile.table import (
+    ActivationCurve,
+    CostTable,
+    DraftClock,
+    Drafting,
+    TimedRound,
+)
 from evict_profile.table.document import file_sha256
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, SWEEP, write_run
 
@@ -147,6 +153,17 @@ def test_costs_are_read_at_the_measured_growth(saved_table, fitted, batch, slope
     covered = fitted.cost.latency_us(tokens, union, 64, batch)
     stairs = table.costs(batch, 64)
     np.testing.assert_allclose(stairs.step_cost_us[batch:17], covered, atol=0.06)
+
+
+def test_what_deciding_adds_outlasts_a_workload_s_clocks(saved_table):
+    """A trace's clocks have none of it."""
+    table = CostTable.load(saved_table)
+    clock = DraftClock(2, (0.0, 1.0), 1.0, 1.0, mechanism_us=80.0)
+    timed = replace(table, drafting=Drafting("none", "a test", (clock,)))
+    for before, us in ((timed, 80.0), (table, None)):
+        after = with_workload(before, ACCEPTANCE, ACTIVATION, DRAFTING).drafting
+        found = [(each.batch, each.mechanism_us) for each in after.batches]
+        assert found == [(1, us), (4, us)]
 
 
 def test_intervals_keep_their_relative_width(saved_table):

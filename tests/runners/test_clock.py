@@ -13,6 +13,7 @@ from runners.clock import (
     Timestamp,
     cache_bytes,
     copy_bandwidth_gbps,
+    in_a_row_us,
     now,
     pick_clock,
     process_us,
@@ -83,6 +84,16 @@ def test_wall_time_counts_on_a_gpu_and_its_work_is_waited_for(monkeypatch):
     moment = now(gpu)
     assert moment.us == moment.wall_us and waited == [gpu]
     assert now(CPU).us != now(CPU).wall_us and len(waited) == 1
+
+
+def test_runs_in_a_row_need_no_lead_in_on_a_cpu(monkeypatch):
+    """CPU time holds no wait of one for another."""
+    moments = iter([Timestamp(0.0, 0.0), Timestamp(12.0, 90.0)])
+    monkeypatch.setattr(module, "cpu_now", lambda: next(moments))
+    ran = []
+    runs = [lambda: ran.append("run")] * 3
+    assert in_a_row_us(CPU, runs, lambda: ran.append("lead-in")) == 4.0
+    assert ran == ["run"] * 3
 
 
 class NoEvent:

@@ -106,6 +106,7 @@ def test_a_step_has_a_clock(runner):
         assert len(clock.draft_us) == STEPS + 1
         assert clock.draft_us[0] == 0.0 < clock.draft_us[1] < clock.draft_us[2]
         assert clock.fixed_us >= 0.0
+        assert clock.mechanism_us is not None
         widths = [(each.width, each.union, each.context) for each in clock.rounds]
         assert widths == [(3, 13.0, 24.0), (6, 15.0, 24.0)]
         assert all(each.us > clock.draft_us[-1] for each in clock.rounds)

@@ -3,7 +3,7 @@
 import pytest
 
 from evict_profile.errors import ConfigError
-from evict_profile.records import parse
+from evict_profile.records import parse, replace
 from evict_profile.table import (
     Acceptance,
     ActivationCurve,
@@ -36,6 +36,8 @@ def test_levels_beyond_the_deepest_take_as_long_as_it_did():
     assert DraftClock(1, (0.0,), 40.0, 10.0).overhead_us(3) == 40.0
     timed = DraftClock(1, (0.0, 100.0), 40.0, 10.0, reference_us=7.0)
     assert timed.at_speed(1.5) == DraftClock(1, (0.0, 150.0), 60.0, 15.0)
+    for us, scaled_us in ((20.0, 30.0), (0.0, 0.0), (None, None)):
+        assert replace(timed, mechanism_us=us).at_speed(1.5).mechanism_us == scaled_us
 
 
 @pytest.mark.parametrize(
