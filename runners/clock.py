@@ -75,8 +75,8 @@ def now(device: torch.device) -> Timestamp:
 def in_a_row_us(device: torch.device, runs: Sequence[Run], lead_in: Run) -> float:
     """Mean time of runs in a row: CPU time on a CPU, between events on a GPU.
 
-    A GPU is still busy with the lead-in, untimed, while the host prepares the first
-    run. So host time counts only where the device waits for it, as in a server.
+    A GPU is busy with the untimed lead-in while the host prepares the first run, so
+    host time counts only where the device waits for it, as in a server.
     """
     if device.type == "cpu":
         begun = cpu_now()

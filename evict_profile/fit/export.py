@@ -166,11 +166,9 @@ def with_workload(
             f"the table covers {table.axes.max_tokens}; measure it further, or "
             "continue it as the table's own"
         )
-    if drafting and (own := table.drafting):
-        clocks = (
-            replace(clock, mechanism_us=own.at(clock.batch).mechanism_us)
-            for clock in drafting.batches
-        )
+    if drafting and table.drafting:
+        known = [(c, table.drafting.at(c.batch).mechanism_us) for c in drafting.batches]
+        clocks = (replace(clock, mechanism_us=us) for clock, us in known)
         drafting = replace(drafting, batches=tuple(clocks))
     table = replace(
         table,

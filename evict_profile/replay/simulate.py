@@ -8,9 +8,8 @@ step, lower slots first. The run ends with the step in which the tokens counted 
 the number that all replies have together.
 
 A step costs the fit's latency at its tokens, union and context, drafting to its depth,
-and the fixed rest, which is shorter in plain decoding. A policy that decides each step
-on the host pays in every step what deciding adds; a fixed setting and the oracle, which
-is a bound, do not.
+and the fixed rest, which is shorter in plain decoding, and longer where a policy
+decides on the host: neither fixed settings nor the oracle, a bound, do.
 """
 
 from collections.abc import Callable, Iterator
@@ -124,9 +123,7 @@ class StepTimes:
         found = [*self.served.caveats, *self.assumptions]
         found.extend(self.served.drafting.caveats(self.batch))
         if self._clock.mechanism_us is None:
-            found.append(
-                "what deciding adds to a step was not measured, and is taken as 0"
-            )
+            found.append("what deciding adds was not measured, and is taken as 0")
         if not self.arrays.has_routes:
             found.append(
                 "activated experts are read off the table: the trace has no routes"
@@ -184,10 +181,6 @@ class StepTimes:
     def fixed_us(self, depth: int) -> float:
         return self._clock.fixed_us if depth else self._clock.plain_fixed_us
 
-    @property
-    def deciding_us(self) -> float:
-        return self._clock.mechanism_us or 0.0
-
     def expected_union(self, tokens: int) -> float:
         at = np.array([float(tokens)])
         return float(self.table.activation.at(at, self.batch)[0])
@@ -227,8 +220,10 @@ def simulate(
         return depth, step.keep()
 
     if not isinstance(policy, Fixed):
-        each = policy.observe, costs.deciding_us
-        return simulate_decisions(arrays, decide, costs, batch, seed, *each)
+        us = costs.served.drafting.at(batch).mechanism_us or 0.0
+        return simulate_decisions(
+            arrays, decide, costs, batch, seed, policy.observe, us
+        )
     # It learns nothing and decides each tree alone, so all are ranked at once.
     kept = arrays.ranks(policy.depth, policy.conditional) < policy.width - 1
     return simulate_decisions(

@@ -149,17 +149,12 @@ def _workload_facts(table: CostTable) -> dict[str, str]:
         clocks = "; ".join(
             f"batch {clock.batch}: {len(clock.draft_us) - 1} levels in "
             f"{clock.draft_us[-1] / 1e3:.2f} ms, {clock.fixed_us / 1e3:.2f} ms fixed"
-            + _deciding(clock)
+            + ("" if (us := clock.mechanism_us) is None else f", deciding {us:.0f} us")
             for clock in drafting.batches
         )
         facts["drafting"] = f"{drafting.workload}, {drafting.engine}, {clocks}"
         facts |= _rounds(table, drafting.batches)
     return facts
-
-
-def _deciding(clock: DraftClock) -> str:
-    us = clock.mechanism_us
-    return "" if us is None else f", deciding {us / 1e3:.2f} ms"
 
 
 def _rounds(table: CostTable, clocks: Sequence[DraftClock]) -> dict[str, str]:

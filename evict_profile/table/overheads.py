@@ -138,14 +138,9 @@ class OwnStep(Struct, frozen=True):
         fixed_us = scale * known.fixed_us + self.fixed_us
         plain_us = self.plain * known.plain_fixed_us
         token_us = scale * known.token_us
-        return DraftClock(
-            known.batch,
-            levels_us,
-            fixed_us,
-            plain_us,
-            token_us=token_us,
-            mechanism_us=known.mechanism_us,
-        )
+        own = known.batch, levels_us, fixed_us, plain_us
+        deciding_us = known.mechanism_us
+        return DraftClock(*own, token_us=token_us, mechanism_us=deciding_us)
 
 
 def own_at(steps: Sequence[OwnStep], batch: float) -> OwnStep:

@@ -23,12 +23,7 @@ from runners.clock import ReferenceClock, in_a_row_us
 from runners.protocol import Message
 from runners.session import Clock, Run
 from runners.sglang_verify.rounds import ForcedServing
-from runners.sglang_verify.verification import (
-    ServedForward,
-    ServedTrees,
-    ServedVerifier,
-    random_trees,
-)
+from runners.sglang_verify.verification import ServedVerifier, random_trees
 
 DEPTH_STATE = (
     "draft_attn_backend",
@@ -37,8 +32,6 @@ DEPTH_STATE = (
     "cuda_graph_runner_for_draft_extend",
 )
 """Parts of SGLang's draft worker that are built for one depth."""
-
-Within = Callable[[], AbstractContextManager[None]]
 
 SEED = 1
 IN_A_ROW = 3
@@ -126,19 +119,20 @@ class DraftTimer:
         """Runs of each part, laid out when it is their turn: drafting to each depth; a
         whole step, one that decides, and the target's forward in them; a step that
         verifies the root alone, and its forward; a step at each of the cut widths."""
-        serving, roots = self.serving, random_trees(batch, 1, SEED, self.device)
-        step = partial(self.step, batch, start)
+        serving, step = self.serving, partial(self.step, batch, start)
         for depth in range(1, self.verifier.steps + 1):
             yield [partial(self.draft, batch, start, depth)] * self.in_a_row
         yield [step] * IN_A_ROW
-        yield [partial(step, serving.deciding if serving else nullcontext)] * IN_A_ROW
+        deciding = serving.deciding if serving else nullcontext
+        yield [partial(run_within, deciding, step)] * IN_A_ROW
         yield self.forwards(batch, self.full)
-        yield [partial(self.plain_step, roots)] * self.in_a_row
+        yield [partial(self.plain_step, batch)] * self.in_a_row
         yield self.forwards(batch, self.plain)
         for width in self.cut_widths:
             assert serving
             self.force(batch, width)
-            yield [partial(step, partial(serving.cutting, width))] * IN_A_ROW
+            cutting = partial(serving.cutting, width)
+            yield [partial(run_within, cutting, step)] * IN_A_ROW
 
     def first_draft_input(self, batch: int) -> Any:
         """The input of a step, as a verification and draft-extend leave it."""
@@ -163,30 +157,24 @@ class DraftTimer:
         with torch.no_grad(), self.at_depth(depth):
             self.drafter.draft_worker.draft(held)
 
-    def step(self, batch: int, start: Any, within: Within = nullcontext) -> None:
+    def step(self, batch: int, start: Any) -> None:
         held = self.before_step(batch)
         held.spec_info = copy.copy(start)
-        with torch.no_grad(), within():
+        with torch.no_grad():
             self.drafter.forward_batch_generation(held)
 
     def forwards(self, batch: int, state: GraphState) -> list[Run]:
         """The target's forward alone, at a state's width, laid out for each run."""
-        runner = self.verifier.model_runner
         trees = random_trees(batch, state.width, SEED, self.device)
-        with swapped(runner, state):
-            laid_out = [
-                self.verifier.prepare(trees, self.context, SEED)
-                for _ in range(self.in_a_row)
-            ]
+        within = partial(swapped, self.verifier.model_runner, state)
+        with within():
+            prepare = partial(self.verifier.prepare, trees, self.context, SEED)
+            laid_out = [prepare() for _ in range(self.in_a_row)]
+        return [partial(run_within, within, forward.run) for forward in laid_out]
 
-        def run(forward: ServedForward) -> None:
-            with swapped(runner, state):
-                forward.run()
-
-        return [partial(run, forward) for forward in laid_out]
-
-    def plain_step(self, roots: ServedTrees) -> None:
+    def plain_step(self, batch: int) -> None:
         """A step that verifies roots alone and takes the likeliest token."""
+        roots = random_trees(batch, 1, SEED, self.device)
         with swapped(self.verifier.model_runner, self.plain):
             forward = self.verifier.prepare(roots, self.context, SEED)
             forward.run()
@@ -214,6 +202,11 @@ class DraftTimer:
         """Tokens that a tree of this depth can fill."""
         topk = self.verifier.topk
         return min(self.full.width, 1 + topk + (depth - 1) * topk**2)
+
+
+def run_within(enter: Callable[[], AbstractContextManager[None]], run: Run) -> None:
+    with enter():
+        run()
 
 
 def beyond_us(whole_us: Floats, part_us: Floats) -> float:

@@ -1,13 +1,14 @@
 """Trees cut to a forced width or decided and kept whole, by the plug-in's worker."""
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from evict_profile import table
 from evict_profile.config.model import AttentionSpec, ModelSpec, MoeSpec
 from evict_profile.integrations.sglang.decision import Metrics
 from evict_profile.integrations.sglang.graphs import GraphState
@@ -16,31 +17,14 @@ from evict_profile.integrations.sglang.plugin import hooks
 from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted, best_nodes
-from evict_profile.table import (
-    AXES,
-    Acceptance,
-    ActivationCurve,
-    Axes,
-    ConditionalAcceptance,
-    CostTable,
-    DraftClock,
-    Drafting,
-    Fit,
-    Key,
-    ServedSteps,
-    Staircase,
-    TermCost,
-)
 from runners.protocol import Refusal
 
-MOST = 1 << 14
-"""Requests, tokens, context of an assumed table: more than decisions need."""
-
-ASSUMED = "assumed"
+ASSUMED, MOST = "assumed", 1 << 14
+"""The word for what is not measured; tokens and context of an assumed table."""
 
 
-class Unmeasured(ServedSteps, frozen=True, tag=ASSUMED):
-    """Steps that nobody timed, so that no cost is of a server."""
+class Unmeasured(table.ServedSteps, frozen=True, tag=ASSUMED):
+    """Steps that nobody timed."""
 
 
 class ForcedWidth(Mode):
@@ -83,69 +67,56 @@ class ForcedServing(Serving):
     def run_on(self, states: dict[int, GraphState]) -> None:
         self._states, self.active = states, False
 
-    @contextmanager
-    def cutting(self, width: int) -> Iterator[None]:
-        """Cut the trees of the steps within.
+    def cutting(self, width: int) -> AbstractContextManager[None]:
+        """Cut the trees of the steps within."""
+        self._forced.width = width
+        return self._running(self._forced, width)
 
-        Raises:
-            Refusal: the last one's were not cut.
-        """
-        self.active, self._forced.width = True, width
+    def deciding(self) -> AbstractContextManager[None]:
+        """Decide the widths of the steps within, and verify whole trees."""
+        return self._running(self._deciding_mode, self.full_width)
+
+    @contextmanager
+    def _running(self, mode: Mode, width: int) -> Iterator[None]:
+        """Run the plug-in in the steps within; refuse if it left the last one alone."""
+        self._mode, self._can_pause, self.active = mode, mode.can_pause, True
         try:
             yield
-            if self.width != width:
-                raise Refusal(
-                    "failed",
-                    f"a round verified {self.width} tokens a request, not {width}; "
-                    "the log says why trees are not cut",
-                )
+            if not self.active or self.width != width:
+                found = f"a round verified {self.width} tokens a request, not {width}"
+                undecided = f"{found} as the plug-in decides; the log says why"
+                raise Refusal("failed", undecided)
         finally:
             self.active, self.width = False, self.full_width
 
-    @contextmanager
-    def deciding(self) -> Iterator[None]:
-        """Decide in the steps within, and verify whole trees.
-
-        Raises:
-            Refusal: the last one did not decide.
-        """
-        self._mode, self.active = self._decided_mode, True
-        self._can_pause = self._mode.can_pause
-        try:
-            yield
-            if not self.active:
-                raise Refusal("failed", "a round did not decide; the log says why")
-        finally:
-            self._mode, self.active, self._can_pause = self._forced, False, False
-
     @cached_property
-    def _decided_mode(self) -> Mode:
+    def _deciding_mode(self) -> Mode:
         return Decided(assumed_table(self._states), None, self.worker, Metrics())
 
 
-def assumed_table(widths: Collection[int]) -> CostTable:
-    """A table of all that a calibrated one has, each number assumed.
-
-    A decision by it takes as long as by another; what is decided is not used.
-    """
-    line, cost_us = (0.0, 1.0), tuple(1e3 + 10.0 * t for t in range(MOST + 1))
+def assumed_table(widths: Collection[int]) -> table.CostTable:
+    """A table with all parts of a calibrated one, so that decisions take as long."""
+    line, one = (0.0, 1.0), (1,)
+    costs_us = tuple(1e3 + 10.0 * tokens for tokens in range(MOST + 1))
     levels_us = tuple(100.0 * depth for depth in range(max(widths) + 1))
-    one, shape = (1,), (AttentionSpec(1, 1, 1), MoeSpec(1, 1, 1))
-    terms = TermCost("one", 0.0, None, 1e3), TermCost("tokens", 0.0, None, 10.0)
-    return CostTable(
-        key=Key.of(dict.fromkeys(Key.names(), ASSUMED) | {"tp": 1, "ep": 1}),
+    clock = table.DraftClock(1, levels_us, 0.0, 0.0)
+    terms = tuple(table.TermCost(name, 0.0, None, 10.0) for name in ("one", "tokens"))
+    domain = dict.fromkeys(table.AXES, (1, MOST))
+    by_parent = table.ConditionalAcceptance(line, (line,))
+    shape = AttentionSpec(1, 1, 1), MoeSpec(1, 1, 1)
+    facts = dict.fromkeys(table.Key.names(), ASSUMED) | {"tp": 1, "ep": 1}
+    return table.CostTable(
+        key=table.Key.of(facts),
         version=ASSUMED,
         model=ModelSpec(ASSUMED, ASSUMED, 1, 1, 1, *shape),
-        axes=Axes(one, one, one, one, MOST, tuple(sorted(widths))),
-        fit=Fit(1, 1.0, (), terms, {}, None, dict.fromkeys(AXES, (1, MOST))),
-        staircases=(Staircase(1, MOST, cost_us, cost_us, cost_us),),
-        activation=ActivationCurve(ASSUMED, True, (1.0, 1.0)),
+        axes=table.Axes(one, one, one, one, MOST, tuple(sorted(widths))),
+        fit=table.Fit(1, 1.0, (), terms, {}, None, domain),
+        staircases=(table.Staircase(1, MOST, costs_us, costs_us, costs_us),),
+        activation=table.ActivationCurve(ASSUMED, True, line),
         gates=(),
         provenance=Unmeasured({}, "", 0, 0, "", (), 0.0, ()),
-        acceptance=Acceptance(
-            ASSUMED, 0, line, (line,), (0.5,), {}, ConditionalAcceptance(line, (line,))
-        ),
-        drafting=Drafting(ASSUMED, ASSUMED, (DraftClock(1, levels_us, 0.0, 0.0),)),
+        acceptance=table.Acceptance(ASSUMED, 0, line, (line,), (0.5,), {}, by_parent),
+        drafting=table.Drafting(ASSUMED, ASSUMED, (clock,)),
     )
 
 

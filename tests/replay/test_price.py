@@ -58,7 +58,7 @@ def test_the_bound_pays_nothing(table, arrays):
 @pytest.mark.parametrize(("us", "said"), [(None, True), (0.0, False), (40.0, False)])
 def test_a_price_that_was_not_measured_is_said_once(table, arrays, us, said):
     caveats = StepTimes(priced(table, us), arrays, 1).caveats
-    word = "what deciding adds to a step was not measured, and is taken as 0"
+    word = "what deciding adds was not measured, and is taken as 0"
     assert caveats.count(word) == said
 
 

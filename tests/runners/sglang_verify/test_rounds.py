@@ -56,7 +56,6 @@ def test_a_round_that_did_not_decide_is_no_measurement(worker):
     with serving.deciding():
         assert isinstance(serving._mode, Decided) and serving.active
     assert not serving.active
-    undecided = pytest.raises(Refusal, match="a round did not decide")
+    undecided = pytest.raises(Refusal, match="not 0 as the plug-in decides")
     with undecided, serving.deciding():
         serving.active = False
-    assert serving._mode is serving._forced
