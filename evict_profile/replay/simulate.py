@@ -221,9 +221,8 @@ def simulate(
 
     if not isinstance(policy, Fixed):
         us = costs.served.drafting.at(batch).mechanism_us or 0.0
-        return simulate_decisions(
-            arrays, decide, costs, batch, seed, policy.observe, us
-        )
+        beside = policy.observe, us
+        return simulate_decisions(arrays, decide, costs, batch, seed, *beside)
     # It learns nothing and decides each tree alone, so all are ranked at once.
     kept = arrays.ranks(policy.depth, policy.conditional) < policy.width - 1
     return simulate_decisions(

@@ -158,7 +158,6 @@ class DraftClock(Struct, frozen=True, omit_defaults=True):
         return drafted + self.fixed_us
 
     def at_speed(self, factor: float) -> "DraftClock":
-        deciding_us = self.mechanism_us
         return DraftClock(
             self.batch,
             tuple(round(factor * us, 1) for us in self.draft_us),
@@ -166,7 +165,7 @@ class DraftClock(Struct, frozen=True, omit_defaults=True):
             round(factor * self.plain_fixed_us, 1),
             rounds=tuple(replace(r, us=round(factor * r.us, 1)) for r in self.rounds),
             token_us=round(factor * self.token_us, 3),
-            mechanism_us=deciding_us and round(factor * deciding_us, 1),
+            mechanism_us=self.mechanism_us and round(factor * self.mechanism_us, 1),
         )
 
     def parts_us(self, cost: ForwardCost) -> Floats:
