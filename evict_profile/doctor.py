@@ -16,7 +16,12 @@ from evict_profile.config import ModelSpec, load_model
 from evict_profile.config.load import known_models
 from evict_profile.physics import layer_bytes, non_moe_weights
 from evict_profile.records import replace
-from evict_profile.sweep.machine import bf16_is_native, cpu_name, load
+from evict_profile.sweep.machine import (
+    UNKNOWN_CPU,
+    bf16_is_native,
+    cpu_name,
+    load,
+)
 
 GROUPED_MM_TORCH = "2.10"
 
@@ -36,10 +41,12 @@ def examine() -> Iterator[Finding]:
         "system", f"{platform.platform()}, Python {platform.python_version()}"
     )
     memory = psutil.virtual_memory()
+    cpu = cpu_name()
     yield Finding(
         "CPU",
-        f"{cpu_name()}, {os.cpu_count()} cores, {memory.available / 1e9:.0f} of "
+        f"{cpu}, {os.cpu_count()} cores, {memory.available / 1e9:.0f} of "
         f"{memory.total / 1e9:.0f} GB memory free; sweeps run in {cpu_dtype()}",
+        cpu != UNKNOWN_CPU,
     )
     yield _load()
     disk = shutil.disk_usage(Path.cwd())

@@ -15,6 +15,8 @@ BOARD = Path("/proc/device-tree/model")
 UNKNOWN_CPU = "unknown CPU"
 STEAL_SHARE = 0.01
 """Stolen time under 1 % of a sample is no event."""
+HARMLESS = 0x1 | 0x2
+"""NVML's bits of an idle GPU, and of clocks that a user set (`nvidia-smi -lgc`)."""
 
 
 class CpuWatch:
@@ -41,14 +43,14 @@ class GpuWatch:
         pynvml.nvmlInit()
         self._nvml = pynvml
         self._handle = _visible_gpu(pynvml)
+        # Read here, since `watch` does without a GPU's where an old pynvml lacks it.
+        self._read = pynvml.nvmlDeviceGetCurrentClocksEventReasons
         prefix = "nvmlClocksEventReason"
         self._reasons = {
-            name.removeprefix(prefix): getattr(pynvml, name)
-            for name in dir(pynvml)
-            if name.startswith(prefix) and isinstance(getattr(pynvml, name), int)
+            name.removeprefix(prefix): bit
+            for name, bit in vars(pynvml).items()
+            if name.startswith(prefix) and bit.bit_count() == 1 and not bit & HARMLESS
         }
-        for harmless in ("All", "None", "GpuIdle", "ApplicationsClocksSetting"):
-            self._reasons.pop(harmless, None)
 
     def events(self) -> str:
         """Names of the reasons in force now; "" where the driver gives none.
@@ -57,7 +59,7 @@ class GpuWatch:
         virtual machines; a sweep goes on without it.
         """
         try:
-            mask = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+            mask = self._read(self._handle)
         except self._nvml.NVMLError:
             return ""
         return ", ".join(n for n, bit in sorted(self._reasons.items()) if mask & bit)
@@ -81,7 +83,7 @@ def cpu_name() -> str:
 
     `runners.device` gives the same name, in an environment of its own.
     """
-    cpuinfo = CPUINFO.read_text()
+    cpuinfo = _cpuinfo()
     if named := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):
         return named[1].strip()
     cores = re.findall(r"^CPU (?:imp|var|part).*:\s*(\S+)", cpuinfo, re.MULTILINE)
@@ -91,8 +93,12 @@ def cpu_name() -> str:
 
 def bf16_is_native() -> bool:
     """Whether the CPU multiplies bfloat16 itself: two flags of x86, and Arm's."""
-    words = CPUINFO.read_text().split()
+    words = _cpuinfo().split()
     return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(words)
+
+
+def _cpuinfo() -> str:
+    return CPUINFO.read_text() if CPUINFO.is_file() else ""
 
 
 def load() -> tuple[str, bool]:
@@ -110,7 +116,15 @@ def watch(device_kind: str) -> CpuWatch | GpuWatch:
 
 
 def _visible_gpu(nvml: Any) -> Any:
-    """The GPU that CUDA calls the first; NVML counts those that are hidden too."""
+    """The GPU that torch calls the first, or the environment where torch has none; NVML
+    counts hidden ones too, in another order.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        gpu: Any = torch.cuda.get_device_properties(0)
+        place = f"{gpu.pci_domain_id:x}:{gpu.pci_bus_id:x}:{gpu.pci_device_id:x}.0"
+        return nvml.nvmlDeviceGetHandleByPciBusId(place)
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     if first.startswith(("GPU-", "MIG-")):
         return nvml.nvmlDeviceGetHandleByUUID(first)
