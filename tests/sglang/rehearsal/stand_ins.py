@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 
@@ -42,6 +43,13 @@ def chain_drafter(forward):
 def chain_batch(topk_p):
     mode = SimpleNamespace(is_idle=lambda: False)
     return SimpleNamespace(spec_info=SimpleNamespace(topk_p=topk_p), forward_mode=mode)
+
+
+class TopKOutput(NamedTuple):
+    """SGLang's `StandardTopKOutput`."""
+
+    topk_weights: torch.Tensor
+    topk_ids: torch.Tensor
 
 
 @dataclass

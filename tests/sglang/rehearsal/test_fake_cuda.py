@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from evict_profile.config import load_model
+from evict_profile.integrations.sglang.modes import FixedWidth
 from evict_profile.integrations.sglang.router import BudgetHook, RouteBuffers
 from evict_profile.integrations.sglang.tree import Drafted, Scores, best_nodes
 from evict_profile.integrations.sglang.worker import _padded
 from evict_profile.records import to_mapping
-from evict_profile.runtime.scoring import ConditionalScorer
 from evict_profile.table import ConditionalAcceptance
 from runners.sglang_verify.verification import ServedTrees
 from runners.torch_moe.program import CellRequest, Program
@@ -22,6 +22,7 @@ from runners.torch_moe.shape import RandomWeights, read_shape
 from runners.torch_moe.stack import Stack
 from tests.sglang.rehearsal.stand_ins import (
     RouterConfig,
+    TopKOutput,
     chain_batch,
     chain_drafter,
     drafted_lists,
@@ -66,15 +67,13 @@ def kept_chain():
     return lambda: scores.keep_chain(draft_forward, drafter, batch)
 
 
-def routes(forcing, recording):
+def forced_routes():
     buffers = RouteBuffers()
     buffers.allocate([0, 1], 1024, 8, GPU)
-    buffers.forcing, buffers.recording = forcing, recording
-    out = SimpleNamespace(
-        topk_ids=torch.zeros(ROWS, 8, dtype=torch.int32, device=GPU),
-        topk_weights=torch.rand(ROWS, 8, device=GPU),
-    )
-    return lambda: buffers.select(lambda: out, layer_id=1)
+    buffers.forcing = buffers.recording = True
+    ids = torch.zeros(ROWS, 8, dtype=torch.int32, device=GPU)
+    out = TopKOutput(torch.rand(ROWS, 8, device=GPU), ids)
+    return lambda: buffers.select(lambda layer_id: out, layer_id=1)
 
 
 def budget(**changes):
@@ -93,8 +92,7 @@ def grouped_budget():
 CAPTURED = {
     "scores of a tree": kept_tree,
     "scores of a chain": kept_chain,
-    "routes forced and recorded": lambda: routes(True, True),
-    "routes recorded": lambda: routes(False, True),
+    "routes forced and recorded": forced_routes,
     "budget, softmax": budget,
     "budget, sigmoid with bias and groups": grouped_budget,
 }
@@ -102,9 +100,7 @@ CAPTURED = {
 
 @pytest.mark.parametrize("prepare", CAPTURED.values(), ids=CAPTURED)
 def test_a_captured_function_stays_on_the_gpu(prepare):
-    watch = watched(prepare)
-    assert watch.notes == []
-    assert watch.launches > 0
+    assert watched(prepare).notes == []
 
 
 FORBIDDEN = {
@@ -163,11 +159,18 @@ def token_weights():
 
 
 def fixed_width():
-    acceptance = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.8)))
-    scorer = ConditionalScorer(acceptance)
-    torch.from_numpy(scorer.curves)  # the first call differs on fake tensors
-    scores_of, tree = scorer.on_device(torch.device(GPU), STEPS), drafted()
-    return lambda: tree.at(best_nodes(tree, 8, scores_of(tree.path_prob, tree.parent)))
+    curves = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.8)))
+    table = SimpleNamespace(acceptance=SimpleNamespace(conditional=curves))
+    pool = SimpleNamespace(size=48)
+    runner = SimpleNamespace(device=torch.device(GPU), req_to_token_pool=pool)
+    server = SimpleNamespace(
+        target_worker=SimpleNamespace(model_runner=runner),
+        speculative_num_draft_tokens=TOKENS,
+        speculative_num_steps=STEPS,
+    )
+    mode, tree = FixedWidth(table, 8, server), drafted()
+    batch = SimpleNamespace(forward_mode=SimpleNamespace(is_decode=lambda: True))
+    return lambda: tree.at(mode.choose(batch, tree))
 
 
 def forced_width():
@@ -194,6 +197,7 @@ def served_trees():
 @pytest.mark.parametrize(
     ("prepare", "most_launches", "most_copies"),
     [
+        pytest.param(forced_routes, 3, 0, id="forced routes of a layer"),
         pytest.param(token_weights, 3, 0, id="weights of a budget"),
         pytest.param(fixed_width, 76, 0, id="EVICT_PROFILE_WIDTH"),
         pytest.param(forced_width, 5, 0, id="width of a runner's round"),
@@ -203,9 +207,9 @@ def served_trees():
     ],
 )
 def test_a_step_launches_and_copies_at_most(prepare, most_launches, most_copies):
-    """Operations between drafting and the next drafting, each a launch by the host.
-
-    The one copy is the decision's own, which the host made. Nothing waits.
+    """What the host launches between drafting and the next drafting, and what forcing
+    adds to a layer of the measured graph. The one copy is a decision's, made on the
+    host. Nothing waits.
     """
     watch = watched(prepare)
     assert watch.launches <= most_launches, watch.launched

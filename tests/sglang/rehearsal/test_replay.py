@@ -10,6 +10,7 @@ from evict_profile.integrations.sglang.router import BudgetHook, RouteBuffers
 from evict_profile.integrations.sglang.tree import Scores
 from tests.sglang.rehearsal.stand_ins import (
     RouterConfig,
+    TopKOutput,
     chain_batch,
     chain_drafter,
     drafted_lists,
@@ -100,7 +101,7 @@ def test_replayed_routes_are_those_of_the_buffers():
 
     def select(layer_id):
         weights, ids = logits.softmax(-1).topk(2)
-        return SimpleNamespace(topk_ids=ids.int(), topk_weights=weights)
+        return TopKOutput(weights, ids.int())
 
     graph, out = captured(
         lambda: [buffers.select(select, layer_id=layer) for layer in (0, 1)]

@@ -7,9 +7,13 @@ data, or copy over the bus. A decode step pays for each of them, and for each la
 
 import traceback
 from collections import Counter
+from contextlib import suppress
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -67,7 +71,9 @@ def watched(prepare):
     """Watch what `prepare` returns, a function on fake CUDA tensors."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         run = prepare()
-        with torch.no_grad(), DeviceWatch() as watch:
+        watch = DeviceWatch()
+        # Nothing follows a shape from data, for a fake tensor has none.
+        with suppress(DynamicOutputShapeException), torch.no_grad(), watch:
             run()
     return watch
 
