@@ -38,21 +38,27 @@ ANSWERS = {"_is_cuda": True, "_is_cpu": False}
 class OnGpu(ast.NodeTransformer):
     """Answers what the code asks about its device."""
 
+    answered = 0
+
     def visit_Attribute(self, node):
         self.generic_visit(node)
         if node.attr == "is_cuda":
             node.attr = "is_cpu"
+            self.answered += 1
         return node
 
     def visit_Name(self, node):
         if node.id not in ANSWERS:
             return node
+        self.answered += 1
         return ast.copy_location(ast.Constant(ANSWERS[node.id]), node)
 
 
 def on_gpu(function):
     """The same function, compiled with the answers of a GPU."""
-    tree = OnGpu().visit(ast.parse(textwrap.dedent(inspect.getsource(function))))
+    gpu = OnGpu()
+    tree = gpu.visit(ast.parse(textwrap.dedent(inspect.getsource(function))))
+    assert gpu.answered, f"{function.__name__} has no branch for a GPU"
     code = compile(
         tree,
         f"<{function.__name__} on a GPU>",
