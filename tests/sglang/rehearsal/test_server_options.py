@@ -60,8 +60,9 @@ def test_sglang_keeps_the_share_that_the_room_is_reckoned_by(
     assert resolved[gpu][session]["mem_fraction_static"] == share
 
 
-@pytest.mark.parametrize("gpu", ["H200"])
+@gpus
 def test_the_shipped_plan_fits(resolved, gpu):
+    """Its KV cache beside the weights, before anything is captured."""
     session = resolved[gpu]["trees"]
     static_mib = session["mem_fraction_static"] * MEMORY_MIB[gpu]
     room = (static_mib - WEIGHTS_MIB) * 2**20 / KV_BYTES_PER_TOKEN
