@@ -158,7 +158,7 @@ def token_weights():
     return lambda: hook.set_token_weights(path_prob)
 
 
-def fixed_width():
+def fixed_mode():
     curves = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.8)))
     table = SimpleNamespace(acceptance=SimpleNamespace(conditional=curves))
     pool = SimpleNamespace(size=48)
@@ -168,7 +168,11 @@ def fixed_width():
         speculative_num_draft_tokens=TOKENS,
         speculative_num_steps=STEPS,
     )
-    mode, tree = FixedWidth(table, 8, server), drafted()
+    return FixedWidth(table, 8, server)
+
+
+def fixed_width():
+    mode, tree = fixed_mode(), drafted()
     batch = SimpleNamespace(forward_mode=SimpleNamespace(is_decode=lambda: True))
     return lambda: tree.at(mode.choose(batch, tree))
 
