@@ -24,6 +24,9 @@ MUCH_FURTHER, FAR_OUTSIDE = 3.0, 5.0
 MIN_POOLED = 100
 """Of fewer samples the shape is not known well enough to correct anything by it."""
 
+LATEST_UNIX = 253402214400.0
+"""The last day that a date can have."""
+
 OK = "ok"
 """Status of a sample that was timed; any other status comes with a reason."""
 
@@ -144,6 +147,7 @@ def _possible(timed: pd.DataFrame) -> pd.DataFrame:
     timed = with_numbers(timed)
     when = timed["clock_us"] + timed["at_unix"]
     kept = (timed["clock_us"] > 0.0) & np.isfinite(when)
+    kept &= ~((timed["at_unix"] < 0.0) | (timed["at_unix"] > LATEST_UNIX))
     kept &= ~(timed["reference_us"] <= 0.0)
     kept &= timed["part"].isin(get_args(Part)) & timed["split"].isin(get_args(Split))
     return timed[kept & timed[list(CELL_FIELDS)].notna().all(axis=1)]

@@ -152,7 +152,7 @@ class SweepSpec(Struct, frozen=True):
     sglang: SglangSpec = field(default_factory=SglangSpec)
     llama: LlamaSpec = field(default_factory=LlamaSpec)
     options: dict[str, Any] = field(default_factory=dict)
-    seed: int = 0
+    seed: Amount = 0
 
     def __post_init__(self) -> None:
         if self.options and not self.runner.endswith(".py"):

@@ -256,9 +256,11 @@ def _check_cells(folder: Path, header: Header, anchor: Cell, samples: Samples) -
     non_moe = sum(cell.part == "non_moe" for cell in measured)
     min_non_moe = 0 if header.sweep.whole else MIN_NON_MOE_CELLS
     if forced < MIN_LAYER_CELLS or non_moe < min_non_moe:
+        why = samples.frame.loc[samples.frame["status"] == "mismatch", "reason"]
+        wrong = f" ({len(why)} samples left out: {why.iloc[0]})" if len(why) else ""
         raise DataError(
             f"{folder}: holds {forced} forced and {non_moe} non-MoE cells, and a fit "
-            f"needs {MIN_LAYER_CELLS} and {min_non_moe}; run the same sweep "
+            f"needs {MIN_LAYER_CELLS} and {min_non_moe}{wrong}; run the same sweep "
             "again if it was not finished, else add widths or unions to its grid"
         )
     if anchor not in measured:

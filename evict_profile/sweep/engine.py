@@ -28,6 +28,7 @@ from evict_profile.sweep.plan import GridPlan, round_order, sample_seed
 from evict_profile.sweep.session import OpenRunner
 from evict_profile.sweep.store import Header, Store
 
+DAY_S = 86400.0
 MAX_CRASHES = 3
 """A runner that dies more often has a fault that no skipped cell explains."""
 
@@ -170,6 +171,8 @@ def judged(sample: Sample) -> Sample:
         reason = f"no work takes such a time: {clocks}"
     elif forced and not low == high == cell.union:
         reason = f"asked for U={cell.union}, ran {low}..{high} over the layers"
+    elif not abs(sample.at_unix - time.time()) < DAY_S:  # NaN compares as false
+        reason = f"at_unix {sample.at_unix:g} is not the time of this sample in seconds"
     elif sample.observed_width < cell.width:
         reason = f"asked for n={cell.width}, ran {sample.observed_width}"
     else:

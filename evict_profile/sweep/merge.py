@@ -56,7 +56,8 @@ def _check_one_plan(stores: Sequence[Store], headers: Sequence[Header]) -> None:
                 f"({'; '.join(reasons)}); give only shards of one plan"
             )
     shards = sorted(header.shard for header in headers)
-    count = int(shards[0].split("/")[1])
+    stated = shards[0].rpartition("/")[2]
+    count = int(stated) if stated.isdecimal() else len(shards)
     every = sorted(f"{index}/{count}" for index in range(1, count + 1))
     if shards != every:
         raise DataError(

@@ -100,7 +100,10 @@ class Store(RunFolder):
         if not parts:
             return to_frame([])
         whole = pd.concat(parts, ignore_index=True)
-        if lacking := {*to_frame([]).columns} - {*whole.columns}:
+        lacking = {*to_frame([]).columns} - {*whole.columns}
+        if not lacking and whole["session"].isna().any():
+            lacking = {"session"}
+        if lacking:
             raise DataError(
                 f"{self.parts}: samples lack {', '.join(sorted(lacking))}; put whole "
                 "copies of the parts back, or sweep anew into another --out"

@@ -40,6 +40,11 @@ def test_what_cannot_be_measured_is_refused(tmp_path, section, changes, message)
     assert message in failure("sweeps", tmp_path, content)
 
 
+def test_a_seed_is_not_negative(tmp_path):
+    message = failure("sweeps", tmp_path, example("sweeps") | {"seed": -1})
+    assert "seed: Expected `int` >= 0 (got -1)" in message
+
+
 def test_the_first_sweep_is_in_float32_on_the_cpu():
     """There arithmetic in bfloat16 hides what an expert costs: it was refused."""
     spec = load_sweep("tiny")

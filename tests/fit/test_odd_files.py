@@ -115,6 +115,7 @@ def test_samples_without_a_column_are_one_sentence(run, column):
     [
         *(("observed_union", wrong) for wrong in (None, "text", 1000.0, -3.0)),
         ("clock_us", "text"),
+        ("at_unix", 1e15),
         ("part", "attention"),
         ("split", "odd"),
     ],
@@ -136,3 +137,9 @@ def test_samples_that_cannot_be_change_no_cost(run, column, value):
     assert table.provenance.samples == expected.provenance.samples - odd.sum()
     costs = [pd.Series(t.staircases[0].step_cost_us) for t in (table, expected)]
     assert (costs[0] / costs[1] - 1.0).abs().max() < 0.002
+
+
+def test_a_run_of_samples_left_out_says_why(run):
+    rewrite(run, run.frame().assign(status="mismatch", reason="asked for another"))
+    with pytest.raises(DataError, match=r"0 forced .* left out: asked for another\)"):
+        export_run([run.folder], run.folder / "tables")

@@ -15,6 +15,7 @@ cell, such as "width=4 union=8":
     SCRIPTED_WRONG     place: one expert more than asked for ran, and is reported
     SCRIPTED_NARROW    place: one token less than asked for ran, and is reported
     SCRIPTED_EARLY     place: the clock ends before it began
+    SCRIPTED_MS        place: the moment is in milliseconds
     SCRIPTED_CHATTER   any value: prints to stdout, as libraries do
     SCRIPTED_SLOPE     factor on the slope of time in U; 0 ignores the union
     SCRIPTED_SLEEP     seconds that each sample takes on the wall clock
@@ -125,7 +126,9 @@ class Session:
         reading = Reading(noisy_us, time.perf_counter() * 1e6, float("nan"))
         width = cell["width"] - at("SCRIPTED_NARROW", cell)
         unions = [union] if union else []
-        return make_sample(seed, reading, Forward(int, width, lambda: unions))
+        sample = make_sample(seed, reading, Forward(int, width, lambda: unions))
+        sample["at_unix"] *= 1e3 if at("SCRIPTED_MS", cell) else 1.0
+        return sample
 
     def union(self, cell, tokens, draw):
         """Experts that "run": those asked for, or a draw where routing is natural."""

@@ -1,6 +1,7 @@
 """A sweep measures every cell, survives what goes wrong, and resumes exactly."""
 
 import signal
+import time
 from io import StringIO
 
 import pandas as pd
@@ -27,6 +28,11 @@ FAILING = {
     replace(BAD, width=8, batch=1): ("SCRIPTED_WRONG", "mismatch", "ran 17..17"),
     replace(BAD, width=2, union=8): ("SCRIPTED_NARROW", "mismatch", "n=2, ran 1"),
     replace(BAD, union=8): ("SCRIPTED_EARLY", "mismatch", "no work takes"),
+    replace(BAD, width=8, union=8, batch=1): (
+        "SCRIPTED_MS",
+        "mismatch",
+        "is not the time of",
+    ),
 }
 """What goes wrong where, and how it is recorded."""
 
@@ -104,9 +110,18 @@ def test_a_sweep_has_as_many_sessions_as_it_asks_for(store, sweep):
 def test_a_reference_work_that_took_no_time_is_a_mismatch(reference_us):
     """The latency is a ratio to it; a runner without one answers NaN."""
     ran = {"clock_us": 9.0, "observed_width": 4, "union_low": 16, "union_high": 16}
+    ran["at_unix"] = time.time()
     sample = Sample(BAD, 1, 0, 0, **ran, reference_us=reference_us)
     assert judged(sample).status == "mismatch"
     assert judged(replace(sample, reference_us=float("nan"))).status == OK
+
+
+@pytest.mark.parametrize("off_s", [-1e6, 1e6, float("nan"), float("inf")])
+def test_a_moment_that_is_not_of_today_is_a_mismatch(off_s):
+    ran = {"clock_us": 9.0, "observed_width": 4, "union_low": 16, "union_high": 16}
+    sample = Sample(BAD, 1, 0, 0, **ran, at_unix=time.time())
+    assert judged(sample).status == OK
+    assert judged(replace(sample, at_unix=time.time() + off_s)).status == "mismatch"
 
 
 def test_a_failure_costs_one_cell(store, sweep, grid, spec, monkeypatch):

@@ -72,6 +72,14 @@ def test_merge_refuses_one_shard_twice(tmp_path, header, grid):
         merged([one, two, one])
 
 
+def test_merge_refuses_a_shard_without_a_number(tmp_path, header, grid):
+    shards = shards_of(tmp_path, header, grid, 2)
+    for shard in shards:
+        shard.create(replace(header, shard="one"))
+    with pytest.raises(DataError, match=r"shards one, one of .*give each shard once"):
+        merged(shards)
+
+
 def test_merge_refuses_a_shard_without_samples(tmp_path, header, grid):
     one, two = shards_of(tmp_path, header, grid, 2)
     shutil.rmtree(two.folder / "parts")

@@ -59,6 +59,13 @@ def test_a_copied_part_is_refused(store, grid):
         store.frame()
 
 
+def test_samples_without_a_session_are_refused(store, grid):
+    frame = to_frame(round_of(grid, 1))
+    store.add(frame.assign(session=[None, *frame["session"][1:]]), 1, 0)
+    with pytest.raises(DataError, match="samples lack session; put whole copies"):
+        store.frame()
+
+
 def test_no_sweep_here(tmp_path):
     """An empty folder, with the command that makes a run; and a file."""
     with pytest.raises(DataError, match=r"holds no sweep; run 'evict-profile sweep"):
