@@ -5,6 +5,7 @@
 
 #include <Python.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,12 @@
 #define HOLDS(view, count) /* values of 8 bytes; 8 * count must not wrap */          \
     ((view)->len % 8 == 0 && (view)->len / 8 == (count))
 typedef Py_ssize_t Size;
+
+/* A product of sizes; -1, which no buffer holds, where it could wrap. */
+static long long times(long long a, long long b)
+{
+    return a < 0 || a > INT32_MAX || b < 0 || b > INT32_MAX ? -1 : a * b;
+}
 
 /* Releases the buffers of a call, and returns its result. */
 static PyObject *done(PyObject *result, Py_buffer *views, int count)
@@ -25,6 +32,13 @@ static PyObject *done(PyObject *result, Py_buffer *views, int count)
     else if (!result)
         PyErr_SetString(PyExc_ValueError, "shapes that do not fit");
     return result;
+}
+
+/* Whether curves have knots, and acceptance and slopes of so many ranks. */
+static int are_curves(const Py_buffer *curves, Size ranks)
+{
+    Size values = curves->len / 8;
+    return values && ranks >= 0 && ranks <= (values - 1) / 2 && curves->len % 8 == 0;
 }
 
 /* Acceptance given the parent. Curves are knots, and by rank acceptance and slopes. */
@@ -45,9 +59,11 @@ static PyObject *score_level(PyObject *Py_UNUSED(self), PyObject *args)
     Size above, begin, batch, room, families, children, ranks;
     if (!PyArg_ParseTuple(args, "w*nny*z*y*nnnnn", v, &above, &begin, v + 1, v + 2,
                           v + 3, &batch, &room, &families, &children, &ranks) ||
-        above < 0 || begin < above || begin + families * children > room ||
-        !HOLDS(v, batch * room) || !HOLDS(v + 1, batch * families * children) ||
-        (v[2].buf && !HOLDS(v + 2, batch * families)))
+        above < 0 || begin < above || begin > room ||
+        times(families, children) > room - begin || !HOLDS(v, times(batch, room)) ||
+        !HOLDS(v + 1, times(batch, times(families, children))) ||
+        (v[2].buf && !HOLDS(v + 2, times(batch, families))) ||
+        !are_curves(v + 3, ranks))
         return done(NULL, v, 4);
     const double *prob = v[1].buf;
     const long long *place = v[2].buf;
@@ -215,9 +231,10 @@ static PyObject *level_pays(PyObject *Py_UNUSED(self), PyObject *args)
     Size families = fresh < level.ranks ? fresh : level.ranks;
     double *room = malloc((families + 1) * sizeof *room);
     int fits = room && level.begin >= 0 && fresh >= 0 && level.end <= level.room &&
-               HOLDS(v, level.batch * level.room) && HOLDS(v + 1, level.ranks) &&
-               HOLDS(v + 3, level.batch * (level.end + families * level.ranks)) &&
-               v[2].len && (pools == 1 || pools == level.batch);
+               HOLDS(v, times(level.batch, level.room)) && HOLDS(v + 1, level.ranks) &&
+               HOLDS(v + 3, times(level.batch,
+                                  level.end + times(families, level.ranks))) &&
+               v[2].len >= 8 && (pools == 1 || pools == level.batch);
     of.us = us;
     Ranking best = {v + 3, .pools = 1, .cut = fits ? find_cut(&of) : 0.0};
     do {
@@ -258,7 +275,7 @@ static PyObject *select_nodes(PyObject *Py_UNUSED(self), PyObject *args)
     if (!PyArg_ParseTuple(args, "y*w*z*y*dddw*w*nn", v, v + 1, v + 2, v + 3, &of.base,
                           &of.us, &of.rate, v + 4, v + 5, &batch, &pools) ||
         batch < 1 || pools < 1 || (count = v[4].len) % batch || count % pools ||
-        !HOLDS(v, count) || !HOLDS(v + 1, count) || !v[3].len || !HOLDS(v + 5, batch) ||
+        !HOLDS(v, count) || !HOLDS(v + 1, count) || v[3].len < 8 || !HOLDS(v + 5, batch) ||
         (v[2].buf && !HOLDS(v + 2, count)))
         return done(NULL, v, 6);
     const double *scores = v[0].buf, *ties = v[2].buf;
@@ -313,8 +330,8 @@ static PyObject *score_by_parent(PyObject *Py_UNUSED(self), PyObject *args)
     Size batch, nodes, ranks;
     if (!PyArg_ParseTuple(args, "y*y*y*w*nnn", v, v + 1, v + 2, v + 3, &batch, &nodes,
                           &ranks) ||
-        !HOLDS(v, batch * nodes) || !HOLDS(v + 1, batch * nodes) ||
-        !HOLDS(v + 3, batch * nodes))
+        !HOLDS(v, times(batch, nodes)) || !HOLDS(v + 1, times(batch, nodes)) ||
+        !HOLDS(v + 3, times(batch, nodes)) || !are_curves(v + 2, ranks))
         return done(NULL, v, 4);
     const double *prob = v[0].buf;
     const long long *parent = v[1].buf;
@@ -352,7 +369,7 @@ static PyObject *rises(PyObject *Py_UNUSED(self), PyObject *args)
     Py_buffer v[2] = {{0}};
     Size batch, nodes, found = 0;
     if (!PyArg_ParseTuple(args, "y*y*nn", v, v + 1, &batch, &nodes) ||
-        !HOLDS(v, batch * nodes) || !HOLDS(v + 1, batch * nodes))
+        !HOLDS(v, times(batch, nodes)) || !HOLDS(v + 1, times(batch, nodes)))
         return done(NULL, v, 2);
     const double *prob = v[0].buf;
     const long long *parent = v[1].buf;

@@ -163,3 +163,46 @@ def test_a_count_that_wraps_is_refused(batch):
     one = np.ones((1, 1))
     with pytest.raises(ValueError, match="do not fit"):
         decision.kernels.score_level(one, 0, 0, one, None, IDENTITY, batch, *[1] * 4)
+
+
+HUGE = [(2**62, 4), (4, 2**62), (2**32, 2**32), (2**62, 0), (0, 2**62), (-1, -1)]
+
+
+@pytest.mark.parametrize(("batch", "size"), HUGE)
+def test_sizes_whose_product_wraps_are_refused(batch, size):
+    """Modulo 2**64 each product is 0 or 1, so that an array would seem to hold it."""
+    held = abs(batch * size) % 2**64
+    values, places = np.full(held, 0.5), np.full(held, -1)
+    own, shape = values.copy(), (batch, size)
+    kernels = decision.kernels
+    calls = (
+        (kernels.score_level, own, 0, 0, values, None, IDENTITY, *shape, 1, size, 1),
+        (kernels.score_level, own, 0, 0, values, None, IDENTITY, *shape, size, 1, 1),
+        (kernels.level_pays, own, 0, 0, own, np.ones(1), 1, 1, 1, 1, 1, own, *shape),
+        (kernels.score_by_parent, values, places, IDENTITY, own, *shape, 1),
+        (kernels.rises, values, places, *shape),
+    )
+    for kernel, *given_ in calls:
+        with pytest.raises(ValueError, match="do not fit"):
+            kernel(*given_)
+    assert np.array_equal(own, values)
+
+
+@pytest.mark.parametrize("families", [(2**62, 4), (2**32, 2**32)])
+def test_families_whose_product_wraps_are_refused(families):
+    trees, none = np.full((1, 4), 0.5), np.empty(0)
+    with pytest.raises(ValueError, match="do not fit"):
+        decision.kernels.score_level(
+            trees, 0, 4, none, None, IDENTITY, 1, 4, *families, 1
+        )
+
+
+@pytest.mark.parametrize("ranks", [-1, 3, 2**62, 2**63 - 1])
+def test_ranks_beyond_the_curves_are_refused(ranks):
+    one = np.ones((1, 1))
+    with pytest.raises(ValueError, match="do not fit"):
+        decision.kernels.score_level(one, 0, 0, one, None, IDENTITY, *[1] * 4, ranks)
+    with pytest.raises(ValueError, match="do not fit"):
+        decision.kernels.score_by_parent(
+            one, one.astype(int), IDENTITY, one, 1, 1, ranks
+        )
