@@ -14,13 +14,13 @@ STOPPING = b"\nstopping when what is under way is done; Ctrl-C again stops now\n
 
 @dataclass
 class Deadline:
-    """A wall time, and whether Ctrl-C came before it."""
+    """A wall time, which Ctrl-C moves to the moment it comes."""
 
     at_monotonic: float = float("inf")
     interrupted: bool = False
 
     def reached(self) -> bool:
-        return self.interrupted or self.seconds_left() <= 0.0
+        return self.seconds_left() <= 0.0
 
     def seconds_left(self) -> float:
         return self.at_monotonic - time.monotonic()
@@ -35,6 +35,7 @@ def interruptible(deadline: Deadline) -> Iterator[Deadline]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         deadline.interrupted = True
+        deadline.at_monotonic = min(deadline.at_monotonic, time.monotonic())
         signal.signal(signal.SIGINT, before)
         # A signal may come within a print, which cannot be entered twice.
         os.write(STDERR, STOPPING)

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
+from evict_profile.deadline import Deadline
 from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.io import data_root
 from evict_profile.records import parse, to_mapping
@@ -42,7 +43,8 @@ QUIET_CPU = {
 }
 
 PATIENCE_S = 10.0
-"""How long a runner may take to end by itself."""
+"""How long a runner may take to end by itself. When a sweep is to stop, its runner may
+answer so much later than its longest answer before took."""
 ANSWER_S, OPEN_S = 900.0, 7200.0
 """How long it may take to answer; to open, for that loads a model."""
 POLL_S = 0.5
@@ -90,6 +92,10 @@ class RunnerCrash(MeasurementError):
         self.words = words
 
 
+class RunnerStopped(MeasurementError):
+    """The runner was killed, for it gave no answer when its time was up."""
+
+
 class RunnerRefusal(MeasurementError):
     """The runner answered that it cannot; `kind` says why in one word."""
 
@@ -107,10 +113,12 @@ class Runner:
         python: str | None,
         log: Path,
         show: Show = lambda words: None,
+        deadline: Deadline | None = None,
     ) -> None:
         """`show` gets what the runner says of its progress."""
         self.command = runner_command(name, python)
         self.log, self._show, self._answered = log, show, False
+        self._deadline, self._longest_s = deadline or Deadline(), 0.0
         # After ours, the caller's: it may be how the interpreter finds its engine.
         found = filter(None, (str(data_root()), os.environ.get("PYTHONPATH")))
         python_path = {"PYTHONPATH": os.pathsep.join(found)}
@@ -179,10 +187,12 @@ class Runner:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
             limit_s = OPEN_S if request["do"] == "open" else ANSWER_S
-            line = self._line(limit_s)
+            asked, line = time.monotonic(), self._line(limit_s)
             while found := PROGRESS.match(line):
                 self._show(found[1].decode())
                 line = line[found.end() :] or self._line(limit_s)
+            if request["do"] != "open":
+                self._longest_s = max(self._longest_s, time.monotonic() - asked)
         if not line.endswith(b"\n"):  # nothing, or an answer broken off
             raise self._crash()
         try:
@@ -204,7 +214,7 @@ class Runner:
         """What it says until a line is whole or it ended."""
         assert self._process.stdout
         pipe, said = self._process.stdout.fileno(), b""
-        ends = time.monotonic() + limit_s
+        ends, grace_s = time.monotonic() + limit_s, PATIENCE_S + self._longest_s
         while not said.endswith(b"\n"):
             ended = self._process.poll() is not None
             if select.select([pipe], [], [], 0.0 if ended else POLL_S)[0]:
@@ -212,6 +222,12 @@ class Runner:
                 ended = not more
             elif time.monotonic() > ends:
                 raise self._crash(f"was killed, for it gave no answer in {limit_s:g} s")
+            elif (over_s := -self._deadline.seconds_left()) > grace_s:
+                self._kill()
+                raise RunnerStopped(
+                    f"the runner was killed, for {over_s:.0f} s after the sweep was to "
+                    "stop it had not answered; what was measured is kept"
+                )
             if ended:
                 break
         return said

@@ -15,12 +15,14 @@ import pytest
 from evict_profile import runner as runner_module
 from evict_profile.cells import Cell
 from evict_profile.config import load_model
+from evict_profile.deadline import Deadline
 from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.runner import (
     Reading,
     Runner,
     RunnerCrash,
     RunnerRefusal,
+    RunnerStopped,
     runner_command,
 )
 
@@ -222,6 +224,28 @@ def test_a_runner_that_never_answers_is_killed_with_what_it_started(
         with pytest.raises(RunnerCrash, match="gave no answer in 1 s and said nothing"):
             runner.ask({"do": "measure"})
         assert ends(tmp_path / "pid")
+
+
+def test_a_runner_that_hangs_ends_soon_after_the_deadline(tmp_path, monkeypatch):
+    """Also one that loads its model."""
+    monkeypatch.setattr(runner_module, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(runner_module, "OPEN_S", 60.0)
+    path, now = tmp_path / "hung.py", Deadline(time.monotonic())
+    path.write_text("import time\ntime.sleep(600)")
+    with (
+        Runner(str(path), None, tmp_path / "log", now) as runner,
+        pytest.raises(RunnerStopped, match=r"was killed.*measured is kept"),
+    ):
+        runner.ask({"do": "open"})
+
+
+@script("SCRIPTED_SLEEP", "1.5")
+def test_an_answer_may_take_as_long_as_the_longest_before(scripted, monkeypatch):
+    """Also when the sweep is to stop."""
+    monkeypatch.setattr(runner_module, "PATIENCE_S", 1.0)
+    scripted.measure(CELL, [1])
+    scripted._deadline.at_monotonic = time.monotonic()
+    assert scripted.measure(CELL, [1])
 
 
 def test_a_dead_runner_is_noticed_though_its_child_holds_the_pipe(tmp_path):

@@ -20,7 +20,7 @@ from evict_profile.errors import ConfigError, Interrupted, MeasurementError
 from evict_profile.io import parse_share
 from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import to_mapping
-from evict_profile.runner import RunnerCrash, RunnerRefusal
+from evict_profile.runner import RunnerCrash, RunnerRefusal, RunnerStopped
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import CpuWatch, GpuWatch, load, watch
@@ -69,11 +69,19 @@ class Sweep:
                 return True
             if 0 < complete < due.number <= spec.sessions:
                 self._reopen("starting the runner again, so that sessions average out")
-            samples = list(self._measure_round(due, len(frame)))
-            if samples:
-                self.store.append(samples)
+            samples: list[Sample] = []
+            try:
+                samples += self._measure_round(due, len(frame))
+            except RunnerStopped:
+                self._append(samples)
+                raise
+            self._append(samples)
             complete = due.number
         return False
+
+    def _append(self, samples: list[Sample]) -> None:
+        if samples:
+            self.store.append(samples)
 
     def _reopen(self, why: str) -> None:
         self.display.say(why)
@@ -227,27 +235,35 @@ def run_sweep(
     limits, console = limits or Limits(), console or Console(stderr=True)
     whole = make_grid(spec, model)
     union_test_width(whole, model)
-    log = store.folder / "runner.log"
+    log, deadline = store.folder / "runner.log", Deadline()
     others, quiet = load()  # before the runner is one of them
     with (
         store.locked(),
         progress_bar(console) as shown,
         OpenRunner(
-            spec, model, limits.own(whole), log, python, partial(shown.show, left=1)
+            spec,
+            model,
+            limits.own(whole),
+            log,
+            python,
+            partial(shown.show, left=1),
+            deadline,
         ) as session,
     ):
         if session.facts["device_kind"] == "cpu" and not quiet:
             shown.say(f"{others}: stop them, or a gate may refuse the table")
         _begin(session, store, limits.shard, shown.say)
-        deadline = Deadline(time.monotonic() + 60.0 * limits.max_minutes)
+        deadline.at_monotonic = time.monotonic() + 60.0 * limits.max_minutes
         plan = plan_of(store.header())
         events = watch(session.facts["device_kind"])
         sweep = Sweep(session, store, plan, events, shown, deadline, limits.shard)
         with interruptible(deadline):
-            finished = sweep.run()
-            # Also when the time is up: a table without them knows no time of drafting.
-            if not deadline.interrupted:
-                _take_clocks(session, store, shown.say)
+            try:
+                finished = sweep.run()
+                _take_clocks(session, store, deadline, shown.say)
+            except RunnerStopped as stopped:
+                finished = False
+                shown.say(str(stopped))
     if deadline.interrupted:
         raise Interrupted(
             f"interrupted; {store.folder} is kept, the same command continues it"
@@ -269,16 +285,22 @@ def plan_of(header: Header) -> GridPlan:
     return GridPlan(Limits(shard=header.shard).own(grid), header.sweep.stop)
 
 
-def _take_clocks(session: OpenRunner, store: Store, say: Say) -> None:
+def _take_clocks(
+    session: OpenRunner, store: Store, deadline: Deadline, say: Say
+) -> None:
     """Time drafting at every batch without a clock, where the runner can draft.
 
-    A refusal is said once, and ends it.
+    Also when the time is up: a table without them knows no time of drafting. A refusal
+    is said once, and ends it; so does Ctrl-C.
     """
     if not session.opened.get("clocks"):
         return
+    deadline.at_monotonic = math.inf
     taken = {clock.batch for clock in store.clocks()}
     try:
         for batch in sorted({*session.spec.grid.batch} - taken):
+            if deadline.interrupted:
+                return
             store.add_clock(session.runner.clock(batch))
     except RunnerRefusal as refusal:
         say(f"no clocks of drafting: {refusal}")

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.deadline import Deadline
 from evict_profile.errors import MeasurementError
 from evict_profile.records import (
     Count,
@@ -64,10 +65,12 @@ class OpenRunner:
         log: Path,
         python: str | None = None,
         show: Show = lambda words: None,
+        deadline: Deadline | None = None,
     ) -> None:
         self.spec, self.grid = spec, grid
         self.model = model if spec.dtype == "auto" else replace(model, dtype=spec.dtype)
-        self._log, self._python, self._show = log, python, show
+        self._python = python
+        self._log, self._show, self._deadline = log, show, deadline
         self.runner, self.opened = self._start()
         # Only who sees the device knows in which dtype it is best measured.
         measured_in = self.opened.pop("dtype", self.model.dtype)
@@ -109,7 +112,9 @@ class OpenRunner:
         return run_scaling_test(self.runner, self.grid.anchor, self.layers)
 
     def _start(self) -> tuple[Runner, dict[str, Any]]:
-        runner = Runner(self.spec.runner, self._python, self._log, self._show)
+        runner = Runner(
+            self.spec.runner, self._python, self._log, self._show, self._deadline
+        )
         try:
             opened = runner.open(self.model, self._options())
             runner.read(Opened, opened)

@@ -9,6 +9,7 @@ Environment variables script what goes wrong; a place is a list of conditions on
 cell, such as "width=4 union=8":
 
     SCRIPTED_CRASH     place: the process ends without an answer
+    SCRIPTED_HANG      place: there is no answer, ever
     SCRIPTED_RAISE     place: a handler raises
     SCRIPTED_HALF      place: the process ends in the middle of its answer
     SCRIPTED_OOM       place: refused, with kind "oom"
@@ -103,6 +104,9 @@ class Session:
             os.write(1, b"and so does its C code\n")
         if at("SCRIPTED_CRASH", cell):
             os._exit(7)
+        if at("SCRIPTED_HANG", cell):
+            note("hangs")
+            time.sleep(600)
         if at("SCRIPTED_HALF", cell):
             os.write(answer_pipe(), b'{"ok": true, "samp')
             os._exit(7)

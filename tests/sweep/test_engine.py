@@ -1,21 +1,25 @@
 """A sweep measures every cell, survives what goes wrong, and resumes exactly."""
 
+import os
 import signal
+import threading
 import time
 from io import StringIO
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 from rich.console import Console
 
+from evict_profile import runner
 from evict_profile.cells import CELL_FIELDS, OK, Cell, Sample, cell_of, cells_of
 from evict_profile.deadline import Deadline, interruptible
-from evict_profile.errors import ConfigError, DataError, MeasurementError
+from evict_profile.errors import ConfigError, DataError, Interrupted, MeasurementError
 from evict_profile.io import sole_writer
 from evict_profile.records import replace
-from evict_profile.sweep import machine
-from evict_profile.sweep.engine import Limits, is_finished, judged
+from evict_profile.sweep import engine, machine
+from evict_profile.sweep.engine import Limits, is_finished, judged, run_sweep
 from evict_profile.sweep.merge import merged
 from evict_profile.sweep.plan import GridPlan
 from evict_profile.sweep.store import Store
@@ -195,6 +199,62 @@ def test_three_crashes_end_the_sweep_and_keep_finished_rounds(
     assert set(before["seed"]) <= set(store.frame()["seed"])
     assert sweep(store)
     assert_frame_equal(comparable(store.frame()), comparable(whole))
+
+
+class WhenHung(Deadline):
+    """A deadline that is reached as the runner hangs."""
+
+    def seconds_left(self):
+        hung = "hangs" in Path(os.environ["RUNNER_JOURNAL"]).read_text()
+        return min(super().seconds_left(), -60.0 if hung else 60.0)
+
+
+@pytest.fixture
+def hanging(tmp_path, monkeypatch):
+    """The scripted runner hangs at a cell, and nobody waits for it long."""
+    journal = tmp_path / "journal"
+    journal.touch()
+    monkeypatch.setattr(runner, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(runner, "ANSWER_S", 30.0)
+    monkeypatch.setenv("RUNNER_JOURNAL", str(journal))
+    monkeypatch.setenv("SCRIPTED_HANG", place_of(BAD))
+    return journal
+
+
+def assert_loses_nothing(store, sweep, whole, monkeypatch):
+    """What was measured is stored, and the sweep goes on where it stopped."""
+    stored = store.frame()
+    assert (stored["status"] == OK).any() and not len(of(stored, BAD))
+    monkeypatch.delenv("SCRIPTED_HANG")
+    assert sweep(store)
+    assert_frame_equal(comparable(store.frame()), comparable(whole))
+
+
+def test_a_runner_that_hangs_ends_with_the_minutes(
+    store, spec, model, sweep, whole, hanging, monkeypatch
+):
+    said = StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "Deadline", WhenHung)
+        console = Console(file=said, width=300)
+        assert not run_sweep(spec, model, store, Limits(), console)
+    assert "s after the sweep was to stop it had not answered" in said.getvalue()
+    assert_loses_nothing(store, sweep, whole, monkeypatch)
+
+
+def test_a_runner_that_hangs_ends_with_the_first_ctrl_c(
+    store, spec, model, sweep, whole, hanging, monkeypatch
+):
+    def interrupt():
+        while "hangs" not in hanging.read_text():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    user = threading.Thread(target=interrupt, daemon=True)
+    user.start()
+    with pytest.raises(Interrupted, match="the same command continues it"):
+        run_sweep(spec, model, store, Limits(), Console(quiet=True))
+    assert_loses_nothing(store, sweep, whole, monkeypatch)
 
 
 def test_a_runner_that_comes_back_different_ends_the_sweep(open_session, monkeypatch):
