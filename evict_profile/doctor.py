@@ -88,7 +88,7 @@ def _decisions() -> Finding:
 
     if COMPILED:
         return Finding("decisions", "compiled")
-    fix = "install again with a C compiler and Python's headers for a third of the time"
+    fix = "install again with a C compiler and Python's headers: 4 to 9 times as fast"
     return Finding("decisions", f"in numpy; {fix}", False)
 
 
