@@ -77,14 +77,11 @@ class Sample:
         seed: chose the experts, the split and the tree of this very forward.
         clock_us: the runner's primary clock: process CPU time of one thread on a
             CPU, device events around a graph replay on a GPU.
-        wall_us: host wall time of the same forward.
         reference_us: clock of the reference work timed right before and after, mean
             of both; NaN where the clock needs none.
         observed_width: tokens a request really ran, padding included.
         observed_union: mean distinct experts over the MoE layers; NaN for "non_moe".
         union_low, union_high: smallest and largest over the layers.
-        tier: width of the captured graph that ran; 0 in eager mode.
-        backend: attention and MoE kernels that ran.
         events: throttle or clock events seen around the sample; "" for none.
     """
 
@@ -95,14 +92,11 @@ class Sample:
     status: str = OK
     reason: str = ""
     clock_us: float = float("nan")
-    wall_us: float = float("nan")
     reference_us: float = float("nan")
     observed_width: int = 0
     observed_union: float = float("nan")
     union_low: int = 0
     union_high: int = 0
-    tier: int = 0
-    backend: str = ""
     events: str = ""
     at_unix: float = 0.0
     session: str = ""

@@ -64,14 +64,11 @@ class Reading(Struct):
     """What a runner answers for each seed; see `cells.Sample`."""
 
     clock_us: float
-    wall_us: float
     reference_us: float
     observed_width: int
     observed_union: float
     union_low: int
     union_high: int
-    tier: int
-    backend: str
     at_unix: float
 
 

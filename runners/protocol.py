@@ -13,8 +13,8 @@ Before an answer a runner may say how far it is: {"progress": "capturing width 4
 
 A fingerprint needs engine, engine_version, device, device_kind, layers,
 attention_backend, moe_backend, graph_mode, clock, tp and ep; a sample needs clock_us,
-wall_us, reference_us, observed_width, observed_union, union_low, union_high, tier,
-backend and at_unix (evict_profile/cells.py says what each is).
+reference_us, observed_width, observed_union, union_low, union_high and at_unix
+(evict_profile/cells.py says what each is).
 
 `layers` measures only the first so many MoE layers; null measures all that are open.
 A runner that times whole forwards, and not MoE layers and the rest apart, opens with

@@ -24,7 +24,6 @@ class Reading:
     """One timed run, in microseconds; `reference_us` is NaN where none was timed."""
 
     clock_us: float
-    wall_us: float
     reference_us: float
 
 
@@ -45,7 +44,6 @@ class Forward:
         width: tokens a request that run, padding included.
         unions: distinct experts of each MoE layer that ran, read after the run; none
             for "non_moe".
-        tier: the captured width that runs; 0 in eager mode.
         before: what has to run right before, untimed.
         overhead: what forcing the routes adds to it, over the reference.
         sizes: row counts of its products. A library compiles a kernel for a new one,
@@ -55,8 +53,6 @@ class Forward:
     run: Run
     width: int
     unions: Callable[[], Sequence[float]]
-    tier: int = 0
-    backend: str = "eager"
     before: Run | None = None
     overhead: float = 0.0
     sizes: AbstractSet[int] = frozenset()
@@ -138,8 +134,6 @@ def make_sample(seed: int, reading: Reading, forward: Forward) -> Message:
         "observed_union": sum(unions) / len(unions) if unions else float("nan"),
         "union_low": int(min(unions, default=0)),
         "union_high": int(max(unions, default=0)),
-        "tier": forward.tier,
-        "backend": forward.backend,
         "at_unix": time.time(),
     }
 

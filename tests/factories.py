@@ -124,7 +124,6 @@ def write_run(folder, noise=0.005, repeats=8, rich=False, between=None):
                     order,
                     seed=order,
                     clock_us=machine * clock,
-                    wall_us=machine * clock,
                     reference_us=machine * REFERENCE_US if rich else float("nan"),
                     observed_union=union,
                     events="steal 3%" if rich and (number, order) == (2, 3) else "",

@@ -48,7 +48,6 @@ def check_header(header: Header, source: str) -> None:
 def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
     frame, timed = samples.frame, samples.timed
     skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
-    reference_us, new_graph = reference_mode_us(timed), header.opened.get("new_graph")
     drift, clock = samples.drift, header.fingerprint["clock"]
     sessions = timed["session"].nunique()
     return Provenance(
@@ -66,14 +65,12 @@ def provenance_of(header: Header, samples: Samples, cells: int) -> Provenance:
         union_test=header.union_test,
         scaling_test=header.scaling_test,
         clock=clock,
-        reference_us=reference_us,
+        reference_us=reference_mode_us(timed),
         aa_floor=aa_floor(samples_by_cell(timed).tolist()),
         drift=drift.trend.size,
         evict_profile=__version__,
         dtype_reason=header.opened.get("dtype_reason", ""),
         sessions=Sessions(sessions, 0.0 if clock == DATASHEET else drift.half_width),
-        new_graph_us=new_graph and round(new_graph * (reference_us or 0.0), 1),
-        mean_reference_us=reference_us and float(timed["reference_us"].mean()),
     )
 
 

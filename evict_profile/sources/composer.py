@@ -110,7 +110,6 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
                 observed_union=float(cell.union) if layers else float("nan"),
                 union_low=cell.union,
                 union_high=cell.union,
-                backend=composer.experts.pair.kernel,
             )
         )
         parts.append({f"{name.replace(' ', '_')}_us": us for name, us in own.items()})

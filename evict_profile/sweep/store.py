@@ -34,8 +34,7 @@ class Header:
     Attributes:
         fingerprint: facts that must match for samples to be comparable.
         opened: the runner's answers that are measurements of their own: capture_sizes,
-            bandwidth_gbps, bytes_per_expert; dtype_reason, where it chose one; and
-            new_graph, of the reference, where it builds graphs.
+            bandwidth_gbps, bytes_per_expert; and dtype_reason, where it chose one.
         union_test: its readings, as in `checks.UnionTest`.
         scaling_test: its readings; None where all layers, or only one, are measured.
         shard: "i/n".

@@ -73,7 +73,8 @@ def _drop_former_keys(document: dict[str, Any]) -> None:
     """The first tables have keys that nothing reads."""
     made = document.get("provenance")
     if isinstance(made, dict):
-        made.pop("fixed_us", None), made.pop("fixed_from", None)
+        for name in ("fixed_us", "fixed_from", "mean_reference_us", "new_graph_us"):
+            made.pop(name, None)
     if isinstance(made, dict) and isinstance(sweep := made.get("sweep"), dict):
         sweep.pop("world", None)
 

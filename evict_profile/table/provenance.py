@@ -78,15 +78,13 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
     Attributes:
         clock: what `latency_us` means on this device.
         reference_us: time of the reference work at the machine's usual speed, to which
-            latencies are scaled; `mean_reference_us` is its mean.
+            latencies are scaled.
         aa_floor: p95 over cells of the relative difference between the medians of odd
             and even samples.
         drift: relative change of latency over the run, linear; in older tables, of the
             last third against the first.
         dtype_reason: why the runner chose the dtype.
         sessions: None in older tables, whose intervals exclude them.
-        new_graph_us: extra time of a forward whose width differs from the last one's,
-            on an engine that builds a graph for it.
     """
 
     plan_sha256: str
@@ -102,8 +100,6 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
     drift: Finite
     dtype_reason: str = ""
     sessions: Sessions | None = None
-    new_graph_us: NotNegative | None = None
-    mean_reference_us: NotNegative | None = None
 
     @property
     def caveats(self) -> Caveats:

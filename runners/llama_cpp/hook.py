@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from runners.clock import wall_us
 from runners.llama_cpp import library as c
 from runners.llama_cpp.engine import Context, ContextSize, Model
 from runners.protocol import Refusal
@@ -55,13 +54,6 @@ class Hook:
                 f"{self._at} of {len(self._given)} MoE layers took the forced routes",
             )
 
-    def start_us(self, run: Callable[[], None]) -> float:
-        """Run a decode: its time before the first node, in which a graph is built."""
-        self._begin("idle", frozenset())
-        start = wall_us()
-        self._finish(run)
-        return self._first_us - start
-
     def _begin(
         self, mode: Literal["read", "write", "idle"], places: frozenset[int]
     ) -> None:
@@ -89,8 +81,6 @@ class Hook:
         return True
 
     def _is_wanted(self, tensor: int) -> bool:
-        if not self._asked:
-            self._first_us = wall_us()
         place, self._asked = self._asked, self._asked + 1
         if self.mode == "write":
             return place in self._places

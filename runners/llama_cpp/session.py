@@ -14,7 +14,6 @@ import torch
 from evict_profile.config.gguf import Gguf, gguf_mapping, read_gguf
 from evict_profile.errors import ConfigError
 from runners.clock import (
-    REFERENCE_RUNS,
     ReferenceClock,
     copy_bandwidth_gbps,
     cpu_now,
@@ -78,7 +77,6 @@ class Session(MeasureSession):
         check_idle(self.clock)
         for width, pairs in ((options["max_width"], WIDE_PAIRS), (1, PAIRS)):
             self.overheads[width] = self.measure_overhead(width, pairs)
-        self.new_graph = self.measure_new_graph()
         self.fingerprint = self.describe(library_path, device)
 
     def make_clock(self) -> ReferenceClock:
@@ -111,12 +109,7 @@ class Session(MeasureSession):
         }
 
     def answer_open(self) -> Message:
-        """Also what the hook and a new graph cost, over the reference."""
-        return super().answer_open() | {
-            "hook_overhead": self.overheads,
-            "new_graph": self.new_graph,
-            "proves_routing": True,
-        }
+        return super().answer_open() | {"proves_routing": True}
 
     def refusal(self, error: Exception) -> Exception:
         known = isinstance(error, ValueError)
@@ -143,7 +136,6 @@ class Session(MeasureSession):
             run,
             cell["width"],
             lambda: ran,
-            backend="ggml",
             before=before,
             overhead=0.0 if natural else self.overhead(cell),
         )
@@ -272,20 +264,6 @@ class Session(MeasureSession):
         """The time of one run, without what runs before it."""
         before()
         return self.clock.us(run)
-
-    def measure_new_graph(self) -> float:
-        """What a decode of a new shape takes before its first node, over the reference.
-
-        Less what one of the same shape takes: then the graph is the last one's.
-        """
-        one, context, taken = self.one_token(), self.hook.context, []
-        for seed in range(REFERENCE_RUNS):
-            for cell in ({**one, "width": 2}, one, one):
-                own = self.text.draw(cell, seed).own
-                self.set_sequences(context, cell, self.contexts[0], own)
-                taken.append(self.hook.start_us(context.decode))
-        _, new, same = np.median(np.reshape(taken, (REFERENCE_RUNS, 3)), axis=0)
-        return max(0.0, float(new - same) / self.clock.median_reference_us())
 
     def one_token(self) -> Message:
         """A cell of plain decoding at the smallest context."""

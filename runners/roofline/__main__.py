@@ -25,7 +25,7 @@ class Datasheet:
     def time(self, run: Run, before: Run | None = None) -> Reading:
         latency_us = run()
         assert isinstance(latency_us, float)
-        return Reading(latency_us, latency_us, math.nan)
+        return Reading(latency_us, math.nan)
 
 
 class Session(MeasureSession):
@@ -62,7 +62,6 @@ class Session(MeasureSession):
             lambda: self.latency_us(asked, union, layers),
             asked.width,
             lambda: [union],
-            backend="roofline",
         )
 
     def latency_us(self, cell: Cell, union: float, layers: int) -> float:

@@ -198,8 +198,7 @@ class Session(MeasureSession):
             self.check_ran(forward, batch * width)
             return unions(self.router.routes(batch * width))
 
-        ran: Message = {"tier": width, "backend": "graph"} if self.graphs else {}
-        return Forward(forward.run, forward.width, read_unions, **ran)
+        return Forward(forward.run, forward.width, read_unions)
 
     def state_of(self, width: int) -> Any:
         if width not in self.verifier.states:

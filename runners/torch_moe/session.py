@@ -81,9 +81,8 @@ class Session(MeasureSession):
         request = CellRequest(**cell, tier=self.tier_of(cell["width"]), layers=layers)
         program = self.program(request)
         program.load(request, seed)
-        ran: Message = {"tier": request.tier, "backend": "graph"} if self.graphs else {}
         sizes = set() if self.graphs else program.row_counts()
-        return Forward(program.run, request.tier, program.unions, sizes=sizes, **ran)
+        return Forward(program.run, request.tier, program.unions, sizes=sizes)
 
     def refusal(self, error: Exception) -> Exception:
         if says := out_of_memory(error):

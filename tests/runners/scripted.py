@@ -127,7 +127,7 @@ class Session:
         noisy_us = clock_us * (1.0 + NOISE * draw.uniform(-1.0, 1.0))
         if at("SCRIPTED_EARLY", cell):
             noisy_us = -37.0
-        reading = Reading(noisy_us, time.perf_counter() * 1e6, float("nan"))
+        reading = Reading(noisy_us, float("nan"))
         width = cell["width"] - at("SCRIPTED_NARROW", cell)
         unions = [union] if union else []
         sample = make_sample(seed, reading, Forward(int, width, lambda: unions))

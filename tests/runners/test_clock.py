@@ -49,7 +49,7 @@ def test_what_runs_before_is_not_timed(clock):
 
     reading = clock.time(lambda: work("timed", 1), lambda: work("before", 20))
     assert runs == ["before", "timed"]
-    for time_us in (reading.clock_us, reading.wall_us, reading.reference_us):
+    for time_us in (reading.clock_us, reading.reference_us):
         assert 0.0 < time_us < math.inf
     began = process_us()
     work("before", 20)
@@ -67,14 +67,14 @@ def test_a_sample_stands_between_two_references():
         "scripted", lambda: passed[-1], lambda: passes(next(references))
     )
     reading = scripted.time(lambda: passes(7.0), lambda: passes(1000.0))
-    assert (reading.clock_us, reading.wall_us, reading.reference_us) == (7, 14, 40)
+    assert (reading.clock_us, reading.reference_us) == (7, 40)
     assert scripted.us(lambda: passes(3.0)) == 3.0
 
 
 def test_process_time_stands_still_in_sleep(clock):
     """Waiting is not work: the CPU clock of a sleep is far below its wall time."""
     reading = clock.time(lambda: time.sleep(0.05))
-    assert reading.clock_us < reading.wall_us
+    assert reading.clock_us < 0.05e6
 
 
 def test_wall_time_counts_on_a_gpu_and_its_work_is_waited_for(monkeypatch):

@@ -86,7 +86,6 @@ def test_every_layer_runs_the_forced_union(runner, width, batch, union, split):
     sample = measured(runner, Cell("layers", width, union, 16, batch, split))
     assert (sample["union_low"], sample["union_high"]) == (union, union)
     assert sample["observed_width"] == width
-    assert (sample["tier"], sample["backend"]) == (0, "eager")
     assert sample["clock_us"] > 0.0 and sample["reference_us"] > 0.0
 
 

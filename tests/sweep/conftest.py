@@ -18,7 +18,7 @@ from evict_profile.sweep.session import OpenRunner
 from evict_profile.sweep.store import Header, Store
 
 SCRIPTED = Path(__file__).parents[1] / "runners" / "scripted.py"
-OF_THE_MOMENT = ["at_unix", "wall_us", "events", "session"]
+OF_THE_MOMENT = ["at_unix", "events", "session"]
 
 Sweeping = Callable[..., bool]
 OpenRunners = Callable[..., OpenRunner]

@@ -201,7 +201,6 @@ def measured(slower, noise, seed=0):
                     seed=at,
                     clock_us=us,
                     at_unix=1e9 + at,
-                    wall_us=us,
                 )
             )
     return to_frame(samples)

@@ -133,30 +133,11 @@ def test_the_hook_costs_what_it_adds_to_the_same_decode(session, monkeypatch):
 
 def test_the_hook_costs_more_with_more_tokens(session, monkeypatch):
     """A line in their log between the two that are measured, and level beyond."""
-    assert set(session.answer_open()["hook_overhead"]) == {1, 8}
+    assert set(session.overheads) == {1, 8}
     monkeypatch.setattr(session, "overheads", {1: 0.1, 16: 0.3})
     shapes = [(1, 1), (4, 1), (2, 2), (16, 1), (16, 4)]
     found = [session.overhead(cell(n, 4, batch=b)) for n, b in shapes]
     assert found == pytest.approx([0.1, 0.2, 0.2, 0.3, 0.3])
-
-
-def test_a_graph_takes_time_to_build(session):
-    """And none where the last decode had the shape; a load only adds to either."""
-    one = session.one_token()
-    wide, took = {**one, "width": 2}, []
-    for asked in (wide, wide, one, one) * 5:
-        own = session.text.draw(asked, 1).own
-        session.set_sequences(session.hook.context, asked, 16, own)
-        took.append(session.hook.start_us(session.hook.context.decode))
-    new, same = np.min(np.reshape(took, (-1, 2)), axis=0)
-    assert new > 1.5 * same
-
-
-def test_a_new_graph_costs_what_it_adds_to_a_decode(session, monkeypatch):
-    times_us = iter([500.0, 130.0, 80.0] * module.REFERENCE_RUNS)
-    monkeypatch.setattr(session.hook, "start_us", lambda _: next(times_us))
-    monkeypatch.setattr(session.clock, "median_reference_us", lambda: 200.0)
-    assert session.measure_new_graph() == pytest.approx(0.25)
 
 
 def test_an_error_in_the_callback_is_not_swallowed(session):

@@ -62,7 +62,7 @@ class TopK(NamedTuple):
 
 def timed(run, before):
     run()
-    return Reading(5.0, 6.0, 7.0)
+    return Reading(5.0, 7.0)
 
 
 @pytest.fixture
@@ -91,8 +91,7 @@ def test_what_is_measured_is_what_ran(opened):
     """tests/sglang/test_runner_verify.py forces more unions in a real engine."""
     sample = opened.measure(ask(8, 5, "skewed"))["samples"][0]
     assert (sample["union_low"], sample["union_high"]) == (5, 5)
-    assert (sample["observed_width"], sample["tier"]) == (8, 0)
-    assert (sample["backend"], sample["clock_us"]) == ("eager", 5.0)
+    assert (sample["observed_width"], sample["clock_us"]) == (8, 5.0)
     natural = opened.measure(ask(8, 0, "natural"))["samples"][0]
     assert natural["observed_union"] == TOP_K
 
@@ -109,7 +108,7 @@ def test_a_graph_is_given_the_routes_that_the_router_chose(opened):
     opened.measure(ask(8, 8))
     sample = opened.measure(ask(8, 0, "natural"))["samples"][0]
     assert sample["observed_union"] == TOP_K
-    assert (sample["tier"], sample["backend"]) == (8, "graph")
+    assert sample["observed_width"] == 8
     assert opened.router.ids[0][:16].unique().tolist() == list(range(TOP_K))
 
 
@@ -151,7 +150,7 @@ def test_a_gpu_s_time_is_the_plug_in_s(opened):
     assert opened.measure(ask(8, 8))["samples"][0]["clock_us"] == 5.0
     opened.device = torch.device("meta")
     sample = opened.measure(ask(8, 8))["samples"][0]
-    assert (sample["clock_us"], sample["wall_us"], verifying) == (3.0, 6.0, [True])
+    assert (sample["clock_us"], verifying) == (3.0, [True])
 
 
 @pytest.mark.parametrize(

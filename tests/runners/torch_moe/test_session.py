@@ -88,8 +88,7 @@ def test_the_union_that_was_asked_for_runs_in_every_layer(
     assert sample["observed_union"] == union
     padded = min((size for size in sizes if size >= width), default=width)
     assert sample["observed_width"] == padded
-    assert min(sample[f"{c}_us"] for c in ("clock", "wall", "reference")) > 0
-    assert (sample["tier"], sample["backend"]) == (0, "eager")
+    assert min(sample["clock_us"], sample["reference_us"]) > 0
 
 
 @pytest.mark.parametrize("width", [1, 4, 8])
