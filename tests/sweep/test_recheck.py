@@ -1,5 +1,6 @@
 """A table is compared with its own machine and engine, and with no other."""
 
+import time
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -104,7 +105,7 @@ class KnownRunner:
         ran = cell.union + self.more_experts
         answer = {"clock_us": clock_us, "reference_us": odd * self.reference_us}
         shape = {"observed_width": cell.width, "union_low": ran, "union_high": ran}
-        return [{**answer, **shape}]
+        return [{**answer, **shape, "at_unix": time.time()}]
 
 
 @pytest.mark.parametrize(
