@@ -16,7 +16,7 @@ from evict_profile.records import to_mapping
 from evict_profile.stats import Floats, main_mode, median_of_draws
 
 Part = Literal["layers", "non_moe"]
-Split = Literal["balanced", "skewed", "natural"]
+Split = Literal["balanced", "natural"]
 
 MUCH_FURTHER, FAR_OUTSIDE = 3.0, 5.0
 """In interquartile ranges of the pooled samples."""
@@ -44,7 +44,7 @@ class Cell:
         context: tokens already in each request's KV cache.
         batch: requests verified together.
         split: how token slots fall on the chosen experts. "balanced": counts differ
-            by at most one; "skewed": Zipf; "natural": as the router says.
+            by at most one; "natural": as the router says.
     """
 
     part: Part

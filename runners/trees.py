@@ -1,7 +1,7 @@
 """Random trees, and forced routing: exactly U distinct experts, drawn by a seed.
 
-Trees, which experts run and how tokens split over them are nuisance factors: real at
-a fixed cell, and in no published table. So all are drawn anew for each sample.
+Trees and which experts run are nuisance factors: real at a fixed cell, and in no
+published table. So both are drawn anew for each sample.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,13 +12,8 @@ from torch import Tensor
 
 from runners.protocol import Message, Refusal
 
-ZIPF_EXPONENT = 1.0
-"""Popularity of the r-th expert falls as r**-1: a mid-range of what routers show."""
 
-
-def force_union(
-    tokens: int, top_k: int, experts: int, union: int, skewed: bool, seed: int
-) -> Tensor:
+def force_union(tokens: int, top_k: int, experts: int, union: int, seed: int) -> Tensor:
     """Routes of one layer that activate exactly `union` of `experts`: int64 [tokens,
     top_k], distinct within a row, on the CPU."""
     if not top_k <= union <= min(experts, tokens * top_k):
@@ -29,10 +24,7 @@ def force_union(
         )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(experts, generator=generator)[:union]
-    if skewed:
-        slots = _skewed_slots(tokens, top_k, union, generator)
-    else:
-        slots = torch.arange(tokens * top_k).view(tokens, top_k) % union
+    slots = torch.arange(tokens * top_k).view(tokens, top_k) % union
     order = torch.randperm(tokens, generator=generator)
     return chosen[slots[order]]
 
@@ -41,9 +33,9 @@ def force_unions(
     cell: Message, layers: int, top_k: int, experts: int, seed: int
 ) -> Tensor:
     """Routes [layers, width * batch, top_k] of a forced cell, in each layer others."""
-    tokens, skewed = cell["width"] * cell["batch"], cell["split"] == "skewed"
+    tokens = cell["width"] * cell["batch"]
     drawn = (
-        force_union(tokens, top_k, experts, cell["union"], skewed, seed + layer)
+        force_union(tokens, top_k, experts, cell["union"], seed + layer)
         for layer in range(layers)
     )
     return torch.stack(list(drawn))
@@ -58,21 +50,6 @@ def row_counts(routes: Tensor, experts: int) -> set[int]:
     """Every number of rows that one expert got: the sizes of its products."""
     counts = [layer.flatten().bincount(minlength=experts) for layer in routes]
     return set(torch.stack(counts).unique().tolist())
-
-
-def _skewed_slots(tokens: int, top_k: int, union: int, rng: torch.Generator) -> Tensor:
-    """Every expert once, so that the union is exact; the other slots by Zipf.
-
-    Gumbel top-k over log-popularity draws `top_k` distinct experts a token. Slots
-    that must introduce an expert come first in the ranking of their token.
-    """
-    popularity = -ZIPF_EXPONENT * torch.arange(1, union + 1).double().log()
-    noise = torch.rand(tokens, union, generator=rng, dtype=torch.float64)
-    score = popularity - (-noise.log()).log()
-    owner = torch.arange(union) // top_k
-    introduces = owner.unsqueeze(0) == torch.arange(tokens).unsqueeze(1)
-    score[introduces] = torch.inf
-    return score.topk(top_k, dim=1).indices
 
 
 def random_parents(batch: int, width: int, seed: int) -> Tensor:

@@ -31,8 +31,6 @@ EXPERT_US, TOKEN_US, START_US, HEAD_US = 100.0, 20.0, 500.0, 40.0
 BANDWIDTH_GBPS = 20.0
 LAYERS = 2
 REFERENCE_US = 2e4
-UNEVEN = 1.1
-"""Cost of a skewed split over an even one."""
 
 
 def known_us(cell, union):
@@ -40,8 +38,7 @@ def known_us(cell, union):
     if cell.part == "non_moe":
         return 200.0 + HEAD_US * cell.tokens
     per_layer = START_US + EXPERT_US * union + TOKEN_US * cell.tokens
-    uneven = UNEVEN if cell.split == "skewed" else 1.0
-    return uneven * LAYERS * (per_layer + 0.05 * cell.batch * cell.context)
+    return LAYERS * (per_layer + 0.05 * cell.batch * cell.context)
 
 
 def part_us(cost, cells):
@@ -68,14 +65,12 @@ def write_run(folder, noise=0.005, repeats=8, rich=False, between=None):
 
     Args:
         between: how much more than known the validation cells cost; None measures none.
-        rich: with all that a report can show: uneven splits, captured graphs, a clock
-            paired with a reference, an event, cells left out, a name to escape.
+        rich: with all that a report can show: captured graphs, a clock paired with a
+            reference, an event, cells left out, a name to escape.
     """
     model, sweep = MODEL, SWEEP
     if rich:
         model = replace(MODEL, name="<b>&tiny")
-        split = replace(SWEEP.grid, split=("balanced", "skewed"))
-        sweep = replace(SWEEP, grid=split)
     if between is not None:
         sweep = replace(sweep, grid=replace(sweep.grid, validation=16))
     grid, rng, store = make_grid(sweep, model), np.random.default_rng(7), Store(folder)

@@ -23,7 +23,6 @@ class GridSpec(Struct, frozen=True):
         context: tokens in the KV cache before the tree.
         batch: requests verified together.
         max_tokens: limit of n x batch.
-        split: distribution of tokens over experts; more than one measures a nuisance.
         cells: forced cells to measure, spread evenly; 0 for all.
         natural: also measure each (n, context, batch) under natural routing.
         validation: cells between the levels to validate; as many more are fitted.
@@ -34,7 +33,6 @@ class GridSpec(Struct, frozen=True):
     context: AxisValues
     batch: AxisValues = (1,)
     max_tokens: int = 1024
-    split: tuple[Literal["balanced", "skewed"], ...] = ("balanced",)
     cells: Amount = 0
     natural: bool = True
     validation: Amount = 0
@@ -44,8 +42,6 @@ class GridSpec(Struct, frozen=True):
             values = getattr(self, name)
             if isinstance(values, tuple) and len(set(values)) < len(values):
                 raise ValueError(f"{name} holds a value twice, got {values}")
-        if "balanced" not in self.split:
-            raise ValueError("split needs 'balanced', which is what the fit covers")
         if self.max_tokens < min(self.width) * min(self.batch):
             raise ValueError(f"max_tokens {self.max_tokens} leaves no cell")
 

@@ -63,7 +63,7 @@ STANDARD_ERRORS = 2.0
 FOLDS = 8
 
 FIT_SPLIT: Split = "balanced"
-"""The split that is fitted; others measure how much the split itself matters."""
+"""The split that is fitted."""
 
 BOOTSTRAPS = 200
 STANDARD_ERRORS_95 = 2.0

@@ -89,8 +89,8 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
         raise ConfigError(f"sweep '{spec.name}': {error}") from error
     axes, points = spec.grid, _points(spec.grid)
     forced = [
-        Cell("layers", width, union, context, batch, split)
-        for (width, context, batch), union, split in product(points, unions, axes.split)
+        Cell("layers", width, union, context, batch, "balanced")
+        for (width, context, batch), union in product(points, unions)
     ]
     infeasible = {c: why for c in forced if (why := _why_not(c, model))}
     cells = [c for c in forced if c not in infeasible]
@@ -228,10 +228,9 @@ def _non_moe(points: list[tuple[int, int, int]], model: ModelSpec) -> list[Cell]
 
 
 def _anchor(forced: list[Cell]) -> Cell:
-    """The middle balanced cell at the smallest context and batch."""
+    """The middle cell at the smallest context and batch."""
     context, batch = min(c.context for c in forced), min(c.batch for c in forced)
-    place = (context, batch, "balanced")
-    near = [c for c in forced if (c.context, c.batch, c.split) == place]
+    near = [c for c in forced if (c.context, c.batch) == (context, batch)]
     widths = sorted({c.width for c in near})
     same = sorted(c for c in near if c.width == widths[len(widths) // 2])
     return same[len(same) // 2]

@@ -77,6 +77,8 @@ def _drop_former_keys(document: dict[str, Any]) -> None:
             made.pop(name, None)
     if isinstance(made, dict) and isinstance(sweep := made.get("sweep"), dict):
         sweep.pop("world", None)
+        if isinstance(grid := sweep.get("grid"), dict):
+            grid.pop("split", None)
 
 
 def as_text(document: Mapping[str, Any]) -> str:

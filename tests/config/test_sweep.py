@@ -25,7 +25,6 @@ def test_options_are_of_a_runner_of_ones_own(tmp_path):
         ("grid", {"batch": []}, "grid.batch: Expected"),
         ("grid", {"union": 1}, "grid.union: Expected `int` >= 2 (got 1)"),
         ("grid", {"width": [1, 2, 2]}, "width holds a value twice"),
-        ("grid", {"split": ["skewed"]}, "split needs 'balanced'"),
         ("grid", {"max_tokens": 0}, "max_tokens 0 leaves no cell"),
         ("sglang", {"modle": "x"}, "unknown key 'sglang.modle'"),
         ("sglang", {"topk": 0}, "sglang.topk: Expected `int` >= 1 (got 0)"),

@@ -28,7 +28,7 @@ def runner(tmp_path_factory):
 @pytest.mark.parametrize("layers", [None, 1])
 @pytest.mark.parametrize("union", [5, 8])
 def test_a_forced_union_is_what_runs(runner, union, layers):
-    cell = Cell("layers", 4, union, 64, 1, "skewed")
+    cell = Cell("layers", 4, union, 64, 1, "balanced")
     for sample in runner.measure(cell, [1, 2], layers):
         assert sample["union_low"] == sample["union_high"] == union
         assert sample["clock_us"] > 0.0 and sample["reference_us"] > 0.0

@@ -24,34 +24,26 @@ def counts(routes):
     return routes.unique(return_counts=True)[1]
 
 
-@given(places(), st.booleans(), seeds)
-def test_the_union_is_exact_and_experts_of_a_token_are_distinct(place, skewed, seed):
+@given(places(), seeds)
+def test_the_union_is_exact_and_experts_of_a_token_are_distinct(place, seed):
     tokens, top_k, experts, union = place
-    routes = force_union(*place, skewed, seed)
+    routes = force_union(*place, seed)
     assert routes.shape == (tokens, top_k)
     assert len(routes.unique()) == union
     assert routes.min() >= 0 and routes.max() < experts
     assert all(len(set(row)) == len(row) for row in routes.tolist())
-    assert torch.equal(routes, force_union(*place, skewed, seed))
+    assert torch.equal(routes, force_union(*place, seed))
 
 
 @given(places(), seeds)
 def test_balanced_counts_differ_by_one_at_most(place, seed):
-    dealt = counts(force_union(*place, False, seed))
+    dealt = counts(force_union(*place, seed))
     assert dealt.max() - dealt.min() <= 1
-
-
-@given(seeds)
-def test_skewed_is_clearly_uneven_where_it_can_be(seed):
-    """16 tokens an expert when balanced; Zipf activates one twice as much."""
-    assert counts(force_union(64, 4, 64, 16, False, seed)).unique().tolist() == [16]
-    uneven = counts(force_union(64, 4, 64, 16, True, seed))
-    assert uneven.max() >= 2 * uneven.double().median()
 
 
 def test_seeds_choose_other_experts():
     """Which experts run is a nuisance, so it is drawn anew for each sample."""
-    chosen = {tuple(force_union(4, 2, 64, 8, False, s).unique()) for s in range(20)}
+    chosen = {tuple(force_union(4, 2, 64, 8, s).unique()) for s in range(20)}
     assert len(chosen) == 20
 
 
@@ -59,7 +51,7 @@ def test_seeds_choose_other_experts():
 def test_infeasible_union_is_refused(union):
     """3 tokens of top-4 activate 4 to 12 of 32; the numbers are in the message."""
     with pytest.raises(Refusal, match=f"3 tokens x top-4 of 32 .* activate {union}"):
-        force_union(3, 4, 32, union, False, 0)
+        force_union(3, 4, 32, union, 0)
 
 
 @given(st.integers(1, 4), st.integers(1, 48), seeds)

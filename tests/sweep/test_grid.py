@@ -22,7 +22,6 @@ def specs(draw):
         union=tuple(unions),
         context=draw(some),
         batch=draw(some),
-        split=draw(st.sampled_from([("balanced",), ("balanced", "skewed")])),
         natural=draw(st.booleans()),
     )
     fewest = min(axes.width) * min(axes.batch)
@@ -40,7 +39,7 @@ def test_feasible_and_infeasible_make_the_whole_product(spec):
     grid, axes = make_grid(spec, TINY), spec.grid
     forced, refused = [c for c in grid.cells if c.union], dict(grid.infeasible)
     seats = sum(w * b <= axes.max_tokens for w in axes.width for b in axes.batch)
-    points = seats * len(axes.context) * len(axes.union) * len(axes.split)
+    points = seats * len(axes.context) * len(axes.union)
     assert len(forced) + len(refused) == len({*forced, *refused}) == points
     assert max(c.tokens for c in (*grid.cells, *refused)) <= axes.max_tokens
     assert all(c.union <= c.tokens * 4 for c in grid.cells)

@@ -89,7 +89,7 @@ def ask(width, union, split="balanced", **changes):
 
 def test_what_is_measured_is_what_ran(opened):
     """tests/sglang/test_runner_verify.py forces more unions in a real engine."""
-    sample = opened.measure(ask(8, 5, "skewed"))["samples"][0]
+    sample = opened.measure(ask(8, 5))["samples"][0]
     assert (sample["union_low"], sample["union_high"]) == (5, 5)
     assert (sample["observed_width"], sample["clock_us"]) == (8, 5.0)
     natural = opened.measure(ask(8, 0, "natural"))["samples"][0]

@@ -30,7 +30,7 @@ OPTIONS = {
     "places": [(1, 32, 1), (4, 32, 2), (8, 32, 2)],
 }
 CPU = torch.device("cpu")
-REQUEST = CellRequest("layers", 4, 9, 32, 1, "skewed", tier=4, layers=2)
+REQUEST = CellRequest("layers", 4, 9, 32, 1, "balanced", tier=4, layers=2)
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +76,13 @@ UNIONS = [(1, 4, 1), (8, 9, 1), (8, 32, 2), (2, 7, 2), (3, 7, 2), (4, 7, 2)]
 
 
 @pytest.mark.parametrize("sizes", [[], [1, 4, 8]])
-@pytest.mark.parametrize("split", ["balanced", "skewed"])
 @pytest.mark.parametrize(("width", "union", "batch"), UNIONS)
 def test_the_union_that_was_asked_for_runs_in_every_layer(
-    session, monkeypatch, sizes, width, union, batch, split
+    session, monkeypatch, sizes, width, union, batch
 ):
     """Also where a width is padded to a captured size."""
     monkeypatch.setattr(session, "capture_sizes", sizes)
-    sample = measured(session, width, union, split, batch=batch)
+    sample = measured(session, width, union, batch=batch)
     assert sample["union_low"] == sample["union_high"] == union
     assert sample["observed_union"] == union
     padded = min((size for size in sizes if size >= width), default=width)
@@ -131,15 +130,12 @@ def test_what_cannot_run_is_refused_and_the_next_cell_measured(
     assert measured(session, 1, 4)["observed_union"] == 4
 
 
-@given(
-    st.integers(1, 8), st.integers(0, 8), st.integers(1, 3), st.booleans(), st.data()
-)
-def test_padded_tokens_repeat_their_request_s_last(width, padding, batch, skewed, data):
+@given(st.integers(1, 8), st.integers(0, 8), st.integers(1, 3), st.data())
+def test_padded_tokens_repeat_their_request_s_last(width, padding, batch, data):
     """So padding activates no expert that the request's own tokens do not."""
     union = data.draw(st.integers(4, min(32, 4 * width * batch)))
-    split = "skewed" if skewed else "balanced"
     tier = width + padding
-    request = CellRequest("layers", width, union, 32, batch, split, tier, layers=2)
+    request = CellRequest("layers", width, union, 32, batch, "balanced", tier, 2)
     routes = draw_routes(read_shape(ASKED, 2), request, seed=3)
     assert routes.shape == (2, batch * tier, 4)
     assert [len(layer.unique()) for layer in routes] == [union, union]
