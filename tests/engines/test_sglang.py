@@ -28,6 +28,7 @@ CPU = (
     "0.2", "--max-running-requests", "8", "--enable-metrics", "--sleep-on-idle",
 )  # fmt: skip
 WIDTHS = (1, 2, 4, 8)
+PROMPT, *_ = servers.PROMPTS
 ROUTED = ("--enable-return-routed-experts",)
 
 
@@ -163,14 +164,9 @@ def test_replies_with_the_plug_in_are_those_without_it(cutting, plain, folder):
     words = ("probe", url, "--routes", "--out", servers.ROUTES)
     assert "it drafts trees" in refused(*words, folder=folder)
     assert "evict-profile: on" in log.read_text()
-    [width] = re.findall(r"^evict_profile:width\S* (\S+)$", gauges(url), re.MULTILINE)
+    metrics = servers.get(f"{url}/metrics")
+    [width] = re.findall(r"^evict_profile:width\S* (\S+)$", metrics, re.MULTILINE)
     assert WIDTHS[0] <= float(width) < WIDTHS[-1]
-
-
-def gauges(url):
-    """The plug-in's metrics, which change where trees are cut."""
-    lines = servers.get(f"{url}/metrics").splitlines()
-    return "\n".join(line for line in lines if line.startswith("evict_profile:"))
 
 
 def switched(url, value, key="evict_profile"):
@@ -178,15 +174,12 @@ def switched(url, value, key="evict_profile"):
 
 
 def test_the_plug_in_is_switched_off_and_on_without_a_restart(cutting, plain):
+    """Replies stay; SGLang refuses what it does not know."""
     url, log = cutting
-    said, before = servers.replies(plain), gauges(url)
-    assert switched(url, 0) == [True]
-    assert servers.replies(url) == said
-    assert gauges(url) == before
-    assert switched(url, 1) == [True]
-    assert servers.replies(url) == said
-    assert gauges(url) != before
-    words = ["switched off: whole trees are verified", "switched on"]
-    found = re.findall(r"evict-profile: (switched .*)", log.read_text())
-    assert found == words
+    wanted = servers.token_ids(plain, PROMPT)
+    for value in (0, 1):
+        assert switched(url, value) == [True]
+        assert servers.token_ids(url, PROMPT) == wanted
     assert switched(url, 1, "evict") == [False]
+    found = re.findall(r"evict-profile: (switched .*)", log.read_text())
+    assert found == ["switched off: whole trees are verified", "switched on"]

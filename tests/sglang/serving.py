@@ -21,7 +21,7 @@ from tests.sglang.planted import SCRIPT, Script
 PLUGINS = {"planted": "tests.sglang.planted:register"}
 FP8_PLUGIN = {"fp8": "tests.sglang.fp8_on_cpu:register"}
 LONGEST_S = 1200.0
-"""Of an engine that hangs; a busy machine takes five times as long as a quiet one."""
+"""How long an engine may take, which on a busy machine is many minutes."""
 
 DUMPS = ("SGLANG_CUDA_COREDUMP_BEFORE_CRASH", "SGLANG_PYSPY_DUMP_BEFORE_CRASH")
 """What a server that ends would wait 65 s for."""

@@ -11,13 +11,8 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from contextlib import AbstractContextManager as Context
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -221,9 +216,8 @@ class Serving:
             if self.ranks.leads:
                 logger.info("%s", self._announcement())
         if self._has_failed:
-            # Graphs that were built before one failed are in cycles.
-            gc.collect()
-            torch.cuda.empty_cache()  # Nothing where no GPU is used.
+            gc.collect()  # Graphs that were built before one failed are in cycles.
+            torch.cuda.empty_cache()
         if not self._mode.on_device:
             self._is_ready, self._is_bound = self.active, not self.ranks.leads
             self._mode = self._mode if self.ranks.leads else Mode()
@@ -280,9 +274,10 @@ class Serving:
         width = path_prob.shape[1] + 1
         if width < self.full_width:
             self.slots = compat.cache_slots(batch, self.full_width)
+        if state := self._states.get(width):
+            with swapped(self.runner, state):
+                pass  # What works here works again, after the tree was cut.
         self.width = width
-        with self.graphs():
-            pass
 
     def _decided(
         self, what: str, batch: Any, decide: Callable[[], Said]
@@ -315,9 +310,11 @@ class Serving:
 
     def switch(self, original: Callable[..., Any], scheduler: Any, asked: Any) -> Any:
         """The hook around `set_internal_state`, which all ranks run between the same
-        steps. SGLang refuses the key where it is left in."""
-        if SWITCH in asked.server_args and self.active:
-            with self._fail_closed():
+        steps. SGLang refuses the key where it is left in.
+        """
+        with self._fail_closed():
+            can_switch = self.active and not self._has_failed
+            if can_switch and SWITCH in asked.server_args:
                 self._switch(bool(asked.server_args.pop(SWITCH)))
         return original(scheduler, asked)
 
@@ -332,7 +329,7 @@ class Serving:
         if self.ranks.leads:
             logger.info("evict-profile: switched %s", says)
 
-    def _within_budget(self) -> AbstractContextManager[None]:
+    def _within_budget(self) -> Context[None]:
         return self.budget.enabled() if self.budget else nullcontext()
 
     def _built(self) -> dict[int, GraphState]:
@@ -356,7 +353,7 @@ class Serving:
             states.setdefault(full, own_state(self.runner, full))
         return states
 
-    def _keeping(self) -> AbstractContextManager[None]:
+    def _keeping(self) -> Context[None]:
         """Around what a hook keeps for a choice, for which rank 0's is read."""
         return self._fail_closed() if self.ranks.leads else suppress(Exception)
 

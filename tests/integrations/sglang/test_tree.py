@@ -1,5 +1,6 @@
 """Depths, parents and cuts of SGLang's flat trees; their scores outlive the draft."""
 
+from contextlib import contextmanager
 from random import Random
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.integrations.sglang import tree
 from evict_profile.integrations.sglang.tree import Scores, best_nodes, depths, parents
 from tests.integrations.sglang.drafter import drafting, on_host, organized, trees
 
@@ -245,3 +247,49 @@ def test_trees_take_scores_of_their_own(chain_scores):
     result = SimpleNamespace(select=torch.arange(2))
     chain_scores.keep_first(drafter.extend, drafter, "batch", result)
     assert not chain_scores.last(REQUESTS).any()
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Scores of chains whose probabilities cannot be computed, and the errors."""
+    errors = []
+
+    @contextmanager
+    def guarded():
+        try:
+            yield
+        except (AttributeError, ValueError) as error:
+            errors.append(error)
+
+    def fails(output):
+        raise ValueError("no probability")
+
+    monkeypatch.setattr(tree, "best_probability", fails)
+    made = Scores(guarded)
+    made.allocate(REQUESTS, STEPS + 1, "cpu")
+    return made, errors
+
+
+def test_a_chain_is_drafted_whose_scores_cannot_be_kept(failing):
+    scores, errors = failing
+    drafter = ChainDrafter(random_logits(2, 2, 2))
+    drafted = scores.keep_chain(drafter.draft_forward, drafter, chain_batch([0.5, 1.0]))
+    assert drafted[1].shape == (2, STEPS)
+    assert drafter.draft_runner.forward == drafter._forward
+    assert errors and not scores.last(REQUESTS).any()
+
+
+def test_a_cache_is_extended_whose_scores_cannot_be_kept(failing):
+    scores, errors = failing
+    drafter, drafting = ChainDrafter(random_logits(2)), SimpleNamespace(topk_p="theirs")
+    result = SimpleNamespace(select=torch.arange(2), next_draft_input=drafting)
+    scores.keep_first(drafter.extend, drafter, "batch", result)
+    assert errors and drafting.topk_p == "theirs"
+
+
+def test_a_drafter_that_cannot_be_watched_drafts(failing):
+    scores, errors = failing
+    drafter = SimpleNamespace(topk=1, draft_runner=None)
+    drafted = scores.keep_chain(lambda *_: "drafted", drafter, chain_batch([0.5, 0.5]))
+    assert drafted == "drafted"
+    assert "forward" in str(errors[0])
