@@ -117,7 +117,7 @@ def test_replayed_routes_are_those_of_the_buffers():
 def test_a_replayed_budget_reads_new_gates_weights_and_padding(monkeypatch):
     monkeypatch.setattr(router, "check_model", lambda *model: None)
     monkeypatch.setattr(router, "experts", lambda model: [0])
-    hook, gates = BudgetHook(3), torch.randn(8, 6)
+    hook, gates = BudgetHook(3), torch.randn(8, 32)
     hook.allocate(16, "cpu")
 
     def forward(ids, positions, batch):
@@ -130,15 +130,15 @@ def test_a_replayed_budget_reads_new_gates_weights_and_padding(monkeypatch):
     mode = SimpleNamespace(is_target_verify=lambda: True)
     batch = SimpleNamespace(forward_mode=mode, out_cache_loc=slots)
     with hook.enabled():
-        hook.set_token_weights(torch.rand(2, 3))
+        hook.set_token_weights(torch.tensor([[1.0] * 3, [0.0] * 3]))
         graph, out = captured(lambda: model.forward(None, None, batch))
         gates.normal_()
-        hook.set_token_weights(torch.rand(2, 3))
-        slots.copy_(torch.tensor([5, 6, 7, 8, 0, 0, 0, 0]))
+        hook.set_token_weights(torch.tensor([[0.0] * 3, [1.0] * 3]))
+        slots.copy_(torch.tensor([5, 6, 7, 8, 9, 10, 11, 0]))
         graph.replay()
         expected = model.forward(None, None, batch)
     assert all(map(torch.equal, out, expected))
-    assert out[1][:4].unique().numel() <= 3
+    assert out[1][:7].unique().numel() <= 3
 
 
 def test_a_capture_refuses_what_a_gpu_refuses():
