@@ -48,6 +48,26 @@ def kept_tree():
     return lambda: scores.keep(organize, *lists, TOKENS)
 
 
+def fixed_mode(scores):
+    curves = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.8)))
+    table = SimpleNamespace(acceptance=SimpleNamespace(conditional=curves))
+    pool = SimpleNamespace(size=48)
+    runner = SimpleNamespace(device=torch.device(GPU), req_to_token_pool=pool)
+    server = SimpleNamespace(
+        target_worker=SimpleNamespace(model_runner=runner),
+        speculative_num_draft_tokens=TOKENS,
+        speculative_num_steps=STEPS,
+    )
+    return FixedWidth(table, 8, server, scores)
+
+
+def kept_width():
+    scores, lists = Scores(), drafted_lists(BATCH, TOPK, STEPS, GPU)
+    scores.allocate(48, TOKENS, GPU)
+    fixed_mode(scores)
+    return lambda: scores.keep(organize, *lists, TOKENS)
+
+
 def kept_chain():
     scores = Scores()
     scores.allocate(48, STEPS + 1, GPU)
@@ -91,6 +111,7 @@ def grouped_budget():
 
 CAPTURED = {
     "scores of a tree": kept_tree,
+    "scores of a tree and the nodes of a fixed width": kept_width,
     "scores of a chain": kept_chain,
     "routes forced and recorded": forced_routes,
     "budget, softmax": budget,
@@ -158,21 +179,8 @@ def token_weights():
     return lambda: hook.set_token_weights(path_prob)
 
 
-def fixed_mode():
-    curves = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.8)))
-    table = SimpleNamespace(acceptance=SimpleNamespace(conditional=curves))
-    pool = SimpleNamespace(size=48)
-    runner = SimpleNamespace(device=torch.device(GPU), req_to_token_pool=pool)
-    server = SimpleNamespace(
-        target_worker=SimpleNamespace(model_runner=runner),
-        speculative_num_draft_tokens=TOKENS,
-        speculative_num_steps=STEPS,
-    )
-    return FixedWidth(table, 8, server)
-
-
 def fixed_width():
-    mode, tree = fixed_mode(), drafted()
+    mode, tree = fixed_mode(Scores()), drafted()
     batch = SimpleNamespace(forward_mode=SimpleNamespace(is_decode=lambda: True))
     return lambda: tree.at(mode.choose(batch, tree))
 
@@ -201,9 +209,9 @@ def served_trees():
 @pytest.mark.parametrize(
     ("prepare", "most_launches", "most_copies"),
     [
-        pytest.param(forced_routes, 3, 0, id="forced routes of a layer"),
+        pytest.param(forced_routes, 0, 0, id="forced routes of a layer"),
         pytest.param(token_weights, 3, 0, id="weights of a budget"),
-        pytest.param(fixed_width, 76, 0, id="EVICT_PROFILE_WIDTH"),
+        pytest.param(fixed_width, 3, 0, id="EVICT_PROFILE_WIDTH"),
         pytest.param(forced_width, 5, 0, id="width of a runner's round"),
         pytest.param(decided_width, 4, 1, id="width of a decision"),
         pytest.param(widened, 4, 0, id="results of full width"),
