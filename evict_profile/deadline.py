@@ -20,7 +20,7 @@ class Deadline:
     interrupted: bool = False
 
     def reached(self) -> bool:
-        return self.seconds_left() <= 0.0
+        return self.interrupted or self.seconds_left() <= 0.0
 
     def seconds_left(self) -> float:
         return self.at_monotonic - time.monotonic()
