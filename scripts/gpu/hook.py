@@ -3,20 +3,21 @@
     python scripts/gpu/hook.py --model MODEL --with
     python scripts/gpu/hook.py --model MODEL --without
 
-The difference of two runs is what a sweep's forwards hold and a server's do not. One
-process opens SGLang once, so each takes its own. `--write` makes the config.json of the
-model's first layers instead, which open sooner.
+Forcing launches nothing, and the forced union is what uniform routing would give, so
+both should take as long. One process opens SGLang once, so each takes its own.
+`--write` makes the config.json of the model's first layers instead, which open sooner.
 """
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from evict_profile.config import load_model
 from evict_profile.records import to_mapping
 
-WIDTHS, BATCH, CONTEXT, FORWARDS = (1, 8), 1, 2048, 200
+WIDTHS, BATCH, CONTEXT, FORWARDS = (1, 8), 1, 2048, 70
 
 
 def main() -> None:
@@ -31,16 +32,21 @@ def main() -> None:
         asked.write.write_text(json.dumps(shape), encoding="utf-8")
         return
 
+    from runners.clock import in_a_row_us
     from runners.sglang_verify import session
 
     if asked.hook == "without":
         session.hook_the_router = lambda router: None
     opened = session.Session(model, options(asked.device))
-    forwards = FORWARDS if asked.device == "cuda" else 5
+    timer, times = opened.draft_timer, FORWARDS if asked.device == "cuda" else 5
     for width in WIDTHS:
-        state = opened.verifier.states[width]
-        times = [opened.draft_timer.forward_us(BATCH, state) for _ in range(forwards)]
-        print(f"{asked.hook} the hook: width {width}: {median(times):.1f} us a forward")
+        opened.force_usual(BATCH, width)
+        laid_out = partial(timer.forwards, BATCH, opened.verifier.states[width])
+        us = [
+            in_a_row_us(opened.device, laid_out(), lead_in=laid_out()[0])
+            for _ in range(times)
+        ]
+        print(f"{asked.hook} the hook: width {width}: {median(us):.1f} us a forward")
 
 
 def parse() -> argparse.Namespace:

@@ -41,7 +41,8 @@ GAUGES = {
 LINE = (
     "evict-profile: %(steps)d steps, mean width %(width).2f, %(tokens_per_request).2f "
     "tokens a request and step, %(observed_us).0f us a step, predicted for "
-    "%(includes)s %(predicted_us).0f us, decision %(decision_us).0f us"
+    "%(includes)s %(predicted_us).0f us, decision %(decision_us).0f us, verification "
+    "%(verify_ratio).2f times its cost"
 )
 EXCHANGE = ", exchange between ranks %(exchange_us).0f us"
 

@@ -51,7 +51,8 @@ def test_means_are_over_steps_and_requests_and_times_over_steps_that_have_one(
     made.log(("verify",))
     assert log.messages == [
         "evict-profile: 2 steps, mean width 2.50, 2.00 tokens a request and step, "
-        "300 us a step, predicted for verify 200 us, decision 10 us"
+        "300 us a step, predicted for verify 200 us, decision 10 us, verification "
+        "1.00 times its cost"
     ]
 
 
@@ -60,7 +61,7 @@ def test_the_time_of_exchanges_is_a_mean_over_steps(log):
     for exchange_us in (30.0, 50.0):
         made.add(outcome(), exchange_us)
     made.log(("verify",))
-    assert log.messages[0].endswith("decision 10 us, exchange between ranks 40 us")
+    assert log.messages[0].endswith(", exchange between ranks 40 us")
 
 
 def test_the_first_line_comes_after_the_first_steps(made, clock, log):
@@ -72,7 +73,8 @@ def test_the_first_line_comes_after_the_first_steps(made, clock, log):
     made.add(outcome())
     assert log.messages == [
         f"evict-profile: {FIRST_STEPS} steps, mean width 4.00, 2.50 tokens a request "
-        "and step, 300 us a step, predicted for verify + draft 200 us, decision 10 us"
+        "and step, 300 us a step, predicted for verify + draft 200 us, decision 10 us, "
+        "verification 1.00 times its cost"
     ]
 
 
