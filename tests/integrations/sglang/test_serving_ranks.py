@@ -15,7 +15,7 @@ import torch
 from torch.distributed import HashStore
 
 from evict_profile.errors import ConfigError, DataError
-from evict_profile.integrations.sglang import compat, serving
+from evict_profile.integrations.sglang import compat, ranks, serving
 from evict_profile.integrations.sglang.decision import Chooser, Metrics
 from evict_profile.integrations.sglang.modes import FixedWidth
 from evict_profile.integrations.sglang.settings import Settings
@@ -225,7 +225,7 @@ def test_a_rank_that_does_not_answer_at_the_start_is_named(groups, monkeypatch, 
     make = lambda rank: gloo(store, rank, 2, timedelta(seconds=LIMIT_S))  # noqa: E731
     groups[0].cpu_group, groups[1].cpu_group = side_by_side(make, [0, 1])
     monkeypatch.setattr(torch.distributed, "monitored_barrier", gloo.monitored_barrier)
-    monkeypatch.setattr(serving, "START", timedelta(seconds=0.1))
+    monkeypatch.setattr(ranks, "START", timedelta(seconds=0.1))
     with pytest.raises(ConfigError, match=r"Ranks 1 failed .*need the plug-in"):
         worker_of(groups[0])
     assert "the server ends: not all ranks answer" in caplog.text
