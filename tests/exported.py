@@ -7,7 +7,6 @@ them with the engines' own.
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from evict_profile.advice.advise import Advisor, DraftPlan, Range
 from evict_profile.advice.answer import Answer
 from evict_profile.integrations.exporters import Export, write_advice
 from evict_profile.io import data_root
-from evict_profile.records import replace
 from evict_profile.table import CostTable
 
 
@@ -52,59 +50,10 @@ def write_schedule(table, engine, path, *drafts):
     traffic, gain = {1: 1.0}, 2.0 if len(drafts) > 1 else 1.0
     plan = DraftPlan(traffic, drafts[0], 1.0, ranges, gain)
     advisor = Advisor.of(table, of_rate(0.8))
-    made = write_advice([Answer(advisor, plan)], engine, path)
+    made = write_advice(Answer(advisor, plan), engine, path)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     chosen = {b: r.drafts for r in ranges for b in range(r.first, r.last + 1)}
     return Written(path, made, content, chosen)
-
-
-def write_by_context(table, engine, path):
-    """One draft up to batch 2, five beyond; seven at context 2048."""
-    first = Answer(Advisor.of(table, of_rate(0.8)), two_lengths(1, 5))
-    longer = replace(first.advisor, context=2048)
-    answers = [first, Answer(longer, two_lengths(7, 7))]
-    made = write_advice(answers, engine, path)
-    return made, yaml.safe_load(path.read_text(encoding="utf-8"))
-
-
-def two_lengths(few, many):
-    """A plan that drafts `few` up to batch 2, and `many` up to batch 4."""
-    ranges = (Range(1, 2, few), Range(3, 4, many))
-    return DraftPlan({1: 0.5, 4: 0.5}, few, 1.0, ranges, 2.0)
-
-
-def vllm_reads_by_context(content, batch, context):
-    """vLLM's pull request 48944 at 14b450ca: a grid without gaps, from 1 on."""
-    rows = content["num_speculative_tokens_per_batch_size"]
-    batches = sorted({(first, last) for first, last, *_ in rows})
-    spans = sorted({(low, high) for _, _, low, high, _ in rows})
-    assert len(rows) == len(batches) * len(spans)
-    assert batches[0][0] == spans[0][0] == 1
-    for (_, high), (low, _) in pairwise(spans):
-        assert low == high + 1
-    span = next((each for each in spans if context <= each[1]), spans[-1])
-    rows = [row for row in rows if (row[2], row[3]) == span]
-    return next((row[-1] for row in rows if row[1] >= batch), rows[-1][-1])
-
-
-def sglang_reads_by_context(content, batch, context):
-    """SGLang's pull request 31716: buckets of each slot, without gaps from 1 on."""
-    slots = sorted(int(key) for key in content if key.isdigit())
-    slot = slots[max(0, bisect_right(slots, batch) - 1)]
-    buckets = content[str(slot)]["ctx_buckets"]
-    spans = sorted(tuple(map(int, key.split("-"))) for key in buckets)
-    assert spans[0][0] == 1
-    for (_, high), (low, _) in pairwise(spans):
-        assert low == high + 1
-    low, high = next((each for each in spans if context <= each[1]), spans[-1])
-    [steps] = buckets[f"{low}-{high}"]["candidate_steps"]
-    return steps
-
-
-READERS_BY_CONTEXT = {
-    "vllm": vllm_reads_by_context,
-    "sglang": sglang_reads_by_context,
-}
 
 
 def vllm_reads(content, batch):

@@ -10,10 +10,10 @@ from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say
 
 OF_ENGINES = {
-    *("accept", "traffic", "by_context", "draft_level_ms", "drafter", "outside"),
+    *("accept", "traffic", "draft_level_ms", "drafter", "outside"),
 }
 OF_PLANNERS = {"drafts", "max_tokens"}
-NOT_OF = {"trtllm": {"by_context"}, "llama-cpp": {"by_context", "traffic"}}
+NOT_OF = {"llama-cpp": {"traffic"}}
 """Options that an engine has no format for."""
 
 
@@ -39,9 +39,7 @@ def export(
     ),
     traffic: options.Traffic = None,
     context: options.ContextTokens = None,
-    by_context: bool = Option(
-        False, "--by-context", help="Choose draft lengths at each context of the table."
-    ),
+    by_context: bool = Option(False, "--by-context", hidden=True),
     draft_level_ms: options.DraftLevelMs = None,
     drafter: options.DrafterKind = None,
     outside: options.Outside = "refuse",
@@ -74,7 +72,9 @@ def export(
     unused = OF_PLANNERS if reader in ENGINES else OF_ENGINES
     reject_unused(ctx, unused | NOT_OF.get(reader, set()), f"with --for {reader}")
     if by_context:
-        reject_unused(ctx, {"context"}, "with --by-context")
+        raise ConfigError(
+            "--by-context: no release reads such a file; type --context TOKENS instead"
+        )
     source, *others = sources
     if others:
         raise ConfigError(f"--for {reader} writes one table; leave out {others[0]}")
@@ -85,7 +85,6 @@ def export(
         made = write_format(table, reader, path, drafts, context, max_tokens)
     else:
         from evict_profile.advice.answer import Answer
-        from evict_profile.advice.contexts import at_contexts
         from evict_profile.integrations.exporters import write_advice
         from evict_profile.report.advice import advise
 
@@ -104,10 +103,7 @@ def export(
             outside=outside,
             reader=reader,
         )
-        answers = [Answer(advice.advisors[0], advice.plan)]
-        if by_context:
-            answers = at_contexts(table, answers[0], draft_level_ms, drafter)
-        made = write_advice(answers, reader, path)
+        made = write_advice(Answer(advice.advisors[0], advice.plan), reader, path)
     for line in (*made.notes, f"{reader}: {path}", made.command):
         if line:
             say(console, line)

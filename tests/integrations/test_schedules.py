@@ -19,9 +19,7 @@ from evict_profile.table import CostTable
 from tests.command import evict
 from tests.exported import (
     READERS,
-    READERS_BY_CONTEXT,
     shipped_table,
-    write_by_context,
     write_schedule,
 )
 
@@ -47,31 +45,6 @@ def test_plain_decoding_is_a_length_of_a_schedule(table, tmp_path, name):
     for batch, drafts in (written.chosen | {10_000: 0}).items():
         assert READERS[name](written.content, batch) == drafts
     assert any("drafts nothing beyond" in note for note in written.made.notes)
-
-
-@pytest.mark.parametrize("name", READERS_BY_CONTEXT)
-def test_every_batch_and_context_drafts_what_was_chosen(table, tmp_path, name):
-    made, content = write_by_context(table, name, tmp_path / "s")
-    reads = READERS_BY_CONTEXT[name]
-    for context in (1, 64, 700):
-        for batch, drafts in {1: 1, 2: 1, 3: 5, 4: 5, 99: 5}.items():
-            assert reads(content, batch, context) == drafts
-    assert {reads(content, b, c) for b in (1, 5) for c in (2048, 10**6)} == {7}
-    assert content["evict_profile"]["context"] == [512, 2048]
-    notes = " ".join(made.notes)
-    assert "releases refuse them" in notes
-    assert "Costs are at context 512, 2048 alone" in notes
-
-
-def test_one_plan_for_all_contexts_is_written_as_such(tmp_path):
-    h200 = shipped_table("nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1")
-    words = ("export", h200.path, "--accept", "0.75", "--for", "sglang")
-    plain, found = (
-        evict(*words, *more, "--out", "s", folder=tmp_path).stdout.splitlines()
-        for more in ((), ("--by-context",))
-    )
-    assert any("Draft lengths are the same at context" in line for line in found)
-    assert plain[-1] == found[-1]
 
 
 def test_one_length_is_no_schedule(table, tmp_path):
@@ -138,7 +111,7 @@ def test_no_file_is_written_where_drafting_does_not_pay(table, tmp_path, name):
     none = DraftPlan({1: 1.0}, 0, 1.0, (Range(1, 4, 1),), 0.9)
     [lengths] = acceptance_of("0.1")
     with pytest.raises(DataError, match="run the engine without speculation"):
-        write_advice([Answer(Advisor.of(table, lengths), none)], name, tmp_path / "x")
+        write_advice(Answer(Advisor.of(table, lengths), none), name, tmp_path / "x")
     assert not list(tmp_path.iterdir())
 
 
@@ -188,7 +161,7 @@ def test_an_engine_is_told_the_drafter_whose_time_is_in_the_advice(
 ):
     advisor = Advisor.of(table, of_rate(0.8), level_ms=1.0, drafter=kind)
     plan = DraftPlan({1: 1.0}, 3, 2.0, (), 1.0)
-    made = write_advice([Answer(advisor, plan)], name, tmp_path / "s")
+    made = write_advice(Answer(advisor, plan), name, tmp_path / "s")
     said = made.command + (tmp_path / "s").read_text()
     assert says in said
     assert "eagle3" not in made.command.lower()
@@ -199,7 +172,7 @@ def test_an_engine_that_runs_no_such_drafter_is_named(table, tmp_path, name):
     advisor = Advisor.of(table, of_rate(0.8), level_ms=1.0, drafter="pard")
     plan = DraftPlan({1: 1.0}, 3, 2.0, (), 1.0)
     with pytest.raises(ConfigError, match=f"{name} runs none; choose from eagle3, mtp"):
-        write_advice([Answer(advisor, plan)], name, tmp_path / "s")
+        write_advice(Answer(advisor, plan), name, tmp_path / "s")
 
 
 def test_drafters_are_those_of_the_engines():

@@ -5,15 +5,13 @@ Each export notes what its format cannot hold. No serving system is imported.
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from evict_profile.advice.advise import CHANGE
 from evict_profile.advice.answer import Answer
-from evict_profile.advice.contexts import cells
 from evict_profile.errors import DataError
 from evict_profile.integrations.exporters.additive import sglang_sps
 from evict_profile.integrations.exporters.planners import Export, staircases_at
@@ -55,54 +53,40 @@ def write_format(
         )
     export = FORMATS[name](served, drafts, context, max_tokens)
     at = staircases_at(served.table, context)[0].context
-    return _written(export, served, name, [at], out)
+    return _written(export, served, name, at, out)
 
 
-def write_advice(answers: Sequence[Answer], name: str, out: Path) -> Export:
-    """Write the draft lengths of one context or of several, the smallest first."""
-    advisor, plan = answers[0].advisor, answers[0].plan
-    ranges = cells(answers) or plan.advised
-    if not any(each.drafts for each in ranges):
+def write_advice(answer: Answer, name: str, out: Path) -> Export:
+    """Write the advised draft lengths by batch."""
+    advisor, plan, gain = answer.advisor, answer.plan, answer.gain
+    if not any(each.drafts for each in plan.advised):
         raise DataError(
             "drafting does not pay at these batches with this acceptance, and no file "
             "is written: run the engine without speculation"
         )
-    export = ENGINES[name](ranges, advisor)
-    acceptance = (
-        *_at_contexts(answers, ranges == plan.advised),
+    export = ENGINES[name](plan.advised, advisor)
+    settled = f"95 % interval of the speed-up is {gain.low:.2f} to {gain.high:.2f}."
+    notes = (
+        *[f"Not settled: the {settled}"] * (not gain.worthwhile),
         f"One acceptance for all requests ({advisor.lengths.source}): prompts, "
         "temperatures and lengths that accept otherwise want another draft length.",
         f"Drafting: {advisor.served.drafting.workload}.",
     )
-    export = replace(export, notes=(*acceptance, *export.notes))
-    contexts = [each.advisor.context for each in answers]
-    return _written(export, advisor.served, name, contexts, out)
-
-
-def _at_contexts(answers: Sequence[Answer], same: bool) -> Iterator[str]:
-    """Whether the speed-up is settled at each context, and whether K changes."""
-    for each in answers:
-        at, gain = f"at context {each.advisor.context:g}", each.gain
-        if each.plan.advised and not gain.worthwhile:
-            yield (
-                f"Not settled {at}: the 95 % interval of the speed-up is "
-                f"{gain.low:.2f} to {gain.high:.2f}."
-            )
-    if same and len(answers) > 1:
-        yield f"Draft lengths are the same {at}: no others gain {CHANGE - 1:.0%} more."
+    export = replace(export, notes=(*notes, *export.notes))
+    return _written(export, advisor.served, name, advisor.context, out)
 
 
 def _written(
-    export: Export, served: ServedStep, name: str, contexts: Sequence[float], out: Path
+    export: Export, served: ServedStep, name: str, context: float, out: Path
 ) -> Export:
     """The export as written; `evict_profile` in it has notes and the table's key."""
     table = served.table
-    notes = (*_lost_by_all(served, name, contexts), *export.notes)
+    notes = (*_lost_by_all(served, name, context), *export.notes)
     origin = {
         "key": to_mapping(table.key),
         "table_version": table.version,
         "samples_sha256": table.provenance.samples_sha256,
-        "context": contexts[0] if len(contexts) == 1 else contexts,
+        "context": context,
         "note": notes,
     }
     write_text(_text(export, origin), out)
@@ -110,7 +94,7 @@ def _written(
     return replace(export, notes=notes, command=command)
 
 
-def _lost_by_all(served: ServedStep, name: str, at: Sequence[float]) -> Iterator[str]:
+def _lost_by_all(served: ServedStep, name: str, at: float) -> Iterator[str]:
     key, system = served.table.key, name.partition("-")[0]
     if system not in key.engine:
         engine = system if name == "sglang-sps" else name
@@ -119,9 +103,8 @@ def _lost_by_all(served: ServedStep, name: str, at: Sequence[float]) -> Iterator
             "costs differ: use this file to try the format, and measure to serve."
         )
     yield from (f"Note: {caveat}." for caveat in served.caveats)
-    contexts = ", ".join(f"{context:g}" for context in at)
     yield (
-        f"Costs are at context {contexts} alone; nothing checks that what serves is "
+        f"Costs are at context {at:g} alone; nothing checks that what serves is "
         f"{key.model} ({key.dtype}) on {key.where}, {key.engine} "
         f"{key.engine_version}, {key.moe_backend}, {key.graph_mode}."
     )

@@ -15,19 +15,18 @@ import numpy as np
 
 from evict_profile.advice.acceptance import AcceptedLengths
 from evict_profile.advice.advise import Advisor, Range
-from evict_profile.advice.contexts import ScheduleEntry
 from evict_profile.advice.drafting import drafters
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.exporters.planners import Export
 
 MODEL = "MODEL"
-Ranges = Sequence[Range | ScheduleEntry]
+Ranges = Sequence[Range]
 
 
 def vllm(ranges: Ranges, advisor: Advisor) -> Export:
     """vLLM's speculative config; its schedule caps at `num_speculative_tokens`."""
     drafts, heads = _longest(ranges), advisor.served.table.model.mtp_layers
-    drafter = _method("vllm", advisor, ranges)
+    drafter = _method("vllm", advisor)
     fields: dict[str, object] = {"num_speculative_tokens": drafts}
     notes = [_beyond(ranges, "vLLM")]
     if len(ranges) > 1:
@@ -37,7 +36,6 @@ def vllm(ranges: Ranges, advisor: Advisor) -> Export:
             "methods of its V1 model runner, suffix decoding among them; without "
             "VLLM_USE_V2_MODEL_RUNNER=1 it runs piecewise graphs with one."
         )
-    notes.extend(_by_context(ranges, "vLLM", 48944))
     if drafter == {"method": "mtp"} and 1 < heads < drafts and drafts % heads:
         multiple = f"no multiple of {heads} layers, if it loads them all"
         notes.append(f"vLLM refuses {drafts} drafts, {multiple}.")
@@ -52,20 +50,14 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
 
     One candidate a slot, since SGLang would choose among several by acceptance alone.
     """
-    fields = dict[str, Any]()
-    for each in ranges:
-        slot = fields.setdefault(str(each.first), {})
-        if isinstance(each, ScheduleEntry):
-            span = f"{each.shortest}-{each.longest}"
-            slot = slot.setdefault("ctx_buckets", {}).setdefault(span, {})
-        slot["candidate_steps"] = [each.drafts]
-    notes = [_beyond(ranges, "SGLang"), *_by_context(ranges, "SGLang", 31716)]
+    fields = {str(each.first): {"candidate_steps": [each.drafts]} for each in ranges}
+    notes = [_beyond(ranges, "SGLang")]
     steps = _longest(ranges)
     chain = f"--speculative-eagle-topk 1 --speculative-num-steps {steps}"
     command = (
         f"python -m sglang.launch_server --model-path {MODEL} "
         f"--tp-size {advisor.served.table.key.tp} "
-        f"{_method('sglang', advisor, ranges).replace('CHAIN', chain)} "
+        f"{_method('sglang', advisor).replace('CHAIN', chain)} "
     )
     if len(ranges) == 1:
         command += f"--speculative-num-draft-tokens {steps + 1}"
@@ -84,7 +76,7 @@ def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
 
     The smallest key must have `max_draft_len`.
     """
-    config = {**_method("trtllm", advisor, ranges), "max_draft_len": ranges[0].drafts}
+    config = {**_method("trtllm", advisor), "max_draft_len": ranges[0].drafts}
     notes = [_beyond(ranges, "TensorRT-LLM")]
     if len(ranges) > 1:
         config["draft_len_schedule"] = {each.last: each.drafts for each in ranges}
@@ -104,13 +96,9 @@ def _longest(ranges: Ranges) -> int:
     return max(each.drafts for each in ranges)
 
 
-def _method(engine: str, advisor: Advisor, ranges: Ranges) -> Any:
+def _method(engine: str, advisor: Advisor) -> Any:
     """What names the drafter in the engine's settings."""
     kind, known = advisor.served.drafter.kind, drafters()
-    if len(ranges) > 1 and engine not in known[kind]["schedules"]:
-        raise ConfigError(
-            f"--drafter {kind}: {engine} keeps one length of it; leave out --by-context"
-        )
     if method := known[kind].get(engine):
         return method
     runs = ", ".join(each for each in known if engine in known[each])
@@ -128,18 +116,10 @@ def _beyond(ranges: Ranges, engine: str) -> str:
     )
 
 
-def _by_context(ranges: Ranges, engine: str, request: int) -> Iterator[str]:
-    if isinstance(last := ranges[-1], ScheduleEntry):
-        yield (
-            f"Only {engine} with its pull request {request} reads draft lengths by "
-            f"context; releases refuse them. From {last.shortest} on all are the last."
-        )
-
-
 def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
     """llama-server's draft length; it decodes one request after another."""
     drafts = ranges[0].drafts
-    method = _method("llama-cpp", advisor, ranges)
+    method = _method("llama-cpp", advisor)
     command = f"llama-server -m MODEL {method} --spec-draft-n-max {drafts}"
     fields = {"n_max": drafts}
     return Export(fields, tuple(_to_see(advisor.lengths, drafts, command)), command)
