@@ -40,8 +40,8 @@ def section(command: Any, parent: Any) -> Iterator[str]:
     yield f"## {command.name}\n\n{cleandoc(command.help)}\n"
     yield f"```text\n{context.command_path} {usage}\n```\n"
     yield f"```sh\n{example}\n```\n"
-    for parameter in command.params:
-        names, text = parameter.get_help_record(context)
+    records = (parameter.get_help_record(context) for parameter in command.params)
+    for names, text in filter(None, records):  # a hidden option has none
         yield f"- `{names}`: {text.replace('  [', ' [')}"
     yield ""
 

@@ -123,7 +123,7 @@ def test_verifies_every_width(cut):
 
 
 def test_the_table_decides_each_step_anew(cut):
-    """A lone draft may pay in every step: its probability hangs on the CPU's kernels."""
+    """A lone draft may pay in every step, by the scores of this CPU's kernels."""
     widths = {step.width for step in cut.steps if step.decided}
     assert len(widths) > 1 or cut.tree.num_draft_tokens == 2 == max(widths)
 
