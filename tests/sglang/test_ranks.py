@@ -115,15 +115,15 @@ def test_rank_0_alone_records_what_all_ranks_verify(plain, asked, fitted, tmp_pa
 ENDS = "kill_process_tree called"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "says"),
     [
         (("", "killed"), ENDS),
-        pytest.param(("killed", ""), ENDS, marks=pytest.mark.slow),
-        pytest.param(
+        (("killed", ""), ENDS),
+        (
             ("", "elsewhere"),
             "ranks do not decode the same batch, and the server must end",
-            marks=pytest.mark.slow,
         ),
     ],
 )
