@@ -33,10 +33,10 @@ from evict_profile.calibrate.probed import settings
 from evict_profile.calibrate.served_table import served_table
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
-from evict_profile.probe.loop import ProbeConfig, probe
-from evict_profile.probe.record import read_probe
-from evict_profile.probe.server import Server
 from evict_profile.progress import progress_bar
+from evict_profile.served.probe.loop import ProbeConfig, probe
+from evict_profile.served.probe.record import read_probe
+from evict_profile.served.probe.server import Server
 
 RATE, PINNED, OWN = 0.7, (1, 2, 3, 4, 5, 6, 8), 3
 PROBED = (1, 8)

@@ -12,8 +12,8 @@ LAYERS = (
     {"__main__"},
     {"cli"},
     {"report", "fleet"},
-    {"advice", "replay", "calibrate", "probe", "integrations", "doctor"},
-    {"fit", "sources"},
+    {"advice", "replay", "calibrate", "integrations", "doctor"},
+    {"fit", "sources", "served"},
     {"sweep", "traces", "lossless", "runtime"},
 )
 """Rooms from the top down; the other files and rooms of the package lie below."""

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from evict_profile.fit.export import make_table
-from evict_profile.probe.record import Probed, Wave, append, resume
-from evict_profile.probe.server import ServerInfo
+from evict_profile.served.probe.record import Probed, Wave, append, resume
+from evict_profile.served.probe.server import ServerInfo
 from evict_profile.table.document import file_sha256
 from tests.command import refused
 from tests.factories import write_run

@@ -14,8 +14,8 @@ from evict_profile.calibrate.probed import (
     Load,
     ProbedSetting,
 )
-from evict_profile.probe.record import near
 from evict_profile.records import differences
+from evict_profile.served.probe.record import near
 from evict_profile.table.overheads import TWO_SIDED
 
 UNUSUAL, ALL = 0.35, 0.97

@@ -17,8 +17,8 @@ from evict_profile.records import parse
 from evict_profile.stats import Estimate, Ints, student
 
 if TYPE_CHECKING:
-    from evict_profile.probe.record import Wave
-    from evict_profile.probe.server import Server, ServerInfo
+    from evict_profile.served.probe.record import Wave
+    from evict_profile.served.probe.server import Server, ServerInfo
 
 MAX_DRAFTS, MAX_STEPS = 1024, 10**7
 """The most drafts of a step, and steps of a request, that metrics may state."""
@@ -42,8 +42,8 @@ def is_probe(path: Path) -> bool:
 
 def read_lengths(path: Path) -> dict[int, Estimate]:
     """Accepted length by K, mean over the requests of one server's waves."""
-    from evict_profile.probe.record import fault_of, read_probe
-    from evict_profile.probe.server import check_one_deployment
+    from evict_profile.served.probe.record import fault_of, read_probe
+    from evict_profile.served.probe.server import check_one_deployment
 
     probed = [(p, waves) for p, waves in read_probe(path) if p.server.drafts]
     check_one_deployment([each.server for each, _ in probed])
@@ -79,8 +79,8 @@ def _mean(waves: "Sequence[Wave]") -> Estimate:
 
 def read_server(url: str) -> dict[int, float]:
     """Accepted length by K since a server's start: vLLM's of each K up to its own."""
-    from evict_profile.probe.record import near
-    from evict_profile.probe.server import ACCEPTED, DRAFTED, DRAFTS, Server
+    from evict_profile.served.probe.record import near
+    from evict_profile.served.probe.server import ACCEPTED, DRAFTED, DRAFTS, Server
 
     if urlsplit(url).username is not None:
         raise ConfigError(

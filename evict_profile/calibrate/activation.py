@@ -10,7 +10,7 @@ import numpy as np
 
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError
-from evict_profile.probe.record import Probed, RoutedExperts, read_lines
+from evict_profile.served.probe.record import Probed, RoutedExperts, read_lines
 from evict_profile.stats import Estimate, Floats, Ints, jackknife_half_width
 from evict_profile.table import ActivationCurve, BatchActivation, CostTable
 from evict_profile.traces import Trace

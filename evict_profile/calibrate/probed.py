@@ -15,7 +15,8 @@ from msgspec import Struct
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.config.load import known_models, model_named
 from evict_profile.errors import ConfigError
-from evict_profile.probe.record import (
+from evict_profile.records import Amount, NotNegative, Positive
+from evict_profile.served.probe.record import (
     Probed,
     Wave,
     drafted_of,
@@ -23,8 +24,7 @@ from evict_profile.probe.record import (
     read_probe,
     step_fault,
 )
-from evict_profile.probe.server import ServerInfo, check_one_deployment
-from evict_profile.records import Amount, NotNegative, Positive
+from evict_profile.served.probe.server import ServerInfo, check_one_deployment
 from evict_profile.stats import Estimate, student
 from evict_profile.table.overheads import TWO_SIDED
 

@@ -18,8 +18,8 @@ from evict_profile.calibrate.probed import PUBLISHED, Load, ProbedSetting, setti
 from evict_profile.calibrate.served import ServedRun
 from evict_profile.errors import ConfigError
 from evict_profile.io import regular
-from evict_profile.probe.server import ServerInfo
 from evict_profile.records import Amount, Count, NotNegative, Positive, parse, replace
+from evict_profile.served.probe.server import ServerInfo
 
 Facts = dict[str, Any]
 

@@ -20,8 +20,8 @@ from evict_profile.config.load import known_models, model_named
 from evict_profile.config.model import AttentionSpec, MoeSpec
 from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.fit.export import FIRST_VERSION, save_next
-from evict_profile.probe.server import ServerInfo
 from evict_profile.records import to_mapping
+from evict_profile.served.probe.server import ServerInfo
 from evict_profile.stats import ErrorSummary, summarise_errors
 from evict_profile.table import (
     SERVED,

@@ -50,11 +50,11 @@ def probe(
     sizes = _sizes(batch)
     check_writable(out)
 
-    from evict_profile.probe.loop import ProbeConfig
-    from evict_profile.probe.loop import probe as probe_server
-    from evict_profile.probe.routes import learn_routes
-    from evict_profile.probe.server import Server
     from evict_profile.progress import progress_bar
+    from evict_profile.served.probe.loop import ProbeConfig
+    from evict_profile.served.probe.loop import probe as probe_server
+    from evict_profile.served.probe.routes import learn_routes
+    from evict_profile.served.probe.server import Server
 
     config = ProbeConfig(sizes, minutes, drafts, raw, model, prompts)
     server = Server(url, os.environ.get("OPENAI_API_KEY", ""))

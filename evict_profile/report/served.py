@@ -9,9 +9,9 @@ from evict_profile.calibrate.probed import ProbedSetting
 from evict_profile.calibrate.served import ServedStudy
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
-from evict_profile.probe.record import RoutedExperts
 from evict_profile.report.console import Rows, print_rows
 from evict_profile.report.numbers import US
+from evict_profile.served.probe.record import RoutedExperts
 
 
 def show_served(console: Console, study: ServedStudy) -> None:

@@ -24,8 +24,8 @@ class ForeignDocument(DataError):
     """JSON of something else than a cost table."""
 
 
-def read_signed(path: Path) -> tuple[dict[str, Any], str]:
-    """A signed document of the schema without its hash, and that hash."""
+def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
+    """A signed document of a schema without its hash, and that hash."""
     try:
         document = json.loads(regular(path).read_text(encoding="utf-8"))
     except IsADirectoryError as error:
@@ -45,14 +45,14 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
         ) from error
     if not isinstance(document, dict):
         raise DataError(f"{path}: is no cost table: it holds no mapping; {A_TABLE}")
-    schema = document.get("schema")
-    if str(schema).partition("/")[0] != SCHEMA.partition("/")[0]:
+    stated = document.get("schema")
+    if str(stated).partition("/")[0] != schema.partition("/")[0]:
         raise ForeignDocument(
-            f"{path}: has schema '{schema}', so it is no cost table; {A_TABLE}"
+            f"{path}: has schema '{stated}', so it is no cost table; {A_TABLE}"
         )
-    if schema != SCHEMA:
+    if stated != schema:
         raise DataError(
-            f"{path}: has schema '{schema}', and this evict-profile reads {SCHEMA}; "
+            f"{path}: has schema '{stated}', and this evict-profile reads {schema}; "
             "use the evict-profile that wrote it, or export its run again"
         )
     stated = str(document.pop("sha256", None))

@@ -23,9 +23,9 @@ from evict_profile.advice.acceptance import (
 )
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root
-from evict_profile.probe.record import Probed, Wave, append
-from evict_profile.probe.server import ServerInfo
 from evict_profile.records import replace
+from evict_profile.served.probe.record import Probed, Wave, append
+from evict_profile.served.probe.server import ServerInfo
 from evict_profile.traces import load_traces
 from tests.traces.steps import make_nodes, replies_of
 from tests.traces.synthetic import Plan, make_table, write_trace

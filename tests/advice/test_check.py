@@ -11,8 +11,8 @@ from evict_profile.advice.acceptance import of_rate
 from evict_profile.advice.check import ALL, UNUSUAL, findings, unknown
 from evict_profile.calibrate.runs import read_settings
 from evict_profile.io import data_root
-from evict_profile.probe.record import Probed, Wave, append
-from evict_profile.probe.server import ServerInfo
+from evict_profile.served.probe.record import Probed, Wave, append
+from evict_profile.served.probe.server import ServerInfo
 from tests.advice import logs
 from tests.command import evict
 

@@ -4,7 +4,7 @@ import pytest
 
 from evict_profile.advice.acceptance import acceptance_of
 from evict_profile.errors import ConfigError
-from tests.probe.fake_server import FakeServer
+from tests.served.probe.fake_server import FakeServer
 
 SPEC = "vllm:spec_decode_num_"
 TEN_STEPS = "\n".join(

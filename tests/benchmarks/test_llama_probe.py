@@ -5,8 +5,8 @@ import pytest
 from benchmarks import llama_probe
 from benchmarks.llama_probe import Setting
 from evict_profile.config import load_model
-from evict_profile.probe.record import Probed, Wave, append, resume
-from evict_profile.probe.server import ServerInfo
+from evict_profile.served.probe.record import Probed, Wave, append, resume
+from evict_profile.served.probe.server import ServerInfo
 
 ASKED = [Setting("t"), *(Setting("t", "d", k, 0.7) for k in (1, 4, 8))]
 

@@ -13,10 +13,10 @@ from evict_profile.calibrate.served_table import served_table
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, DataError, MeasurementError
 from evict_profile.integrations.exporters import write_format
-from evict_profile.probe.record import Probed, Wave, append, read_probe, resume
-from evict_profile.probe.server import ServerInfo
 from evict_profile.records import replace
 from evict_profile.runtime import Truncator
+from evict_profile.served.probe.record import Probed, Wave, append, read_probe, resume
+from evict_profile.served.probe.server import ServerInfo
 from evict_profile.table import CostTable, ServedStep
 from tests.command import evict, refused
 

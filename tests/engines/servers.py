@@ -18,15 +18,15 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
-from evict_profile.probe.loop import ProbeConfig, prompts_of
-from evict_profile.probe.record import (
+from evict_profile.records import replace
+from evict_profile.served.probe.loop import ProbeConfig, prompts_of
+from evict_profile.served.probe.record import (
     DRAFTED_TOLERANCE,
     append,
     drafted_of,
     read_probe,
 )
-from evict_profile.probe.wave import REPLY_TOKENS
-from evict_profile.records import replace
+from evict_profile.served.probe.wave import REPLY_TOKENS
 from tests.command import evict
 
 LONGEST_S = 900.0

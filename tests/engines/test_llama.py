@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.probe.record import read_probe
+from evict_profile.served.probe.record import read_probe
 from tests.engines import servers
 
 pytestmark = servers.needs("xllamacpp")

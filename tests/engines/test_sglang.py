@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from evict_profile.config import load_model
-from evict_profile.probe.record import read_lines
 from evict_profile.records import replace
+from evict_profile.served.probe.record import read_lines
 from evict_profile.table import CostTable
 from evict_profile.table.document import file_sha256
 from tests.command import evict, refused

@@ -10,8 +10,6 @@ from msgspec import Struct
 
 from evict_profile.errors import ConfigError
 from evict_profile.io import make_folder, regular, write_text
-from evict_profile.probe.server import ServerInfo, check_one_deployment
-from evict_profile.probe.wave import MIN_TOKENS, REPLY_TOKENS, Rates
 from evict_profile.records import (
     Amount,
     Count,
@@ -20,6 +18,8 @@ from evict_profile.records import (
     parse,
     to_mapping,
 )
+from evict_profile.served.probe.server import ServerInfo, check_one_deployment
+from evict_profile.served.probe.wave import MIN_TOKENS, REPLY_TOKENS, Rates
 from evict_profile.stats import Floats
 from evict_profile.table import BatchActivation
 

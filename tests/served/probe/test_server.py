@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from evict_profile.probe.server import Server
+from evict_profile.served.probe.server import Server
 
 
 class OneAnswer(BaseHTTPRequestHandler):

@@ -18,12 +18,12 @@ import numpy as np
 
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, Interrupted
-from evict_profile.probe.loop import ProbeConfig, prompts_of
-from evict_profile.probe.record import Probed, RoutedExperts, append, resume
-from evict_profile.probe.server import Server
-from evict_profile.probe.wave import RequestForm
 from evict_profile.progress import ProgressBar
 from evict_profile.records import Facts
+from evict_profile.served.probe.loop import ProbeConfig, prompts_of
+from evict_profile.served.probe.record import Probed, RoutedExperts, append, resume
+from evict_profile.served.probe.server import Server
+from evict_profile.served.probe.wave import RequestForm
 from evict_profile.stats import Floats, Ints, student
 from evict_profile.table import BatchActivation
 from evict_profile.unions import union_by_tokens, union_by_window

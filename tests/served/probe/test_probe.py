@@ -15,10 +15,10 @@ from rich.console import Console
 
 from evict_profile.calibrate.probed import check_servers, settings
 from evict_profile.errors import ConfigError
-from evict_profile.probe import loop, server
 from evict_profile.report.served import show_settings
+from evict_profile.served.probe import loop, server
 from tests.command import evict
-from tests.probe.fake_server import FakeServer
+from tests.served.probe.fake_server import FakeServer
 
 DEV = {"/server_info": '{"vllm_config": "..."}'}
 CHAT = '{"error": {"message": "no\\n chat template"}}'

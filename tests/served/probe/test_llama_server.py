@@ -8,8 +8,8 @@ import pytest
 from evict_profile.advice.acceptance import of_rate
 from evict_profile.advice.advise import Advisor, Range
 from evict_profile.integrations.exporters.schedules import llama_cpp
-from evict_profile.probe.record import read_probe
 from evict_profile.records import replace
+from evict_profile.served.probe.record import read_probe
 from evict_profile.table import CostTable
 from tests.command import evict
 

@@ -7,8 +7,8 @@ from itertools import cycle, islice
 import numpy as np
 import pytest
 
-from evict_profile.probe import wave as module
-from evict_profile.probe.wave import Reply, RequestForm, decode
+from evict_profile.served.probe import wave as module
+from evict_profile.served.probe.wave import Reply, RequestForm, decode
 
 STEP_S = 0.01
 

@@ -5,8 +5,9 @@ import pytest
 
 from evict_profile.calibrate.served_table import export_served, served_table
 from evict_profile.config import load_model
-from evict_profile.probe import routes as module
-from evict_profile.probe.record import (
+from evict_profile.records import replace
+from evict_profile.served.probe import routes as module
+from evict_profile.served.probe.record import (
     Probed,
     RoutedExperts,
     Wave,
@@ -15,13 +16,12 @@ from evict_profile.probe.record import (
     read_probe,
     resume,
 )
-from evict_profile.probe.routes import activated_experts
-from evict_profile.records import replace
+from evict_profile.served.probe.routes import activated_experts
 from evict_profile.table import BatchActivation, CostTable
 from tests.calibrate.test_served import PATH
 from tests.calibrate.test_served_table import about, probed
 from tests.command import evict
-from tests.probe.fake_server import FakeServer
+from tests.served.probe.fake_server import FakeServer
 
 MODEL = load_model("qwen3-30b-a3b")
 K, LAYERS, PROMPT, COMMITTED = 8, 48, 9, 40

@@ -15,11 +15,11 @@ from pathlib import Path
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, Interrupted
 from evict_profile.io import regular
-from evict_profile.probe.record import Probed, Wave, append, resume, step_fault
-from evict_profile.probe.server import ConnectionLost, Server, ServerInfo
-from evict_profile.probe.wave import Rates, RequestForm, decode
 from evict_profile.progress import ProgressBar
 from evict_profile.records import differences, to_mapping
+from evict_profile.served.probe.record import Probed, Wave, append, resume, step_fault
+from evict_profile.served.probe.server import ConnectionLost, Server, ServerInfo
+from evict_profile.served.probe.wave import Rates, RequestForm, decode
 
 TEXTS = Path(__file__).with_name("prompts.txt")
 TRIES, PAUSE_S = 3, 2.0

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import httpx
 import numpy as np
 
-from evict_profile.probe.server import ACCEPTED, ACTIVE, DRAFTED, DRAFTS, Server
+from evict_profile.served.probe.server import ACCEPTED, ACTIVE, DRAFTED, DRAFTS, Server
 
 REPLY_TOKENS = 128
 MIN_TOKENS = 8

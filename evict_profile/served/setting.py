@@ -1,0 +1,174 @@
+"""A setting of a server: the runs of one batch, draft and context.
+
+The step is the geometric mean of its runs. Runs of several texts are compared text by
+text, and the spread over texts is in the interval, because another text is as far from
+them as they are from one another.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from evict_profile.errors import ConfigError
+from evict_profile.served.run import Run
+from evict_profile.stats import Estimate, Floats, student
+
+ONE_RUN_SD = 0.05
+"""Of the log of one run's step: four plain settings of
+`benchmarks/served/data/new-2026.csv` ran twice."""
+
+FEWEST = 3
+"""Runs whose own spread is used; fewer have `ONE_RUN_SD`."""
+
+TWO_SIDED = 1.96
+REPEATED = 1.3
+"""Ratio of two steps of one setting, above which they are of several deployments."""
+
+SAME_CONTEXT = 1.25
+"""Ratio of two mean contexts up to which runs are of one context."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs that differ in nothing but their text.
+
+    Attributes:
+        context: mean tokens in a request's cache; None if no run states it.
+    """
+
+    runs: tuple[Run, ...]
+
+    @property
+    def batch(self) -> int:
+        return self.runs[0].batch
+
+    @property
+    def drafts(self) -> int:
+        return self.runs[0].drafts
+
+    @property
+    def width(self) -> int:
+        return self.runs[0].width
+
+    @property
+    def levels(self) -> int:
+        return self.runs[0].levels
+
+    @property
+    def context(self) -> float | None:
+        known = [run.context for run in self.runs if run.context is not None]
+        return float(np.mean(known)) if known else None
+
+    @property
+    def name(self) -> str:
+        """ "K = 3 at batch 8"."""
+        tree = f", {self.width} tokens verified" * (self.width != self.drafts + 1)
+        what = f"K = {self.drafts}{tree}" if self.drafts else "plain decoding"
+        return f"{what} at batch {self.batch}"
+
+    @cached_property
+    def step_us(self) -> Estimate:
+        """The geometric mean of the runs' steps."""
+        mean, half = _mean(self._logs(self.runs))
+        return Estimate(*(math.exp(mean + end) for end in (0.0, -half, half)))
+
+    @cached_property
+    def accept_length(self) -> Estimate | None:
+        """The mean of what runs state, with the 95 % interval of the mean."""
+        lengths = [n for run in self.runs if (n := run.accept_length) is not None]
+        if not lengths:
+            return None
+        mean = float(np.mean(lengths))
+        if len(lengths) < FEWEST:
+            return Estimate(mean, min(lengths), max(lengths))
+        error = float(np.std(lengths, ddof=1)) / len(lengths) ** 0.5
+        half = student(len(lengths) - 1) * error
+        return Estimate(mean, mean - half, mean + half)
+
+    def ratio_to(self, other: "Setting") -> Estimate:
+        """This setting's step over another's, text by text where both state texts."""
+        own, theirs = self._by_text, other._by_text
+        texts = sorted(own.keys() & theirs.keys() - {""})
+        if not texts:
+            return _ratio(self.runs, other.runs)
+        each = [_ratio(own[text], theirs[text]) for text in texts]
+        logs = np.log([ratio.value for ratio in each])
+        noise = [math.log(ratio.high / ratio.value) for ratio in each]
+        half = math.hypot(float(np.linalg.norm(noise)) / len(noise), _spread(logs))
+        mean = float(logs.mean())
+        return Estimate(*(math.exp(mean + end) for end in (0.0, -half, half)))
+
+    @property
+    def _by_text(self) -> Mapping[str, tuple[Run, ...]]:
+        texts = sorted({run.text for run in self.runs})
+        return {t: tuple(run for run in self.runs if run.text == t) for t in texts}
+
+    @staticmethod
+    def _logs(runs: Sequence[Run]) -> list[float]:
+        return [math.log(run.step_us) for run in runs if run.step_us]
+
+
+def settings_of(runs: Sequence[Run]) -> tuple[Setting, ...]:
+    """Runs with a step, grouped by what they ran; the smallest batch and K first."""
+    timed = [run for run in runs if run.step_us]
+    contexts = _contexts(timed)
+    groups: dict[tuple[int, ...], list[Run]] = {}
+    for run in timed:
+        place = (run.batch, contexts[run.source], run.width, run.levels, run.topk)
+        groups.setdefault(place, []).append(run)
+    found = tuple(Setting(tuple(own)) for _, own in sorted(groups.items()))
+    for each in found:
+        _check_one_setting(each)
+    return found
+
+
+def _contexts(runs: Sequence[Run]) -> dict[str, int]:
+    """The number of each run's context among those that lie apart; 0 if not stated."""
+    stated = sorted({run.context for run in runs if run.context})
+    number, numbers, first = 0, dict[float, int](), 0.0
+    for context in stated:
+        if context > SAME_CONTEXT * first:
+            number, first = number + 1, context
+        numbers[context] = number
+    return {run.source: numbers.get(run.context or 0.0, 0) for run in runs}
+
+
+def _check_one_setting(setting: Setting) -> None:
+    """Refuse repeats of one text whose steps lie too far apart."""
+    for text, runs in setting._by_text.items():
+        steps_ms = sorted(run.step_us / 1e3 for run in runs if run.step_us)
+        if steps_ms[-1] > REPEATED * steps_ms[0]:
+            where = f" of text {text}" if text else ""
+            raise ConfigError(
+                f"{runs[0].source}: steps of {setting.name}{where} take "
+                f"{steps_ms[0]:.2f} and {steps_ms[-1]:.2f} ms, as of several servers; "
+                "give each a file of its own, or name texts in a column text"
+            )
+
+
+def _mean(logs: Sequence[float]) -> tuple[float, float]:
+    """The mean of logs, and half of its 95 % interval."""
+    count = len(logs)
+    if count < FEWEST:
+        return float(np.mean(logs)), TWO_SIDED * ONE_RUN_SD / count**0.5
+    error = float(np.std(logs, ddof=1)) / count**0.5
+    return float(np.mean(logs)), student(count - 1) * error
+
+
+def _ratio(own: Sequence[Run], others: Sequence[Run]) -> Estimate:
+    (one, half), (other, other_half) = (
+        _mean(Setting._logs(runs)) for runs in (own, others)
+    )
+    half = math.hypot(half, other_half)
+    return Estimate(*(math.exp(one - other + end) for end in (0.0, -half, half)))
+
+
+def _spread(logs: Floats) -> float:
+    """Half of the 95 % interval of one more text, from those that ran."""
+    if len(logs) < FEWEST:
+        return float(np.ptp(logs)) / 2.0
+    sd = float(np.std(logs, ddof=1))
+    return float(student(len(logs) - 1) * sd * (1.0 + 1.0 / len(logs)) ** 0.5)

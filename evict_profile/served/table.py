@@ -1,0 +1,292 @@
+"""The served table: what runs of one server support, and nothing else.
+
+At a served batch and K the ratio of steps is the runs'. Another K follows the growth of
+a step in its width, from one K (`growth.OWN_EXPONENT`) or through two, with the error
+of other servers; a `shape` of a cost table replaces the exponent. With one K, the time
+that drafting takes once a step is not known: a smaller K lies between the straight line
+to the plain step and no change at all. Another batch lies between its served
+neighbours at constant K; beyond them nothing is known.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from evict_profile.errors import DataError
+from evict_profile.records import Count, Positive, digest, parse, to_mapping
+from evict_profile.served.growth import (
+    BETWEEN_ERROR,
+    ERROR,
+    EXPONENT,
+    OWN_ERROR,
+    OWN_EXPONENT,
+    StepRatio,
+    around,
+    log_half_width,
+)
+from evict_profile.served.run import Run
+from evict_profile.served.setting import SAME_CONTEXT, Setting, settings_of
+from evict_profile.stats import Estimate
+from evict_profile.table.document import as_text, read_signed, slug
+from evict_profile.table.key import Key
+
+SCHEMA = "evict-served-table/1"
+FIRST_VERSION = "1.0.0"
+
+
+class Shape(Struct, frozen=True):
+    """A cost table's forward over plain decoding, at its batches and widths."""
+
+    table: str
+    batches: tuple[Count, ...]
+    widths: tuple[Count, ...]
+    growth: tuple[tuple[Positive, ...], ...]
+
+    def at(self, batch: int, width: int) -> float:
+        """At the nearest of its batches; linear between its widths."""
+        near = min(self.batches, key=lambda each: abs(math.log(each / batch)))
+        row = self.growth[self.batches.index(near)]
+        for (n, r), (m, s) in pairwise(zip(self.widths, row, strict=True)):
+            if n <= width <= m:
+                return r + (s - r) * (width - n) / (m - n)
+        return float(row[-1] * (width / self.widths[-1]) ** OWN_EXPONENT)
+
+
+class ServedTable(Struct, frozen=True, dict=True, eq=False):
+    """Runs of one server, and the step ratios that they support.
+
+    Attributes:
+        key: what was served; "not stated" where the runs do not say.
+        version: major.minor.patch, counted for each key.
+        runs: those with a step and without a fault.
+        left_out: why other runs were left out, by source.
+        shape: growth in the width by a cost table; None is the power law.
+    """
+
+    key: Key
+    version: str
+    runs: tuple[Run, ...]
+    left_out: dict[str, str] = {}
+    shape: Shape | None = None
+    schema: str = SCHEMA
+    path: Path = Path()
+
+    @classmethod
+    def load(cls, path: Path | str) -> "ServedTable":
+        """Read a served table; check its schema and its hash.
+
+        Raises:
+            DataError: unreadable, another schema, a wrong hash or a wrong field.
+        """
+        place = Path(path)
+        document, _ = read_signed(place, SCHEMA)
+        table = parse(cls, document, str(place), DataError)
+        vars(table)["path"] = place
+        return table
+
+    def save(self, path: Path) -> None:
+        path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
+
+    @property
+    def document(self) -> dict[str, Any]:
+        content: dict[str, Any] = to_mapping(self)
+        del content["path"]
+        return content
+
+    @cached_property
+    def sha256(self) -> str:
+        return digest(self.document)
+
+    @property
+    def title(self) -> str:
+        """What was served, without the facts that no run states."""
+        key = self.key
+        where = f"{key.model} on {key.gpu}"
+        facts = (f"{key.engine} {key.engine_version}", key.dtype, f"tp {key.tp}")
+        known = (fact.replace("not stated", "").strip() for fact in facts)
+        return ", ".join([where, *filter(None, known)])
+
+    @property
+    def relative_path(self) -> Path:
+        key = self.key
+        names = (key.gpu, key.model, f"{key.engine}-served")
+        return Path(*(slug(name) for name in names), f"{self.version}.json")
+
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        return settings_of(self.runs)
+
+    @cached_property
+    def contexts(self) -> tuple[float, ...]:
+        """The contexts that runs state, the smallest first; () if none does."""
+        found = list[float]()
+        for context in sorted(s.context for s in self.settings if s.context):
+            if not found or context > SAME_CONTEXT * found[-1]:
+                found.append(context)
+        return tuple(found)
+
+    def batches(self, context: float | None = None) -> tuple[int, ...]:
+        """Served batches at which a draft can be compared: two settings or more."""
+        own = self._at_context(context)
+        return tuple(batch for batch, found in own.items() if len(found) > 1)
+
+    def served_at(self, batch: int, context: float | None = None) -> list[Setting]:
+        """The settings of a served batch, the narrowest first; [] of another."""
+        return self._at_context(context).get(batch, [])
+
+    def reference(self, batch: int, context: float | None = None) -> Setting:
+        """What ratios at a batch are over: plain decoding, else the smallest K.
+
+        Between two batches it is the K that both served.
+        """
+        first, *others = self._near(batch, context)
+        if not others:
+            return self.served_at(first, context)[0]
+        one, two = (self.served_at(each, context) for each in (first, *others))
+        both = {each.width for each in two}
+        if found := next((each for each in one if each.width in both), None):
+            return found
+        raise DataError(
+            f"batch {batch} was not served, and batches {first} and {others[0]} share "
+            f"no K; serve batch {batch}"
+        )
+
+    def ratio(
+        self, batch: int, width: int, levels: int, context: float | None = None
+    ) -> StepRatio:
+        """A step over the reference's, with its 95 % interval and what it rests on.
+
+        Args:
+            batch: requests that decode together.
+            width: tokens that each verifies, its root included.
+            levels: drafted one after another; 0 decodes plainly.
+            context: tokens in a request's KV cache; None is the smallest that ran.
+
+        Raises:
+            DataError: a batch or a context that no run supports.
+        """
+        reference = self.reference(batch, context)
+        near = self._near(batch, context)
+        found = [self._served(each, width, reference.width, context) for each in near]
+        if len(found) == 1:
+            return found[0]
+        ends = [ratio.value for ratio in found]
+        share = math.log(batch / near[0]) / math.log(near[1] / near[0])
+        logs = [math.log(each.value) for each in ends]
+        value = math.exp(logs[0] + share * (logs[1] - logs[0]))
+        low, high = min(each.low for each in ends), max(each.high for each in ends)
+        return StepRatio(Estimate(value, low, high), "other batch")
+
+    def reference_us(self, batch: int, context: float | None = None) -> float | None:
+        """The reference's step in microseconds; None at a batch that was not served."""
+        if batch not in self._at_context(context):
+            return None
+        return self.reference(batch, context).step_us.value
+
+    def _at_context(self, context: float | None) -> Mapping[int, list[Setting]]:
+        """Settings by batch, of the context that a place has."""
+        chosen = self._context(context)
+        found: dict[int, list[Setting]] = {}
+        for each in self.settings:
+            if chosen is None or not each.context or _same(each.context, chosen):
+                found.setdefault(each.batch, []).append(each)
+        return dict(sorted(found.items()))
+
+    def _context(self, context: float | None) -> float | None:
+        if not self.contexts:
+            return None
+        if context is None:
+            return self.contexts[0]
+        near = min(
+            self.contexts, key=lambda each: abs(math.log(each / max(context, 1)))
+        )
+        if _same(near, max(context, 1.0)):
+            return near
+        known = ", ".join(f"{each:.0f}" for each in self.contexts)
+        raise DataError(
+            f"{self.path}: context {context:.0f} was not served; there are runs at "
+            f"{known} tokens; serve prompts of that length, or choose one of these"
+        )
+
+    def _near(self, batch: int, context: float | None) -> tuple[int, ...]:
+        """The batch itself if it was served, else its neighbours."""
+        known = self.batches(context)
+        if batch in known:
+            return (batch,)
+        below = [each for each in known if each < batch]
+        above = [each for each in known if each > batch]
+        if below and above:
+            return below[-1], above[0]
+        had = ", ".join(map(str, known)) or "no batch with two settings"
+        raise DataError(
+            f"{self.path}: batch {batch} was not served, and nothing is known beyond "
+            f"what was ({had}); serve plain decoding and one K at batch {batch}"
+        )
+
+    def _served(
+        self, batch: int, width: int, reference: int, context: float | None
+    ) -> StepRatio:
+        """The ratio at a served batch, over the setting of another width."""
+        own = self.served_at(batch, context)
+        base = next(each for each in own if each.width == reference)
+        if width == reference:
+            return StepRatio(Estimate(1.0, 1.0, 1.0), "measured")
+        known = {each.width: each.ratio_to(base) for each in own if each.width > 1}
+        if width in known:
+            return StepRatio(known[width], "measured")
+        if width == 1:
+            raise DataError(f"{self.path}: batch {batch} has no run of plain decoding")
+        if not known:
+            return StepRatio(around(width**EXPONENT, ERROR), "other servers")
+        if reference == 1 and len(known) == 1:
+            ((n, ratio),) = known.items()
+            return StepRatio(self._from_one(batch, width, n, ratio), "other K")
+        return StepRatio(self._from_several(batch, width, known), "other K")
+
+    def _from_one(self, batch: int, width: int, n: int, ratio: Estimate) -> Estimate:
+        """From one K; below it, at least from the straight line to no change."""
+        found = self._scaled(batch, width, n, ratio)
+        error = math.hypot(log_half_width(ratio), OWN_ERROR)
+        low, high = found * math.exp(-error), found * math.exp(error)
+        if width < n:
+            line = 1.0 + (ratio.low - 1.0) * (width - 1) / (n - 1)
+            low, high = min(low, line), max(high, ratio.high)
+        return Estimate(found, low, high)
+
+    def _scaled(self, batch: int, width: int, n: int, ratio: Estimate) -> float:
+        if self.shape is None:
+            return float(ratio.value * (width / n) ** OWN_EXPONENT)
+        grown, known = (self.shape.at(batch, each) - 1.0 for each in (width, n))
+        if known <= 0.0:
+            return ratio.value
+        return 1.0 + (ratio.value - 1.0) * grown / known
+
+    def _from_several(
+        self, batch: int, width: int, known: Mapping[int, Estimate]
+    ) -> Estimate:
+        """A power law through the two widths that are nearest, never falling."""
+        near = sorted(known, key=lambda n: abs(math.log(n / width)))
+        inside = [n for n in sorted(known) if n < width][-1:] + [
+            n for n in sorted(known) if n > width
+        ][:1]
+        pair = sorted(inside if len(inside) == 2 else near[:2])
+        if len(pair) < 2:
+            n = pair[0]
+            value = self._scaled(batch, width, n, known[n])
+            return around(value, math.hypot(log_half_width(known[n]), OWN_ERROR))
+        (n, one), (m, other) = ((each, known[each]) for each in pair)
+        slope = max(math.log(other.value / one.value) / math.log(m / n), 0.0)
+        base = one if abs(math.log(n / width)) <= abs(math.log(m / width)) else other
+        at = n if base is one else m
+        value = base.value * (width / at) ** slope
+        apart = BETWEEN_ERROR if len(inside) == 2 else OWN_ERROR
+        return around(value, math.hypot(log_half_width(base), apart))
+
+
+def _same(one: float, other: float) -> bool:
+    return max(one, other) <= SAME_CONTEXT * min(one, other)
