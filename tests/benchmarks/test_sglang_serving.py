@@ -9,6 +9,7 @@ from benchmarks import sglang_serving
 from benchmarks.sglang_serving import (
     OURS,
     PLAIN,
+    SLOWER,
     WHOLE,
     is_slow,
     main,
@@ -91,6 +92,8 @@ def test_results_in_the_folder_are_not_made_again(
     assert main(words) == 0
     assert main(words) == 0
     assert ran == ["plain", "whole-tree", "ours", "width-4", "plain-again"]
+    (tmp_path / "ours.json").write_text(json.dumps(result(2.0)))
+    assert main(words) == SLOWER
     found = json.loads((tmp_path / "serving.json").read_text())
     assert found["modes"]["width 4"]["batch 1"]["tokens_per_step"] == 2.0
     assert found["modes"]["plain"]["batch 1"]["tokens_per_s"]["high"] == 100.0
