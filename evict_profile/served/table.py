@@ -23,13 +23,12 @@ from evict_profile.records import Count, Positive, digest, parse, to_mapping
 from evict_profile.served.growth import (
     BATCH_ERROR,
     BETWEEN_ERROR,
-    ERROR,
-    EXPONENT,
     OWN_ERROR,
     OWN_EXPONENT,
     StepRatio,
     around,
     log_half_width,
+    unserved,
 )
 from evict_profile.served.run import Run
 from evict_profile.served.setting import SAME_CONTEXT, Setting, settings_of
@@ -244,7 +243,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         if width == 1:
             raise DataError(f"{self.path}: batch {batch} has no run of plain decoding")
         if not known:
-            return StepRatio(around(width**EXPONENT, ERROR), "other servers")
+            return unserved(width)
         if reference == 1 and len(known) == 1:
             ((n, ratio),) = known.items()
             return StepRatio(self._from_one(batch, width, n, ratio), "other K")

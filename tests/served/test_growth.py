@@ -25,7 +25,8 @@ def test_a_wider_step_of_an_unknown_server_takes_longer(width):
     found, next_one = unserved(width).value, unserved(width + 1).value
     assert 1.0 < found.value < next_one.value
     assert found.value == pytest.approx(math.exp(EXPONENT * math.log(width)))
-    assert found.high / found.low == pytest.approx(math.exp(2.0 * ERROR))
+    assert found.high / found.value == pytest.approx(math.exp(ERROR))
+    assert found.low == pytest.approx(max(found.value * math.exp(-ERROR), 1.0))
 
 
 @given(value=st.floats(0.1, 10.0), error=st.floats(0.0, 2.0))
