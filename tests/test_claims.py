@@ -5,175 +5,71 @@ from pathlib import Path
 
 import pytest
 
+from evict_profile.served.growth import unserved
 from evict_profile.table import CostTable, measured
-from tests.command import evict
 from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
 FOUND = json.loads((ROOT / "docs/research/data/served.json").read_text())
-SERVED = "docs/explanation/served.md"
 CLAIMS = "docs/research/claims.md"
-SENTENCES = [
-    (
-        "README.md",
-        "predicts {runs:.0f} served speed-ups of three deployments with a median "
-        "error of {as advised, median} % (p90 {as advised, p90} %, aim 10 %, "
-        "**missed**); "
-        "{prefill as served, median} % (p90 {prefill as served, p90} %)",
-    ),
-    (
-        "README.md",
-        "weight bytes {weight bytes, median} % (p90 {weight bytes, p90} %), one "
-        "parameter {one parameter, median} % ({one parameter, p90} %), the table with "
-        "identical tokens {identical tokens, median} % ({identical tokens, p90} %)",
-    ),
-    (
-        "README.md",
-        "errs by {elsewhere, median} % (p90 {elsewhere, p90} %)",
-    ),
-    (
-        "README.md",
-        "loses {predicted best, mean loss} % on average, at worst "
-        "{predicted best, worst loss} % (aim: 5 %, **missed**); the longest accepted "
-        "length loses {longest accepted length, mean loss} %, weight bytes "
-        "{best by weight bytes, mean loss} %",
-    ),
-    (
-        CLAIMS,
-        "error {as advised, median} % median (aim 5 %, met), {as advised, p90} % p90",
-    ),
-    (
-        CLAIMS,
-        "{prefill as served, median} % median, {prefill as served, p90} % p90; aims 4",
-    ),
-    (
-        CLAIMS,
-        "weight bytes {weight bytes, median} % (p90 {weight bytes, p90} %), one "
-        "parameter {one parameter, median} % ({one parameter, p90} %), identical "
-        "tokens {identical tokens, median} % ({identical tokens, p90} %)",
-    ),
-    (
-        CLAIMS,
-        "weight bytes {best by weight bytes, mean loss} %, identical tokens "
-        "{best by identical tokens, mean loss} %, longest accepted length "
-        "{longest accepted length, mean loss} %, one parameter "
-        "{best by one parameter, mean loss} %, 3 drafts "
-        "{engine's default, 3 drafts, mean loss} %",
-    ),
-    (CLAIMS, "| {as advised, inside 95 %} % (aim 90 to 99 %"),
-    (
-        CLAIMS,
-        "error {elsewhere, median} % median, {elsewhere, p90} % p90; "
-        "{elsewhere, inside 95 %} % inside",
-    ),
-    (
-        CLAIMS,
-        "a speed-up of 1: {elsewhere, no gain, median} % median, {elsewhere, no gain, "
-        "p90} % p90, **better** than without a run; one parameter {elsewhere, one "
-        "parameter, median} %, {elsewhere, one parameter, p90} %; with the plain run "
-        "known {plain run elsewhere, median} %, {plain run elsewhere, p90} %",
-    ),
-    (
-        CLAIMS,
-        "a model: {union, its trace, worst} % worst; the estimates' one share: {union, "
-        "the record's share, median} % median, {union, the record's share, worst} % "
-        "worst; growth changes by {growth by unions, batch 1} % at batch 1, {growth by "
-        "unions, batch 8} % at batch 8",
-    ),
-    (CLAIMS, "worst error {growth with batch, worst} %"),
-    (SERVED, "| {as advised, median} % | {as advised, p90} % (aim 10 %"),
-    (
-        SERVED,
-        "| {prefill as served, median} % | {prefill as served, p90} % | "
-        "{predicted best, mean loss} %, at worst {predicted best, worst loss} %",
-    ),
-    (
-        SERVED,
-        "| {weight bytes, median} % | {weight bytes, p90} % | "
-        "{best by weight bytes, mean loss} % |",
-    ),
-    (
-        SERVED,
-        "| {one parameter, median} % | {one parameter, p90} % | "
-        "{best by one parameter, mean loss} % |",
-    ),
-    (
-        SERVED,
-        "| {identical tokens, median} % | {identical tokens, p90} % | "
-        "{best by identical tokens, mean loss} % |",
-    ),
-    (SERVED, "| | | {longest accepted length, mean loss} % |"),
-    (SERVED, "| | | {engine's default, 3 drafts, mean loss} % |"),
-    (SERVED, "median, p90 | {one own run, median} %, {one own run, p90} % |"),
-    (
-        SERVED,
-        "| `calibrate --served` | {one own run, median} %, {one own run, p90} % | "
-        "{one own run elsewhere, median} %, {one own run elsewhere, p90} % |",
-    ),
-    (
-        SERVED,
-        "| {one own run, its ratio stays, median} %, {one own run, its ratio stays, "
-        "p90} % | {one own run elsewhere, its ratio stays, median} %, {one own run "
-        "elsewhere, its ratio stays, p90} % |",
-    ),
-    (
-        SERVED,
-        "| 48 | {one own run, batch near, median} %, {one own run, batch near, p90} %",
-    ),
-    (
-        SERVED,
-        "| 48 | {one own run, batch near, its ratio stays, median} %, {one own run, "
-        "batch near, its ratio stays, p90} %",
-    ),
-    (
-        SERVED,
-        "| {one own run less its ratio stays} ({one own run less its ratio stays, "
-        "low}..{one own run less its ratio stays, high}) |",
-    ),
-    (SERVED, "worst | {growth with batch, worst} % | 8 %"),
-    (SERVED, "`advise` | {as advised, inside 95 %} % | 90 to 99 %"),
-    (SERVED, "error of {elsewhere, median} % (p90 {elsewhere, p90} %)"),
-    (SERVED, "and {elsewhere, inside 95 %} % of the 20 speed-ups are inside"),
-    *(
-        (SERVED, f"{row} | {{{name}, median}} % | {{{name}, p90}} % |")
-        for row, name in (
-            ("`calibrate --served` with the plain run alone", "plain run elsewhere"),
-            ("(n - 1), from the record", "elsewhere, one parameter"),
-            ("a speed-up of 1", "elsewhere, no gain"),
-            ("other runs of the same K", "elsewhere, its other runs"),
-            ("SpecBundle | 150", "plain run"),
-            ("EAGLE-3 | 12", "plain run elsewhere, EAGLE-3"),
-            ("all | 20", "plain run elsewhere"),
-        )
-    ),
-    (SERVED, "{plain run elsewhere, inside 95 %} % of the 20 are inside the 95 %"),
-    *(
-        (
-            SERVED,
-            f"{row} | {{union, {way}, median}} % | {{union, {way}, p90}} % | "
-            f"{{union, {way}, worst}} % |",
-        )
-        for row, way in (
-            ("its own trace, both exponents", "its trace"),
-            ("for 4 and 8", "its trace at two tokens"),
-            ("the eight other models", "other models' traces"),
-            ("one share of uniform unions", "its trace, one share"),
-            ("the estimates' share, 0.76", "the record's share"),
-        )
-    ),
-    (
-        SERVED,
-        "changes by {growth by unions, batch 1} % at batch 1 and {growth by unions, "
-        "batch 8} % at batch 8",
-    ),
+NO_RUN = "no run, {}"
+ONE_K = "plain and one K, {}"
+RIVALS = [
+    *map(NO_RUN.format, ("1 + c (n - 1)", "speed-up 1", "table", "AISimulate")),
+    NO_RUN.format("mean of table and n^p"),
+    ONE_K.format("ratio stays"),
 ]
+GROUPS = ("chosen on, table", "chosen on, power", "composable, table")
+BESIDE = [*RIVALS, *GROUPS, "composable, power", ONE_K.format("n^p")]
+README = [
+    "errs by {no run, n^p, median} % (p90 {no run, n^p, p90} %) on "
+    "{no run, n^p, rows:.0f} public runs of {no run, n^p, servers:.0f} servers",
+    "{no run, inside 95 %:.0f} % of runs are inside an interval of a factor of "
+    "{no run, high over low:.1f}, and {no run, inside, servers once:.0f} % with",
+    "{no run, settled:.0f} % are settled, {no run, surely wrong:.0f} runs wrongly",
+    "n^0.37 {no run, table, package median} % ({no run, table, package p90} %)",
+    "{plain and one K, n^p, rows:.0f} pairs of {plain and one K, n^p, servers:.0f} s",
+    "a factor of {plain and one K, high over low:.1f} (aim 1.6), "
+    "{plain and one K, settled:.0f} % are settled (aim 60 %)",
+    "loses {loss, n^p:.1f} % of speed, the longest accepted length "
+    "{loss, longest length:.1f} %. Where a table is, it loses {loss, table:.1f} %",
+    *(f"{{{name}, median:.1f}} % ({{{name}, p90:.1f}} %)" for name in BESIDE),
+]
+ANSWERS = ("no run", "plain and one K", "plain and two K", "between batches")
+SERVED = [
+    "p = {EXPONENT:.2f}, error {ERROR:.2f} |",
+    "p = {OWN_EXPONENT:.2f}, error {OWN_ERROR:.2f} |",
+    "error {BETWEEN_ERROR:.2f} between",
+    "at least {BATCH_ERROR:.2f} beyond",
+    "n^p | error {ESTIMATE_ERROR:.2f} |",
+    "each server counted once, n^p errs by {no run, n^p, servers once} %",
+    *(
+        f"| {{{name}, median}} % | {{{name}, p90}} % |"
+        for name in [*RIVALS, NO_RUN.format("n^p"), ONE_K.format("n^p")]
+    ),
+    *(
+        f"| {{{name}, answers:.0f}} | {{{name}, inside 95 %:.0f}} % "
+        f"| {{{name}, inside, servers once:.0f}} % | {{{name}, high over low:.2f}} "
+        f"| {{{name}, settled:.0f}} % | {{{name}, surely wrong:.0f}}"
+        for name in ANSWERS
+    ),
+    *(f"| {{left out, {why}:.0f}} |" for why in ("dense", "not stated", "above n")),
+]
+SENTENCES = [
+    *(("README.md", each) for each in README),
+    *((CLAIMS, each) for each in README[-len(BESIDE) :]),
+    (CLAIMS, "{plain and one K, settled} % settled (aim 60, met), "),
+    *(("docs/explanation/served.md", each) for each in SERVED),
+]
+"""What pages say, with names of findings in place of their numbers."""
 
 
 def filled(sentence):
     """The sentence with the benchmark's numbers in place of their names."""
     for name, value in FOUND.items():
         sentence = sentence.replace(f"{{{name}}}", str(value))
-        sentence = sentence.replace(f"{{{name}:.0f}}", f"{value:.0f}")
+        for digits in range(3):
+            sentence = sentence.replace(f"{{{name}:.{digits}f}}", f"{value:.{digits}f}")
     return sentence
 
 
@@ -206,26 +102,8 @@ def test_the_latencies_that_readme_begins_with_are_those_of_the_shipped_table():
     assert sentence in " ".join((ROOT / "README.md").read_text().split())
 
 
-VERDICT = "--model qwen3-30b-a3b --gpu h200 --engine sglang --tp 4 --batch 8 --md"
-EXAMPLE = "examples/specbundle-qwen3-30b-a3b.yaml"
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/decide/recommendation.md"])
-def test_the_printed_verdict_is_what_the_command_prints(page):
-    """Each row of `make verdict`."""
-    done = evict("advise", *VERDICT.split(), "--accept", EXAMPLE, folder=ROOT)
-    rows = [line for line in done.stdout.splitlines() if line.startswith("| 8 |")]
-    assert len(rows) == 3
-    known = [row.rpartition(" | ")[0] for row in rows]  # all but tokens per second
-    assert all(row in (ROOT / page).read_text() for row in known)
-
-
-def test_the_printed_lengths_are_what_the_command_prints():
-    words = "--model qwen3-30b-a3b --gpu h200 --engine sglang --tp 1 --accept"
-    lengths = "1.84,2.51,3.01,3.36,3.61,3.77,3.73,3.47"
-    done = evict("advise", *words.split(), lengths, folder=ROOT)
-    rows = [line for line in done.stdout.splitlines() if "K=" in line and ".." in line]
-    rows = [row.rpartition(")")[0] for row in rows]  # all but tokens per second
-    page = (ROOT / "docs/decide/draft-length.md").read_text()
-    assert len(rows) == 4
-    assert all(row in page for row in rows)
+@pytest.mark.parametrize("drafts", [1, 3, 5, 7])
+def test_the_printed_break_evens_are_those_of_a_server_without_runs(drafts):
+    ratio = unserved(drafts + 1).value
+    row = f"| {drafts} | {ratio.value:.2f} | {ratio.low:.2f}..{ratio.high:.2f} |"
+    assert row in (ROOT / "README.md").read_text()

@@ -16,6 +16,7 @@ SHOWN = {
     "evict-curves": lambda row: True,
     "evict-chains": lambda row: row["text"] == "mixed",
     "evict-trees": lambda row: row["text"] == "mixed",
+    "evict-fixed": lambda row: True,
     "evict-prior": lambda row: True,
     "evict-monotone": lambda row: True,
 }

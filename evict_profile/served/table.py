@@ -5,7 +5,8 @@ a step in its width, from one K (`growth.OWN_EXPONENT`) or through two, with the
 of other servers; a `shape` of a cost table replaces the exponent. With one K, the time
 that drafting takes once a step is not known: a smaller K lies between the straight line
 to the plain step and no change at all. Another batch lies between its served
-neighbours at constant K; beyond them nothing is known.
+neighbours at constant K, or `growth.BATCH_ERROR` beyond them; further out nothing is
+known.
 """
 
 import math
@@ -20,14 +21,14 @@ from msgspec import Struct
 from evict_profile.errors import DataError
 from evict_profile.records import Count, Positive, digest, parse, to_mapping
 from evict_profile.served.growth import (
+    BATCH_ERROR,
     BETWEEN_ERROR,
-    ERROR,
-    EXPONENT,
     OWN_ERROR,
     OWN_EXPONENT,
     StepRatio,
     around,
     log_half_width,
+    unserved,
 )
 from evict_profile.served.run import Run
 from evict_profile.served.setting import SAME_CONTEXT, Setting, settings_of
@@ -173,9 +174,9 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         reference = self.reference(batch, context)
         near = self._near(batch, context)
         found = [self._served(each, width, reference.width, context) for each in near]
-        if len(found) == 1:
+        if len(found) == 1 or width == reference.width:
             return found[0]
-        ends = [ratio.value for ratio in found]
+        ends = [_beside(ratio.value) for ratio in found]
         share = math.log(batch / near[0]) / math.log(near[1] / near[0])
         logs = [math.log(each.value) for each in ends]
         value = math.exp(logs[0] + share * (logs[1] - logs[0]))
@@ -242,7 +243,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         if width == 1:
             raise DataError(f"{self.path}: batch {batch} has no run of plain decoding")
         if not known:
-            return StepRatio(around(width**EXPONENT, ERROR), "other servers")
+            return unserved(width)
         if reference == 1 and len(known) == 1:
             ((n, ratio),) = known.items()
             return StepRatio(self._from_one(batch, width, n, ratio), "other K")
@@ -286,6 +287,11 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         value = base.value * (width / at) ** slope
         apart = BETWEEN_ERROR if len(inside) == 2 else OWN_ERROR
         return around(value, math.hypot(log_half_width(base), apart))
+
+
+def _beside(ratio: Estimate) -> Estimate:
+    """A ratio as it bounds that of a batch beside it."""
+    return around(ratio.value, max(log_half_width(ratio), BATCH_ERROR))
 
 
 def _same(one: float, other: float) -> bool:

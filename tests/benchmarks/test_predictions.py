@@ -38,7 +38,7 @@ def test_the_page_has_the_hash_of_each_file():
 def test_changed_predictions_are_refused(home, capsys):
     path = home / "2026-11-27-posted.csv"
     path.write_text(path.read_text().replace("1.6", "1.7"))
-    assert predictions.main(["score", str(path)]) == 2
+    assert predictions.main([str(path)]) == 2
     assert "was changed after it was hashed" in capsys.readouterr().err
 
 
@@ -48,7 +48,7 @@ def test_a_measured_run_is_scored_by_its_setting(home, tmp_path, capsys):
         "model,batch,width,levels,topk,measured\n"
         "qwen3-30b-a3b,8,4,3,1,1.76\nqwen3-30b-a3b,8,6,5,1,1.9\n"
     )
-    assert predictions.main(["score", str(runs)]) == 0
+    assert predictions.main([str(runs)]) == 0
     printed = capsys.readouterr().out
     assert "1 of its settings were measured" in printed
     assert "9.5" in printed  # 100 ln(1.76 / 1.6)
@@ -57,7 +57,7 @@ def test_a_measured_run_is_scored_by_its_setting(home, tmp_path, capsys):
 def test_runs_without_a_column_are_refused(home, tmp_path, capsys):
     runs = tmp_path / "runs.csv"
     runs.write_text("model,batch\nqwen3-30b-a3b,8\n")
-    assert predictions.main(["score", str(runs)]) == 2
+    assert predictions.main([str(runs)]) == 2
     assert "'measured'" in capsys.readouterr().err
 
 
