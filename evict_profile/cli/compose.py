@@ -37,7 +37,6 @@ def compose(
     all_pairs: bool = Option(
         False, "--all", help="Compose every available table and write a summary page."
     ),
-    like: options.Like = None,
     source: options.Source = None,
     tables: options.Tables = Path("composed"),
     as_json: options.AsJson = False,
@@ -79,8 +78,7 @@ def compose(
     from evict_profile.sources.composer import sweep_of
 
     say(stderr, "composing cells and fitting them: up to a minute")
-    other = load_model(like) if like else None
-    table, cells = compose(composer_of(rows, kernels, model, other), sweep_of())
+    table, cells = compose(composer_of(rows, kernels, model), sweep_of())
     show_composed(console, table)
     path = export_composed(table, cells, tables)
     say(console, f"table: {path}")

@@ -81,19 +81,14 @@ def composer_of(
     source: Source,
     kernels: Sequence[KernelKey],
     model: ModelSpec,
-    like: ModelSpec | None = None,
 ) -> Composer:
     """The fastest kernel whose rows pass their gates; without one, the fastest.
 
-    Where the model's own rows do not identify its cost, layers near by do: those of
-    `like`, if given.
+    Where the model's own rows do not identify its cost, the kernel's other layers do.
     """
     own = [ExpertRows.of(source, each) for each in kernels]
-    near = [
-        NearRows.of_others(source, e, like) for e in own if like or not e.identified
-    ]
-    good = () if like else _passing(own)
-    good = good or _passing(near)
+    near = [NearRows.of_others(source, each) for each in own if not each.identified]
+    good = _passing(own) or _passing(near)
     best = min(good or near or own, key=_mean_log_us)
     others = tuple(each.kernel for each in kernels if each != best.pair)
     return Composer(best, Parts(source, best.pair, model), others)

@@ -151,10 +151,9 @@ def columns(tokens: Floats, union: Floats) -> Floats:
     return np.stack([np.ones(len(tokens)), union, tokens, *ramps], axis=1)
 
 
-def fitted(design: Floats, us: Floats, weight: Floats | None = None) -> Floats:
+def fitted(design: Floats, us: Floats) -> Floats:
     """Non-negative least squares on relative residuals."""
-    weight = np.ones(len(us)) if weight is None else weight
-    relative = design * (weight / us)[:, None]
+    relative = design / us[:, None]
     size = np.maximum(np.linalg.norm(relative, axis=0), 1e-12)
-    solution: Floats = nnls(relative / size, weight)[0] / size
+    solution: Floats = nnls(relative / size, np.ones(len(us)))[0] / size
     return solution
