@@ -203,6 +203,7 @@ def _composition(
             "weights fit into the L2 cache": len(experts.balanced) - len(cold),
             "measured again, or of more tokens than are covered": balanced
             - len(experts.balanced),
+            "slower or faster than both rows beside them": experts.strays,
             "other routings, kept to judge by": len(rows) - balanced,
         },
         router=f"{pair.router}: {pair.router.reason}",
