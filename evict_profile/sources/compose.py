@@ -25,8 +25,6 @@ from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import (
     ATTRIBUTION,
     LICENCE,
-    PACKAGE,
-    VERSION,
     Source,
 )
 from evict_profile.sources.composer import (
@@ -194,7 +192,7 @@ def _composition(
         cells=cells,
         bandwidth_gbps=experts.peak_gbps,
         evict_profile=__version__,
-        package=f"{PACKAGE} {VERSION}",
+        package=parts.source.name,
         licence=LICENCE,
         attribution=ATTRIBUTION,
         files=dict(parts.source.read),
@@ -205,6 +203,7 @@ def _composition(
             - len(experts.balanced),
             "slower or faster than both rows beside them": experts.strays,
             "other routings, kept to judge by": len(rows) - balanced,
+            "not eligible, says their package": sum(parts.source.ineligible.values()),
         },
         router=f"{pair.router}: {pair.router.reason}",
         l2_mb=float(L2_MB[pair.gpu]),
