@@ -32,7 +32,7 @@ def estimated_table(
     from evict_profile.sources.compose import compose, composer_of
     from evict_profile.sources.composer import sweep_of
 
-    say("estimating a table from public rows: some seconds")
+    say("estimating: about 15 s")
     table, _ = compose(composer_of(rows, kernels, model), sweep_of())
     with suppress(DataError):
         write_atomically(path, table.save)
