@@ -43,7 +43,7 @@ def show_estimate(
     print_rows(
         console,
         rows,
-        "tokens a step must commit for K drafts to pay: by kernels alone, and by servers",
+        "tokens a step must commit for K drafts to pay, by kernels and by servers",
     )
     say(
         console,

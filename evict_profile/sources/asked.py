@@ -70,7 +70,8 @@ def offered(
     raise ConfigError(
         "--list names shipped models that can be estimated, and not "
         f"{model and model.name} on {name or 'any GPU'} under {engine or 'any engine'}"
-        "; the reason is said by: evict-profile estimate --model MODEL --gpu GPU --engine ENGINE"
+        "; the reason is said by: evict-profile estimate --model MODEL --gpu GPU "
+        "--engine ENGINE"
     )
 
 

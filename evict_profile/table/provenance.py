@@ -244,6 +244,6 @@ def measured(origin: Origin) -> Provenance:
     if isinstance(origin, Provenance):
         return origin
     raise DataError(
-        "this table was composed from public rows or probed from outside, so there is "
-        "no sweep of its to repeat; measure the device with: evict-profile sweep"
+        "this table was composed from public rows, so there is no sweep of its to "
+        "repeat; measure the device with: evict-profile sweep"
     )
