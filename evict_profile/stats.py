@@ -175,16 +175,6 @@ class Bootstrap:
         sums: Floats = np.einsum("rs,rsc->cr", self._seeds, by_seed)
         return sums
 
-    @cached_property
-    def normal(self) -> Floats:
-        """A standard normal number for each resample, 0 first; float64 [1 + resamples].
-
-        For an error that no prompt shows.
-        """
-        drawn = np.random.default_rng(1).standard_normal(len(self._prompts))
-        drawn[0] = 0.0
-        return drawn
-
     def estimate(self, values: Floats) -> Estimate:
         """A number computed from `sums`, float64 [1 + resamples], with its interval."""
         if self.prompts < MIN_PROMPTS:

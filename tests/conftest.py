@@ -82,7 +82,7 @@ def composed_path(wheel, tmp_path_factory):
         patch.setattr(composer, "WIDTHS", (1, 4, 16, 64))
         patch.setattr(composer, "BATCHES", (1, 4))
         patch.setattr(composer, "UNIONS", 5)
-        done = evict("compose", *words, "--from", wheel, folder=folder)
+        done = evict("estimate", *words, "--from", wheel, folder=folder)
     assert done.exit_code == 0, done.output
     assert "composed from public rows, not measured" in done.stdout
     [table] = folder.glob("composed/*/*/*/1.0.0.json")

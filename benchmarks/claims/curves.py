@@ -43,7 +43,7 @@ def cost_curve(world: World, trace: Trace) -> Floats:
     context = float(np.clip(trace.context.mean(), *world.base.fit.domain["context"]))
     return np.stack(
         [
-            world.base.forward_us(np.full(len(u), n), u / count, context, 1.0)
+            world.base.cost.latency_us(np.full(len(u), n), u / count, context, 1.0)
             for n, u in zip(WIDTHS, union, strict=True)
         ]
     )

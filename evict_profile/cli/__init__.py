@@ -17,7 +17,7 @@ from evict_profile import __version__
 from evict_profile.cli import measure, read
 from evict_profile.cli.advise import advise
 from evict_profile.cli.calibrate import calibrate
-from evict_profile.cli.compose import compose
+from evict_profile.cli.estimate import compose, estimate
 from evict_profile.cli.export import export
 from evict_profile.cli.options import console, reject_empty, stderr
 from evict_profile.cli.probe import probe
@@ -38,7 +38,7 @@ PANELS: dict[str, dict[Callable[..., None], str]] = {
         export: "export TABLE --for sglang --accept 3:2.64",
         probe: "probe http://127.0.0.1:30000 --out runs.jsonl",
         calibrate: "calibrate TABLE --served runs.jsonl",
-        compose: "compose --model qwen3-30b-a3b --gpu h200 --engine sglang",
+        estimate: "estimate --model qwen3-30b-a3b --gpu h200 --engine sglang",
         measure.fleet: "fleet fleet.yaml --plan-only",
     },
     "Decide": {
@@ -98,6 +98,8 @@ for panel, commands in PANELS.items():
         epilog = f"Example: evict-profile {example}"
         app.command(rich_help_panel=panel, epilog=epilog)(command)
 app.command("profile", hidden=True)(measure.sweep)
+FORMER = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command("compose", hidden=True, context_settings=FORMER)(compose)
 
 
 def _print_version(asked: bool) -> None:

@@ -48,7 +48,6 @@ from evict_profile.table import (
     DraftClock,
     MarginalCost,
     Provenance,
-    ServedSteps,
 )
 from evict_profile.table.document import samples_of
 
@@ -237,11 +236,6 @@ def fit_run(*stores: Store) -> Fitted:
 def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
     """Rebuild what a table was made from; the cost is the table's own, not a refit."""
     table = CostTable.load(table_path)
-    if isinstance(table.provenance, ServedSteps):
-        raise DataError(
-            f"{table_path}: holds whole steps of a server, and no sweep to report; see "
-            "it with: evict-profile show"
-        )
     frame = pd.read_parquet(samples_of(table_path, table.provenance.samples_sha256))
     capture_sizes = table.axes.capture_sizes
     samples = Samples(frame)

@@ -97,13 +97,7 @@ class ScenarioReplay:
         for name, make in table_policies(self.table, self.arrays.depth).items():
             sums[name] = self.sums(make)
         sums[ORACLE] = self._sums(self._oracle, learns=False)
-        plain = sums[AR]
-        # Chosen before errors of the growth are drawn, which are the same for all.
         best = dict(_best_of(kind, sums) for kind in (HINDSIGHT, GUIDED))
-        sums, best = (
-            {name: self._with_growth_error(own, plain) for name, own in each.items()}
-            for each in (sums, best)
-        )
         strongest, adaptive = (
             self._result(name, settings.get(name), {**sums, **best}) for name in best
         )
@@ -145,19 +139,6 @@ class ScenarioReplay:
             rates = np.stack([self._rates(each) for each in kind])
             fastest = rates.argmax(axis=0)
             yield kind[fastest[0]], optimism(rates, fastest)
-
-    def _with_growth_error(self, sums: Sums, plain: Sums) -> Sums:
-        """Sums whose steps beyond plain decoding's err as the table's growth may.
-
-        Policies share the draw of a resample, as they share a table.
-        """
-        overheads = self.costs.served.overheads
-        if overheads is None:
-            return sums
-        growth = overheads.growth_at(self.scenario.batch)
-        factor = np.exp(growth * self.bootstrap.normal)
-        plain_us = sums["requests"] * plain["us"] / plain["requests"]
-        return {**sums, "us": plain_us + factor * (sums["us"] - plain_us)}
 
     def _rate(self, policy: Tuned) -> float:
         return float(self._rates(policy)[0])

@@ -92,7 +92,7 @@ class StepTimes:
         self.batch = batch
         trace, about = arrays.trace, arrays.trace.about
         context = float(np.clip(arrays.context.mean(), *table.fit.domain["context"]))
-        served = ServedStep.of(table, topk=about.topk, context=context)
+        served = ServedStep.of(table, context=context)
         if served.assumes_drafting:
             clocked = Drafting.at_speed(
                 trace.clocks, "the trace's own clocks", about.engine, speed
@@ -108,13 +108,12 @@ class StepTimes:
                 f"drafting takes {self.draft_us(1):.0f} us a level, as one of the "
                 "target's layers and its head, and the host nothing; neither is clocked"
             )
-        if overheads := self.served.overheads:
+        if self.table.is_estimated:
             found.append(
-                f"what a step takes beside its experts is from {overheads.source};"
-                " what it takes beyond plain decoding errs, as one standard deviation, "
-                f"by a factor of {np.exp(overheads.growth_at(self.batch)):.1f}"
+                "the host and the drafting of a server are in no cost of an estimated "
+                "table"
             )
-        elif self.table.activation.is_guess and not self.arrays.has_routes:
+        if self.table.activation.is_guess and not self.arrays.has_routes:
             found.append("routing is uniform, and text activates fewer experts")
         return tuple(found)
 
@@ -161,7 +160,7 @@ class StepTimes:
         run = padded_tokens(
             np.array([tokens]), self.batch, self.table.axes.capture_sizes
         )
-        us = self.table.forward_us(
+        us = self.table.cost.latency_us(
             run,
             np.array([union]),
             _clamped(context, domain["context"]),

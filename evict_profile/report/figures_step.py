@@ -91,7 +91,7 @@ def equal_experts_us(served: ServedStep, batch: int, n: list[int]) -> Floats:
     table = served.table
     tokens = padded_tokens(np.array(n) * batch, batch, table.axes.capture_sizes)
     union, context = float(table.model.moe.top_k), _context(served)
-    forward_us = table.forward_us(tokens, union, context, batch)
+    forward_us = table.cost.latency_us(tokens, union, context, batch)
     return forward_us + table.rest_us(tokens, batch) + served.beside_us(batch, 0)
 
 

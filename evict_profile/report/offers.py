@@ -1,6 +1,5 @@
-"""What can be composed of public measurements, on a terminal."""
+"""What can be estimated from public measurements, on a terminal."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
@@ -29,7 +28,7 @@ def show_offers(
     print_rows(console, rows)
     say(console, wrapped(f"rows of {SOURCE}"))
     if not is_one:
-        say(console, "data types and --tp of one: evict-profile compose --list --model")
+        say(console, "data types and --tp: evict-profile estimate --list --model NAME")
 
 
 def _of_all(offers: Mapping[str, Sequence[Deployment]]) -> Rows:
@@ -59,8 +58,3 @@ def _of_one(own: Sequence[Deployment]) -> Rows:
 
 def _words(near: Mapping[str, bool], wanted: bool) -> str:
     return ", ".join(sorted(name for name, own in near.items() if own == wanted))
-
-
-def show_refused(console: Console, outcomes: Mapping[str, Mapping[str, str]]) -> None:
-    first = Counter(o["why"].partition(":")[0] for o in outcomes.values() if "why" in o)
-    print_rows(console, Rows(("refused by", "pairs"), first.most_common()))

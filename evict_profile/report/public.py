@@ -1,27 +1,91 @@
-"""The page of a table composed of public measurements, and its lines on a terminal."""
+"""The page of an estimated table, and its break-evens on a terminal."""
 
+import shlex
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 
 from evict_profile.cells import cells_of
+from evict_profile.config import ModelSpec
+from evict_profile.io import as_json as json_of
 from evict_profile.io import say
-from evict_profile.report.console import Rows, error_rows, print_rows, show_gates
-from evict_profile.report.figures_step import served_parts, step_rows
+from evict_profile.report.console import (
+    Rows,
+    error_rows,
+    print_rows,
+    show_gates,
+    wrapped,
+)
+from evict_profile.report.figures_step import served_parts
+from evict_profile.report.numbers import spread
 from evict_profile.report.render import render
-from evict_profile.table import Composition, CostTable, ServedStep
+from evict_profile.served.growth import EXPONENT, unserved
+from evict_profile.table import Composition, CostTable
 from evict_profile.table.document import samples_of
 
+DRAFTS = (1, 3, 5, 7)
 CLOCKS = {"clock_us", "wall_us", "reference_us"}
 
 
-def show_composed(console: Console, table: CostTable) -> None:
+def show_estimate(
+    console: Console, table: CostTable, path: Path, page: Path, as_json: bool
+) -> None:
+    """What was read of the model, its break-evens, and what settles them."""
+    rows, key = break_evens(table), table.key
+    if as_json:
+        files = {"table": str(path), "report": str(page)}
+        say(console, json_of({**files, "break_evens": rows.records}))
+        return
+    say(console, f"model: {read_of(table.model)}")
     show_gates(console, table.gates)
-    key = table.key
-    say(console, f"{key.model} on {key.where}: {key.engine} {key.engine_version}")
-    title = "a served step that verifies n tokens of each request, 95 % intervals"
-    print_rows(console, step_rows(ServedStep.of(table)), title)
+    say(console, table.title)
+    print_rows(
+        console,
+        rows,
+        "tokens a step must commit for K drafts to pay, by kernels and by servers",
+    )
+    say(
+        console,
+        wrapped(
+            "Kernels alone leave out drafting and the host. Any server: step / plain "
+            f"step is n^{EXPONENT}, n = K + 1, with the 95 % interval of public runs. "
+            "Plain decoding and one K on your server settle it: evict-profile probe "
+            "URL --out runs.jsonl, and: evict-profile import runs.jsonl --model "
+            f"{key.model} --gpu '{key.gpu}' --shape {shlex.quote(str(path))}"
+        ),
+    )
+    say(console, f"table: {path}")
+    say(console, f"report: {page}")
+
+
+def read_of(model: ModelSpec) -> str:
+    """ "qwen3-30b-a3b: 48 layers, 128 experts of 2048x768, top-8 ..."."""
+    moe, layers = model.moe, f"{model.num_layers} layers"
+    if model.dense_layers:
+        layers += f", {model.dense_layers} of them without experts"
+    return (
+        f"{model.name}: {layers}, {moe.num_experts} experts of "
+        f"{model.expert_hidden}x{moe.expert_width}, top-{moe.top_k}, "
+        f"{model.attention.num_heads} heads of {model.attention.kind} attention, "
+        f"{model.checkpoint_dtype} as published"
+    )
+
+
+def break_evens(table: CostTable) -> Rows:
+    """The step that verifies n = K + 1 tokens over the plain step, by batch."""
+    context, batches = min(table.axes.context), table.axes.batch
+
+    def alone(batch: int, drafts: int) -> str:
+        us, tokens = table.step_cost_us(batch, context), batch * (drafts + 1)
+        return f"{us[tokens] / us[batch]:.2f}" if tokens < len(us) else ""
+
+    cells = [
+        (k, *(alone(b, k) for b in batches), spread(unserved(k + 1).value))
+        for k in DRAFTS
+    ]
+    names = (f"batch {batch}" for batch in batches)
+    return Rows(("K", *names, "any server"), cells)
 
 
 def page_of(path: Path) -> str:

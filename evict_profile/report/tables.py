@@ -58,16 +58,14 @@ def marginal_rows(costs: Iterable[MarginalCost]) -> Rows:
 
 
 def show_table(console: Console, table: CostTable, as_json: bool = False) -> None:
-    key, known = table.key, ServedStep.of(table).overheads
+    key = table.key
     facts = _origin_facts(table) | _workload_facts(table)
-    if known:
-        facts["overheads"] = str(known)
     if table.fit.validation:
         facts["error between the levels of the grid"] = str(table.fit.validation)
     parts = {
         "held-out error at the levels": error_rows(table.fit.held_out),
         "what one more costs a forward": marginal_rows(table.fit.marginal),
-        "cost of the forward alone" if known else "step cost": _step_rows(table),
+        "step cost": _step_rows(table),
         "accepted length at which a step of K drafts equals plain decoding": (
             break_even_rows(table)
         ),
@@ -270,9 +268,8 @@ def show_diff(
 
 def _compared(table: CostTable) -> dict[str, object]:
     key = {f"key {name}": value for name, value in to_mapping(table.key).items()}
-    known = {"overheads": str(ServedStep.of(table).overheads or "not known")}
     error = {"held-out median error": _error(table)}
-    return {**key, **error, **known, **_workload_facts(table)}
+    return {**key, **error, **_workload_facts(table)}
 
 
 def _staircase_changes(before: CostTable, after: CostTable) -> Iterator[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.stats import Floats
-from evict_profile.table import SERVED, CostTable, Outside
+from evict_profile.table import CostTable, Outside
 
 CONTEXT_STEP = 128
 """Contexts between the measured ones are evaluated at the nearest multiple: 64 cached
@@ -44,12 +44,6 @@ class CostCache:
         capture_sizes: Sequence[int] | None,
         outside: Outside,
     ) -> None:
-        if table.origin == SERVED:
-            raise ConfigError(
-                f"{table.path}: holds whole steps of a server, not costs of a tree's "
-                "tokens; profile the engine, or take the draft length that "
-                "'evict-profile advise' names"
-            )
         captured = table.axes.capture_sizes
         if capture_sizes and captured and not (
             allocation == "uniform" and set(capture_sizes) <= set(captured)

@@ -1,13 +1,16 @@
-"""Measured kernel latencies in NVIDIA's `aiconfigurator-core` (Apache-2.0, PyPI).
+"""Measured kernel latencies in NVIDIA's `aiconfigurator-core`, and its successor.
 
-The wheel holds one Parquet file for each GPU, family, engine and version. No code of it
-runs. Other releases and unknown columns are refused: they may change what a row means.
+`aisimulate` goes on where `aiconfigurator-core` ends (both Apache-2.0, PyPI). A wheel
+holds one Parquet file for each GPU, family, engine and version. No code of it runs.
+Other releases and unknown columns are refused: they may change what a row means. Rows
+of an engine between releases (`dev-<commit>`) are read if that version is named.
 """
 
 import fnmatch
 import hashlib
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, distribution
@@ -25,18 +28,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PACKAGE, VERSION = "aiconfigurator-core", "0.12.0"
+RELEASES = {PACKAGE: VERSION, "aisimulate": "0.13.0"}
+"""What is read; candidates and development builds of a release count as it."""
+
 LICENCE = "Apache-2.0"
 ATTRIBUTION = (
     "NVIDIA CORPORATION & AFFILIATES, AIConfigurator "
     "(https://github.com/ai-dynamo/aiconfigurator)"
 )
-SYSTEMS = "aiconfigurator_core/systems"
 GET = f"get it with: pip download --no-deps {PACKAGE}=={VERSION}"
 
-COMMON = frozenset(
-    ("framework", "version", "device", "op_name", "kernel_source", "latency")
-)
-UNUSED = frozenset(("power", "power_limit"))
+DEV = "dev-"
+"""Begins the version of rows that were measured between releases of their engine."""
+
+BY_PATH = frozenset(("framework", "version", "device", "op_name"))
+"""Columns that files with `sample_count` leave to their path."""
+
+COMMON = BY_PATH | {"kernel_source", "latency"}
+UNUSED = frozenset(("power", "power_limit", "sample_count"))
+ELIGIBLE = "default_eligible"
+"""False on rows that the package itself leaves out."""
 
 
 class MissingSource(ConfigError):
@@ -117,12 +128,26 @@ class Gpu(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The rows of one wheel; `read` holds each file's SHA-256."""
+    """The rows of one wheel.
+
+    `read` holds each file's SHA-256, `ineligible` the rows that it says not to use.
+    """
 
     root: Path | zipfile.Path
+    package: str
+    version: str
+    ineligible: dict[str, int] = field(default_factory=dict)
     read: dict[str, str] = field(default_factory=dict)
     _rows: dict[str, "pd.DataFrame"] = field(default_factory=dict, repr=False)
     _gpus: dict[str, Gpu] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.package} {self.version}"
+
+    @property
+    def systems(self) -> str:
+        return systems_of(self.package)
 
     @cached_property
     def files(self) -> dict[tuple[str, str, str, str], str]:
@@ -146,7 +171,7 @@ class Source:
 
     def facts(self, gpu: str) -> Gpu:
         if gpu not in self._gpus:
-            stated = yaml.safe_load(self._bytes(f"{SYSTEMS}/{gpu}.yaml"))["gpu"]
+            stated = yaml.safe_load(self._bytes(f"{self.systems}/{gpu}.yaml"))["gpu"]
             self._gpus[gpu] = Gpu(
                 bandwidth_gbps=float(stated["mem_bw"]) / 1e9,
                 memory_gb=float(stated["mem_capacity"]) / 1e9,
@@ -154,20 +179,32 @@ class Source:
             )
         return self._gpus[gpu]
 
-    def engines(self, gpu: str, operation: str) -> tuple[tuple[str, str], ...]:
-        """(engine, version) pairs with rows of an operation, the newest last."""
+    def engines(
+        self, gpu: str, operation: str, version: str = ""
+    ) -> tuple[tuple[str, str], ...]:
+        """(engine, release) pairs with rows of an operation, the newest last.
+
+        Or those of one version, which may lie between releases.
+        """
         file = OPERATIONS[operation].file
         found = [(k[2], k[3]) for k in self.files if k[:2] == (gpu, file)]
-        return tuple(sorted(found, key=lambda pair: (pair[0], Version(pair[1]))))
+        if version.startswith(DEV):
+            return tuple(pair for pair in found if pair[1] == version)
+        releases = [pair for pair in found if not pair[1].startswith(DEV)]
+        return tuple(sorted(releases, key=lambda pair: (pair[0], Version(pair[1]))))
 
     def version_for(self, gpu: str, operation: str, engine: str, version: str) -> str:
         """This version, else the newest older one, else the oldest."""
+        if (gpu, OPERATIONS[operation].file, engine, version) in self.files:
+            return version
         own = [v for name, v in self.engines(gpu, operation) if name == engine]
         if not own:
             raise ConfigError(
-                f"{engine} on {gpu}: {PACKAGE} {VERSION} has no rows of {operation}; "
-                "choose another engine: evict-profile compose --list"
+                f"{engine} on {gpu}: {self.name} has no rows of {operation}; "
+                "choose another engine: evict-profile estimate --list"
             )
+        if version.startswith(DEV):
+            return own[-1]
         before = [v for v in own if Version(v) <= Version(version)]
         return before[-1] if before else own[0]
 
@@ -178,7 +215,13 @@ class Source:
         kind = OPERATIONS[operation]
         path = self.files[gpu, kind.file, engine, version]
         if path not in self._rows:
-            self._rows[path] = self._checked(path, kind)
+            rows = self._checked(path, kind)
+            own = {"framework": engine, "version": version, "op_name": operation}
+            for column in own.keys() - set(rows.columns):
+                rows[column] = own[column]
+            if "device" not in rows:
+                rows["device"] = self._device(gpu)
+            self._rows[path] = rows
         return self._rows[path]
 
     def _checked(self, path: str, kind: Operation) -> "pd.DataFrame":
@@ -193,18 +236,30 @@ class Source:
                 f"{path}: is damaged ({reason}); {GET}, and give that"
             ) from error
         needed = COMMON.union(kind.columns.split())
-        missing = needed - set(rows.columns)
-        unknown = set(rows.columns) - needed - UNUSED.union(kind.optional.split())
+        stated = BY_PATH if "sample_count" in rows else frozenset[str]()
+        missing = needed - set(rows.columns) - stated
+        known = needed | UNUSED | {ELIGIBLE, *kind.optional.split()}
+        unknown = set(rows.columns) - known
         if missing or unknown:
             what = f"lacks {sorted(missing)}" if missing else f"has {sorted(unknown)}"
             raise ConfigError(
                 f"{path}: {what}, so its rows may mean something else than in "
                 f"{PACKAGE} {VERSION}; {GET}, and give that"
             )
+        if ELIGIBLE in rows:
+            self.ineligible[path] = int((~rows[ELIGIBLE]).sum())
+            rows = rows[rows[ELIGIBLE]].reset_index(drop=True)
         return rows.assign(us=1e3 * rows["latency"])
 
+    def _device(self, gpu: str) -> str:
+        """The GPU by its driver's name, as rows of a release state it."""
+        for operation in ("all-reduce", "moe"):
+            for engine, version in self.engines(gpu, operation):
+                return str(self.rows(gpu, operation, engine, version)["device"].iloc[0])
+        return gpu
+
     def _names(self) -> list[str]:
-        pattern = f"{SYSTEMS}/data/*/*/*/*/*.parquet"
+        pattern = f"{self.systems}/data/*/*/*/*/*.parquet"
         if isinstance(self.root, Path):
             found = self.root.glob(pattern)
             return sorted(path.relative_to(self.root).as_posix() for path in found)
@@ -216,38 +271,48 @@ class Source:
         return content
 
 
+def systems_of(package: str) -> str:
+    """The folder of a wheel with its rows."""
+    return f"{package.removesuffix('-core')}_core/systems"
+
+
 def open_source(place: Path | None = None) -> Source:
     """The wheel, the folder it was unpacked to, or what pip installed."""
-    root = _root(place)
-    start = f"{PACKAGE.replace('-', '_')}-"
-    found = [
-        entry.name.removeprefix(start).removesuffix(".dist-info")
-        for entry in root.iterdir()
-        if entry.name.startswith(start) and entry.name.endswith(".dist-info")
-    ]
-    if not found or not (root / SYSTEMS / "data").is_dir():
-        raise ConfigError(
-            f"{root}: holds no {PACKAGE} (a folder {start[:-1]}/ and its .dist-info); "
-            f"{GET}, and give the file"
-        )
-    if found[0] != VERSION:
-        raise ConfigError(
-            f"{root}: is {PACKAGE} {found[0]}, and rows are understood as of "
-            f"{VERSION}; {GET}, and give the file"
-        )
-    return Source(root)
+    root = _installed() if place is None else _opened(place)
+    for package, version in RELEASES.items():
+        start = f"{package.replace('-', '_')}-"
+        found = [
+            entry.name.removeprefix(start).removesuffix(".dist-info")
+            for entry in root.iterdir()
+            if entry.name.startswith(start) and entry.name.endswith(".dist-info")
+        ]
+        if not found or not (root / systems_of(package) / "data").is_dir():
+            continue
+        if Version(found[0]).base_version != version:
+            raise ConfigError(
+                f"{root}: is {package} {found[0]}, and rows are understood as of "
+                f"{version}; {GET}, and give the file"
+            )
+        return Source(root, package, found[0])
+    raise ConfigError(
+        f"{root}: holds no {' and no '.join(RELEASES)} (a folder with its rows and "
+        f"its .dist-info); {GET}, and give the file"
+    )
 
 
-def _root(place: Path | None) -> Path | zipfile.Path:
+def _installed() -> Path:
+    for package in RELEASES:
+        with suppress(PackageNotFoundError):
+            return Path(str(distribution(package).locate_file("")))
+    raise MissingSource(
+        f"{PACKAGE} is not installed; in a checkout: pip install '.[public]', or "
+        f"give its wheel or folder with --from"
+    )
+
+
+def _opened(place: Path) -> Path | zipfile.Path:
     try:
-        if place is None:
-            return Path(str(distribution(PACKAGE).locate_file("")))
         return place if place.is_dir() else zipfile.Path(regular(place))
-    except PackageNotFoundError as error:
-        raise MissingSource(
-            f"{PACKAGE} is not installed; in a checkout: pip install '.[public]', or "
-            f"give its wheel or folder with --from"
-        ) from error
     except (OSError, zipfile.BadZipFile) as error:
         raise ConfigError(
             f"{place}: is no wheel ({error}); {GET}, and give the file"

@@ -68,9 +68,10 @@ def offered(
     if any(found.values()):
         return found
     raise ConfigError(
-        f"--list names shipped models that compose, and none of {model and model.name} "
-        f"does on {name or 'any GPU'} under {engine or 'any engine'}; the reason is "
-        "said by: evict-profile compose --model MODEL --gpu GPU --engine ENGINE"
+        "--list names shipped models that can be estimated, and not "
+        f"{model and model.name} on {name or 'any GPU'} under {engine or 'any engine'}"
+        "; the reason is said by: evict-profile estimate --model MODEL --gpu GPU "
+        "--engine ENGINE"
     )
 
 
@@ -118,8 +119,8 @@ def deployment_of(
     raise ConfigError(
         f"no usable public rows are of {model.name} {where}; "
         f"measure your server with: evict-profile probe URL --out runs.jsonl, and: "
-        f"evict-profile calibrate --served runs.jsonl --model {model.name} --gpu {gpu}"
-        f"; the reason is said by: evict-profile compose --model {model.name} "
+        f"evict-profile import runs.jsonl --model {model.name} --gpu {gpu}"
+        f"; the reason is said by: evict-profile estimate --model {model.name} "
         f"{asked.options}" + f"; there are rows of: {there}" * bool(there)
     )
 

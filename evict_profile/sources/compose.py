@@ -25,8 +25,6 @@ from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import (
     ATTRIBUTION,
     LICENCE,
-    PACKAGE,
-    VERSION,
     Source,
 )
 from evict_profile.sources.composer import (
@@ -81,19 +79,14 @@ def composer_of(
     source: Source,
     kernels: Sequence[KernelKey],
     model: ModelSpec,
-    like: ModelSpec | None = None,
 ) -> Composer:
     """The fastest kernel whose rows pass their gates; without one, the fastest.
 
-    Where the model's own rows do not identify its cost, layers near by do: those of
-    `like`, if given.
+    Where the model's own rows do not identify its cost, the kernel's other layers do.
     """
     own = [ExpertRows.of(source, each) for each in kernels]
-    near = [
-        NearRows.of_others(source, e, like) for e in own if like or not e.identified
-    ]
-    good = () if like else _passing(own)
-    good = good or _passing(near)
+    near = [NearRows.of_others(source, each) for each in own if not each.identified]
+    good = _passing(own) or _passing(near)
     best = min(good or near or own, key=_mean_log_us)
     others = tuple(each.kernel for each in kernels if each != best.pair)
     return Composer(best, Parts(source, best.pair, model), others)
@@ -199,7 +192,7 @@ def _composition(
         cells=cells,
         bandwidth_gbps=experts.peak_gbps,
         evict_profile=__version__,
-        package=f"{PACKAGE} {VERSION}",
+        package=parts.source.name,
         licence=LICENCE,
         attribution=ATTRIBUTION,
         files=dict(parts.source.read),
@@ -208,7 +201,9 @@ def _composition(
             "weights fit into the L2 cache": len(experts.balanced) - len(cold),
             "measured again, or of more tokens than are covered": balanced
             - len(experts.balanced),
+            "slower or faster than both rows beside them": experts.strays,
             "other routings, kept to judge by": len(rows) - balanced,
+            "not eligible, says their package": sum(parts.source.ineligible.values()),
         },
         router=f"{pair.router}: {pair.router.reason}",
         l2_mb=float(L2_MB[pair.gpu]),

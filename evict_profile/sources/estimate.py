@@ -21,10 +21,9 @@ def estimated_table(
     asked: Deployment,
     place: Path | None,
     say: Callable[[str], None],
-    like: ModelSpec | None = None,
 ) -> CostTable:
     """The table of a deployment; a damaged file of the cache is written anew."""
-    path = _cached(model, asked, place, like)
+    path = _cached(model, asked, place)
     with suppress(DataError):
         return CostTable.load(path)
     rows = open_source(place)
@@ -33,20 +32,17 @@ def estimated_table(
     from evict_profile.sources.compose import compose, composer_of
     from evict_profile.sources.composer import sweep_of
 
-    say("estimating a table from public rows: some seconds")
-    table, _ = compose(composer_of(rows, kernels, model, like), sweep_of())
+    say("estimating: about 15 s")
+    table, _ = compose(composer_of(rows, kernels, model), sweep_of())
     with suppress(DataError):
         write_atomically(path, table.save)
         say(f"kept: {path}")
     return replace(table, path=path)
 
 
-def _cached(
-    model: ModelSpec, asked: Deployment, place: Path | None, like: ModelSpec | None
-) -> Path:
+def _cached(model: ModelSpec, asked: Deployment, place: Path | None) -> Path:
     rows = [VERSION] if place is None else [place.name, place.stat().st_size]
-    named = [like.name] if like else []
-    facts = {"model": to_mapping(model), "asked": asked, "rows": rows, "like": named}
+    facts = {"model": to_mapping(model), "asked": asked, "rows": rows}
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     name = digest({**facts, "version": __version__})[:16]
     return home / "evict-profile" / f"{model.name}-{name}.json"

@@ -10,12 +10,13 @@ from functools import cache, cached_property, partial
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
 from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.pairs import KEY, L2_MB, KernelKey
 from evict_profile.sources.unions import balanced_union, power_law_union
-from evict_profile.stats import Floats, Ints
+from evict_profile.stats import Bools, Floats, Ints
 
 COLD = 1.5
 """Weights over L2 size from which a row counts: smaller weights stay in the cache when
@@ -24,6 +25,11 @@ a benchmark replays one layer."""
 MAX_TOKENS = 2048
 TOKEN_KNOTS = (64, 256, 1024)
 """Tokens at which the slope may change from memory to arithmetic."""
+
+STRAY = 2.0
+"""Factor by which a row is slower, or faster, than both rows beside it in tokens, from
+which it is wrong. More tokens never take less time, and rows are at most a doubling of
+tokens apart. 272 of the 3,347,211 rows of 0.12.0 are wrong by it."""
 
 POWER_LAWS = {"power_law_1.01": 1.01, "power_law_1.2": 1.2}
 MAX_POWER_LAW_TOKENS = 128
@@ -69,6 +75,12 @@ class ExpertRows:
             ignore_index=True,
         )
         return rows[rows["cold"]]
+
+    @property
+    def strays(self) -> int:
+        """Rows that are left out, since both rows beside them contradict them."""
+        routings = self.rows["distribution"].unique()
+        return sum(int(are_strays(self._by_tokens(each)).sum()) for each in routings)
 
     @property
     def identified(self) -> bool:
@@ -128,13 +140,17 @@ class ExpertRows:
         self, distribution: str, most: int, union: Callable[[int], float]
     ) -> pd.DataFrame:
         """Median latency by tokens, with `union` and `cold`."""
-        rows = self.rows[self.rows["distribution"] == distribution]
-        rows = rows[rows["num_tokens"] <= most]
-        rows = rows.groupby("num_tokens")["us"].median().reset_index()
+        us = self._by_tokens(distribution)
+        us = us[~are_strays(us)]
+        rows = us[us.index <= most].reset_index()
         unions = np.array([union(int(n)) for n in rows["num_tokens"]], dtype=np.float64)
         read = unions * self.pair.bytes_per_expert
         cache = 1e6 * L2_MB[self.pair.gpu]
         return rows.assign(union=unions, cold=read > COLD * cache)
+
+    def _by_tokens(self, distribution: str) -> "pd.Series[float]":
+        rows = self.rows[self.rows["distribution"] == distribution]
+        return rows.groupby("num_tokens")["us"].median()
 
 
 @cache
@@ -146,15 +162,25 @@ def _rows_by_layer(
     return {key: np.asarray(at) for key, at in groups.items()}
 
 
+def are_strays(us: ArrayLike) -> Bools:
+    """Which latencies, by tokens, contradict both that are beside them, [rows]."""
+    logs = np.log(np.asarray(us, dtype=np.float64))
+    found = np.zeros(len(logs), dtype=bool)
+    if len(logs) > 2:
+        apart = np.stack([logs[1:-1] - logs[:-2], logs[1:-1] - logs[2:]])
+        found[1:-1] = np.abs(apart).min(axis=0) > np.log(STRAY)
+        found[1:-1] &= apart[0] * apart[1] > 0.0
+    return found
+
+
 def columns(tokens: Floats, union: Floats) -> Floats:
     ramps = [np.maximum(tokens - knot, 0.0) for knot in TOKEN_KNOTS]
     return np.stack([np.ones(len(tokens)), union, tokens, *ramps], axis=1)
 
 
-def fitted(design: Floats, us: Floats, weight: Floats | None = None) -> Floats:
+def fitted(design: Floats, us: Floats) -> Floats:
     """Non-negative least squares on relative residuals."""
-    weight = np.ones(len(us)) if weight is None else weight
-    relative = design * (weight / us)[:, None]
+    relative = design / us[:, None]
     size = np.maximum(np.linalg.norm(relative, axis=0), 1e-12)
-    solution: Floats = nnls(relative / size, weight)[0] / size
+    solution: Floats = nnls(relative / size, np.ones(len(us)))[0] / size
     return solution

@@ -39,8 +39,7 @@ def expert_gates(experts: ExpertRows) -> Iterator[Gate]:
     """
     dtype, nearest = experts.pair.dtype, experts.nearest
     needed = (
-        "two usable layers are needed, the nearest within a distance of 3, and one "
-        "that identifies the union"
+        "two usable layers of the kernel are needed"
         if nearest
         else "three unions and a plateau are needed: this shard fits into the L2 cache "
         "or has too few experts, and too few layers near by are usable"

@@ -89,19 +89,22 @@ def pairs(
     gpu: str | None = None,
     engine: str | None = None,
     model: ModelSpec | None = None,
+    version: str = "",
 ) -> list[KernelKey]:
-    """Kernels with rows; of a model, those of its layer."""
+    """Kernels with rows of a release, or of `version` between two; of a model, those
+    of its layer."""
     found = [
         pair
         for name in ([source.gpu(gpu)] if gpu else source.gpus)
-        for own, version in source.engines(name, "moe")
+        for own, release in source.engines(name, "moe", version)
         if engine in (None, own)
-        for pair in _pairs_of(source, name, own, version)
+        for pair in _pairs_of(source, name, own, release)
     ]
     if not found:
         raise ConfigError(
-            f"no rows of {gpu or 'any GPU'} under {engine} whose unions are known; see "
-            "what there is with: evict-profile compose --list"
+            f"no rows of {gpu or 'any GPU'} under {engine} {version}".rstrip()
+            + " whose unions are known; see what there is with: evict-profile "
+            "estimate --list"
         )
     return [pair for pair in found if model is None or pair.shape == shape_of(model)]
 
@@ -136,12 +139,13 @@ def kernels_of(
 
     Those with rows of the model's layer, of any cut; else all of the data type.
     """
-    found = [pair for pair in pairs(source, gpu, engine) if pair.ep == 1]
+    every = pairs(source, gpu, engine, version=version or "")
+    found = [pair for pair in every if pair.ep == 1]
     found = _filter_or_fail(found, "dtype", DTYPES.get(dtype, dtype))
     wanted = shape_of(model)
     found = [pair for pair in found if pair.shape == wanted] or found
-    newest = max((pair.version for pair in found), key=Version)
-    found = _filter_or_fail(found, "version", version or newest, "engine-version")
+    version = version or max((pair.version for pair in found), key=Version)
+    found = _filter_or_fail(found, "version", version, "engine-version")
     asked = {pair._replace(shape=wanted, tp=tp) for pair in found}
     return sorted(pair for pair in asked if pair.is_known)
 

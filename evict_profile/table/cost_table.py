@@ -23,15 +23,9 @@ from evict_profile.io import finite
 from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
-from evict_profile.table.key import COMPOSED, SERVED, Caveats, Key, Reuse, mismatches
-from evict_profile.table.overheads import Overheads, OwnStep, own_at
+from evict_profile.table.key import COMPOSED, Caveats, Key, Reuse, mismatches
 from evict_profile.table.parts import Axes, Fit, Gate, Staircase, StepCosts, TermCost
-from evict_profile.table.provenance import (
-    DATASHEET,
-    Composition,
-    Provenance,
-    ServedSteps,
-)
+from evict_profile.table.provenance import DATASHEET, Composition, Provenance
 from evict_profile.table.workload import Acceptance, ActivationCurve, Drafting
 
 Outside = Literal["refuse", "clamp"]
@@ -50,15 +44,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         staircases: cost by tokens in all, for each measured batch and context.
         activation: U(t), activated experts by tokens.
         gates: checks that it passed to be exported.
-        provenance: of samples, of public rows, or of runs of a server.
+        provenance: of samples, or of public rows.
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
         reuse: statements that it serves other versions of its engine as well.
-        overheads: time of a served step beside its costs; None takes the public
-            record's where costs are estimated.
         path: the file it was read from; not saved.
         caveats: key differences that the lookup was allowed to ignore; not saved.
-        own: steps of the server that its costs are corrected by; not saved.
     """
 
     key: Key
@@ -69,15 +60,13 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     staircases: Annotated[tuple[Staircase, ...], Meta(min_length=1)]
     activation: ActivationCurve
     gates: tuple[Gate, ...]
-    provenance: Provenance | Composition | ServedSteps
+    provenance: Provenance | Composition
     acceptance: Acceptance | None = None
     drafting: Drafting | None = None
     reuse: tuple[Reuse, ...] = ()
-    overheads: Overheads | None = None
     schema: str = SCHEMA
     path: Path = Path()
     caveats: Caveats = ()
-    own: tuple[OwnStep, ...] = ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CostTable) and self.sha256 == other.sha256
@@ -114,7 +103,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str) -> "CostTable":
-        for name in ("path", "caveats", "own"):
+        for name in ("path", "caveats"):
             if name in document:
                 raise DataError(f"{source}: unknown key '{name}'; remove it")
         return parse(cls, document, source, DataError)
@@ -139,10 +128,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def document(self) -> dict[str, Any]:
         """The JSON content without the hash; NaN becomes None."""
         content: dict[str, Any] = finite(to_mapping(self))
-        del content["path"], content["caveats"], content["own"]
-        for name in ("reuse", "overheads"):
-            if not getattr(self, name):
-                del content[name]
+        del content["path"], content["caveats"]
+        if not self.reuse:
+            del content["reuse"]
         return content
 
     @cached_property
@@ -151,10 +139,15 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def origin(self) -> str:
-        """ "measured", "composed" of public rows, "datasheet", or "served" steps."""
+        """ "measured", "composed" of public rows, or "datasheet"."""
         if getattr(self.provenance, "clock", "") == DATASHEET:
             return DATASHEET
         return str(self.provenance.__struct_config__.tag)
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether no engine was timed whole: kernels were, or a data sheet read."""
+        return self.origin in (COMPOSED, DATASHEET)
 
     @property
     def relative_path(self) -> Path:
@@ -162,8 +155,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         key, engine = self.key, self.key.engine
         if self.origin == COMPOSED:
             engine += f"-{key.engine_version}-{key.dtype}-tp{key.tp}-ep{key.ep}"
-        elif self.origin == SERVED:
-            engine += f"-{SERVED}"
         names = (key.gpu, key.model, engine)
         return Path(*(slug(name) for name in names), f"{self.version}.json")
 
@@ -225,22 +216,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         """What verified tokens beyond the roots add to a step beside its forward."""
         us = self.drafting.at(batch).token_us if self.drafting else 0.0
         return us * (padded_tokens(tokens, batch, self.axes.capture_sizes) - batch)
-
-    def forward_us(
-        self, tokens: ArrayLike, union: ArrayLike, context: float, batch: float
-    ) -> Floats:
-        """A forward's time at any union, as the table's server takes; see
-        `ForwardCost.latency_us`."""
-        us = self.cost.latency_us(tokens, union, context, batch)
-        if not self.own:
-            return us
-        plain = padded_tokens(
-            np.array(round(batch)), round(batch), self.axes.capture_sizes
-        )
-        known = self.activation.at(plain, batch)
-        plain_us = self.cost.latency_us(plain, known, context, batch)
-        drafts = np.asarray(tokens) > plain
-        return own_at(self.own, batch).forward_us(us, plain_us, drafts)
 
     def within_budget(self, experts: int) -> "CostTable":
         """The same engine where no layer activates more experts: C(n, min(U, B)).
@@ -323,7 +298,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         asked = np.arange(self.max_tokens(batch) + 1)
         tokens = padded_tokens(asked, batch, self.axes.capture_sizes)
         union = self.activation.at(tokens, batch)
-        cost = self.forward_us(tokens, union, context, covered_batch)
+        cost = self.cost.latency_us(tokens, union, context, covered_batch)
         near = self._nearest(covered_batch, context)
         place = np.minimum(asked, len(near.step_cost_us) - 1)
         low, high = (

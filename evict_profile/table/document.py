@@ -71,6 +71,7 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
 
 def _drop_former_keys(document: dict[str, Any]) -> None:
     """The first tables have keys that nothing reads."""
+    document.pop("overheads", None)
     made = document.get("provenance")
     if isinstance(made, dict):
         for name in ("fixed_us", "fixed_from", "mean_reference_us", "new_graph_us"):

@@ -149,7 +149,7 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
         without_kernels: kinds of layers without rows; None (all) in older tables.
         not_included: what a step runs and no row covers.
         other_kernels: measured for the same experts, and not used.
-        near: layers whose rows stand for the experts', the nearest first.
+        near: layers of the kernel whose rows stand for the experts'.
         misfit: standard deviation of the experts' unseen rows, where it adds to the
             error; 0 where they keep to the errors that measured tables are allowed.
     """
@@ -198,9 +198,9 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
             first, *others = self.near
             more = f" and {len(others)} other layers" if others else ""
             return (
-                f"experts are not measured at this size: their cost is interpolated "
-                f"from {first}{more} of the same kernel, which errs by "
-                f"{self.misfit:.0%} where each is left out",
+                f"experts are not measured at this size: their cost follows from "
+                f"their bytes and from {first}{more} of the same kernel, which errs "
+                f"by {self.misfit:.0%} where each is left out",
             )
         said = f"rows of the experts scatter by {self.misfit:.0%} about their fit"
         return (f"{said}, which is in the error",) if self.misfit else ()
@@ -244,6 +244,6 @@ def measured(origin: Origin) -> Provenance:
     if isinstance(origin, Provenance):
         return origin
     raise DataError(
-        "this table was composed from public rows or probed from outside, so there is "
-        "no sweep of its to repeat; measure the device with: evict-profile sweep"
+        "this table was composed from public rows, so there is no sweep of its to "
+        "repeat; measure the device with: evict-profile sweep"
     )

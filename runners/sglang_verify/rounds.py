@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,14 +17,19 @@ from evict_profile.integrations.sglang.plugin import hooks
 from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted, best_nodes
+from evict_profile.table.provenance import Origin
 from runners.protocol import Refusal
 
 ASSUMED, MOST = "assumed", 1 << 14
 """The word for what is not measured; tokens and context of an assumed table."""
 
 
-class Unmeasured(table.ServedSteps, frozen=True, tag=ASSUMED):
+class Unmeasured(Origin, frozen=True, tag=ASSUMED):
     """Steps that nobody timed."""
+
+    @property
+    def noise(self) -> float:
+        return 0.0
 
 
 class ForcedWidth(Mode):
@@ -114,7 +119,7 @@ def assumed_table(widths: Collection[int]) -> table.CostTable:
         staircases=(table.Staircase(1, MOST, costs_us, costs_us, costs_us),),
         activation=table.ActivationCurve(ASSUMED, True, line),
         gates=(),
-        provenance=Unmeasured({}, "", 0, 0, "", (), 0.0, ()),
+        provenance=cast(table.Provenance, Unmeasured({}, "", 0, 0, "")),
         acceptance=table.Acceptance(ASSUMED, 0, line, (line,), (0.5,), {}, by_parent),
         drafting=table.Drafting(ASSUMED, ASSUMED, (clock,)),
     )

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from evict_profile.records import replace
 from evict_profile.replay import policies
 from evict_profile.replay.compare import BASELINES, MIXED, ScenarioReplay, parts
 from evict_profile.replay.comparison import Scenario
@@ -12,7 +11,6 @@ from evict_profile.replay.policies import AR, BEST_PAIR, FULL_TREE, THRESHOLD, F
 from evict_profile.replay.simulate import Run, StepTimes, simulate
 from evict_profile.replay.sums import COLUMNS, sums_by_prompt, tokens_per_s
 from evict_profile.stats import MIN_PROMPTS, WORTHWHILE
-from evict_profile.table.overheads import RECORD
 from tests.traces.synthetic import Plan, make_trace
 
 
@@ -152,33 +150,3 @@ def test_a_request_pays_for_its_own_draft_tokens(arrays, table, verified, us):
     found = sums_by_prompt(arrays, step, undrafted_us=30.0)[:, COLUMNS.index("us")]
     owners = arrays.prompt[arrays.reply[step.rows[0]]]
     assert found[owners] == pytest.approx(us, rel=1e-4)
-
-
-def estimated_of(arrays, table, growth):
-    covered = replace(table, overheads=replace(RECORD, growth=growth, batches=(1,)))
-    return ScenarioReplay(arrays, covered, Scenario(MIXED, 0.0, 1), seeds=1)
-
-
-def test_the_growth_s_error_moves_what_is_beyond_plain_decoding(arrays, table):
-    estimated = estimated_of(arrays, table, 0.3)
-    plain = estimated.sums(policies.plain_decoding)
-    sums = estimated.sums(lambda: policies.full_tree(24, 4))
-    erring = estimated._with_growth_error(sums, plain)
-    plain_us = sums["requests"] * plain["us"] / plain["requests"]
-    factor = np.exp(0.3 * estimated.bootstrap.normal)
-    beyond_us = factor * (sums["us"] - plain_us)
-    assert erring["us"] - plain_us == pytest.approx(beyond_us)
-    assert erring["us"][0] == pytest.approx(sums["us"][0])
-    assert erring["committed"] is sums["committed"]
-    own = estimated._with_growth_error(plain, plain)["us"]
-    assert own == pytest.approx(plain["us"])
-
-
-def test_the_growth_s_error_widens_a_comparison(table):
-    short = TraceArrays(make_trace(Plan(prompts=5, tokens=4)))
-    wide, narrow = (
-        estimated_of(short, table, growth).compare().of(FULL_TREE).over[AR]
-        for growth in (0.3, 0.0)
-    )
-    assert wide.value == pytest.approx(narrow.value)
-    assert wide.high / wide.low > 1.3 * narrow.high / narrow.low

@@ -6,7 +6,7 @@ import pytest
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.simulate import StepTimes
-from evict_profile.table import DraftClock, Drafting, ServedStep
+from evict_profile.table import DATASHEET, DraftClock, Drafting, ServedStep
 
 
 @pytest.mark.parametrize(
@@ -90,3 +90,13 @@ def test_what_lies_outside_the_table_is_said(table, arrays):
     assert "batch 16 of the trace, 1..2 in the table" in caveats
     assert "drafting of batch 16 as of 4" in caveats
     assert any(caveat.startswith("tokens 16..400 of the trace") for caveat in caveats)
+
+
+@pytest.mark.parametrize("clock", [DATASHEET, "cuda events"])
+def test_an_estimated_table_s_replay_says_what_no_cost_holds(bare_table, arrays, clock):
+    made = replace(bare_table.provenance, clock=clock)
+    said = StepTimes(replace(bare_table, provenance=made), arrays, 1).assumptions
+    of_server = [
+        each for each in said if "the host and the drafting of a server" in each
+    ]
+    assert len(of_server) == (clock == DATASHEET)

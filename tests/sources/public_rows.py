@@ -16,7 +16,6 @@ from evict_profile.sources.aiconfigurator import Source, open_source
 from evict_profile.sources.asked import ENGINES, NEAR, Deployment, check_fit
 from evict_profile.sources.compose import composer_of, row_gates
 from evict_profile.sources.composer import CONTEXTS
-from evict_profile.sources.every import SHARDINGS
 from evict_profile.sources.pairs import BYTES_PER_VALUE, kernels_of, pairs
 from evict_profile.table.search import DTYPES
 
@@ -26,6 +25,7 @@ HEADER = """\
 # experts' cost is that of layers near by. Models without rows of their layer are listed
 # on four GPUs under two engines, in formats that are served.
 # Written by: python -m tests.sources.public_rows WHEEL > configs/public_rows.yaml"""
+SHARDINGS = (1, 2, 4, 8)
 NEAR_GPUS = ("b200_sxm", "h100_sxm", "h200_sxm", "rtx_pro_6000_server")
 NEAR_ENGINES, NEAR_DTYPES = ("sglang", "vllm"), ("fp8_block", "nvfp4")
 Tree = dict[str, dict[str, dict[str, list[int | str]]]]

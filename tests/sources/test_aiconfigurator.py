@@ -6,8 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source, open_source
+from evict_profile.sources.pairs import kernels_of, pairs
 from tests.sources import wheel as made
 from tests.sources.wheel import GPU, moe_rows, write_rows, write_wheel
 
@@ -53,7 +55,7 @@ def test_what_is_no_such_release_is_refused(tmp_path):
     for name, sentence in (
         ("newer", r"is aiconfigurator-core 0\.13\.0.*0\.12\.0"),
         ("some.whl", "is no wheel"),
-        ("", "holds no aiconfigurator-core"),
+        ("", "holds no aiconfigurator-core and no aisimulate"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             open_source(tmp_path / name)
@@ -83,3 +85,50 @@ def test_rows_of_the_version_before_stand_in(tmp_path):
     assert found == ["1.3.0", "1.3.0rc10", "1.3.0rc10", "1.3.0rc9"]
     with pytest.raises(ConfigError, match=f"vllm on {GPU}: .* no rows of moe"):
         source.version_for(GPU, "moe", "vllm", "1")
+
+
+NEXT, NEXT_VERSION = "aisimulate", "0.13.0.dev202610270000000085"
+COMMIT = "dev-1aa0e962b206102b7c439a4a0c4981cfec6e87bc"
+
+
+@pytest.fixture
+def successor(tmp_path):
+    return write_wheel(tmp_path / "next", NEXT_VERSION, NEXT)
+
+
+def test_the_successor_is_read_from_its_own_folders(successor, wheel):
+    source = open_source(successor)
+    assert source.name == f"{NEXT} {NEXT_VERSION}"
+    pd.testing.assert_frame_equal(source.rows(*MOE), open_source(wheel).rows(*MOE))
+    assert source.facts(GPU).bandwidth_gbps == made.PEAK_GBPS
+    assert {path.split("/")[0] for path in source.read} == {"aisimulate_core"}
+
+
+def test_rows_that_are_not_eligible_are_left_out_and_counted(successor):
+    rows = [row | {"default_eligible": row["num_tokens"] > 1} for row in moe_rows()]
+    write_rows(successor, "moe", rows, package=NEXT)
+    source = open_source(successor)
+    assert source.rows(*MOE)["num_tokens"].min() == 2
+    assert [*source.ineligible.values()] == [2]
+
+
+def test_rows_between_releases_are_read_where_their_version_is_named(successor):
+    """Their files leave device and version to the path."""
+    few = moe_rows(moe_dtype="fp8_block", sample_count=20)
+    write_rows(successor, "moe", few, version=COMMIT, package=NEXT)
+    source, model = open_source(successor), load_model("qwen3-30b-a3b")
+    assert {pair.version for pair in pairs(source)} == {made.ENGINE_VERSION}
+    named = (model, GPU, made.ENGINE, "fp8_block", 1, COMMIT)
+    [pair] = kernels_of(source, *named)
+    assert pair.version == COMMIT
+    rows = source.rows(GPU, "moe", made.ENGINE, COMMIT)
+    assert set(rows["device"]) == {made.DEVICE} and set(rows["version"]) == {COMMIT}
+    assert source.version_for(GPU, "gemm", made.ENGINE, COMMIT) == made.ENGINE_VERSION
+    with pytest.raises(ConfigError, match="under sglang dev-none"):
+        kernels_of(source, *named[:-1], "dev-none")
+
+
+def test_files_without_columns_are_refused_unless_they_count_samples(successor):
+    path = write_rows(successor, "moe", moe_rows(), package=NEXT)
+    pd.read_parquet(path).drop(columns="device").to_parquet(path)
+    assert "lacks ['device']" in refusal(successor)

@@ -189,7 +189,7 @@ def test_there_is_nothing_to_measure_again(table, composed_path):
 
 def test_the_list_names_models_or_the_data_types_of_one(tmp_path):
     """And which sizes take the experts' cost from layers near by."""
-    words = ("compose", "--list", "--gpu", "h200", "--engine", "sglang")
+    words = ("estimate", "--list", "--gpu", "h200", "--engine", "sglang")
     said = evict(*words, folder=tmp_path).stdout
     assert all(word in said for word in (GPU, MODEL.name, "Apache-2.0"))
     done = evict(*words, "--model", MODEL.name, "--json", folder=tmp_path)

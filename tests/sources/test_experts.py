@@ -3,9 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evict_profile.sources.aiconfigurator import open_source
-from evict_profile.sources.experts import ExpertRows
+from evict_profile.sources.experts import ExpertRows, are_strays
 from evict_profile.sources.pairs import pairs
 from evict_profile.sources.unions import balanced_union
 from tests.sources import wheel as made
@@ -47,6 +49,32 @@ def test_rows_that_the_cache_served_are_left_out():
     found = experts(rows, gpu="rtx_pro_6000_server")
     assert found.balanced["cold"].tolist() == [False, False] + [True] * 10
     assert found.coefficients[1] == pytest.approx(US_PER_EXPERT)
+
+
+@pytest.mark.parametrize("times", [8.48, 3.5, 0.2])
+@pytest.mark.parametrize("routing", ["balanced", "power_law_1.2"])
+def test_a_row_that_contradicts_both_beside_it_is_left_out(times, routing):
+    """One of 16 tokens, as NVIDIA found one 8.48 times too slow."""
+    wrong = [
+        row | {"us": times * row["us"]}
+        if (row["distribution"], row["num_tokens"]) == (routing, 16)
+        else row
+        for row in moe_rows()
+    ]
+    found = experts(wrong)
+    assert found.strays == 1
+    assert found.coefficients[1] == pytest.approx(US_PER_EXPERT)
+    assert found.off_diagonal().max() < 1e-6
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12))
+def test_rows_that_grow_are_no_strays_however_fast(steps):
+    assert not are_strays(np.exp(np.cumsum(steps) * 5.0)).any()
+
+
+@given(st.lists(st.floats(0.75, 1.4), min_size=3, max_size=12))
+def test_noise_about_a_plateau_makes_no_stray(noise):
+    assert not are_strays(100.0 * np.array(noise)).any()
 
 
 def test_a_plateau_and_three_unions_are_needed():

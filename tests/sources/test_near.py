@@ -22,16 +22,15 @@ from tests.sources.wheel import (
     write_wheel,
 )
 
-MODEL, SMALL, LARGE = (
-    load_model(name) for name in ("qwen3-30b-a3b", "glm-4.5-air", "qwen3-235b-a22b")
-)
+SMALL = load_model("glm-4.5-air")
 SHAPES = [(4096, 1536, 8, 128), (2048, 1024, 8, 64), (3072, 1536, 8, 256)]
 
 
 def law_us(pair, tokens, union):
-    """An expert and a token take a time of their own, and a time by their size."""
+    """An expert takes its bytes over a bandwidth, and a token a time by its size."""
     read_us = pair.bytes_per_expert / (0.8 * PEAK_GBPS) / 1e3
-    return 15.0 + (0.5 + read_us) * union + (0.01 + 1e-3 * read_us) * tokens
+    token_us = 2e-4 * read_us * pair.shape[2] * tokens
+    return 15.0 + read_us * union + token_us
 
 
 def layer(shape, tp=1, times=1.0):
@@ -66,31 +65,14 @@ def test_the_error_is_that_of_layers_left_out():
     assert 0.02 < misfit(NearRows(PAIR, NONE, PEAK_GBPS, odd)) < 0.3
 
 
-def test_own_rows_of_many_experts_weigh_most():
-    own = layer(PAIR.shape, times=1.3)
-    many = own.rows[own.rows["num_tokens"] >= 16]
-    near = NearRows(PAIR, many, PEAK_GBPS, LAYERS)
-    found = near.us(np.array([256.0]), np.array([128.0]))[0]
-    assert found == pytest.approx(1.3 * law_us(PAIR, 256, 128), rel=0.05)
-    assert misfit(near) > 0.05
-
-
-@pytest.mark.parametrize(
-    ("layers", "like"), [(LAYERS[:1], None), ((), None), (LAYERS, (1, 1, 1, 1))]
-)
-def test_too_few_layers_identify_nothing(layers, like):
-    [gate] = expert_gates(NearRows(PAIR, NONE, PEAK_GBPS, layers, like))
+@pytest.mark.parametrize("layers", [LAYERS[:1], ()])
+def test_too_few_layers_identify_nothing(layers):
+    [gate] = expert_gates(NearRows(PAIR, NONE, PEAK_GBPS, layers))
     assert not gate.passed
     assert "near by" in gate.message
 
 
-def test_layers_far_away_identify_nothing():
-    far = PAIR._replace(shape=(256, 64, 2, 8))
-    assert not NearRows(far, NONE, PEAK_GBPS, LAYERS).identified
-
-
 def test_a_model_without_rows_is_composed_from_those_of_others(tmp_path):
-    """Or of one model alone; its table's interval has their error."""
     root = write_wheel(tmp_path)
     others = [
         row | {"hidden_size": hidden, "inter_size": width, "us": us * row["us"]}
@@ -103,5 +85,3 @@ def test_a_model_without_rows_is_composed_from_those_of_others(tmp_path):
     assert [pair.tp for pair in kernels] == [2]
     found = composer_of(source, kernels, SMALL).experts
     assert len(found.nearest) == 3
-    alone = composer_of(source, kernels, SMALL, like=LARGE).experts
-    assert {each.pair.shape for each in alone.nearest} == {(4096, 1536, 8, 128)}

@@ -58,6 +58,17 @@ def test_an_experts_kernel_is_refused_for_its_reason(
     assert re.match(says, " | ".join(f"{gate.name}: {gate.message}" for gate in failed))
 
 
+def test_the_row_that_its_authors_found_wrong_is_left_out(source):
+    """MiniMax-M3 in NVFP4, 16 tokens on 8 groups of B300: 909 us beside 86 and 114."""
+    shape = shape_of(load_model("minimax-m3"))
+    kernel = "vllm_compressedtensorsw4a4nvfp4moe_flashinfer_cutlass_flashinferexperts"
+    pair = KernelKey("b300_sxm", "vllm", "0.24.0", kernel, "nvfp4", shape, 1, 8)
+    rows = ExpertRows.of(source, pair)
+    assert (rows.rows["us"].between(909.0, 910.0)).sum() == 1
+    assert rows.strays == 2
+    assert rows.routings["us"].max() < 909.0
+
+
 def kernel(gpu, engine, version, model, tp):
     named = (gpu, engine, version, "any", "fp8_block")
     return KernelKey(*named, shape_of(load_model(model)), tp, 1)

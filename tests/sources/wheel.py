@@ -7,7 +7,13 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from evict_profile.sources.aiconfigurator import OPERATIONS, PACKAGE, SYSTEMS, VERSION
+from evict_profile.sources.aiconfigurator import (
+    BY_PATH,
+    OPERATIONS,
+    PACKAGE,
+    VERSION,
+    systems_of,
+)
 from evict_profile.sources.pairs import KernelKey
 from evict_profile.sources.unions import balanced_union, power_law_union
 
@@ -124,7 +130,15 @@ def all_reduce_rows() -> list[dict[str, Any]]:
     ]
 
 
-def write_rows(root, operation, rows, gpu=GPU, engine=ENGINE, version=ENGINE_VERSION):
+def write_rows(
+    root,
+    operation,
+    rows,
+    gpu=GPU,
+    engine=ENGINE,
+    version=ENGINE_VERSION,
+    package=PACKAGE,
+):
     """One file of rows, with the columns that all of them have."""
     kind = OPERATIONS[operation]
     common = {"framework": engine, "version": version, "device": DEVICE}
@@ -132,24 +146,27 @@ def write_rows(root, operation, rows, gpu=GPU, engine=ENGINE, version=ENGINE_VER
     frame = frame.assign(latency=frame.pop("us") / 1e3)
     if "kernel_source" not in frame:
         frame["kernel_source"] = KERNEL
-    place = root / SYSTEMS / "data" / gpu / kind.family / engine / version
+    if "sample_count" in frame:
+        frame = frame.drop(columns=[*BY_PATH])
+    place = root / systems_of(package) / "data" / gpu / kind.family / engine / version
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"{kind.file}.parquet"
     frame.to_parquet(path, index=False)
     return path
 
 
-def write_wheel(root: Path, version: str = VERSION) -> Path:
+def write_wheel(root: Path, version: str = VERSION, package: str = PACKAGE) -> Path:
     """A folder with the rows of one GPU and engine; returns it."""
-    (root / f"{PACKAGE.replace('-', '_')}-{version}.dist-info").mkdir(parents=True)
+    (root / f"{package.replace('-', '_')}-{version}.dist-info").mkdir(parents=True)
     for operation, rows in {
         "moe": moe_rows(),
         "gemm": gemm_rows() + gemm_rows("fp8", 0.7) + gemm_rows("fp8_block", 30.0),
         "attention": attention_rows(),
         "all-reduce": all_reduce_rows(),
     }.items():
-        write_rows(root, operation, rows)
+        write_rows(root, operation, rows, package=package)
     gpu = {"mem_bw": PEAK_GBPS * 1e9, "mem_capacity": 141e9}
     gpu |= {"mem_empirical_constant_latency": 3e-6}
-    (root / SYSTEMS / f"{GPU}.yaml").write_text(yaml.safe_dump({"gpu": gpu}))
+    facts = root / systems_of(package) / f"{GPU}.yaml"
+    facts.write_text(yaml.safe_dump({"gpu": gpu}))
     return root

@@ -8,7 +8,7 @@ import pytest
 from evict_profile.cells import Cell
 from evict_profile.errors import DataError
 from evict_profile.records import replace, to_mapping
-from evict_profile.table import CostTable
+from evict_profile.table import DATASHEET, CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, HEAD_US, LAYERS, known_us
 
 
@@ -140,3 +140,11 @@ def test_a_watch_expects_what_intervals_and_noise_allow(table):
     low, high = np.median(np.hstack(parts), axis=1)
     assert table.noise > 0.0
     assert table.watch_bounds == pytest.approx((low - table.noise, high + table.noise))
+
+
+def test_a_data_sheet_is_an_origin_of_its_own(saved_table):
+    made = CostTable.load(saved_table)
+    sheet = replace(made, provenance=replace(made.provenance, clock=DATASHEET))
+    assert (made.origin, made.is_estimated) == ("measured", False)
+    assert (sheet.origin, sheet.is_estimated) == (DATASHEET, True)
+    assert "data sheet, not measured" in sheet.own_caveats[0]

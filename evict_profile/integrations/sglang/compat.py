@@ -21,7 +21,6 @@ from evict_profile.errors import ConfigError
 from evict_profile.integrations import matching
 from evict_profile.sweep.machine import cpu_name
 from evict_profile.table import CostTable, ServedStep
-from evict_profile.table.overheads import Drafter
 
 logger = logging.getLogger("evict_profile.sglang")
 
@@ -290,10 +289,7 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
         fix += f", from a copy of that plan with tp: {key['tp']} under sglang"
     table = matching.load_matching_table(path, key, shape, allow, fix)
     _warn_of_other_drafts(table, worker)
-    algorithm = option(runner.server_args, "speculative_algorithm")
-    drafter = Drafter() if algorithm == "EAGLE3" else None
-    served = ServedStep.of(table, topk=worker.topk, drafter=drafter)
-    return served.extending().table
+    return ServedStep.of(table).extending().table
 
 
 def _warn_of_other_drafts(table: CostTable, worker: Any) -> None:

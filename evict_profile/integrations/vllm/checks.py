@@ -53,7 +53,7 @@ def curves_of(served: ServedStep, drafts: int, requests: int) -> tuple[Curve, Cu
 
 def served_by(table: CostTable, manager: Any) -> ServedStep:
     """The table's steps; where drafting is unknown, with the time vLLM measured."""
-    if table.drafting or table.overheads:
+    if table.drafting:
         return ServedStep.of(table)
     own_ms, _ = manager.cost_tables
     clocks = tuple(

@@ -68,7 +68,8 @@ def test_a_calibration_error_uses_the_nodes_of_evicts_trees(trees):
 def test_a_curve_begins_at_the_cost_of_plain_decoding(trees):
     cost = curves.cost_curve(trees, trees.whole)
     context = float(np.clip(trees.whole.context.mean(), 128, 224))
-    plain = trees.base.forward_us(np.array([1.0]), np.array([4.0]), context, 1.0)[0]
+    one, experts = np.array([1.0]), np.array([4.0])
+    plain = trees.base.cost.latency_us(one, experts, context, 1.0)[0]
     assert cost[0, 0] >= plain - 1e-6 and (np.diff(cost[:, 0]) >= 0).all()
 
 
