@@ -236,7 +236,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         base = next(each for each in own if each.width == reference)
         if width == reference:
             return StepRatio(Estimate(1.0, 1.0, 1.0), "measured")
-        known = {each.width: each.ratio_to(base) for each in own if each.width > 1}
+        known = {w.width: _raised(w.ratio_to(base)) for w in own if w is not base}
         if width in known:
             return StepRatio(known[width], "measured")
         if width == 1:
@@ -286,6 +286,11 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         value = base.value * (width / at) ** slope
         apart = BETWEEN_ERROR if len(inside) == 2 else OWN_ERROR
         return around(value, math.hypot(log_half_width(base), apart))
+
+
+def _raised(ratio: Estimate) -> Estimate:
+    """At least 1: a wider step is no faster, so less is noise (`make` refuses more)."""
+    return Estimate(max(ratio.value, 1.0), ratio.low, max(ratio.high, 1.0))
 
 
 def _same(one: float, other: float) -> bool:
