@@ -18,7 +18,14 @@ from typing import Any
 from msgspec import Struct
 
 from evict_profile.errors import DataError
-from evict_profile.records import Count, Positive, digest, parse, to_mapping
+from evict_profile.records import (
+    Count,
+    Positive,
+    digest,
+    parse,
+    replace,
+    to_mapping,
+)
 from evict_profile.served.growth import (
     BETWEEN_ERROR,
     ERROR,
@@ -37,6 +44,7 @@ from evict_profile.table.key import Key
 
 SCHEMA = "evict-served-table/1"
 FIRST_VERSION = "1.0.0"
+SAME = Estimate(1.0, 1.0, 1.0)
 
 
 class Shape(Struct, frozen=True):
@@ -85,9 +93,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         """
         place = Path(path)
         document, _ = read_signed(place, SCHEMA)
-        table = parse(cls, document, str(place), DataError)
-        vars(table)["path"] = place
-        return table
+        return replace(parse(cls, document, str(place), DataError), path=place)
 
     def save(self, path: Path) -> None:
         path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
@@ -235,18 +241,22 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         own = self.served_at(batch, context)
         base = next(each for each in own if each.width == reference)
         if width == reference:
-            return StepRatio(Estimate(1.0, 1.0, 1.0), "measured")
-        known = {w.width: _raised(w.ratio_to(base)) for w in own if w is not base}
+            return StepRatio(SAME, "measured")
+        known = {each.width: _beside(each, base) for each in own if each.width > 1}
         if width in known:
             return StepRatio(known[width], "measured")
         if width == 1:
             raise DataError(f"{self.path}: batch {batch} has no run of plain decoding")
         if not known:
             return StepRatio(around(width**EXPONENT, ERROR), "other servers")
-        if reference == 1 and len(known) == 1:
-            ((n, ratio),) = known.items()
-            return StepRatio(self._from_one(batch, width, n, ratio), "other K")
-        return StepRatio(self._from_several(batch, width, known), "other K")
+        if reference > 1:
+            return StepRatio(self._from_several(batch, width, known), "other K")
+        if len(known) > 1:
+            return StepRatio(
+                _raised(self._from_several(batch, width, known)), "other K"
+            )
+        ((n, ratio),) = known.items()
+        return StepRatio(_raised(self._from_one(batch, width, n, ratio)), "other K")
 
     def _from_one(self, batch: int, width: int, n: int, ratio: Estimate) -> Estimate:
         """From one K; below it, at least from the straight line to no change."""
@@ -288,8 +298,16 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         return around(value, math.hypot(log_half_width(base), apart))
 
 
+def _beside(each: Setting, base: Setting) -> Estimate:
+    """A setting's step over the reference's."""
+    if each is base:
+        return SAME
+    ratio = each.ratio_to(base)
+    return _raised(ratio) if base.width == 1 else ratio
+
+
 def _raised(ratio: Estimate) -> Estimate:
-    """At least 1: a wider step is no faster, so less is noise (`make` refuses more)."""
+    """Over plain decoding at least 1: less is noise, or `make` refuses the runs."""
     return Estimate(max(ratio.value, 1.0), ratio.low, max(ratio.high, 1.0))
 
 

@@ -59,8 +59,14 @@ def of_probe(path):
             length = wave.accepted or 1.0
             found.append(
                 Run(
-                    source=f"{path}, K = {k}, wave {n}", batch=wave.batch, drafts=k,
-                    levels=k, topk=1, width=k + 1, context=wave.context, text="chat",
+                    source=f"{path}, K = {k}, wave {n}",
+                    batch=wave.batch,
+                    drafts=k,
+                    levels=k,
+                    topk=1,
+                    width=k + 1,
+                    context=wave.context,
+                    text="chat",
                     step_us=1e6 * wave.batch * length / wave.tokens_per_s,
                     accept_lengths={k: length} if k else {},
                     deployment=Deployment(engine=about.engine, version=about.version),
