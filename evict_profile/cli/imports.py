@@ -14,6 +14,7 @@ from evict_profile.io import as_json as json_of
 from evict_profile.io import check_folder, say
 
 if TYPE_CHECKING:
+    from evict_profile.served.run import Run
     from evict_profile.served.setting import Setting
 
 
@@ -43,11 +44,9 @@ def import_runs(
     from evict_profile.report.console import print_notes
     from evict_profile.report.served import runs_document, show_runs
     from evict_profile.served.make import assumed, save_served, served_table, shape_of
-    from evict_profile.served.readers import Given, read_runs
     from evict_profile.table import CostTable
 
-    found = [run for path, drafts in files for run in read_runs(path, Given(drafts))]
-    left_out = {run.source: NO_STEP for run in found if not run.step_us}
+    found, left_out, notes = read_files(files)
     growth = shape_of(CostTable.load(shape)) if shape else None
     table = served_table(found, left_out, model, gpu, growth)
     if not as_json:
@@ -58,13 +57,26 @@ def import_runs(
         document = {"table": str(path), "next": advice or None}
         say(console, json_of(document | runs_document(found, left_out)))
         return
-    print_notes(console, assumed(table))
+    print_notes(console, [*notes, *assumed(table)])
     say(console, f"table: {path}")
     if advice:
         say(console, f"next: {advice}")
 
 
-NO_STEP = "states no step"
+def read_files(
+    files: Sequence[tuple[Path, int | None]],
+) -> tuple[list["Run"], dict[str, str], list[str]]:
+    """The runs of files, why others are left out, by source, and notes."""
+    from evict_profile.served.readers import Given, read
+
+    found = [read(path, Given(drafts)) for path, drafts in files]
+    runs = [run for each in found for run in each.runs]
+    left_out = {k: why for each in found for k, why in each.left_out.items()}
+    left_out |= {run.source: NO_STEP for run in runs if not run.step_us}
+    return runs, left_out, [note for each in found for note in each.notes]
+
+
+NO_STEP = "it states no step"
 
 
 def next_command(path: Path, settings: Sequence["Setting"]) -> str:

@@ -9,7 +9,7 @@ from shlex import quote
 from typer import Argument, Option
 
 from evict_profile.cli import options
-from evict_profile.cli.imports import NO_STEP
+from evict_profile.cli.imports import read_files
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import as_json as json_of
@@ -78,10 +78,8 @@ def probe(
 def _show_runs(out: Path, as_json: bool) -> None:
     """What all runs of the file say, and the command that goes on."""
     from evict_profile.report.served import runs_document, show_runs
-    from evict_profile.served.readers import Given, read_runs
 
-    runs = read_runs(out, Given())
-    left_out = {run.source: NO_STEP for run in runs if not run.step_us}
+    runs, left_out, _ = read_files([(out, None)])
     if as_json:
         say(console, json_of(runs_document(runs, left_out)))
         return

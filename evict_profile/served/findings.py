@@ -93,7 +93,9 @@ STATED: dict[str, Callable[[Run], object]] = {
     "requests at once": lambda run: run.load.at_once,
     "requests that waited": lambda run: run.load.waiting,
     "prefill": lambda run: run.load.prefill,
-    "CUDA graphs (a server's log states them)": lambda run: run.load.graphs,
+    "CUDA graphs (a server's log states them)": lambda run: (
+        None if run.load.graphs is None else "whole, or why not"
+    ),
 }
 """What a run may leave unsaid."""
 

@@ -123,7 +123,8 @@ def _check_one_deployment(runs: Sequence[Run]) -> None:
     for run in runs:
         for name, fact in run.deployment.stated.items():
             first, source = known.setdefault(name, (fact, run.source))
-            if first != fact and name not in SPECULATION_FLAGS:
+            drafts = name in SPECULATION_FLAGS or name.startswith("speculative_")
+            if first != fact and not drafts:
                 raise ConfigError(
                     f"{run.source}: is of another deployment than {source}: {name}: "
                     f"{first} first, {fact} then; give each deployment its own table"
@@ -148,8 +149,8 @@ def _same_model(served: str, typed: str) -> bool:
     """Whether two names may be of one model; a name that shares no word is a label."""
     known = [path.stem for path in known_models()]
     of_shape = [model_named(name, known) for name in (served, typed)]
-    if all(of_shape):
-        return of_shape[0] == of_shape[1]
+    if all(of_shape) and of_shape[0] != of_shape[1]:
+        return False
     one, other = (
         set(re.findall(r"[\w.]+", name.rpartition("/")[2].lower().replace("_", "-")))
         for name in (served, typed)

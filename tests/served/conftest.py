@@ -14,12 +14,22 @@ from evict_profile.served.run import Deployment, Load, Run
 NAMES = {"K": "drafts", "step ms": "step_ms", "tok/s": "rate", "prompts": "text"}
 
 
+class Reading(Struct, frozen=True):
+    runs: list[Run]
+    notes: list[str] = []
+    left_out: dict[str, str] = {}
+
+
 class Given(Struct, frozen=True):
     drafts: int | None = None
     deployment: Deployment = Deployment()
 
 
-def read_runs(path, given):
+def read(path, given):
+    return Reading(read_runs(path))
+
+
+def read_runs(path):
     if path.suffix == ".jsonl":
         return of_probe(path)
     try:
@@ -52,27 +62,21 @@ def of_row(source, row):
 
 
 def of_probe(path):
-    found = []
-    for probed, waves in read_probe(path):
-        k, about = probed.server.drafts, probed.server
-        for n, wave in enumerate(waves, 1):
-            length = wave.accepted or 1.0
-            found.append(
-                Run(
-                    source=f"{path}, K = {k}, wave {n}",
-                    batch=wave.batch,
-                    drafts=k,
-                    levels=k,
-                    topk=1,
-                    width=k + 1,
-                    context=wave.context,
-                    text="chat",
-                    step_us=1e6 * wave.batch * length / wave.tokens_per_s,
-                    accept_lengths={k: length} if k else {},
-                    deployment=Deployment(engine=about.engine, version=about.version),
-                    load=Load(temperature=0.0, at_once=wave.batch),
-                )  # fmt: skip
-            )
+    found = [
+        of_row(
+            f"{path}, K = {probed.server.drafts}, wave {n}",
+            {
+                "batch": wave.batch,
+                "drafts": probed.server.drafts,
+                "rate": wave.tokens_per_s,
+                "accepted": wave.accepted,
+                "context": wave.context,
+                "text": "chat",
+            },
+        )
+        for probed, waves in read_probe(path)
+        for n, wave in enumerate(waves, 1)
+    ]
     if not found:
         raise ConfigError(f"{path}: holds no run; probe the server")
     return found
@@ -81,4 +85,4 @@ def of_probe(path):
 READERS = "evict_profile.served.readers"
 if importlib.util.find_spec(READERS) is None:
     sys.modules[READERS] = ModuleType(READERS)
-    vars(sys.modules[READERS]).update(Given=Given, read_runs=read_runs)
+    vars(sys.modules[READERS]).update(Given=Given, read=read)
