@@ -82,7 +82,7 @@ NO_STEP = "it states no step"
 def next_command(path: Path, settings: Sequence["Setting"]) -> str:
     """The command that advises by the lengths that runs state; "" without them."""
     lengths = {
-        each.drafts: length.value
+        each.levels: length.value
         for each in settings
         if each.drafts and (length := each.accept_length)
     }

@@ -69,10 +69,10 @@ def probe(
         from evict_profile.report.served import show_routes
 
         show_routes(console, found, as_json)
-        if not as_json:
-            say(console, f"runs: {out}")
-        return
-    _show_runs(out, as_json)
+    if not as_json:
+        say(console, f"runs: {out}")
+    if not found:
+        _show_runs(out, as_json)
 
 
 def _show_runs(out: Path, as_json: bool) -> None:
@@ -84,7 +84,6 @@ def _show_runs(out: Path, as_json: bool) -> None:
         say(console, json_of(runs_document(runs, left_out)))
         return
     show_runs(console, runs, left_out)
-    say(console, f"runs: {out}")
     say(console, f"next: {_next_step(out, {run.drafts for run in runs})}")
 
 

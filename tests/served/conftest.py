@@ -7,8 +7,8 @@ from types import ModuleType
 import pandas as pd
 from msgspec import Struct
 
+from evict_profile.calibrate.probed import settings
 from evict_profile.errors import ConfigError
-from evict_profile.served.probe.record import read_probe
 from evict_profile.served.run import Deployment, Load, Run
 
 NAMES = {"K": "drafts", "step ms": "step_ms", "tok/s": "rate", "prompts": "text"}
@@ -25,13 +25,11 @@ class Given(Struct, frozen=True):
     deployment: Deployment = Deployment()
 
 
-def read(path, given):
-    return Reading(read_runs(path))
+def read(path, given=None):
+    return of_probe(path) if path.suffix == ".jsonl" else Reading(read_rows(path))
 
 
-def read_runs(path):
-    if path.suffix == ".jsonl":
-        return of_probe(path)
+def read_rows(path):
     try:
         rows = pd.read_csv(path, dtype={"gpu": str, "version": str})
     except FileNotFoundError as error:
@@ -62,24 +60,36 @@ def of_row(source, row):
 
 
 def of_probe(path):
-    found = [
-        of_row(
-            f"{path}, K = {probed.server.drafts}, wave {n}",
-            {
-                "batch": wave.batch,
-                "drafts": probed.server.drafts,
-                "rate": wave.tokens_per_s,
-                "accepted": wave.accepted,
-                "context": wave.context,
-                "text": "chat",
-            },
-        )
-        for probed, waves in read_probe(path)
-        for n, wave in enumerate(waves, 1)
-    ]
-    if not found:
-        raise ConfigError(f"{path}: holds no run; probe the server")
-    return found
+    """By the room that the readers replace."""
+    runs, left_out = [], {}
+    for each in settings(path):
+        place = f"{path}, {each.speculation}, batch {each.batch}, wave"
+        left_out |= {f"{place} -{n}": why for n, why in enumerate(each.left_out, 1)}
+        if not each.is_fixed:
+            raise ConfigError(f"{path}: a run needs one K ({each.speculation})")
+        runs += [
+            Run(
+                source=f"{place} {n}",
+                batch=own.batch,
+                drafts=each.drafts,
+                levels=own.levels,
+                topk=own.topk,
+                width=own.width,
+                step_us=own.step_us,
+                accept_lengths={own.levels: own.committed} if each.drafts else {},
+                context=own.context,
+                text=each.texts,
+                deployment=Deployment(
+                    model=each.server.model,
+                    engine=each.server.engine,
+                    version=each.server.version,
+                ),
+            )
+            for n, own in enumerate(each.runs, 1)
+        ]
+    if not (runs or left_out):
+        raise ConfigError(f"{path}: holds no run; add a plain one and one that drafts")
+    return Reading(runs, [], left_out)
 
 
 READERS = "evict_profile.served.readers"

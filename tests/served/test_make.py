@@ -153,7 +153,7 @@ def test_what_compares_nothing_is_no_table(runs, says):
 def test_k_that_changes_is_refused():
     runs = [run(), run(1, 3, 20.0, load=Load(drafted=1.4))]
     with pytest.raises(
-        ConfigError, match="1.40 tokens are drafted, and K = 3 is stated"
+        ConfigError, match=r"1\.40 tokens are drafted, and K = 3 is stated"
     ):
         served_table(runs, {}, "m", "g")
 
