@@ -127,7 +127,7 @@ def served_list(tables: Sequence[ServedTable]) -> Rows:
     return Rows.of(
         tables,
         {
-            "served table": lambda table: table.path,
+            "served table": lambda table: str(table.path),
             "runs": lambda table: len(table.runs),
             "settings": lambda table: len(table.settings),
             "batches": lambda table: ", ".join(
