@@ -72,7 +72,7 @@ def parse(
     of a runner or a recorder adds takes nothing from what is known.
     """
     try:
-        made = msgspec.convert(content, kind)
+        made = msgspec.convert(content, kind, str_keys=True)
     except msgspec.ValidationError as invalid:
         sentence = _sentence(invalid, kind, content, extra_keys)
         raise error(f"{source}: {sentence}") from invalid
@@ -89,7 +89,9 @@ def parse(
 
 def to_mapping(record: Any) -> dict[str, Any]:
     """The mapping that `parse` makes a record from; the records in it are mappings."""
-    content: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_plain)
+    content: dict[str, Any] = msgspec.to_builtins(
+        record, str_keys=True, enc_hook=_plain
+    )
     return content
 
 

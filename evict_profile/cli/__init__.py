@@ -19,6 +19,7 @@ from evict_profile.cli.advise import advise
 from evict_profile.cli.calibrate import calibrate
 from evict_profile.cli.estimate import compose, estimate
 from evict_profile.cli.export import export
+from evict_profile.cli.imports import import_runs
 from evict_profile.cli.options import console, reject_empty, stderr
 from evict_profile.cli.probe import probe
 from evict_profile.cli.replay import replay
@@ -37,7 +38,8 @@ PANELS: dict[str, dict[Callable[..., None], str]] = {
         measure.fit: "fit runs/qwen3-30b-a3b/demo",
         export: "export TABLE --for sglang --accept 3:2.64",
         probe: "probe http://127.0.0.1:30000 --out runs.jsonl",
-        calibrate: "calibrate TABLE --served runs.jsonl",
+        import_runs: "import runs.jsonl --model qwen3-30b-a3b --gpu h200",
+        calibrate: "calibrate TABLE traces.parquet",
         estimate: "estimate --model qwen3-30b-a3b --gpu h200 --engine sglang",
         measure.fleet: "fleet fleet.yaml --plan-only",
     },
@@ -96,7 +98,8 @@ app = typer.Typer(
 for panel, commands in PANELS.items():
     for command, example in commands.items():
         epilog = f"Example: evict-profile {example}"
-        app.command(rich_help_panel=panel, epilog=epilog)(command)
+        name = example.split()[0]
+        app.command(name, rich_help_panel=panel, epilog=epilog)(command)
 app.command("profile", hidden=True)(measure.sweep)
 FORMER = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("compose", hidden=True, context_settings=FORMER)(compose)

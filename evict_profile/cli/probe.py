@@ -4,12 +4,15 @@ import asyncio
 import os
 from math import inf
 from pathlib import Path
+from shlex import quote
 
 from typer import Argument, Option
 
 from evict_profile.cli import options
+from evict_profile.cli.imports import read_files
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
+from evict_profile.io import as_json as json_of
 from evict_profile.io import check_writable, say
 
 
@@ -62,15 +65,35 @@ def probe(
         run = (learn_routes if routes else probe_server)(server, out, config, bar)
         found = asyncio.run(run)
 
-    from evict_profile.calibrate.probed import settings
-    from evict_profile.report.served import show_routes, show_settings
-
     if found:
+        from evict_profile.report.served import show_routes
+
         show_routes(console, found, as_json)
-    else:
-        show_settings(console, settings(out), as_json)
     if not as_json:
         say(console, f"runs: {out}")
+    if not found:
+        _show_runs(out, as_json)
+
+
+def _show_runs(out: Path, as_json: bool) -> None:
+    """What all runs of the file say, and the command that goes on."""
+    from evict_profile.report.served import runs_document, show_runs
+
+    runs, left_out, _ = read_files([(out, None)])
+    if as_json:
+        say(console, json_of(runs_document(runs, left_out)))
+        return
+    show_runs(console, runs, left_out)
+    say(console, f"next: {_next_step(out, {run.drafts for run in runs})}")
+
+
+def _next_step(out: Path, drafts: set[int]) -> str:
+    """A speed-up needs plain decoding and a K; then the runs make a table."""
+    if 0 not in drafts:
+        return f"probe the server without drafts into the same file, {out}"
+    if len(drafts) == 1:
+        return f"probe the server again with K = 3 into the same file, {out}"
+    return f"evict-profile import {quote(str(out))} --model NAME --gpu NAME"
 
 
 def _sizes(text: str) -> list[int]:

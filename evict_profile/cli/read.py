@@ -1,7 +1,9 @@
 """Commands that read: show, report, diff, check, doctor and audit."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from typer import Argument, Context, Option
@@ -15,6 +17,18 @@ from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
 from evict_profile.records import to_mapping
 
 RUN_HEADER = "sweep.json"
+
+
+def _valid_any(path: Path) -> Path:
+    """Check a table's file while the words are parsed, before libraries load."""
+    from evict_profile.served.search import valid_any
+
+    return valid_any(path)
+
+
+AnyTable = Annotated[
+    Path, Argument(callback=_valid_any, help="Table (.json), of a sweep or a server.")
+]
 
 
 def report(
@@ -34,7 +48,9 @@ def report(
     With --explore, the page has every table of the folders. It shows the fastest draft
     length by accepted length, batch size and time of drafting.
     """
-    from evict_profile.table import COMPOSED, CostTable, files_of, tables_in
+    from evict_profile.served.search import load_any
+    from evict_profile.served.table import ServedTable
+    from evict_profile.table import COMPOSED, files_of, tables_in
 
     out = out or Path("explore.html" if explore else "report.html")
     if explore:
@@ -49,7 +65,12 @@ def report(
             f"{paths[-1]}: give one table, or add --explore for a page of all"
         )
     check_outputs([out], files_of(table))
-    if CostTable.load(table).origin == COMPOSED:
+    found = load_any(table)
+    if isinstance(found, ServedTable):
+        from evict_profile.report.served_page import served_page
+
+        write_text(served_page(found), out)
+    elif found.origin == COMPOSED:
         from evict_profile.report.public import page_of
 
         write_text(page_of(table), out)
@@ -81,9 +102,8 @@ def show(
         raise ConfigError("--json and --csv are two answers; give one of them")
     if device:
         raise ConfigError(f"--device {device}: type --gpu {device} instead")
-    from evict_profile.report.tables import show_found, show_table, step_csv
-    from evict_profile.table import CostTable, search_path, tables_in
-    from evict_profile.table.search import no_table, of_names
+    from evict_profile.report.tables import step_csv
+    from evict_profile.table import CostTable, search_path
 
     names = {"model": model, "gpu": gpu, "engine": engine}
     named = paths[0] if len(paths) == 1 else None
@@ -100,35 +120,81 @@ def show(
         elif as_csv:
             say(console, step_csv(CostTable.load(named)))
         else:
-            show_table(console, CostTable.load(named), as_json)
+            _show_table(named, as_json)
         return
     reject_unused(ctx, {"as_csv"}, "with a folder of tables")
     if files := [path for path in paths if path.is_file()]:
         raise ConfigError(f"{files[0]}: is a file; show it alone, or compare with diff")
-    found = tables_in(paths or search_path())
-    if not found:
-        where = ", ".join(map(str, paths or search_path()))
+    _show_list(paths or search_path(), names, as_json)
+
+
+def _show_table(path: Path, as_json: bool) -> None:
+    from evict_profile.report.served import show_served_table
+    from evict_profile.report.tables import show_table
+    from evict_profile.served.search import load_any
+    from evict_profile.served.table import ServedTable
+
+    table = load_any(path)
+    if isinstance(table, ServedTable):
+        show_served_table(console, table, as_json)
+    else:
+        show_table(console, table, as_json)
+
+
+def _show_list(
+    folders: Sequence[Path], names: dict[str, str | None], as_json: bool
+) -> None:
+    """Cost tables by device, then served tables."""
+    from evict_profile.report.console import print_rows
+    from evict_profile.report.served import served_list
+    from evict_profile.report.tables import found_records, show_found
+    from evict_profile.served.search import is_named, served_tables
+    from evict_profile.table import tables_in
+    from evict_profile.table.search import no_table, of_names
+
+    found, served = tables_in(folders), [*served_tables(folders)]
+    if not (found or served):
+        where = ", ".join(map(str, folders))
         raise ConfigError(
             f"no table and no sweep lies in {where} (one that the union test refused "
             "leaves none); name another folder, or measure with: evict-profile sweep"
         )
-    own = of_names(found, model, gpu, engine) if any(names.values()) else found
-    if not own:
+    own = of_names(found, **names) if any(names.values()) else found
+    of_server = [each for each in served if is_named(each.key, **names)]
+    if not (own or of_server):
         raise no_table(found, names)
-    show_found(console, own, as_json)
+    if as_json:
+        rows = served_list(of_server).records
+        keys = (to_mapping(each.key) for each in of_server)
+        both = (key | row for key, row in zip(keys, rows, strict=True))
+        say(console, json_of([*found_records(own), *both]))
+        return
+    show_found(console, own)
+    if of_server:
+        print_rows(console, served_list(of_server))
 
 
-def diff(
-    before: options.TableFile, after: options.TableFile, as_json: options.AsJson = False
-) -> None:
+def diff(before: AnyTable, after: AnyTable, as_json: options.AsJson = False) -> None:
     """Print what differs between two tables.
 
     The exit code is 1 if anything does.
     """
+    from evict_profile.report.served import show_served_diff
     from evict_profile.report.tables import show_diff
-    from evict_profile.table import CostTable
+    from evict_profile.served.search import load_any
+    from evict_profile.served.table import ServedTable
 
-    if show_diff(console, CostTable.load(before), CostTable.load(after), as_json):
+    one, other = load_any(before), load_any(after)
+    if isinstance(one, ServedTable) and isinstance(other, ServedTable):
+        differs = show_served_diff(console, one, other, as_json)
+    elif isinstance(one, ServedTable) or isinstance(other, ServedTable):
+        raise ConfigError(
+            f"{before} and {after}: one holds a server's runs, and the other costs of "
+            "a forward; compare two of one kind"
+        )
+    else:
+        differs = show_diff(console, one, other, as_json)
+    if differs:
         raise typer.Exit(1)
 
 
@@ -152,7 +218,8 @@ def check(
 ) -> None:
     """Check a table's hash, samples and gates; measure again.
 
-    The exit code is 1 if a check fails or the machine drifted.
+    Of a server's runs, what speaks against them. The exit code is 1 if a check fails
+    or the machine drifted.
     """
     if not recheck:
         reject_unused(ctx, {"python"}, "without --recheck")
@@ -170,10 +237,36 @@ def check(
             f"--reuse-for {reuse_for} needs {', '.join(unsaid)}: who states it, why, "
             "and what was measured again"
         )
-    options.valid_table(table)
+    if _is_served(table):
+        reject_unused(ctx, {"recheck", "reuse_for"}, "with a table of a server's runs")
+        _check_served(table, as_json)
+        return
     _check_table(table, recheck, python, as_json)
     if reuse_for:
         _state_reuse(table, reuse_for, who, why, rechecked)
+
+
+def _is_served(path: Path) -> bool:
+    from evict_profile.served.search import load_any
+    from evict_profile.served.table import ServedTable
+
+    return isinstance(load_any(path), ServedTable)
+
+
+def _check_served(path: Path, as_json: bool) -> None:
+    from evict_profile.report.served import show_findings
+    from evict_profile.served.findings import findings, is_fault, unknown
+    from evict_profile.served.table import ServedTable
+
+    table = ServedTable.load(path)
+    found = findings(table.runs, table.left_out)
+    if as_json:
+        say(console, json_of([each._asdict() for each in found]))
+    else:
+        say(console, f"{path}: schema and hash: valid")
+        show_findings(console, found, unknown(table.runs))
+    if any(map(is_fault, found)):
+        raise typer.Exit(1)
 
 
 def _check_table(path: Path, recheck: bool, python: str | None, as_json: bool) -> None:

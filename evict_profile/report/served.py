@@ -1,60 +1,185 @@
-"""Steps of a server on a terminal: settings, and predictions calibrated."""
+"""What a server's runs and a served table say on a terminal."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 
-from evict_profile.calibrate.probed import ProbedSetting
-from evict_profile.calibrate.served import ServedStudy
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
-from evict_profile.report.console import Rows, print_rows
-from evict_profile.report.numbers import US
+from evict_profile.records import differences, to_mapping
+from evict_profile.report.console import Rows, print_rows, wrapped
+from evict_profile.report.numbers import MS, counted, spread
+from evict_profile.served.findings import Finding, findings, unknown
 from evict_profile.served.probe.record import RoutedExperts
+from evict_profile.served.run import Run
+from evict_profile.served.setting import Setting, same_context, settings_of
+from evict_profile.served.table import ServedTable
+from evict_profile.stats import Estimate
+
+BEFORE_AFTER = ("before", "after")
 
 
-def show_served(console: Console, study: ServedStudy) -> None:
-    steps = [
-        (run.batch, run.levels, run.width, *(f"{us / 1e3:.2f}" for us in times))
-        for run, *times in zip(
-            study.runs,
-            [run.step_us for run in study.runs],
-            study.predicted_us,
-            study.explained_us,
-            strict=True,
-        )
-    ]
-    head = ("batch", "levels", "verified", "served, ms", "before, ms", "after, ms")
-    print_rows(console, Rows(head, steps))
-    say(console, study.meaning)
+def setting_rows(settings: Sequence[Setting]) -> Rows:
+    """A row a setting; over plain decoding where the same batch and context has it."""
+
+    def ratio(each: Setting) -> Estimate | None:
+        plain = plain_of(each, settings)
+        return each.ratio_to(plain) if each.drafts and plain else None
+
+    def break_even(each: Setting) -> str:
+        return spread(own) if (own := ratio(each)) else ""
+
+    def speed(each: Setting) -> str:
+        own, length = ratio(each), each.accept_length
+        return f"{length.value / own.value:.2f}" if own and length else ""
+
+    columns: dict[str, Callable[[Setting], object]] = {
+        "setting": lambda each: each.name,
+        "context": lambda each: f"{each.context:.0f}" if each.context else "",
+        "runs": lambda each: len(each.runs),
+        "step, ms": lambda each: MS.spread(each.step_us),
+        "over plain = break-even": break_even,
+        "accepted": accepted,
+        "times plain": speed,
+    }
+    rows = Rows.of(settings, columns)
+    shown = [i for i, cells in enumerate(zip(*rows.cells, strict=True)) if any(cells)]
+    return Rows(
+        [rows.head[i] for i in shown], [[row[i] for i in shown] for row in rows.cells]
+    )
 
 
-def show_settings(
-    console: Console, settings: Sequence[ProbedSetting], as_json: bool = False
+def plain_of(each: Setting, settings: Sequence[Setting]) -> Setting | None:
+    """Plain decoding at a setting's batch and context, if it ran."""
+    plain = (s for s in settings if not s.drafts and s.batch == each.batch)
+    return next((s for s in plain if same_context(s, each)), None)
+
+
+def accepted(each: Setting) -> str:
+    if not each.drafts:
+        return ""
+    length = each.accept_length
+    return f"{length.value:.2f}" if length else "not stated"
+
+
+def runs_document(
+    runs: Sequence[Run], left_out: Mapping[str, str]
+) -> dict[str, object]:
+    """Runs as JSON: settings, what was left out, and what speaks against them."""
+    return {
+        "settings": setting_rows(settings_of(runs)).records,
+        "left_out": dict(left_out),
+        "findings": [each._asdict() for each in findings(runs, left_out)],
+        "unknown": unknown(runs),
+    }
+
+
+def show_runs(
+    console: Console, runs: Sequence[Run], left_out: Mapping[str, str]
 ) -> None:
-    rows = Rows.of(
-        settings,
+    """Settings, runs left out by reason, and what speaks against them."""
+    print_rows(console, setting_rows(settings_of(runs)))
+    for why, count in Counter(left_out.values()).most_common():
+        say(console, wrapped(f"left out: {counted(count, 'run')}: {why}", "  "))
+    show_findings(console, findings(runs, left_out), unknown(runs))
+
+
+def show_findings(
+    console: Console, found: Sequence[Finding], missing: Sequence[str]
+) -> None:
+    """What was found, and what could not be known; no all-clear without the latter."""
+    for each in found:
+        say(console, wrapped(each.sentence, "  "))
+    if not found:
+        say(console, "Nothing was found in what these runs state.")
+    if missing:
+        line = f"Not known from these runs: {', '.join(missing)}."
+        say(console, wrapped(line, "  "))
+
+
+def show_served_table(
+    console: Console, table: ServedTable, as_json: bool = False
+) -> None:
+    rows = setting_rows(table.settings)
+    facts = {
+        "served": f"{counted(len(table.runs), 'run')} of "
+        f"{counted(len(table.settings), 'setting')}",
+        "left out": counted(len(table.left_out), "run") if table.left_out else "",
+        "growth in K": f"of the cost table {table.shape.table}" if table.shape else "",
+    }
+    facts = {name: fact for name, fact in facts.items() if fact}
+    if as_json:
+        key = to_mapping(table.key)
+        document = runs_document(table.runs, table.left_out)
+        say(
+            console, json_of({"key": key, "version": table.version, **facts} | document)
+        )
+        return
+    say(console, wrapped(f"{table.title}, served, version {table.version}"))
+    for name, fact in facts.items():
+        say(console, wrapped(f"{name}: {fact}", "  "))
+    print_rows(console, rows)
+
+
+def served_list(tables: Sequence[ServedTable]) -> Rows:
+    """A row a table: its path, and what it is of."""
+    return Rows.of(
+        tables,
         {
-            "server": lambda each: each.server.url,
-            "drafts": lambda each: each.speculation,
-            "texts": lambda each: each.texts,
-            "batch": lambda each: each.batch,
-            "runs": lambda each: f"{len(each.runs)}, {len(each.left_out)} left out",
-            "step, us": lambda each: US.spread(each.step_us),
-            "accepted": lambda each: (
-                f"{each.committed:.2f}" if each.states_accepted else "not stated"
+            "served table": lambda table: str(table.path),
+            "runs": lambda table: len(table.runs),
+            "settings": lambda table: len(table.settings),
+            "batches": lambda table: ", ".join(
+                map(str, sorted({each.batch for each in table.settings}))
             ),
         },
     )
+
+
+def show_served_diff(
+    console: Console, before: ServedTable, after: ServedTable, as_json: bool = False
+) -> bool:
+    """Print how two served tables differ; False if they do not.
+
+    Other deployments come first; steps differ where their intervals lie apart.
+    """
+    keys = [to_mapping(table.key) for table in (before, after)]
+    apart = differences(*keys, sides=BEFORE_AFTER)
+    lines = [f"another deployment: {line}" for line in apart]
+    lines += _changes(before.settings, after.settings)
     if as_json:
-        say(console, json_of(rows.records))
-        return
-    print_rows(console, rows)
-    for each in settings:
-        for why, waves in Counter(each.left_out).items():
-            where = f"{each.speculation}, batch {each.batch}"
-            say(console, f"{where}: {waves} left out: {why}")
+        say(console, json_of(lines))
+        return bool(lines)
+    for line in lines or ["no difference in deployment or steps beyond both intervals"]:
+        say(console, line)
+    return bool(lines)
+
+
+def _changes(before: Sequence[Setting], after: Sequence[Setting]) -> list[str]:
+    pairs = [(each, _same_of(each, after)) for each in before]
+    lines = [f"{each.name}: only before" for each, other in pairs if not other]
+    for each, other in pairs:
+        if other and _lie_apart(each.step_us, other.step_us):
+            change = other.step_us.value / each.step_us.value - 1.0
+            steps = (MS.spread(one.step_us) for one in (each, other))
+            was, now = steps
+            lines.append(
+                f"{each.name}: {was} ms before, {now} ms after ({change:+.0%})"
+            )
+    return lines + [
+        f"{each.name}: only after" for each in after if not _same_of(each, before)
+    ]
+
+
+def _same_of(each: Setting, others: Sequence[Setting]) -> Setting | None:
+    """The setting of the same batch, draft and context."""
+    same = (other for other in others if other.name == each.name)
+    return next((other for other in same if same_context(other, each)), None)
+
+
+def _lie_apart(one: Estimate, other: Estimate) -> bool:
+    return one.high < other.low or other.high < one.low
 
 
 def show_routes(console: Console, found: RoutedExperts, as_json: bool = False) -> None:

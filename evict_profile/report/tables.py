@@ -23,9 +23,9 @@ from evict_profile.table import (
     Found,
     MarginalCost,
     ServedStep,
-    ServedSteps,
     Slope,
     Staircase,
+    measured,
 )
 
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -104,16 +104,15 @@ def break_even_rows(table: CostTable) -> Rows:
 
 
 def _origin_facts(table: CostTable) -> dict[str, str]:
-    made, key, fit = table.provenance, table.key, table.fit
-    if isinstance(made, Composition):
+    key, fit = table.key, table.fit
+    if isinstance(made := table.provenance, Composition):
         return {
             "composed of": f"{made.package}, {made.rows_used} rows of "
             f"{key.moe_backend} and those of the other parts",
             "one standard deviation": f"of a step {made.error.step:.0%}, of its growth "
             f"{made.error.growth:.0%}",
         }
-    if isinstance(made, ServedSteps):
-        return {"served": f"{made.samples} runs of {made.cells} settings, from outside"}
+    made = measured(table.provenance)
     if table.origin == DATASHEET:
         return {"computed": made.caveats[0].removeprefix("costs are computed ")}
     one_day = made.started[:10] == made.finished[:10]
@@ -202,16 +201,16 @@ def step_csv(table: CostTable) -> str:
     return "\n".join(lines)
 
 
-def show_found(
-    console: Console, tables: Sequence[Found], as_json: bool = False
-) -> None:
+def found_records(tables: Sequence[Found]) -> list[dict[str, object]]:
+    """A JSON object a table: its key, and its row."""
+    tables = [each for each in tables if each.table]
+    keys = [to_mapping(each.table.key) for each in tables if each.table]
+    rows = _found_rows(tables, map(str, (each.path for each in tables)))
+    return [key | row for key, row in zip(keys, rows.records, strict=True)]
+
+
+def show_found(console: Console, tables: Sequence[Found]) -> None:
     tables, refused = [t for t in tables if t.table], [t for t in tables if t.refused]
-    if as_json:
-        keys = [to_mapping(each.table.key) for each in tables if each.table]
-        rows = _found_rows(tables, map(str, (each.path for each in tables)))
-        both = zip(keys, rows.records, strict=True)
-        say(console, json_of([key | row for key, row in both]))
-        return
     for home, own in groupby(tables, key=_device_folder):
         found = list(own)
         names = (str(each.path.absolute().relative_to(home)) for each in found)

@@ -25,7 +25,8 @@ FEWEST = 3
 
 TWO_SIDED = 1.96
 REPEATED = 1.3
-"""Ratio of two steps of one setting, above which they are of several deployments."""
+"""Ratio of two steps of one setting, above which they are of several deployments, or
+of a noisy machine, which the spread of `FEWEST` runs shows."""
 
 SAME_CONTEXT = 1.25
 """Ratio of two mean contexts up to which runs are of one context."""
@@ -117,30 +118,37 @@ def settings_of(runs: Sequence[Run]) -> tuple[Setting, ...]:
     contexts = _contexts(timed)
     groups: dict[tuple[int, ...], list[Run]] = {}
     for run in timed:
-        place = (run.batch, contexts[run.source], run.width, run.levels, run.topk)
+        context = contexts[run.context or 0.0]
+        place = (run.batch, context, run.width, run.levels, run.topk)
         groups.setdefault(place, []).append(run)
-    found = tuple(Setting(tuple(own)) for _, own in sorted(groups.items()))
-    for each in found:
-        _check_one_setting(each)
-    return found
+    return tuple(Setting(tuple(own)) for _, own in sorted(groups.items()))
 
 
-def _contexts(runs: Sequence[Run]) -> dict[str, int]:
-    """The number of each run's context among those that lie apart; 0 if not stated."""
+def _contexts(runs: Sequence[Run]) -> dict[float, int]:
+    """The number of each context among those that lie apart; 0 if not stated."""
     stated = sorted({run.context for run in runs if run.context})
-    number, numbers, first = 0, dict[float, int](), 0.0
+    number, numbers, first = 0, {0.0: 0}, 0.0
     for context in stated:
         if context > SAME_CONTEXT * first:
             number, first = number + 1, context
         numbers[context] = number
-    return {run.source: numbers.get(run.context or 0.0, 0) for run in runs}
+    return numbers
 
 
-def _check_one_setting(setting: Setting) -> None:
-    """Refuse repeats of one text whose steps lie too far apart."""
+def same_context(one: Setting, other: Setting) -> bool:
+    """Whether two settings have one mean context, or one of them states none."""
+    contexts = one.context, other.context
+    if not all(contexts):
+        return True
+    low, high = sorted(filter(None, contexts))
+    return high <= SAME_CONTEXT * low
+
+
+def check_repeats(setting: Setting) -> None:
+    """Refuse two runs of one text whose steps lie too far apart; more show noise."""
     for text, runs in setting._by_text.items():
         steps_ms = sorted(run.step_us / 1e3 for run in runs if run.step_us)
-        if steps_ms[-1] > REPEATED * steps_ms[0]:
+        if len(runs) < FEWEST and steps_ms[-1] > REPEATED * steps_ms[0]:
             where = f" of text {text}" if text else ""
             raise ConfigError(
                 f"{runs[0].source}: steps of {setting.name}{where} take "

@@ -19,7 +19,14 @@ from typing import Any
 from msgspec import Struct
 
 from evict_profile.errors import DataError
-from evict_profile.records import Count, Positive, digest, parse, to_mapping
+from evict_profile.records import (
+    Count,
+    Positive,
+    digest,
+    parse,
+    replace,
+    to_mapping,
+)
 from evict_profile.served.growth import (
     BATCH_ERROR,
     BETWEEN_ERROR,
@@ -38,6 +45,7 @@ from evict_profile.table.key import Key
 
 SCHEMA = "evict-served-table/1"
 FIRST_VERSION = "1.0.0"
+SAME = Estimate(1.0, 1.0, 1.0)
 
 
 class Shape(Struct, frozen=True):
@@ -86,9 +94,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         """
         place = Path(path)
         document, _ = read_signed(place, SCHEMA)
-        table = parse(cls, document, str(place), DataError)
-        vars(table)["path"] = place
-        return table
+        return replace(parse(cls, document, str(place), DataError), path=place)
 
     def save(self, path: Path) -> None:
         path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
@@ -176,7 +182,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         found = [self._served(each, width, reference.width, context) for each in near]
         if len(found) == 1 or width == reference.width:
             return found[0]
-        ends = [_beside(ratio.value) for ratio in found]
+        ends = [_as_neighbour(ratio.value) for ratio in found]
         share = math.log(batch / near[0]) / math.log(near[1] / near[0])
         logs = [math.log(each.value) for each in ends]
         value = math.exp(logs[0] + share * (logs[1] - logs[0]))
@@ -236,18 +242,22 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         own = self.served_at(batch, context)
         base = next(each for each in own if each.width == reference)
         if width == reference:
-            return StepRatio(Estimate(1.0, 1.0, 1.0), "measured")
-        known = {each.width: each.ratio_to(base) for each in own if each.width > 1}
+            return StepRatio(SAME, "measured")
+        known = {each.width: _beside(each, base) for each in own if each.width > 1}
         if width in known:
             return StepRatio(known[width], "measured")
         if width == 1:
             raise DataError(f"{self.path}: batch {batch} has no run of plain decoding")
         if not known:
             return unserved(width)
-        if reference == 1 and len(known) == 1:
-            ((n, ratio),) = known.items()
-            return StepRatio(self._from_one(batch, width, n, ratio), "other K")
-        return StepRatio(self._from_several(batch, width, known), "other K")
+        if reference > 1:
+            return StepRatio(self._from_several(batch, width, known), "other K")
+        if len(known) > 1:
+            return StepRatio(
+                _raised(self._from_several(batch, width, known)), "other K"
+            )
+        ((n, ratio),) = known.items()
+        return StepRatio(_raised(self._from_one(batch, width, n, ratio)), "other K")
 
     def _from_one(self, batch: int, width: int, n: int, ratio: Estimate) -> Estimate:
         """From one K; below it, at least from the straight line to no change."""
@@ -289,9 +299,22 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         return around(value, math.hypot(log_half_width(base), apart))
 
 
-def _beside(ratio: Estimate) -> Estimate:
+def _as_neighbour(ratio: Estimate) -> Estimate:
     """A ratio as it bounds that of a batch beside it."""
-    return around(ratio.value, max(log_half_width(ratio), BATCH_ERROR))
+    return around(ratio.value, math.hypot(log_half_width(ratio), BATCH_ERROR))
+
+
+def _beside(each: Setting, base: Setting) -> Estimate:
+    """A setting's step over the reference's."""
+    if each is base:
+        return SAME
+    ratio = each.ratio_to(base)
+    return _raised(ratio) if base.width == 1 else ratio
+
+
+def _raised(ratio: Estimate) -> Estimate:
+    """Over plain decoding at least 1: less is noise, or `make` refuses the runs."""
+    return Estimate(max(ratio.value, 1.0), ratio.low, max(ratio.high, 1.0))
 
 
 def _same(one: float, other: float) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from evict_profile.errors import DataError
 from evict_profile.io import regular
 from evict_profile.records import digest
+from evict_profile.table.key import SERVED
 
 SCHEMA = "evict-cost-table/4"
 
@@ -65,8 +66,22 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
             f"{path}: its content does not match its sha256, so it was changed or cut "
             "short; fetch or export it again"
         )
+    _refuse_steps(document, path)
     _drop_former_keys(document)
     return document, stated
+
+
+def _refuse_steps(document: Mapping[str, Any], path: Path) -> None:
+    """Refuse whole steps of a server, whose costs are of no law of a forward."""
+    made, key = document.get("provenance"), document.get("key")
+    if isinstance(made, dict) and made.get("origin") == SERVED:
+        named = [str(dict(key or {}).get(name)) for name in ("model", "gpu")]
+        model, gpu = map(shlex.quote, named)
+        raise DataError(
+            f"{path}: holds steps of a server as costs of tokens, which they are not; "
+            f"import the runs again: evict-profile import RUNS --model {model} "
+            f"--gpu {gpu}"
+        )
 
 
 def _drop_former_keys(document: dict[str, Any]) -> None:

@@ -112,7 +112,7 @@ def of_names(
         for each in tables
         if (table := each.table)
         and (not model or model_named(model, [table.key.model]))
-        and (not gpu or _words(gpu) <= _words(table.key.gpu))
+        and (not gpu or words(gpu) <= words(table.key.gpu))
         and (not engine or engine.lower() == table.key.engine.lower())
     )
 
@@ -176,7 +176,7 @@ def nearest_named(
     own = [key for key in keys if not model or model_named(model, [key.model])]
 
     def apart(key: Key) -> tuple[bool | int, ...]:
-        other_gpu = bool(gpu) and not _words(str(gpu)) <= _words(key.gpu)
+        other_gpu = bool(gpu) and not words(str(gpu)) <= words(key.gpu)
         return other_gpu, engine not in (None, key.engine), key.tp
 
     return [
@@ -194,8 +194,9 @@ def _short_name(gpu: str) -> str:
     return found[0] if found else device
 
 
-def _words(gpu: str) -> set[str]:
-    return set(device_name(gpu).lower().replace("-", "_").split("_"))
+def words(gpu: str) -> set[str]:
+    """The words and numbers of a GPU's name: RTX 4090 is rtx-4090 and rtx4090."""
+    return set(re.findall(r"[a-z]+|\d+", gpu.lower()))
 
 
 def tables_below(folder: Path) -> Iterator[Found]:

@@ -7,16 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from evict_profile.calibrate.probed import check_servers, settings
-from evict_profile.errors import ConfigError
-from evict_profile.report.served import show_settings
 from evict_profile.served.probe import loop, server
+from evict_profile.served.readers import read
+from evict_profile.served.setting import settings_of
 from tests.command import evict
 from tests.served.probe.fake_server import FakeServer
 
@@ -40,9 +37,10 @@ def refused(url, folder, *words):
 
 
 def probed(fake, folder, *words, **options):
+    """The settings that were probed."""
     done = probe(fake, folder, *words, **options)
     assert done.exit_code == 0, done.output
-    return settings(folder / "runs.jsonl")
+    return settings_of(read(folder / "runs.jsonl").runs)
 
 
 @pytest.fixture(autouse=True)
@@ -60,11 +58,12 @@ def test_a_known_step_is_found(engine, tmp_path):
     assert [each.batch for each in found] == [1, 2]
     assert fake.fields["skip_special_tokens"] is False
     for each in found:
-        assert each.committed == pytest.approx(fake.accepted, rel=0.05)
+        assert each.accept_length.value == pytest.approx(fake.accepted, rel=0.05)
         # A thread may sleep longer than it is asked to, and never for less.
         assert each.step_us.value > 0.9 * 20e3
-        about = each.server
-        assert (about.engine, about.drafts) == (engine, 5 if engine == "sglang" else 3)
+        [about, *_] = each.runs
+        k = 5 if engine == "sglang" else 3
+        assert (about.deployment.engine, each.drafts) == (engine, k)
 
 
 @pytest.mark.parametrize(
@@ -80,48 +79,67 @@ def test_a_known_step_is_found(engine, tmp_path):
 def test_an_odd_server_is_probed(server, words, drafts, tmp_path):
     with FakeServer(**server) as fake:
         [found] = probed(fake, tmp_path, *words, batch="1")
-    about = found.server
-    assert (about.engine, about.version, about.drafts) == ("vllm", "0.25.1", drafts)
+    about = found.runs[0].deployment
+    assert (about.engine, about.version, found.drafts) == ("vllm", "0.25.1", drafts)
     assert about.model == fake.models[-1]
-    assert found.committed == pytest.approx(fake.accepted, rel=0.1)
+    assert found.accept_length.value == pytest.approx(fake.accepted, rel=0.1)
 
 
 ADAPTIVE = SGLANG | {"stated": {SPEC + "adaptive": True}}
 
 
 @pytest.mark.parametrize(
-    ("server", "drafts", "shown"),
-    [
-        ({"drafted": 1}, 1, "K = 1"),
-        # No step but a reply's first drafts, as where a schedule has K = 0.
-        ({"idle": 10**9}, 0, "K = 0"),
-        ({"idle": 1}, None, "K = 1.5"),
-        ({"adds": "evict_profile:width 1.0"}, None, "K varies, at most 3"),
-        (ADAPTIVE, None, "K varies, at most 5"),
-        (ADAPTIVE | {"drafted": 2}, None, "K = 2.00"),
-    ],
+    ("server", "drafts"),
+    # No step but a reply's first drafts, as where a schedule has K = 0.
+    [({"drafted": 1}, 1), ({"idle": 10**9}, 0)],
 )
-def test_a_server_that_changes_its_k_is_measured_as_it_runs(
-    server, drafts, shown, tmp_path
-):
-    """Its steps are known; a table needs those of one K."""
+def test_a_server_of_another_k_than_it_states_is_probed(server, drafts, tmp_path):
     with FakeServer(step_s=0.02, **server) as fake:
         [found] = probed(fake, tmp_path, batch="1")
-    assert found.speculation.startswith(shown)
+    assert (found.drafts, found.width) == (drafts, drafts + 1)
     assert found.step_us.value > 0.9 * 20e3
-    if drafts is not None:
-        assert {run.width for run in found.runs} == {drafts + 1}
-    else:
-        with pytest.raises(ConfigError, match="a table needs steps of one K"):
-            check_servers([found], "tiny")
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"idle": 1},
+        {"adds": "evict_profile:width 1.0"},
+        ADAPTIVE,
+        ADAPTIVE | {"drafted": 2},
+    ],
+)
+def test_a_server_that_changes_its_k_shows_no_run(server, tmp_path):
+    """What was probed is kept."""
+    with FakeServer(step_s=0.02, **server) as fake:
+        done = probe(fake, tmp_path, batch="1")
+    assert done.exit_code == 2
+    assert "one K" in done.stderr and "runs: runs.jsonl" in done.stdout
+    assert "accepted" in (tmp_path / "runs.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("drafts", "step"),
+    [
+        ((3,), "next: probe the server without drafts into the same file, runs.jsonl"),
+        ((0,), "next: probe the server again with K = 3 into the same file"),
+        ((0, 3), "next: evict-profile import runs.jsonl --model NAME --gpu NAME"),
+    ],
+)
+def test_its_end_says_what_comes_next(drafts, step, tmp_path):
+    with FakeServer(step_s=0.02) as fake:
+        for fake.drafts in drafts:
+            done = probe(fake, tmp_path, batch="1")
+    assert step in done.stdout
+    assert "Not known from these runs: " in done.stdout
 
 
 def test_tensorrt_llm_states_tokens_of_a_step_in_its_replies(tmp_path):
     with FakeServer("trtllm", step_s=0.02) as fake:
         [found] = probed(fake, tmp_path, "--drafts", "3", batch="1")
-    assert (found.server.engine, found.server.drafts) == ("trtllm", 3)
+    assert (found.runs[0].deployment.engine, found.drafts) == ("trtllm", 3)
     # 52 steps commit what follows the first of 128 tokens: 1 to 4 by turns.
-    assert found.committed == pytest.approx(127 / 52)
+    assert found.accept_length.value == pytest.approx(127 / 52)
     assert found.step_us.value > 0.9 * 20e3
 
 
@@ -154,7 +172,7 @@ def test_the_same_command_continues_and_another_k_is_added(tmp_path):
         found = probed(fake, tmp_path, batch="1")
     text = runs.read_text()
     assert text.startswith(before)
-    assert [each.server.drafts for each in found] == [3, 1]
+    assert [each.drafts for each in found] == [1, 3]
     rounds = [json.loads(line).get("round", 0) for line in text.splitlines()]
     first = rounds[: rounds.index(0, before.count("\n") + 1)]
     assert [n for n in first if n] == list(range(1, max(first) + 1))
@@ -221,20 +239,19 @@ SHORT, LONG = {"ends_at": 6}, {"ends_at": 10**9}
 )
 def test_an_odd_wave_is_left_out(after, why, waves, tmp_path):
     with FakeServer(after=after) as fake:
-        [found] = probed(fake, tmp_path, batch="1", minutes="0.03")
-    assert sum(why in each for each in found.left_out) == waves
-    assert found.committed == pytest.approx(fake.accepted, rel=0.05)
-    shown = StringIO()
-    show_settings(Console(file=shown, width=300), [found])
-    assert "step, us" in shown.getvalue()
-    assert (why in shown.getvalue()) == bool(waves)
+        done = probe(fake, tmp_path, batch="1", minutes="0.03")
+    assert done.exit_code == 0, done.output
+    found = read(tmp_path / "runs.jsonl")
+    assert sum(why in each for each in found.left_out.values()) == waves
+    assert found.runs[0].accept_length == pytest.approx(fake.accepted, rel=0.05)
+    assert (f"left out: {waves} run" in done.stdout) == bool(waves)
 
 
 def test_a_count_that_lags_behind_the_last_reply_is_waited_for(tmp_path):
     """Each wave leaves a request in the count, for less than it takes to settle."""
     with FakeServer(engine="sglang", lags_s=0.05) as fake:
-        found = probed(fake, tmp_path)
-    assert not any(each.left_out for each in found)
+        probed(fake, tmp_path)
+    assert not read(tmp_path / "runs.jsonl").left_out
 
 
 def test_ctrl_c_keeps_what_was_probed(tmp_path):
@@ -252,8 +269,7 @@ def test_ctrl_c_keeps_what_was_probed(tmp_path):
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "the same command continues it" in said
-    [found] = settings(tmp_path / "runs.jsonl")
-    assert found.runs
+    assert read(tmp_path / "runs.jsonl").runs
 
 
 def test_credentials_are_sent_and_not_written(tmp_path, monkeypatch):
@@ -283,4 +299,4 @@ def test_prompts_of_a_file_are_sent_and_named(tmp_path):
         assert fake.said.endswith((" one", " two"))
         (tmp_path / "mine.txt").write_text(" \n\n", encoding="utf-8")
         assert "holds no text" in refused(fake.url, tmp_path, "--prompts", "mine.txt")
-    assert found.texts == "chat of mine.txt"
+    assert {run.text for run in found.runs} == {"chat of mine.txt"}

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
+from tests.calibrate.test_served import PATH
 
-from evict_profile.calibrate.served_table import export_served, served_table
-from evict_profile.config import load_model
 from evict_profile.records import replace
 from evict_profile.served.probe import routes as module
 from evict_profile.served.probe.record import (
@@ -17,13 +16,12 @@ from evict_profile.served.probe.record import (
     resume,
 )
 from evict_profile.served.probe.routes import activated_experts
+from evict_profile.served.probe.server import ServerInfo
 from evict_profile.table import BatchActivation, CostTable
-from tests.calibrate.test_served import PATH
-from tests.calibrate.test_served_table import about, probed
-from tests.command import evict
+from tests.command import evict, refused
 from tests.served.probe.fake_server import FakeServer
 
-MODEL = load_model("qwen3-30b-a3b")
+PLAIN = ServerInfo("http://a", "vllm", "0.25.1", "m", 0, 0, 1, {"tp_size": 2})
 K, LAYERS, PROMPT, COMMITTED = 8, 48, 9, 40
 
 
@@ -144,14 +142,14 @@ def line(replies, union):
 @pytest.fixture
 def runs(tmp_path):
     path = tmp_path / "runs.jsonl"
-    resume(path, Probed(about(0), "chat"))
+    resume(path, Probed(PLAIN, "chat"))
     append(path, line(300, [0.0, 8.0, *np.linspace(8.5, 23.0, 30)]))
     return path
 
 
 def test_a_table_gets_the_curve_and_costs_at_it(runs, tmp_path):
     before = CostTable.load(PATH)
-    words = ("calibrate", str(PATH), "--served", str(runs), "--tables", str(tmp_path))
+    words = ("calibrate", str(PATH), str(runs), "--tables", str(tmp_path))
     done = evict(*words, folder=tmp_path)
     assert done.exit_code == 0, done.output
     [path] = tmp_path.rglob("1.0.1.json")
@@ -162,17 +160,17 @@ def test_a_table_gets_the_curve_and_costs_at_it(runs, tmp_path):
     assert own[1] == pytest.approx(cost[1], rel=1e-4) and own[8] < 0.8 * cost[8]
 
 
-def test_a_table_of_whole_steps_takes_no_activation(runs, tmp_path):
-    own = probed(0, 3)
-    path = export_served(served_table(own, "h200", MODEL), own, tmp_path)
-    done = evict("calibrate", str(path), "--served", str(runs), folder=tmp_path)
-    assert done.exit_code == 2
-    assert "change no whole steps" in done.stderr.splitlines()[-1]
+def test_a_file_of_waves_alone_has_no_routes(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    resume(path, Probed(PLAIN, "chat"))
+    assert "holds no routes" in refused("calibrate", PATH, path, folder=tmp_path)
+    words = ("calibrate", PATH, path, "--part", "1/2")
+    assert "--part has no effect with routes" in refused(*words, folder=tmp_path)
 
 
 def test_routes_are_no_waves(runs):
     """And waves after them are still of one server."""
-    resume(runs, Probed(about(0), "chat"))
+    resume(runs, Probed(PLAIN, "chat"))
     append(runs, Wave(1, 1, 100.0, None, 512.0, 0, 0.0, 1.0))
     [(_, waves)] = read_probe(runs)
     assert len(waves) == 1
@@ -181,6 +179,5 @@ def test_routes_are_no_waves(runs):
 def test_another_model_is_refused(runs, tmp_path):
     """And the last line counts."""
     append(runs, replace(line(9, np.linspace(0, 32, 33)), top_k=4))
-    done = evict("calibrate", str(PATH), "--served", str(runs), folder=tmp_path)
-    assert done.exit_code == 2
-    assert "48 layers with 4 experts a token, and qwen" in done.stderr
+    says = refused("calibrate", PATH, runs, folder=tmp_path)
+    assert "48 layers with 4 experts a token, and qwen" in says

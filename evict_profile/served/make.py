@@ -1,0 +1,197 @@
+"""Runs into a served table: of one deployment, with steps that can be, named as typed.
+
+A table's runs differ in their drafts, batches, contexts and texts, and in no other
+fact. A drafting step that is surely below the plain one is no step: it verifies more
+tokens and drafts too, so an accepted length is missing, or rows are of two servers.
+A noisy step is no fault: its interval holds the noise.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from evict_profile.config.load import known_models, model_named
+from evict_profile.errors import ConfigError
+from evict_profile.io import make_folder, sole_writer, write_atomically
+from evict_profile.records import replace
+from evict_profile.served.probe.record import near
+from evict_profile.served.probe.server import SPECULATION_FLAGS
+from evict_profile.served.run import Run
+from evict_profile.served.setting import Setting, check_repeats, same_context
+from evict_profile.served.table import FIRST_VERSION, ServedTable, Shape
+from evict_profile.table import SERVED, CostTable, Key, version_of
+from evict_profile.table.search import words
+
+NOT_STATED = "not stated"
+WAIT_S = 60.0
+
+WIDEST = 16
+"""Width up to which a shape has each width; beyond it, the power law goes on."""
+
+
+def served_table(
+    runs: Sequence[Run],
+    left_out: Mapping[str, str],
+    model: str,
+    gpu: str,
+    shape: Shape | None = None,
+) -> ServedTable:
+    """The first version of a table of runs; `save_served` counts versions.
+
+    Args:
+        left_out: why other runs were left out, by source.
+        model, gpu: names as typed. They are labels, and runs may contradict them.
+
+    Raises:
+        ConfigError: no run, several deployments, another model or GPU than typed, K
+            that changes, or a step that cannot be.
+    """
+    timed = [run for run in runs if run.step_us]
+    _check(timed, model, gpu)
+    table = ServedTable(
+        _key(timed, model, gpu), FIRST_VERSION, tuple(timed), dict(left_out), shape
+    )
+    for each in table.settings:
+        check_repeats(each)
+        for plain in table.settings:
+            _check_beside(each, plain)
+    if not any(table.batches(context) for context in table.contexts or (None,)):
+        ran = ", ".join(each.name for each in table.settings)
+        raise ConfigError(
+            f"no batch has two settings to compare ({ran}); run plain decoding and one "
+            "K at the same batch"
+        )
+    return table
+
+
+def save_served(table: ServedTable, tables: Path) -> Path:
+    """Write the next version of a table into its place in a tree of tables."""
+    home = (tables / table.relative_path).parent
+    make_folder(home)
+    with sole_writer(home, WAIT_S):
+        present = [version_of(path.stem) for path in home.glob("*.json")]
+        if present:
+            major, minor, patch = max(present)
+            table = replace(table, version=f"{major}.{minor}.{patch + 1}")
+        path = home / f"{table.version}.json"
+        write_atomically(path, table.save)
+    return path
+
+
+def shape_of(table: CostTable) -> Shape:
+    """The growth of a cost table's forward in the width, at its smallest context."""
+    context = table.fit.domain["context"][0]
+    forwards = {b: table.step_cost_us(b, context) for b in table.axes.batch}
+    widest = min((len(us) - 1) // batch for batch, us in forwards.items())
+    widths = tuple(n for n in range(1, WIDEST + 1) if n <= widest)
+    growth = tuple(
+        tuple(round(float(us[batch * n] / us[batch]), 4) for n in widths)
+        for batch, us in forwards.items()
+    )
+    return Shape(f"{table.title}, {table.version}", tuple(forwards), widths, growth)
+
+
+def assumed(table: ServedTable) -> tuple[str, ...]:
+    """What the key states and no run does."""
+    if any(run.deployment.tp for run in table.runs):
+        return ()
+    return ("no run states its tensor-parallel size, and 1 is assumed",)
+
+
+def _check(runs: Sequence[Run], model: str, gpu: str) -> None:
+    if not runs:
+        raise ConfigError(
+            "holds no run with a step: give step ms, or tok/s with the accepted "
+            "length, of plain decoding and of one K"
+        )
+    for run in runs:
+        drafted = run.load.drafted
+        if drafted is not None and not near(drafted, run.drafts):
+            raise ConfigError(
+                f"{run.source}: K is not the same at each step: {drafted:.2f} tokens "
+                f"are drafted, and K = {run.drafts} is stated; a table needs steps of "
+                "one K, so start the server with one that does not change"
+            )
+    _check_one_deployment(runs)
+    for run in {str(run.deployment): run for run in runs}.values():
+        _check_names(run, model, gpu)
+
+
+def _check_one_deployment(runs: Sequence[Run]) -> None:
+    """Refuse two values of a fact that engines do not set themselves to draft."""
+    known = dict[str, tuple[object, str]]()
+    for run in runs:
+        for name, fact in run.deployment.stated.items():
+            first, source = known.setdefault(name, (fact, run.source))
+            drafts = name in SPECULATION_FLAGS or name.startswith("speculative_")
+            if first != fact and not drafts:
+                raise ConfigError(
+                    f"{run.source}: is of another deployment than {source}: {name}: "
+                    f"{first} first, {fact} then; give each deployment its own table"
+                )
+
+
+def _check_names(run: Run, model: str, gpu: str) -> None:
+    own = run.deployment
+    if own.model and not _same_model(own.model, model):
+        name, served, typed = "model", own.model, model
+    elif own.gpu and not _same_gpu(own.gpu, gpu):
+        name, served, typed = "gpu", own.gpu, gpu
+    else:
+        return
+    raise ConfigError(
+        f"{run.source}: states the {name} {served}, and --{name} {typed} was given; "
+        "name what served, or give the runs of the other"
+    )
+
+
+def _same_model(served: str, typed: str) -> bool:
+    """Whether two names may be of one model; a name that shares no word is a label."""
+    known = [path.stem for path in known_models()]
+    of_shape = [model_named(name, known) for name in (served, typed)]
+    if all(of_shape) and of_shape[0] != of_shape[1]:
+        return False
+    one, other = (
+        set(re.findall(r"[\w.]+", name.rpartition("/")[2].lower().replace("_", "-")))
+        for name in (served, typed)
+    )
+    return one <= other or other <= one or not one & other
+
+
+def _same_gpu(served: str, typed: str) -> bool:
+    one, other = words(served), words(typed)
+    return one <= other or other <= one
+
+
+def _check_beside(each: Setting, plain: Setting) -> None:
+    """Refuse a drafting step that is surely below the plain step beside it."""
+    beside = each.drafts and not plain.drafts and plain.batch == each.batch
+    if beside and same_context(each, plain) and each.ratio_to(plain).high < 1.0:
+        raise ConfigError(
+            f"{each.runs[0].source}: a step of {each.name} takes "
+            f"{each.step_us.value / 1e3:.2f} ms, less than the plain step of "
+            f"{plain.step_us.value / 1e3:.2f} ms ({plain.runs[0].source}); give the "
+            "accepted length, or fix rows that are swapped or of another server"
+        )
+
+
+def _key(runs: Sequence[Run], model: str, gpu: str) -> Key:
+    def stated(name: str) -> str:
+        facts = (run.deployment.stated.get(name) for run in runs)
+        return next((str(fact) for fact in facts if fact), NOT_STATED)
+
+    def count(name: str) -> int:
+        return int(number) if (number := stated(name)).isdecimal() else 1
+
+    return Key(
+        gpu=gpu,
+        model=model,
+        dtype=stated("dtype"),
+        tp=count("tp"),
+        ep=count("ep_size"),
+        engine=stated("engine"),
+        engine_version=stated("version"),
+        attention_backend=stated("attention_backend"),
+        moe_backend=stated("moe_runner_backend"),
+        graph_mode=SERVED,
+    )

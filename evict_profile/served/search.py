@@ -1,0 +1,76 @@
+"""Finding served tables: by their folder, and by the names that they were given.
+
+They lie beside cost tables in the same trees, in folders that end in `-served`, so no
+other file is opened. A name finds the same name alone, however it is spelled: a model
+of another version is another model.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from evict_profile.errors import DataError, EvictProfileError
+from evict_profile.served.table import SCHEMA, ServedTable
+from evict_profile.table import SERVED, CostTable, Key, search_path, version_of
+from evict_profile.table.document import ForeignDocument, read_signed
+from evict_profile.table.search import words
+
+
+def load_any(path: Path) -> CostTable | ServedTable:
+    """A table of either kind, by the schema that it states."""
+    try:
+        return CostTable.load(path)
+    except ForeignDocument:
+        return ServedTable.load(path)
+
+
+def valid_any(path: Path) -> Path:
+    """Check the file of a table of either kind, before libraries load."""
+    try:
+        read_signed(path)
+    except ForeignDocument:
+        read_signed(path, SCHEMA)
+    return path
+
+
+def served_tables(folders: Sequence[Path]) -> Iterator[ServedTable]:
+    """Every served table of trees; what is damaged or of another kind is left out."""
+    for folder in folders:
+        for path in sorted(folder.rglob(f"*-{SERVED}/*.json")):
+            try:
+                yield ServedTable.load(path)
+            except EvictProfileError:
+                continue
+
+
+def is_named(key: Key, model: str | None, gpu: str | None, engine: str | None) -> bool:
+    """Whether a key has the names that are given; None is any."""
+    return (
+        (not model or _name(model) == _name(key.model))
+        and (not gpu or words(gpu) <= words(key.gpu))
+        and (not engine or engine.lower() == key.engine.lower())
+    )
+
+
+def find_served(model: str, gpu: str, engine: str | None = None) -> ServedTable | None:
+    """The newest version of the one served table of these names, of `search_path`.
+
+    Raises:
+        DataError: several deployments; their tables are listed.
+    """
+    found = dict[Key, ServedTable]()
+    for table in served_tables([path for path in search_path() if path.is_dir()]):
+        newest = found.get(table.key, table)
+        is_newer = version_of(table.version) >= version_of(newest.version)
+        if is_named(table.key, model, gpu, engine) and is_newer:
+            found[table.key] = table
+    if len(found) > 1:
+        paths = " | ".join(str(table.path) for table in found.values())
+        raise DataError(
+            f"{len(found)} served tables are of {model} on {gpu}; give one of: {paths}"
+        )
+    return next(iter(found.values()), None)
+
+
+def _name(model: str) -> str:
+    return re.sub(r"[^\w.]|_", "", model.rpartition("/")[2].lower())

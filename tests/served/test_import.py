@@ -1,0 +1,204 @@
+"""The command import: from a file of runs to a table that answers."""
+
+import json
+
+import pytest
+
+from evict_profile.records import replace
+from evict_profile.served.probe.record import Probed, Wave, append, resume
+from evict_profile.served.probe.server import ServerInfo
+from evict_profile.served.table import ServedTable
+from tests.command import evict, refused
+
+NAMES = ("--model", "m", "--gpu", "g")
+CSV = "batch,K,tok/s,accepted\n4,0,400,\n4,3,700,2.8\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "runs.csv").write_text(CSV)
+    return tmp_path
+
+
+def imported(folder, *words, text=None):
+    if text:
+        (folder / "runs.csv").write_text(text)
+    done = evict("import", "runs.csv", *NAMES, *words, folder=folder)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def table_of(folder):
+    [path] = folder.rglob("*.json")
+    return ServedTable.load(path)
+
+
+def test_it_prints_settings_findings_the_table_and_what_comes_next(folder):
+    said = imported(folder)
+    lines = said.splitlines()
+    [row] = [line for line in lines if line.startswith("K = 3 at batch 4")]
+    assert row.split()[6:] == [
+        "1",
+        "16.0",
+        "(14.5..17.6)",
+        "1.60",
+        "(1.39..1.84)",
+        "2.80",
+        "1.75",
+    ]
+    assert "2 of 2 settings ran once" in said
+    assert "Not known from these runs: the text, the temperature" in said
+    assert "note: no run states its tensor-parallel size, and 1 is assumed" in said
+    path = "cost_tables/g/m/not-stated-served/1.0.0.json"
+    assert f"table: {path}" in lines
+    assert lines[-1] == f"next: evict-profile advise {path} --accept 3:2.80"
+
+
+def test_no_next_step_is_named_where_no_length_is_known(folder):
+    """Steps of vllm-mlx on an M5 Max, as issue 699 of that project has them."""
+    said = imported(folder, text="batch,K,step ms\n1,0,8.47\n1,1,13.49\n1,4,20.67\n")
+    assert "not stated" in said and "next:" not in said
+
+
+@pytest.mark.parametrize(("width", "ratio"), [(4, 2.0), (1, 1.0)])
+@pytest.mark.parametrize(
+    "steps",
+    ["4,0,10\n4,3,20\n64,0,10\n64,3,20\n", "1,0,10\n1,3,20\n16,0,20\n16,3,40\n"],
+)
+def test_steps_of_one_ratio_have_it_at_a_batch_between(folder, steps, width, ratio):
+    """Threads A, from the file on."""
+    imported(folder, text=f"batch,K,step ms\n{steps}")
+    assert table_of(folder).ratio(8, width, width - 1).value.value == pytest.approx(
+        ratio
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("batch,K,step ms\n", "runs.csv: holds no run"),
+        ("batch,K,step ms\n1,0,10\n1,3,5\n", "less than the plain step of 10.00 ms"),
+        ("batch,K,step ms,model\n1,0,5,a\n1,3,9,b\n", "model: a first, b then"),
+        ("batch,K,step ms,gpu\n1,0,5,4090\n1,3,9,h200\n", "gpu: 4090 first, h200"),
+        ("batch,K,step ms,tp\n1,0,5,4\n1,3,9,8\n", "tp: 4 first, 8 then"),
+        ("batch,K,step ms\n1,0,5\n2,3,9\n", "no batch has two settings"),
+        ("batch,K,step ms\n1,0,8330\n1,3,16000\n", "a step of 1.6e+04 ms cannot be"),
+        ("batch,K,step ms\n1,0,8.33\n1,3,0.016\n", "a step of 0.016 ms cannot be"),
+        ("batch,K,step ms,accepted\n1,0,8,\n1,3,16,0.62\n", "is a rate"),
+    ],
+)
+def test_runs_that_cannot_be_are_refused_and_leave_nothing(folder, text, says):
+    """Newcomer A8, A12 and D; threads C; upper B2."""
+    (folder / "runs.csv").write_text(text)
+    assert says in refused("import", "runs.csv", *NAMES, folder=folder)
+    assert not (folder / "cost_tables").exists()
+
+
+def test_a_queue_is_no_all_clear(folder):
+    """Threads D."""
+    said = imported(folder, text="batch,K,step ms,waiting\n9,0,10,0\n9,3,20,56\n")
+    assert "K = 3 at batch 9: 56 requests waited while 9 ran" in said
+    assert "Nothing was found" not in said
+
+
+def test_contexts_are_rows_of_their_own(folder):
+    """Threads E."""
+    text = "batch,K,step ms,context\n1,0,10,512\n1,3,15,512\n1,0,20,8192\n1,3,50,8192\n"
+    said = imported(folder, text=text)
+    rows = [line.split() for line in said.splitlines() if line.startswith("K = 3")]
+    assert [(row[6], row[10]) for row in rows] == [("512", "1.50"), ("8192", "2.50")]
+
+
+def test_a_noisy_setting_is_imported(folder):
+    """Newcomer A1: no draft pays at 10.7 plain steps, however noisy."""
+    drafting = [18.04 * n for n in (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4)]
+    rows = [f"1,0,{1.678},\n"] * 8 + [f"1,3,{ms},2.4\n" for ms in drafting]
+    said = imported(folder, text="batch,K,step ms,accepted\n" + "".join(rows))
+    assert "a step that verifies 4 tokens takes" in said and "experts" in said
+    found = table_of(folder).ratio(1, 4, 3).value
+    assert 2.4 / found.low < 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["runs.csv=x"], "runs.csv=x: K must be a whole number, as runs.csv=3"),
+        (["runs.csv=-1"], "K must be a whole number"),
+        (["runs.csv", "runs.csv"], "is named twice"),
+        (["none.csv"], "none.csv"),
+    ],
+)
+def test_words_that_name_no_runs_are_refused(folder, words, says):
+    assert says in refused("import", *words, *NAMES, folder=folder)
+
+
+def test_a_file_whose_name_has_an_equals_sign_is_a_file(folder):
+    (folder / "tp=8.csv").write_text(CSV)
+    assert evict("import", "tp=8.csv", *NAMES, folder=folder).exit_code == 0
+
+
+def test_the_same_runs_make_the_next_version(folder):
+    for version in ("1.0.0", "1.0.1"):
+        assert f"served/{version}.json" in imported(folder)
+
+
+def test_a_shape_carries_one_k_to_others(folder, saved_table):
+    imported(folder, "--shape", saved_table, "--tables", "own")
+    [path] = (folder / "own").rglob("*.json")
+    table, bare = ServedTable.load(path), replace(ServedTable.load(path), shape=None)
+    assert table.shape
+    one, other = (each.ratio(4, 8, 7).value.value for each in (table, bare))
+    assert one != pytest.approx(other, rel=0.01)
+    assert table.ratio(4, 4, 3) == bare.ratio(4, 4, 3)
+    assert "the growth" not in evict("show", path, folder=folder).stdout
+    assert "growth in K: of the cost table" in evict("show", path, folder=folder).stdout
+
+
+def test_it_answers_in_json(folder):
+    said = json.loads(imported(folder, "--json"))
+    assert said["table"].endswith("1.0.0.json")
+    assert said["next"].endswith("--accept 3:2.80")
+    assert [row["setting"] for row in said["settings"]][1] == "K = 3 at batch 4"
+    assert said["findings"][0]["kind"] == "once" and "the text" in said["unknown"]
+
+
+def about(drafts):
+    words = ("http://a", "vllm", "0.25.1", "m")
+    return ServerInfo(*words, drafts, drafts, 1, {"tp_size": 2})
+
+
+def test_a_probe_without_a_wave_holds_no_run(folder):
+    """Newcomer A8: a traceback."""
+    resume(folder / "runs.jsonl", Probed(about(0), "chat"))
+    assert "holds no run" in refused("import", "runs.jsonl", *NAMES, folder=folder)
+
+
+def test_a_round_whose_larger_batch_alone_was_slow_is_kept(folder):
+    """Mutant 3 of slow rounds: the smallest batch shows whether the machine was."""
+    path = folder / "runs.jsonl"
+    for drafts in (0, 3):
+        resume(path, Probed(about(drafts), "chat"))
+        for number in range(1, 8):
+            slow = 0.8 if number == 2 else 1.0
+            for batch, rate in ((1, 100.0), (4, 300.0 * slow)):
+                length = 2.5 if drafts else None
+                append(path, Wave(number, batch, rate, length, 512.0, 0, 0.0, 1.0))
+    done = evict("import", path, *NAMES, folder=folder)
+    assert done.exit_code == 0, done.output
+    assert "left out" not in done.stdout
+    table = ServedTable.load(next(folder.rglob("1.0.0.json")))
+    assert [len(each.runs) for each in table.settings] == [7, 7, 7, 7]
+
+
+def test_waves_left_out_are_said_by_reason_and_kept_in_the_table(folder):
+    path = folder / "runs.jsonl"
+    for drafts in (0, 3):
+        resume(path, Probed(about(drafts), "chat"))
+        for number in range(1, 8):
+            rate = 60.0 if number == 2 else 100.0
+            wave = Wave(number, 1, rate, 2.5 if drafts else None, 512.0, 0, 0.0, 1.0)
+            append(path, wave)
+    said = evict("import", path, *NAMES, folder=folder).stdout
+    assert "left out: 2 runs: its round was slow" in said
+    table = ServedTable.load(next(folder.rglob("1.0.0.json")))
+    assert (len(table.runs), len(table.left_out)) == (12, 2)
