@@ -86,12 +86,11 @@ class Answer:
                 f"Do not speculate: {times(lead.speed)}{self._where}, with "
                 f"K = {lead.drafts}{_KNOWN.get(lead.basis, '')}."
             )
-        low, high = lead.speed.low, lead.speed.high
-        ends = (
-            f"{low:.2f} to {high:.2f} times" if lead.speed.known else "no interval of"
-        )
+        speed, ends = lead.speed, "no interval is known"
+        if speed.known:
+            ends = f"{speed.low:.2f} to {speed.high:.2f} times plain decoding"
         return (
-            f"Not known whether drafting pays{self._where} ({ends} plain decoding). "
+            f"Not known whether drafting pays{self._where} ({ends}). "
             f"If it does: K = {lead.drafts}."
         )
 

@@ -67,15 +67,14 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
     if not names.any:
         return Known(None)
     folders = [tables_in([folder]) for folder in search_path()]
-    swept = _swept(folders, names)
-    if swept and swept.origin == MEASURED:
-        return Known(swept)
     model, gpu, engine = names[:3]
+    if found := _swept(folders, names, measured=True):
+        return Known(found)
     if model and gpu and (served := find_served(model, gpu, engine)):
         return Known(served)
     # Rows that are named are estimated from: shipped estimates cover less.
-    if swept and not names.rows:
-        return Known(swept)
+    if not names.rows and (found := _swept(folders, names, measured=False)):
+        return Known(found)
     try:
         return Known(_estimated(names, say))
     except EvictProfileError as error:
@@ -84,12 +83,19 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
         return Known(None, f"{error}{others}")
 
 
-def _swept(folders: Sequence[Sequence[Found]], names: Names) -> CostTable | None:
+def _swept(
+    folders: Sequence[Sequence[Found]], names: Names, measured: bool
+) -> CostTable | None:
     """The first folder's table of these names; of several sizes, on one GPU."""
     model, gpu, engine, tp, dtype, _ = names
     if not (model and gpu and engine) or (QUANTISED.search(model) and not dtype):
         return None
-    for tables in folders:
+    for folder in folders:
+        tables = [
+            each
+            for each in folder
+            if each.table and (each.table.origin == MEASURED) == measured
+        ]
         on_one = None if tp else by_name(tables, model, gpu, engine, 1, dtype)
         if found := on_one or by_name(tables, model, gpu, engine, tp, dtype):
             return found

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
+
 from evict_profile.advice.advise import RAN, Advisor, Gain, lead
 from evict_profile.advice.steps import ONE
 from evict_profile.errors import ConfigError, DataError
@@ -134,21 +136,18 @@ def plan(
 
 def _over(traffic: Mapping[int, float], gains: Mapping[int, Gain]) -> Gain:
     """The gain of a traffic, as if all batches had the same relative error."""
-    total = sum(traffic.values())
-
-    def mean(end: str) -> float:
-        speeds = {b: getattr(gain.speed, end) for b, gain in gains.items()}
-        if not all(speeds.values()):
-            return 0.0
-        return float(total / sum(share / speeds[b] for b, share in traffic.items()))
-
+    shares = np.array([*traffic.values()])
+    speeds = [(s.value, s.low, s.high) for s in (gains[b].speed for b in traffic)]
+    with np.errstate(divide="ignore"):
+        took = shares / shares.sum() @ (1.0 / np.array(speeds))
+        speed = Estimate(*(1.0 / took).tolist())
     drafts, bases = (
         {g.drafts for g in gains.values()},
         [g.basis for g in gains.values()],
     )
     carried = (basis for basis in bases if basis not in RAN)
     basis = next(carried, "other batch" if "other batch" in bases else bases[0])
-    return Gain(max(drafts), Estimate(mean("value"), mean("low"), mean("high")), basis)
+    return Gain(max(drafts), speed, basis)
 
 
 def schedule(
