@@ -137,8 +137,9 @@ class Advisor:
             steps = OfTable(_served_step(table, topk, context, level_ms, kind, outside))
         elif level_ms is not None:
             raise ConfigError(
-                f"{table.path}: drafting is inside its whole steps, and "
-                "--draft-level-ms would add it again; leave it out"
+                f"{table.path}: --draft-level-ms is added to the steps of a sweep; "
+                "the whole steps of a server have drafting in them, and an estimate "
+                "has that of other servers; leave it out"
             )
         elif isinstance(table, CostTable):
             steps = OfEstimate(table, outside)

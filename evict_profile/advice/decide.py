@@ -191,8 +191,8 @@ def _advisor(
         return Advisor.of(table, lengths, context, level_ms, outside, drafter)
     if level_ms is not None:
         raise ConfigError(
-            "--draft-level-ms is added to the steps of a sweep's table, and there is "
-            "none; leave it out"
+            "--draft-level-ms is added to the steps of a sweep, and there is none; "
+            "leave it out"
         )
     kind = drafter_of(drafter, None)
     return Advisor(Unserved(batches or (1,)), lengths, None, kind)

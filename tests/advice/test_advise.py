@@ -125,7 +125,7 @@ class TestOfAServer:
 
     def test_time_of_drafting_is_not_added_to_whole_steps(self):
         served = served_table((1, 0, 20.0), (1, 3, 28.9))
-        with pytest.raises(ConfigError, match="drafting is inside its whole steps"):
+        with pytest.raises(ConfigError, match="of a server have drafting in them"):
             Advisor.of(served, GOOD, level_ms=2.0)
 
     def test_no_k_is_compared_beyond_twice_the_longest_that_was_served(self):
