@@ -36,8 +36,8 @@ class Answer:
 
     @property
     def settled(self) -> bool:
-        lead = self._own.gain if self._estimated else self.plan.lead
-        return len(self.plan.advised) > 1 or lead.verdict != "not settled"
+        verdict = self._own.gain.verdict if self._estimated else self.plan.verdict
+        return verdict != "not settled"
 
     @property
     def drafts(self) -> int:
@@ -52,7 +52,8 @@ class Answer:
         plan = self.plan
         if len(plan.advised) > 1:
             ranges = ", ".join(map(str, plan.advised))
-            yield f"{ranges}: {times(plan.schedule_gain)}{self._where}."
+            unsure = "Not settled: " * (not self.settled)
+            yield f"{unsure}{ranges}: {times(plan.gain)}{self._where}."
             return
         if plan.measured:
             yield f"{self._said(plan.measured)}."
@@ -153,8 +154,8 @@ class Answer:
             f"A step that verifies n tokens a request takes about n^{EXPONENT:g} plain "
             f"steps (95 %: divide or multiply by {factor:.2f}; public servers)."
         )
-        known = ", ".join(f"K = {k} {(1 + k) ** EXPONENT:.2f}" for k in PUBLIC_K)
-        yield f"Break-even accepted length: {known}."
+        known = (f"{(1 + k) ** EXPONENT:.2f} at K = {k}" for k in PUBLIC_K)
+        yield f"Break-even accepted lengths are {', '.join(known)}."
         way = self._own
         yield (
             f"Yours of {way.committed:.2f} at K = {way.levels} is {times(way.speed)}: "

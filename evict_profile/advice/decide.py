@@ -1,15 +1,16 @@
 """The decision: what is asked of which table, and what is said of it."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from evict_profile.advice.acceptance import AcceptedLengths, acceptance_of
-from evict_profile.advice.advise import RAN, Advisor, BatchAdvice
+from evict_profile.advice.advise import Advisor, BatchAdvice
 from evict_profile.advice.answer import Answer
 from evict_profile.advice.drafting import drafter_of, drafters
 from evict_profile.advice.plan import CHANGE, DraftPlan, plan, traffic_of
-from evict_profile.advice.steps import OfEstimate, Unserved
+from evict_profile.advice.steps import OfEstimate, OfServed, Unserved
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.served.table import ServedTable
 from evict_profile.table import CostTable, Outside
@@ -83,22 +84,15 @@ class Decision:
 
     def _of_plan(self) -> Iterator[str]:
         plan, found = self.plan, self.parts[0][1]
-        if len(found) == 1 and plan.drafts == plan.lead.drafts:
-            near = [
-                f"K = {way.levels}"
-                for way in found[0].ways[1:]
-                if way.speed.value > 0.99 * plan.gain.value
-                and way.levels != plan.drafts
-                and way.basis in RAN
-            ]
-            if near:
-                yield f"Within 1 % of it: {', '.join(near)}."
         if len(plan.advised) > 1:
             one = f"K = {plan.drafts} alone is {plan.lead.speed.value:.2f} times."
             yield (
                 f"{one if plan.drafts else 'No single K is faster.'} A schedule is "
                 f"advised where it gains {CHANGE - 1.0:.0%} more."
             )
+            if isinstance(steps := self.advisor.steps, OfServed):
+                served = ", ".join(map(str, steps.batches(self.advisor.context)))
+                yield f"Served batches are {served}; others lie between them."
             if self.engine == "vllm":
                 yield (
                     "With a schedule vLLM fell to piecewise graphs, from 59.6 to 50.0 "
@@ -158,7 +152,8 @@ def decide(
     batches = one or wanted or tuple(shares) or advisor.batches
     known, unknown = _known(advisor, batches)
     shares = shares or dict.fromkeys(known, 1.0 / len(known))
-    engine = reader or (table.key.engine if table else "")
+    named = reader or (table.key.engine if table else "")
+    engine = re.sub("[._]", "-", named)  # "llama.cpp" is a word of its server.
     engines = {name for row in drafters().values() for name in row}
     fixed = engine in engines - {*drafters()[advisor.drafter]["schedules"]}
     by_batch = not (fixed or isinstance(advisor.steps, OfEstimate | Unserved))

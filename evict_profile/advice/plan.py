@@ -71,6 +71,12 @@ class DraftPlan:
         return self.lead.speed if self.drafts == self.lead.drafts else ONE
 
     @property
+    def verdict(self) -> str:
+        """Of the schedule if it is advised, else of the lead."""
+        speed = self.gain if len(self.advised) > 1 else self.lead.speed
+        return self.lead._replace(speed=speed).verdict
+
+    @property
     def advised(self) -> tuple[Range, ...]:
         """The schedule if it gains enough over one length; none is plain decoding.
 

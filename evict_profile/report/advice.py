@@ -5,19 +5,20 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec
 
 from evict_profile.advice.advise import Advisor, BatchAdvice, DraftOption
 from evict_profile.advice.answer import own_way
-from evict_profile.advice.decide import Decision, Table, decide
+from evict_profile.advice.decide import Decision, decide
 from evict_profile.advice.steps import Unserved
 from evict_profile.integrations.exporters import ENGINES
 from evict_profile.io import finite
 from evict_profile.records import to_mapping
 from evict_profile.report.console import WIDEST, Rows, as_text, wrapped
 from evict_profile.report.numbers import spread, three_digits
-from evict_profile.table.cost_table import Outside
 
+P = ParamSpec("P")
 KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 
 
@@ -175,12 +176,10 @@ class Advice:
             columns["speed-up (95 %)"] = lambda way: spread(way.speed)
             if any(way.basis != "table" for _, way in shown):
                 columns["known from"] = lambda way: way.basis
-            if any(way.served is not None for _, way in shown):
-                columns["served"] = lambda way: (
-                    f"{way.served:.2f}" if way.served else "-"
-                )
             if any(way.step_us for _, way in shown):
                 columns["tok/s"] = tokens_per_s
+        if any(way.served is not None for _, way in shown):
+            columns["served"] = lambda way: f"{way.served:.2f}" if way.served else "-"
         cells = [
             (batch, *(show(way) for show in columns.values())) for batch, way in shown
         ]
@@ -194,30 +193,16 @@ class Advice:
         return [way for way in at.ways if way is at.best or way.basis == "measured"]
 
 
-def advise(
-    table: Table,
-    accept: str,
-    *,
-    batch: Sequence[int] | int = (),
-    traffic: str | None = None,
-    context: float | None = None,
-    draft_level_ms: float | None = None,
-    outside: Outside = "refuse",
-    drafter: str | None = None,
-) -> Advice:
-    """Recommend draft lengths from acceptance alone; arguments are as in `decide`."""
-    return Advice(
-        decide(
-            table,
-            accept,
-            batch=batch,
-            traffic=traffic,
-            context=context,
-            draft_level_ms=draft_level_ms,
-            outside=outside,
-            drafter=drafter,
-        )
-    )
+def _printed(decided: Callable[P, Decision]) -> Callable[P, Advice]:
+    @wraps(decided)
+    def advise(*args: P.args, **options: P.kwargs) -> Advice:
+        return Advice(decided(*args, **options))
+
+    return advise
+
+
+advise = _printed(decide)
+"""Recommend draft lengths from acceptance; arguments are those of `decide`."""
 
 
 def tokens_per_s(way: DraftOption) -> str:

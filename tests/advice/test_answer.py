@@ -124,6 +124,19 @@ def test_a_schedule_is_stated_by_batch():
     )
 
 
+def test_a_schedule_that_may_lose_is_not_settled():
+    advisor = Advisor(Planted({b: {3: 1.2} for b in (4, 8)}), of_lengths({3: 2.4}, ""))
+    made = DraftPlan(
+        {4: 0.5, 8: 0.5},
+        Gain(3, Estimate(1.1, 0.9, 1.3), "table"),
+        schedule=(Range(1, 4, 3), Range(5, 8, 0)),
+        schedule_gain=Estimate(1.2, 0.9, 1.5),
+    )
+    found = Answer(advisor, made)
+    assert str(found).startswith("Not settled: K = 3 at batch 1 to 4, plain decoding ")
+    assert not found.settled
+
+
 class TestEstimated:
     def test_an_estimate_is_a_break_even_and_no_speed_up(self):
         table = shipped_table(H200)
@@ -148,12 +161,12 @@ class TestEstimated:
         [lengths] = acceptance_of("3:2.4")
         advisor = Advisor(Unserved(), lengths)
         found = str(Answer(advisor, plan(advisor, {1: 1.0}, by_batch=False)))
-        evens = ", ".join(f"K = {k} {(k + 1) ** EXPONENT:.2f}" for k in (1, 3, 5, 7))
+        evens = ", ".join(f"{(k + 1) ** EXPONENT:.2f} at K = {k}" for k in (1, 3, 5, 7))
         speed, factor = 2.4 / 4**EXPONENT, np.exp(ERROR)
         assert found.startswith(
             f"A step that verifies n tokens a request takes about n^{EXPONENT} plain "
             f"steps (95 %: divide or multiply by {factor:.2f}; public servers). "
-            f"Break-even accepted length: {evens}. Yours of 2.40 at K = 3 is "
+            f"Break-even accepted lengths are {evens}. Yours of 2.40 at K = 3 is "
             f"{speed:.2f} times plain decoding ({speed / factor:.2f} to "
             f"{speed * factor:.2f}): "
         )
