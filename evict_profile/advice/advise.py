@@ -133,8 +133,7 @@ class Advisor:
         kind = drafter_of(drafter, table)
         steps: Steps
         if isinstance(table, CostTable) and table.origin == MEASURED:
-            topk = 2 if lengths.kind == "tree" else 1
-            steps = OfTable(_served_step(table, topk, context, level_ms, kind, outside))
+            steps = OfTable(_served_step(table, context, level_ms, kind, outside))
         elif level_ms is not None:
             raise ConfigError(
                 f"{table.path}: --draft-level-ms is added to the steps of a sweep; "
@@ -224,7 +223,6 @@ def _speed(committed: float, ratio: Estimate, errors: Sequence[float]) -> Estima
 
 def _served_step(
     table: CostTable,
-    topk: int,
     context: float | None,
     level_ms: float | None,
     kind: str,
@@ -236,7 +234,7 @@ def _served_step(
             f"--drafter {kind}: {table.path} has no time of it; give that of one of "
             "its forwards with --draft-level-ms"
         )
-    served = ServedStep.of(table, topk=topk, context=context)
+    served = ServedStep.of(table, context=context)
     if level_ms is not None:
         given = drafting_of_level(served.table, level_ms, kind)
         served = replace(served, drafting=given)

@@ -14,9 +14,7 @@ from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.records import replace
 from evict_profile.served.search import find_served
-from evict_profile.served.table import ServedTable
 from evict_profile.table import MEASURED, CostTable, by_name, search_path, tables_in
-from evict_profile.table.document import ForeignDocument
 from evict_profile.table.search import Found, nearest_named
 
 QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")
@@ -48,14 +46,6 @@ class Known(NamedTuple):
             return ""
         tp = self.table.key.tp
         return f"Of {tp} GPU{'s' * (tp > 1)} (--tp {tp}): "
-
-
-def load_table(path: Path) -> Table:
-    """A table of either kind, by its schema."""
-    try:
-        return CostTable.load(path)
-    except ForeignDocument:
-        return ServedTable.load(path)
 
 
 def look_up(names: Names, say: Callable[[str], None]) -> Known:

@@ -71,14 +71,15 @@ def advise(
         reject_unused(ctx, BY_NAME, "with a table's file")
     from evict_profile.advice.acceptance import acceptance_of
     from evict_profile.advice.decide import decide
-    from evict_profile.advice.lookup import Known, Names, load_table, look_up
+    from evict_profile.advice.lookup import Known, Names, look_up
     from evict_profile.advice.plan import traffic_of
     from evict_profile.report.advice import Advice
+    from evict_profile.served.search import load_any
 
     batches = batches_of(batch or ())
     names = Names(model, gpu, engine, tp, dtype, source)
     if table:
-        known, preface = Known(load_table(table)), ""
+        known, preface = Known(load_any(table)), ""
     else:
         # Mistakes are found before a table is estimated.
         acceptance_of(accept[0])

@@ -90,7 +90,7 @@ def export(
         made = write_format(table, reader, path, drafts, context, max_tokens)
     else:
         from evict_profile.advice.decide import decide
-        from evict_profile.advice.lookup import load_table
+        from evict_profile.served.search import load_any
 
         if not accept:
             raise ConfigError(
@@ -98,7 +98,7 @@ def export(
                 "give an accepted length as --accept 3:2.64"
             )
         decision = decide(
-            load_table(source),
+            load_any(source),
             accept,
             traffic=traffic,
             context=context,

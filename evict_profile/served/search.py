@@ -1,10 +1,20 @@
 """Finding a served table by the names of its model, GPU and engine."""
 
+from pathlib import Path
+
 from evict_profile.config.load import model_named
 from evict_profile.errors import EvictProfileError
 from evict_profile.served.table import ServedTable
-from evict_profile.table import search_path, version_of
+from evict_profile.table import CostTable, search_path, version_of
 from evict_profile.table.document import ForeignDocument
+
+
+def load_any(path: Path) -> CostTable | ServedTable:
+    """A table of either kind, by the schema that it states."""
+    try:
+        return CostTable.load(path)
+    except ForeignDocument:
+        return ServedTable.load(path)
 
 
 def find_served(model: str, gpu: str, engine: str | None) -> ServedTable | None:

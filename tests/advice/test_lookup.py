@@ -2,7 +2,7 @@
 
 import pytest
 
-from evict_profile.advice.lookup import Names, load_table, look_up
+from evict_profile.advice.lookup import Names, look_up
 from evict_profile.errors import DataError
 from evict_profile.records import replace
 from evict_profile.served.table import ServedTable
@@ -34,12 +34,6 @@ def found(names=NAMES):
 
 def names_of(table):
     return {"model": "qwen3-30b-a3b", "gpu": "NVIDIA H200", "engine": "sglang"}
-
-
-def test_a_file_of_either_kind_is_a_table(place, saved_table):
-    served_table((1, 0, 8.0), (1, 3, 16.0)).save(place / "own.json")
-    assert isinstance(load_table(place / "own.json"), ServedTable)
-    assert isinstance(load_table(saved_table), CostTable)
 
 
 def test_runs_of_a_server_come_before_an_estimate_and_a_sweep_before_both(
