@@ -151,7 +151,22 @@ class OfServed:
                 f"{self.table.path}: K = {levels} is more than twice the longest that "
                 f"was served, {longest}; serve it"
             )
-        return self.table.ratio(batch, width, levels, context)
+        found = self.table.ratio(batch, width, levels, context)
+        if found.basis == "other batch" and not self._ran_beside(
+            batch, levels, context
+        ):
+            return StepRatio(found.value, "other K")
+        return found
+
+    def _ran_beside(self, batch: int, levels: int, context: float | None) -> bool:
+        """Whether a K ran at both served neighbours of a batch."""
+        known = self.batches(context)
+        near = (
+            max(each for each in known if each < batch),
+            min(each for each in known if each > batch),
+        )
+        ran = (self.table.served_at(each, context) for each in near)
+        return all(levels in {each.levels for each in own} for own in ran)
 
     def reference_us(self, batch: int, context: float | None) -> float | None:
         return self.table.reference_us(batch, context)

@@ -180,8 +180,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         logs = [math.log(each.value) for each in ends]
         value = math.exp(logs[0] + share * (logs[1] - logs[0]))
         low, high = min(each.low for each in ends), max(each.high for each in ends)
-        near_by = (each.basis for each in found if each.basis != "measured")
-        return StepRatio(Estimate(value, low, high), next(near_by, "other batch"))
+        return StepRatio(Estimate(value, low, high), "other batch")
 
     def reference_us(self, batch: int, context: float | None = None) -> float | None:
         """The reference's step in microseconds; None at a batch that was not served."""
