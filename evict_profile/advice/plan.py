@@ -103,34 +103,19 @@ def plan(
     `falling` is as in `schedule`; without `by_batch` none is looked for.
     """
     at = {batch: advisor.at(batch) for batch in traffic}
-    if lacking := [str(batch) for batch, each in at.items() if len(each.ways) < 2]:
-        raise ConfigError(
-            f"no draft is covered at batch {', '.join(lacking)}; ask for smaller "
-            "batches, or sweep wider"
-        )
-    gains = {
-        batch: {way.levels: way.gain for way in each.ways} for batch, each in at.items()
-    }
+    gains = {b: {way.levels: way.gain for way in each.ways} for b, each in at.items()}
     reference = next(iter(at.values())).ways[0].levels
-    common = set.intersection(*map(set, gains.values())) - {reference}
-    if not common:
-        raise ConfigError("no K is known at all of these batches; ask for one of them")
-    every = [_over(traffic, {b: gains[b][k] for b in traffic}) for k in sorted(common)]
+    every = _compared(traffic, gains, reference)
     first = lead(every)
     ran = [each for each in every if each.basis in RAN]
-    faster = [
-        each
-        for each in every
-        if ran
-        and each.basis not in RAN
-        and each.speed.value > WORTHWHILE * max(first.speed.value, 1.0)
-    ]
+    enough = WORTHWHILE * max(first.speed.value, 1.0)
+    carried = [e for e in every if e.basis not in RAN and e.speed.value > enough]
     made = DraftPlan(
         traffic,
         first,
         reference,
         lead(ran) if ran and first not in ran else None,
-        max(faster, key=lambda each: each.speed.value, default=None),
+        max(carried if ran else (), key=lambda e: e.speed.value, default=None),
     )
     if not by_batch:
         return made
@@ -140,6 +125,23 @@ def plan(
     return replace(made, schedule=ranges, schedule_gain=gain)
 
 
+def _compared(
+    traffic: Mapping[int, float],
+    gains: Mapping[int, Mapping[int, Gain]],
+    reference: int,
+) -> list[Gain]:
+    """What each K gives that is known at all batches."""
+    if lacking := [str(batch) for batch, own in gains.items() if len(own) < 2]:
+        raise ConfigError(
+            f"no draft is covered at batch {', '.join(lacking)}; ask for smaller "
+            "batches, or sweep wider"
+        )
+    common = set.intersection(*map(set, gains.values())) - {reference}
+    if not common:
+        raise ConfigError("no K is known at all of these batches; ask for one of them")
+    return [_over(traffic, {b: gains[b][k] for b in traffic}) for k in sorted(common)]
+
+
 def _over(traffic: Mapping[int, float], gains: Mapping[int, Gain]) -> Gain:
     """The gain of a traffic, as if all batches had the same relative error."""
     shares = np.array([*traffic.values()])
@@ -147,13 +149,10 @@ def _over(traffic: Mapping[int, float], gains: Mapping[int, Gain]) -> Gain:
     with np.errstate(divide="ignore"):
         took = shares / shares.sum() @ (1.0 / np.array(speeds))
         speed = Estimate(*(1.0 / took).tolist())
-    drafts, bases = (
-        {g.drafts for g in gains.values()},
-        [g.basis for g in gains.values()],
-    )
+    bases = [gain.basis for gain in gains.values()]
     carried = (basis for basis in bases if basis not in RAN)
     basis = next(carried, "other batch" if "other batch" in bases else bases[0])
-    return Gain(max(drafts), speed, basis)
+    return Gain(max(gain.drafts for gain in gains.values()), speed, basis)
 
 
 def schedule(
