@@ -14,11 +14,15 @@ import numpy as np
 import yaml
 
 from evict_profile.advice.acceptance import of_rate
-from evict_profile.advice.advise import Advisor, DraftPlan, Range
+from evict_profile.advice.advise import Advisor, Gain
 from evict_profile.advice.answer import Answer
+from evict_profile.advice.drafting import drafter_of
+from evict_profile.advice.plan import DraftPlan, Range
+from evict_profile.advice.steps import ONE, OfTable
 from evict_profile.integrations.exporters import Export, write_advice
 from evict_profile.io import data_root
-from evict_profile.table import CostTable
+from evict_profile.stats import Estimate
+from evict_profile.table import CostTable, ServedStep
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,21 @@ def shipped_table(name):
     )
 
 
+def advisor_of(table, lengths=None, drafter=None):
+    """Of a table as if a sweep had measured it."""
+    kind, lengths = drafter_of(drafter, table), lengths or of_rate(0.8)
+    steps = OfTable(ServedStep.of(table))
+    return Advisor(steps, lengths, steps.context_of(None), kind)
+
+
 def write_schedule(table, engine, path, *drafts):
     """A file in which batches 1 to 4, 5 to 8 and so on draft these; one is for all."""
     ends = [4 * number for number in range(1, 1 + len(drafts))]
     ranges = tuple(Range(end - 3, end, k) for end, k in zip(ends, drafts, strict=True))
-    traffic, gain = {1: 1.0}, 2.0 if len(drafts) > 1 else 1.0
-    plan = DraftPlan(traffic, drafts[0], 1.0, ranges, gain)
-    advisor = Advisor.of(table, of_rate(0.8))
-    made = write_advice(Answer(advisor, plan), engine, path)
+    whole = Estimate(2.0, 1.9, 2.1) if len(drafts) > 1 else ONE
+    lead = Gain(drafts[0], Estimate(1.1, 1.05, 1.15), "table")
+    plan = DraftPlan({1: 1.0}, lead, schedule=ranges, schedule_gain=whole)
+    made = write_advice(Answer(advisor_of(table), plan), engine, path)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     chosen = {b: r.drafts for r in ranges for b in range(r.first, r.last + 1)}
     return Written(path, made, content, chosen)

@@ -1,261 +1,241 @@
-"""The best draft length at each batch, and its speed-up over plain decoding.
+"""How much faster each way to draft is at each batch.
 
-Speed-up is committed(way) step(plain) / step(way). Its interval adds relative errors of
-acceptance and of the ratio of steps (`ServedStep.ratio`) in quadrature.
+A step of a way commits `committed` tokens and takes `ratio` reference steps, so it is
+committed / ratio times as fast as plain decoding: the ratio is the accepted length that
+breaks even. Where a server ran no plain decoding, both are over its smallest K. The
+interval adds the relative errors of acceptance and of the ratio in quadrature.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import NamedTuple
 
 from evict_profile.advice.acceptance import AcceptedLengths
-from evict_profile.advice.drafting import drafter_of, drafting_of_level
-from evict_profile.errors import ConfigError
+from evict_profile.advice.drafting import OWN, drafter_of, drafting_of_level
+from evict_profile.advice.steps import ONE, OfEstimate, OfServed, OfTable, Steps
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
+from evict_profile.served.growth import Basis
+from evict_profile.served.table import ServedTable
 from evict_profile.stats import WORTHWHILE, Estimate
-from evict_profile.table import CostTable, Outside, ServedStep
+from evict_profile.table import MEASURED, CostTable, Outside, ServedStep
 
-CHANGE = 1.05
-"""Gain from which a schedule changes the draft length, and from which one is advised:
-an assumed cost of schedules. vLLM with one used piecewise graphs, and fell from 59.6 to
-50.0 tokens a second (vLLM #49548)."""
+RAN = ("measured", "table", "other batch")
+"""What a ratio rests on where this K ran; else it is carried from another one."""
+
+MOST_STATED = 2
+"""Largest K that is compared, over the largest whose acceptance is stated."""
+
+
+class Gain(NamedTuple):
+    """What drafting K gains over the reference, at a batch or over a traffic."""
+
+    drafts: int
+    speed: Estimate
+    basis: Basis
+
+    @property
+    def verdict(self) -> str:
+        low, value, high = self.speed.low, self.speed.value, self.speed.high
+        if low > 1.0 and value > WORTHWHILE:
+            return "pays"
+        if high < WORTHWHILE or (low > 1.0 and value <= WORTHWHILE):
+            return "does not pay"
+        return "not settled"
+
+
+def lead(gains: Sequence[Gain]) -> Gain:
+    """The fastest K that ran, unless one that did not is surely faster."""
+    ran = [each for each in gains if each.basis in RAN] or gains
+    first = max(ran, key=lambda each: each.speed.value)
+    surely = [each for each in gains if each.speed.low > first.speed.value]
+    return max(surely, key=lambda each: each.speed.value, default=first)
 
 
 @dataclass(frozen=True)
 class DraftOption:
     """One way to draft at one batch; a chain's draft length K is its levels.
 
-    `step_us` is its step; `ratio` is of it to plain decoding's, the accepted length
-    that breaks even; `speed` is over plain decoding, `served` the same as measured.
+    Attributes:
+        ratio: its step over the reference's, and what that rests on.
+        break_even: committed tokens at which it is as fast as the reference.
+        speed: over the reference; `served` is the same as a file states it.
     """
 
     name: str
     levels: int
     width: int
     committed: float
-    step_us: float
-    ratio: float
+    ratio: Estimate
+    basis: Basis
+    break_even: Estimate
     speed: Estimate
+    step_us: float | None = None
     served: float | None = None
+
+    @property
+    def gain(self) -> Gain:
+        return Gain(self.levels, self.speed, self.basis)
 
 
 @dataclass(frozen=True)
 class BatchAdvice:
+    """All ways at a batch; the first is the reference."""
+
     batch: int
     ways: tuple[DraftOption, ...]
 
     @cached_property
-    def best(self) -> DraftOption:
-        """The fastest way if it gains more than one per cent, else plain decoding."""
-        fastest = max(self.ways, key=lambda way: way.speed.value)
-        return fastest if fastest.speed.value > WORTHWHILE else self.ways[0]
+    def lead(self) -> DraftOption:
+        """The way to draft that is compared with the reference first."""
+        found = lead([way.gain for way in self.ways[1:]])
+        return next(way for way in self.ways[1:] if way.gain == found)
 
     @property
-    def sure(self) -> bool:
-        """Whether the interval excludes a speed-up of 1."""
-        if self.best.levels:
-            return self.best.speed.worthwhile
-        drafts = self.ways[1:]
-        return bool(drafts) and all(way.speed.worthless for way in drafts)
+    def best(self) -> DraftOption:
+        """The lead if it gains more than one per cent, else the reference."""
+        gains = self.ways[1:] and self.lead.speed.value > WORTHWHILE
+        return self.lead if gains else self.ways[0]
 
     @cached_property
     def speeds(self) -> dict[int, float]:
-        return {way.levels: way.speed.value for way in self.ways}
+        """Of the reference and of every K that a schedule may choose."""
+        ran = [way for way in self.ways if way.basis in RAN]
+        chosen = {way.levels: way for way in (ran if ran[1:] else self.ways)}
+        if self.ways[1:]:
+            chosen[self.lead.levels] = self.lead
+        return {k: way.speed.value for k, way in sorted(chosen.items())}
 
 
 @dataclass(frozen=True)
 class Advisor:
-    served: ServedStep
+    """Steps and accepted lengths at a context, and the kind that drafts."""
+
+    steps: Steps
     lengths: AcceptedLengths
-    context: float
+    context: float | None = None
+    drafter: str = "eagle3"
 
     @classmethod
     def of(
         cls,
-        table: CostTable,
+        table: CostTable | ServedTable,
         lengths: AcceptedLengths,
         context: float | None = None,
         level_ms: float | None = None,
         outside: Outside = "refuse",
         drafter: str | None = None,
     ) -> "Advisor":
-        """Of a table as in its file; `context` is by default its smallest.
+        """Of a table as in its file; `context` is by default its smallest."""
+        kind = drafter_of(drafter, table)
+        steps: Steps
+        if isinstance(table, CostTable) and table.origin == MEASURED:
+            steps = OfTable(_served_step(table, context, level_ms, kind, outside))
+        elif level_ms is not None:
+            raise ConfigError(
+                f"{table.path}: --draft-level-ms is added to the steps of a sweep; "
+                "the whole steps of a server have drafting in them, and an estimate "
+                "has that of other servers; leave it out"
+            )
+        elif isinstance(table, CostTable):
+            steps = OfEstimate(table, outside)
+        else:
+            steps = OfServed(table)
+        return cls(steps, lengths, steps.context_of(context), kind)
 
-        A server's own steps stay as they are, whatever is said to have drafted.
-        """
-        topk = 2 if lengths.kind == "tree" else 1
-        at = min(table.axes.context) if context is None else context
-        drafts = drafter_of(drafter, table, level_ms is not None)
-        ran = table.overheads and table.overheads.batches
-        computed = None if ran else drafts
-        served = ServedStep.of(table, topk=topk, context=at, drafter=computed)
-        if level_ms is not None:
-            given = drafting_of_level(served.table, level_ms, drafts)
-            served = replace(served, drafting=given)
-        return cls(replace(served, drafter=drafts, outside=outside), lengths, at)
+    @property
+    def longest_stated(self) -> int | None:
+        """The largest K whose acceptance is stated; None of a rate."""
+        stated = getattr(self.lengths, "longest_stated", None)
+        return stated or max(self.lengths.stated, default=None)
+
+    @property
+    def limit(self) -> float:
+        """The largest K that the stated acceptance supports."""
+        return MOST_STATED * (self.longest_stated or math.inf)
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """The table's batches at which it covers a draft at the context."""
-        table, least = self.served.table, int(self.lengths.width[1:].min())
-        every = table.axes.batch
-        far = min(self.context, table.fit.domain["context"][1])
-        reach = (b for b in every if table.contexts(b)[1] >= far)
-        if found := tuple(b for b in reach if table.max_tokens(b) >= least * b):
+        """The batches at which a draft can be compared."""
+        every = self.steps.batches(self.context)
+        if found := tuple(b for b in every if len(self.at(b).ways) > 1):
             return found
+        table = self.steps.table
         raise ConfigError(
-            f"{table.path}: covers no draft at any of its batches "
-            f"{', '.join(map(str, every))}; sweep wider"
+            f"{table and table.path}: covers no draft at any of its batches "
+            f"{', '.join(map(str, every))}; sweep wider, or serve a K"
         )
 
     def at(self, batch: int) -> BatchAdvice:
-        covered = (
-            way
-            for way, width in enumerate(self.lengths.width.tolist())
-            if self.served.covers(batch, width, self.context)
-        )
-        return BatchAdvice(batch, tuple(self._option(batch, way) for way in covered))
+        """Every way that is known at a batch; a `DataError` where none can be."""
+        reference = self.steps.reference_drafts(batch, self.context)
+        levels = self.lengths.levels.tolist()
+        if reference not in levels:
+            raise ConfigError(
+                f"plain decoding was not served at batch {batch}, and --accept states "
+                f"no length of K = {reference}, which stands for it; give one"
+            )
+        base = levels.index(reference)
+        found = [self._option(batch, base, base)]
+        for way, drafts in enumerate(levels):
+            if way != base and drafts <= self.limit:
+                with suppress(DataError):
+                    found.append(self._option(batch, way, base))
+        return BatchAdvice(batch, tuple(found))
 
-    def _option(self, batch: int, way: int) -> DraftOption:
+    def _option(self, batch: int, way: int, base: int) -> DraftOption:
         lengths = self.lengths
         width, levels = int(lengths.width[way]), int(lengths.levels[way])
-        place = batch, width, levels, self.context
-        step_us, ratio = self.served.us(*place).value, self.served.ratio(*place)
-        committed, of_lengths = float(lengths.committed[way]), lengths.half_width[way]
-        speed = committed / ratio.value
-        down = math.hypot(of_lengths, math.log(ratio.high / ratio.value))
-        up = math.hypot(of_lengths, math.log(ratio.value / ratio.low))
-        interval = Estimate(speed, speed * math.exp(-down), speed * math.exp(up))
-        measured = lengths.served.get(levels)
-        name = lengths.name(way)
+        found = self.steps.ratio(batch, width, levels, self.context)
+        committed, against = (float(lengths.committed[each]) for each in (way, base))
+        plain_us = self.steps.reference_us(batch, self.context)
+        errors = [lengths.half_width[each] for each in {way, base} - {0}]
         return DraftOption(
-            name, levels, width, committed, step_us, ratio.value, interval, measured
+            name=lengths.name(way),
+            levels=levels,
+            width=width,
+            committed=committed,
+            ratio=found.value,
+            basis=found.basis,
+            break_even=_times(found.value, against),
+            speed=ONE
+            if way == base
+            else _speed(committed / against, found.value, errors),
+            step_us=plain_us and plain_us * found.value.value,
+            served=lengths.served.get(levels),
         )
 
 
-class Range(NamedTuple):
-    first: int
-    last: int
-    drafts: int
-
-    def has(self, batch: int) -> bool:
-        return self.first <= batch <= self.last
+def _times(estimate: Estimate, factor: float) -> Estimate:
+    ends = (estimate.value, estimate.low, estimate.high)
+    return Estimate(*(factor * end for end in ends))
 
 
-@dataclass(frozen=True)
-class DraftPlan:
-    """One draft length for all batches, and one by batch, over a traffic.
-
-    Traffic is the share of plain decoding's time by batch; gains are speeds over plain
-    decoding of all of it. `drafts` is 0 for none.
-    """
-
-    traffic: Mapping[int, float]
-    drafts: int
-    gain: float
-    schedule: tuple[Range, ...]
-    schedule_gain: float
-
-    @property
-    def advised(self) -> tuple[Range, ...]:
-        """The schedule if it gains enough over one length; none is plain decoding.
-
-        One length covers all batches up to the traffic's largest.
-        """
-        if self.schedule_gain > CHANGE * self.gain and len(self.schedule) > 1:
-            return self.schedule
-        return (Range(1, max(self.traffic), self.drafts),) if self.drafts else ()
-
-    def drafts_at(self, batch: int) -> int:
-        """As advised; 0 is plain decoding."""
-        return next((each.drafts for each in self.advised if each.has(batch)), 0)
-
-    def speed(self, advice: BatchAdvice) -> float:
-        """Over plain decoding, as advised at a batch; 1 where nothing is."""
-        return advice.speeds.get(self.drafts_at(advice.batch), 1.0)
+def _speed(committed: float, ratio: Estimate, errors: Sequence[float]) -> Estimate:
+    speed = committed / ratio.value
+    down = math.hypot(*errors, math.log(ratio.high / ratio.value))
+    up = math.hypot(*errors, math.log(ratio.value / ratio.low))
+    return Estimate(speed, speed * math.exp(-down), speed * math.exp(up))
 
 
-def plan(
-    advisor: Advisor, traffic: Mapping[int, float], falling: bool = False
-) -> DraftPlan:
-    """The best single draft length, and the best schedule.
-
-    A gain is the harmonic mean of speeds by traffic. `falling` is as in `schedule`.
-    """
-    at = {batch: advisor.at(batch).speeds for batch in traffic}
-    if lacking := [str(batch) for batch, speeds in at.items() if len(speeds) < 2]:
+def _served_step(
+    table: CostTable,
+    context: float | None,
+    level_ms: float | None,
+    kind: str,
+    outside: Outside,
+) -> ServedStep:
+    """A sweep's steps; a drafter that is not the model's own needs a time."""
+    if level_ms is None and not table.drafting and kind not in OWN:
         raise ConfigError(
-            f"no draft is covered at batch {', '.join(lacking)}; ask for smaller "
-            "batches, or sweep wider"
+            f"--drafter {kind}: {table.path} has no time of it; give that of one of "
+            "its forwards with --draft-level-ms"
         )
-    gains = {
-        drafts: _gain(traffic, {batch: at[batch][drafts] for batch in traffic})
-        for drafts in set.intersection(*map(set, at.values()))
-    }
-    best = max(sorted(gains), key=gains.__getitem__)
-    drafts = best if gains[best] > WORTHWHILE else 0
-    ranges = schedule(advisor, falling, max(traffic))
-    own = {batch: each.drafts for each in ranges for batch in at if each.has(batch)}
-    by_batch = _gain(traffic, {batch: at[batch][k] for batch, k in own.items()})
-    return DraftPlan(traffic, drafts, gains[drafts], ranges, by_batch)
-
-
-def _gain(traffic: Mapping[int, float], speeds: Mapping[int, float]) -> float:
-    took = sum(share / speeds[batch] for batch, share in traffic.items())
-    return sum(traffic.values()) / took
-
-
-def schedule(
-    advisor: Advisor, falling: bool = False, reach: int = 1
-) -> tuple[Range, ...]:
-    """The draft length by batch, from 1 to `reach` or to the largest that is covered.
-
-    A length changes only for a gain of 5 %; to plain decoding (0) or back, only if the
-    next batch gains as much. In a `falling` schedule every batch drafts, and none more
-    than the smallest.
-    """
-    smallest, largest = advisor.batches[0], max(advisor.batches[-1], reach)
-    speeds = {b: advisor.at(b).speeds for b in range(smallest, largest + 1)}
-    if falling:
-        longest = _fastest({k: v for k, v in speeds[smallest].items() if k})
-        for batch, found in speeds.items():
-            speeds[batch] = {k: v for k, v in found.items() if 0 < k <= longest}
-    chosen = [_fastest(speeds[smallest])]
-    for batch in range(smallest + 1, largest + 1):
-        same = chosen[-1]
-        ahead = _fastest(speeds.get(batch + 1, {same: 1.0}), same)
-        found = speeds[batch]
-        if (ahead == 0) == (same == 0):
-            found = {k: v for k, v in found.items() if (k == 0) == (same == 0)}
-        chosen.append(_fastest(found, same))
-    every = enumerate([chosen[0]] * (smallest - 1) + chosen, 1)
-    runs = (list(run) for _, run in groupby(every, key=lambda pair: pair[1]))
-    return tuple(Range(run[0][0], run[-1][0], run[0][1]) for run in runs)
-
-
-def _fastest(speeds: Mapping[int, float], same: int | None = None) -> int:
-    """The fastest length, or the one before if that is at most 5 % slower."""
-    best = max(speeds, key=speeds.__getitem__)
-    if same is None or same not in speeds:
-        return best
-    return same if speeds[best] <= CHANGE * speeds[same] else best
-
-
-def traffic_of(text: str) -> dict[int, float]:
-    """Shares of plain decoding's time by batch, from "1:.5,8:.3,64:.2"."""
-    pairs = [each.split(":") for each in text.split(",")]
-    try:
-        found = {int(batch): float(share) for batch, share in pairs}
-    except ValueError:
-        found = {}
-    total = sum(found.values())
-    proper = all(0.0 < share < math.inf for share in found.values())
-    if len(found) < len(pairs) or min(found) < 1 or not proper:
-        raise ConfigError(
-            f"--traffic {text}: give each batch once with its share of the time that "
-            "plain decoding spends there, as in 1:.5,8:.3,64:.2"
-        )
-    return {batch: share / total for batch, share in found.items()}
+    served = ServedStep.of(table, context=context)
+    if level_ms is not None:
+        given = drafting_of_level(served.table, level_ms, kind)
+        served = replace(served, drafting=given)
+    return replace(served, outside=outside)

@@ -1,19 +1,27 @@
-"""What drafts, and the time of drafting that a user gives."""
+"""What drafts: its kind decides an engine's flags; a user may give its time."""
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from evict_profile.config.attention import attention_mapping
-from evict_profile.config.families import Config, Family
-from evict_profile.config.model import AttentionSpec
+import numpy as np
+
 from evict_profile.errors import ConfigError
-from evict_profile.io import data_root, named_file
-from evict_profile.records import parse, read_mapping, replace
-from evict_profile.table import COMPOSED, DATASHEET, CostTable, DraftClock, Drafting
-from evict_profile.table.overheads import Drafter
+from evict_profile.io import data_root
+from evict_profile.records import read_mapping, replace
+from evict_profile.served.table import ServedTable
+from evict_profile.table import CostTable, DraftClock, Drafting
 
 MAX_LEVEL_MS = 1_000.0
+LEVELS = 32
+"""Drafted levels in a clock; deeper ones take as long as the last."""
+
+OWN = ("eagle3", "mtp")
+"""Kinds whose time a table may assume: a layer of the target and its head."""
+
+AT_ONCE = ("pard", "dflash")
+"""Kinds that draft all levels in one forward."""
+
+AS_SERVED = "as_served"
 
 
 @cache
@@ -22,52 +30,17 @@ def drafters() -> dict[str, Any]:
     return read_mapping(data_root() / "configs" / "draft_methods.yaml")
 
 
-def drafter_of(asked: str | None, table: CostTable, is_timed: bool) -> Drafter:
-    """The drafter of "KIND" or "KIND:CONFIG"; None is the model's own.
-
-    Args:
-        is_timed: whether the time of one of its forwards is given.
-    """
-    if asked is None:
-        return Drafter.of(table.model)
-    kind, _, config = asked.partition(":")
-    ran = table.overheads and table.overheads.batches
-    has_time = bool(is_timed or table.drafting or ran)
-    is_own = kind == "eagle3" or (kind == "mtp" and table.model.mtp_layers > 0)
-    estimated = table.origin in (COMPOSED, DATASHEET)
-    if kind not in drafters():
-        reason = f"choose one of {', '.join(drafters())}"
-    elif config and (has_time or is_own or not estimated):
-        reason = (
-            f"no time is computed from its sizes here; give {kind} alone, and where "
-            "none is known the time of a forward with --draft-level-ms"
-        )
-    elif not (config or has_time or is_own):
-        reason = (
-            f"{table.model.name} has none of its own; give its config.json as "
-            f"{kind}:FILE, or the time of a forward with --draft-level-ms"
-        )
-    else:
-        apart = ":FILE" * (kind == "mtp" and not is_own)
-        return Drafter(kind + apart, *(_sizes(config) if config else ()))
-    raise ConfigError(f"--drafter {asked}: {reason}")
+def drafter_of(asked: str | None, table: CostTable | ServedTable | None) -> str:
+    """The kind that drafts; by default the server's, or the model's own."""
+    if asked is None and isinstance(table, CostTable):
+        return "mtp" if table.model.mtp_layers else "eagle3"
+    kind = asked or AS_SERVED
+    if kind in drafters():
+        return kind
+    raise ConfigError(f"--drafter {kind}: choose one of {', '.join(drafters())}")
 
 
-def _sizes(name: str) -> tuple[int, int]:
-    """Layers, and weights that a forward reads, of a dense model by name or file."""
-    is_file = Path(name).is_file()
-    path = named_file("drafters", name if is_file else Path(name).name.lower())
-    whole = Config(read_mapping(path), path)
-    config = Config(whole.content | whole.section("text_config").content, path)
-    if config.get("experts"):
-        raise config.error("has experts; give the config.json of a dense drafter")
-    attention = parse(AttentionSpec, attention_mapping(config, Family())[0], str(path))
-    mlp = 3 * config.hidden * config.count("dense_width")
-    layers_weights = config.layers * (attention.weights(config.hidden) + mlp)
-    return config.layers, layers_weights + config.count("vocab_size") * config.hidden
-
-
-def drafting_of_level(table: CostTable, level_ms: float, drafter: Drafter) -> Drafting:
+def drafting_of_level(table: CostTable, level_ms: float, kind: str) -> Drafting:
     """The time of a forward as given, beside what the table has of the rest."""
     if not 0.0 <= level_ms <= MAX_LEVEL_MS:
         raise ConfigError(
@@ -75,7 +48,10 @@ def drafting_of_level(table: CostTable, level_ms: float, drafter: Drafter) -> Dr
             f"milliseconds from 0 to {MAX_LEVEL_MS:g}"
         )
     rest = [DraftClock(batch, (0.0,), 0.0, 0.0) for batch in table.axes.batch]
-    levels = tuple((1e3 * level_ms * drafter.forwards).tolist())
+    forwards = np.arange(LEVELS + 1.0)
+    if kind in AT_ONCE:
+        forwards = np.minimum(forwards, 1.0)
+    levels = tuple((1e3 * level_ms * forwards).tolist())
     known = table.drafting.batches if table.drafting else rest
     clocks = tuple(replace(clock, draft_us=levels) for clock in known)
     said = f"given, {level_ms:g} ms a forward at every batch"

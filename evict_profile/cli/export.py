@@ -64,7 +64,12 @@ def export(
         say(console, outcome(*export_run(sources, tables)))
         return
     reject_unused(ctx, {"tables"}, "with --for")
-    from evict_profile.integrations.exporters import ENGINES, FORMATS, write_format
+    from evict_profile.integrations.exporters import (
+        ENGINES,
+        FORMATS,
+        write_advice,
+        write_format,
+    )
     from evict_profile.table import CostTable, files_of
 
     if reader not in (known := [*ENGINES, *FORMATS]):
@@ -80,21 +85,20 @@ def export(
         raise ConfigError(f"--for {reader} writes one table; leave out {others[0]}")
     path = out or Path(f"{reader}.{'yaml' if reader == 'trtllm' else 'json'}")
     check_outputs([path], files_of(source))
-    table = CostTable.load(source)
     if reader in FORMATS:
+        table = CostTable.load(source)
         made = write_format(table, reader, path, drafts, context, max_tokens)
     else:
-        from evict_profile.advice.answer import Answer
-        from evict_profile.integrations.exporters import write_advice
-        from evict_profile.report.advice import advise
+        from evict_profile.advice.decide import decide
+        from evict_profile.served.search import load_any
 
         if not accept:
             raise ConfigError(
                 f"--for {reader} needs --accept, from which the draft length follows; "
                 "give an accepted length as --accept 3:2.64"
             )
-        advice = advise(
-            table,
+        decision = decide(
+            load_any(source),
             accept,
             traffic=traffic,
             context=context,
@@ -103,7 +107,7 @@ def export(
             outside=outside,
             reader=reader,
         )
-        made = write_advice(Answer(advice.advisors[0], advice.plan), reader, path)
+        made = write_advice(decision.answer, reader, path)
     for line in (*made.notes, f"{reader}: {path}", made.command):
         if line:
             say(console, line)

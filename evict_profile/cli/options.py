@@ -18,9 +18,14 @@ stderr = Console(stderr=True)
 def valid_table(path: Path | None) -> Path | None:
     """Check a table's file while the words are parsed, before libraries load."""
     if path is not None:
-        from evict_profile.table.document import read_signed
+        from evict_profile.table.document import ForeignDocument, read_signed
 
-        read_signed(path)
+        try:
+            read_signed(path)
+        except ForeignDocument:
+            from evict_profile.served.table import SCHEMA
+
+            read_signed(path, SCHEMA)
     return path
 
 
@@ -92,7 +97,7 @@ Outside = Annotated[
 DraftLevelMs = Annotated[
     float | None,
     Option(
-        help="Milliseconds of one forward of the drafter.",
+        help="Milliseconds of one forward of the drafter, for a sweep's table.",
         show_default="the table's, else assumed",
     ),
 ]
@@ -100,8 +105,8 @@ DrafterKind = Annotated[
     str | None,
     Option(
         "--drafter",
-        help="What drafts: eagle3, mtp, or of a checkpoint's name or config.json "
-        "draft_model:FILE, pard:FILE or dflash:FILE.",
+        help="What drafts, for the flags: eagle3, mtp, mtp_head, draft_model, pard, "
+        "dflash.",
         show_default="mtp if the model has MTP layers, else eagle3",
     ),
 ]

@@ -1,56 +1,172 @@
-"""The answer names a length, what it gains, where, and how sure that is."""
+"""The answer says what was measured, then what may be better, and how sure that is."""
 
 import numpy as np
 import pytest
 
-from evict_profile.advice.acceptance import of_lengths, of_rate
-from evict_profile.advice.advise import Advisor, DraftPlan, Range, plan, traffic_of
+from evict_profile.advice.acceptance import acceptance_of, of_lengths
+from evict_profile.advice.advise import Advisor, Gain
 from evict_profile.advice.answer import Answer
+from evict_profile.advice.plan import DraftPlan, Range, plan, traffic_of
+from evict_profile.advice.steps import OfEstimate, Unserved
 from evict_profile.records import replace
+from evict_profile.served.growth import ERROR, EXPONENT
+from evict_profile.stats import Estimate
+from tests.advice.served import Planted, served_table
 from tests.exported import shipped_table
 
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp4-ep1"
-K3 = of_lengths({3: 2.64}, "as given")
 
 
-def answer(lengths, traffic):
-    advisor = Advisor.of(shipped_table(H200), lengths)
-    return Answer(advisor, plan(advisor, traffic_of(traffic)))
+def answer(table, accept, traffic="1:1"):
+    [lengths] = acceptance_of(accept)
+    advisor = Advisor.of(table, lengths)
+    return Answer(advisor, plan(advisor, traffic_of(traffic), by_batch=False))
+
+
+def planned(lead, basis="table", reference=0, **others):
+    """The answer of a plan whose lead has this interval."""
+    low, value, high = lead
+    gain = Gain(3, Estimate(value, low, high), basis)
+    advisor = Advisor(Planted({1: {3: 1.0}}), of_lengths({3: 2.4}, ""))
+    return str(Answer(advisor, DraftPlan({1: 1.0}, gain, reference, **others)))
+
+
+def test_what_was_measured_is_the_headline():
+    found = str(answer(served_table((1, 0, 1e3 / 120), (1, 3, 16.0)), "3:2.4"))
+    measured = "K = 3, as you measured: 1.25 times plain decoding (1.09 to 1.44)"
+    assert found.startswith(f"{measured} at batch 1.")
+
+
+def test_what_may_be_better_comes_after_it():
+    other = Gain(2, Estimate(1.32, 1.11, 1.56), "other K")
+    found = planned((1.09, 1.25, 1.44), "measured", rival=other)
+    assert found.endswith(" at batch 1. K = 2 may give 1.32 (1.11 to 1.56), not run.")
+
+
+def test_what_is_surely_better_is_advised_after_what_was_measured():
+    ran = Gain(5, Estimate(1.1, 1.0, 1.2), "measured")
+    found = planned((1.3, 1.5, 1.7), "other K", measured=ran)
+    assert found == (
+        "K = 5, as you measured: 1.10 times plain decoding (1.00 to 1.20) at batch 1. "
+        "K = 3, not run: 1.50 times plain decoding (1.30 to 1.70) at batch 1, and "
+        "surely faster."
+    )
+
+
+def test_a_certain_answer_is_given_however_noisy_its_step():
+    """A plain step of 1.678 ms and one of 18.04 ms for 2.40 tokens."""
+    found = str(answer(served_table((1, 0, 1.678), (1, 3, 18.04)), "3:2.40"))
+    assert found.startswith(
+        "Do not speculate: 0.22 times plain decoding (0.19 to 0.26) at batch 1"
+    )
+
+
+def test_a_batch_between_others_is_answered_and_said_so():
+    """Twice the plain step at both neighbours, and 1.4 tokens: 0.70."""
+    flat = served_table((4, 0, 10), (4, 3, 20), (64, 0, 10), (64, 3, 20))
+    found = str(answer(flat, "3:1.4", "8:1"))
+    assert found == (
+        "Do not speculate: 0.70 times plain decoding (0.61 to 0.80) at batch 8, which "
+        "was not served, with K = 3."
+    )
+
+
+def test_what_the_interval_does_not_settle_is_not_known():
+    assert planned((0.63, 1.2, 2.47)) == (
+        "Not known whether drafting pays at batch 1 (0.63 to 2.47 times plain "
+        "decoding). If it does: K = 3."
+    )
+
+
+def test_lengths_are_compared_without_plain_decoding():
+    """14 ms for 10 ms, 3.92 for 2.5 tokens: 1.12 times."""
+    served = served_table((1, 3, 10.0), (1, 5, 14.0))
+    found = str(answer(served, "3:2.5,5:3.92"))
+    assert "K = 5 is 1.12 times K = 3 (0.98 to 1.29) at batch 1." in found
+    assert found.endswith("Plain decoding was not served.")
 
 
 def test_the_gain_is_stated_with_its_span_and_its_interval():
-    found = answer(K3, "4:1,8:1,16:1")
-    speeds = {b: found.advisor.at(b).ways[1].speed for b in (4, 8, 16)}
-    low, high = (3 / sum(1 / getattr(s, end) for s in speeds.values())
-                 for end in ("low", "high"))  # fmt: skip
-    assert str(found).startswith(f"K = 3: about {found.plan.gain:.2f} times plain")
-    assert str(found).endswith(f"; 95 %: {low:.2f} to {high:.2f}.")
-    for pick in (min, max):
-        batch = pick(speeds, key=lambda b: speeds[b].value)
-        assert f"{speeds[batch].value:.2f} at batch {batch}" in str(found)
+    rows = [(4, 0, 10), (4, 3, 12), (8, 0, 10), (8, 3, 16)]
+    found = answer(served_table(*rows), "3:2.4", "4:1,8:1")
+    mean = 2.0 / (1.0 / 2.0 + 1.0 / 1.5)
+    assert found.plan.gain.value == pytest.approx(mean)
+    assert f": {mean:.2f} times plain decoding (" in str(found)
+    span = "2.00 at batch 4 to 1.50 at batch 8"
+    assert f"), {span}, if your time is split equally over batches." in str(found)
 
 
-@pytest.mark.parametrize(
-    ("traffic", "split"), [("4:1,8:1", "equally"), ("4:.7,8:.3", "as given")]
-)
-def test_how_the_time_is_split_is_stated(traffic, split):
-    assert f"if your time is split {split} over batches" in str(answer(K3, traffic))
-
-
-def test_not_to_speculate_is_an_answer():
-    found = str(answer(of_rate(0.05), "8:1"))
-    assert found.startswith("Do not speculate: no draft length gains more than 1 %")
+def test_how_the_time_is_split_is_stated():
+    rows = [(4, 0, 10), (4, 3, 12), (8, 0, 10), (8, 3, 16)]
+    found = str(answer(served_table(*rows), "3:2.4", "4:.7,8:.3"))
+    assert "if your time is split as given over batches" in found
 
 
 def test_too_few_prompts_leave_the_interval_unknown():
-    lengths = replace(K3, half_width=np.array([0.0, np.inf]))
-    found = str(answer(lengths, "8:1"))
-    assert found.endswith("at batch 8; no interval is known.")
+    advisor = Advisor(
+        Planted({8: {3: 1.2}}),
+        replace(of_lengths({3: 2.64}, ""), half_width=np.array([0.0, np.inf])),
+    )
+    found = str(Answer(advisor, plan(advisor, {8: 1.0})))
+    assert "(no interval is known). If it does: K = 3." in found
 
 
 def test_a_schedule_is_stated_by_batch():
-    advisor = Advisor.of(shipped_table(H200), of_lengths({2: 2.2, 5: 3.0}, ""))
-    ranges = (Range(1, 4, 5), Range(5, 8, 2))
-    made = DraftPlan({4: 0.5, 8: 0.5}, 2, 1.2, ranges, 1.9)
+    advisor = Advisor(Planted({b: {2: 1.2, 5: 1.6} for b in (4, 8)}),
+                      of_lengths({2: 2.2, 5: 3.0}, ""))  # fmt: skip
+    ranges = (Range(1, 4, 5), Range(5, 8, 0))
+    gain = Estimate(1.9, 1.7, 2.1)
+    lead = Gain(2, Estimate(1.2, 1.1, 1.3), "table")
+    made = DraftPlan({4: 0.5, 8: 0.5}, lead, schedule=ranges, schedule_gain=gain)
     found = str(Answer(advisor, made))
-    assert found.startswith("K = 5 at batch 1 to 4, K = 2 at batch 5 to 8: about ")
+    assert found.startswith(
+        "K = 5 at batch 1 to 4, plain decoding at batch 5 to 8: 1.90 times"
+    )
+
+
+def test_a_schedule_that_may_lose_is_not_settled():
+    advisor = Advisor(Planted({b: {3: 1.2} for b in (4, 8)}), of_lengths({3: 2.4}, ""))
+    made = DraftPlan(
+        {4: 0.5, 8: 0.5},
+        Gain(3, Estimate(1.1, 0.9, 1.3), "table"),
+        schedule=(Range(1, 4, 3), Range(5, 8, 0)),
+        schedule_gain=Estimate(1.2, 0.9, 1.5),
+    )
+    found = Answer(advisor, made)
+    assert str(found).startswith("Not settled: K = 3 at batch 1 to 4, plain decoding ")
+    assert not found.settled
+
+
+class TestEstimated:
+    def test_an_estimate_is_a_break_even_and_no_speed_up(self):
+        table = shipped_table(H200)
+        found = answer(table, "3:2.64", "8:1")
+        assert isinstance(found.advisor.steps, OfEstimate)
+        cost_us = table.step_cost_us(8, min(table.axes.context))
+        at = (cost_us[32] / cost_us[8] * 4.0**EXPONENT) ** 0.5
+        assert str(found).startswith(
+            f"Estimated, not measured: K = 3 pays where a step commits more than "
+            f"{at:.1f} tokens ("
+        )
+        assert str(found).endswith(" at batch 8. Yours commits 2.64: pays.")
+        assert "times plain decoding" not in str(found)
+
+    def test_the_verdict_of_each_batch_is_said(self):
+        table = shipped_table(H200)
+        found = str(answer(table, "3:1.7", "1:1,64:1"))
+        assert " at batch 1 and more than " in found
+        assert found.endswith("Yours commits 1.70: not settled.")
+
+    def test_without_table_and_run_other_servers_answer(self):
+        [lengths] = acceptance_of("3:2.4")
+        advisor = Advisor(Unserved(), lengths)
+        found = str(Answer(advisor, plan(advisor, {1: 1.0}, by_batch=False)))
+        evens = ", ".join(f"{(k + 1) ** EXPONENT:.2f} at K = {k}" for k in (1, 3, 5, 7))
+        speed, factor = 2.4 / 4**EXPONENT, np.exp(ERROR)
+        assert found.startswith(
+            f"A step that verifies n tokens a request takes about n^{EXPONENT} plain "
+            f"steps (95 %: divide or multiply by {factor:.2f}; public servers). "
+            f"Break-even accepted lengths are {evens}. Yours of 2.40 at K = 3 is "
+            f"{speed:.2f} times plain decoding ({speed / factor:.2f} to "
+            f"{speed * factor:.2f}): "
+        )

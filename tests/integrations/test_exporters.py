@@ -68,7 +68,7 @@ def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path):
     text = out.read_text(encoding="utf-8")
     origin = json.loads(text)["evict_profile"]
     signed = json.loads(saved_table.read_text(encoding="utf-8"))
-    assert origin["samples_sha256"] == signed["provenance"]["samples_sha256"]
+    assert origin["table_sha256"] == table.sha256
     assert origin["key"] == signed["key"]
     assert origin["context"] == 256
     assert tuple(origin["note"]) == notes

@@ -6,20 +6,23 @@ import shlex
 
 import pytest
 
-from evict_profile.advice.acceptance import acceptance_of, of_rate
-from evict_profile.advice.advise import Advisor, DraftPlan, Range
+from evict_profile.advice.acceptance import acceptance_of
+from evict_profile.advice.advise import Gain
 from evict_profile.advice.answer import Answer
+from evict_profile.advice.decide import decide
 from evict_profile.advice.drafting import drafters
+from evict_profile.advice.plan import DraftPlan, Range
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations.exporters import ENGINES, write_advice
 from evict_profile.integrations.exporters.schedules import llama_cpp
 from evict_profile.records import replace
-from evict_profile.report.advice import advise
+from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
-from tests.command import evict
+from tests.advice.served import served_table
+from tests.command import evict, refused
 from tests.exported import (
     READERS,
-    shipped_table,
+    advisor_of,
     write_schedule,
 )
 
@@ -83,9 +86,9 @@ def test_a_model_with_mtp_layers_drafts_with_them(table, tmp_path, name):
 
 def test_drafts_that_vllm_refuses_of_several_mtp_layers_are_named(table, tmp_path):
     own = replace(table, model=replace(table.model, mtp_layers=3))
-    for drafts, refused in ((2, False), (3, False), (4, True), (6, False)):
+    for drafts, is_refused in ((2, False), (3, False), (4, True), (6, False)):
         notes = write_schedule(own, "vllm", tmp_path / "s", drafts).made.notes
-        assert any("vLLM refuses 4 drafts" in note for note in notes) == refused
+        assert any("vLLM refuses 4 drafts" in note for note in notes) == is_refused
 
 
 @pytest.mark.parametrize("drafts", [(3,), (5, 2)])
@@ -106,13 +109,54 @@ def test_trtllm_begins_with_its_longest_draft(table, tmp_path):
     assert all(type(key) is int for key in lengths)
 
 
+def plan_of(drafts, value):
+    gain = Gain(drafts, Estimate(value, 0.9 * value, 1.1 * value), "table")
+    return DraftPlan({1: 1.0}, gain)
+
+
 @pytest.mark.parametrize("name", ENGINES)
 def test_no_file_is_written_where_drafting_does_not_pay(table, tmp_path, name):
-    none = DraftPlan({1: 1.0}, 0, 1.0, (Range(1, 4, 1),), 0.9)
-    [lengths] = acceptance_of("0.1")
+    answer = Answer(advisor_of(table), plan_of(1, 0.8))
     with pytest.raises(DataError, match="run the engine without speculation"):
-        write_advice(Answer(Advisor.of(table, lengths), none), name, tmp_path / "x")
+        write_advice(answer, name, tmp_path / "x")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_estimate_is_no_schedule(composed_path, tmp_path):
+    words = ("export", composed_path, "--for", "vllm", "--accept", "3:2.4")
+    said = refused(*words, "--out", tmp_path / "x", folder=tmp_path)
+    assert "is estimated, and says which K pays but not which is best" in said
+    assert not list(tmp_path.iterdir())
+
+
+class TestOfAServer:
+    """A table whose runs name no engine, and whose drafter nobody stated."""
+
+    @pytest.fixture
+    def place(self, tmp_path):
+        rows = [(1, 0, 8.0), (1, 3, 12.0), (8, 0, 10.0), (8, 3, 22.0)]
+        served_table(*rows).save(tmp_path / "1.0.0.json")
+        return tmp_path
+
+    @pytest.mark.parametrize("name", ENGINES)
+    def test_notes_contradict_nothing(self, place, name):
+        words = ("export", "1.0.0.json", "--for", name, "--accept", "3:2.4")
+        done = evict(*words, folder=place)
+        assert done.exit_code == 0, done.output
+        said = " ".join(done.stdout.split())
+        assert "not stated" not in said and "not of" not in said
+        assert "eagle" not in said.lower().replace("speculative-eagle-topk", "")
+        assert "Nothing checks that what serves is gpt-oss-20b on RTX 4090" in said
+
+    def test_a_schedule_ends_where_drafting_stops_gaining(self, place):
+        """2.4 tokens for 1.5 plain steps at batch 1, and for 2.2 at batch 8."""
+        words = ("export", "1.0.0.json", "--for", "vllm", "--accept", "3:1.8")
+        done = evict(*words, folder=place)
+        assert done.exit_code == 0, done.output
+        content = json.loads((place / "vllm.json").read_text())
+        first, last = content["num_speculative_tokens_per_batch_size"]
+        assert first[0] == 1 and first[2] == 3
+        assert last[1:] == [8, 0]
 
 
 def test_another_engines_table_is_marked(table, tmp_path):
@@ -134,7 +178,7 @@ def test_llama_cpp_is_advised_at_one_request(saved_table, tmp_path):
 )
 def test_the_line_to_check_by_has_the_shares_that_were_told(table, accept, rates):
     [lengths] = acceptance_of(accept)
-    made = llama_cpp((Range(1, 1, 2),), Advisor.of(table, lengths))
+    made = llama_cpp((Range(1, 1, 2),), advisor_of(table, lengths))
     assert " ".join(made.notes).endswith(f"--spec-synth-rates {rates}" if rates else "")
     assert bool(made.notes) == bool(rates)
 
@@ -143,10 +187,10 @@ NAMED = [
     ("vllm", "draft_model", '{"method": "draft_model", "model": "DRAFTER", '),
     ("vllm", "pard", '"parallel_drafting": true, "num_speculative_tokens": 3}'),
     ("vllm", "dflash", '{"method": "dflash", "model": "DRAFTER", '),
-    ("vllm", "mtp", '{"method": "mtp", "model": "DRAFTER", '),
+    ("vllm", "mtp_head", '{"method": "mtp", "model": "DRAFTER", '),
     ("sglang", "draft_model", "STANDALONE --speculative-draft-model-path DRAFTER "),
     ("sglang", "dflash", "DFLASH --speculative-draft-model-path DRAFTER --spec"),
-    ("sglang", "mtp", "NEXTN --speculative-draft-model-path DRAFTER --spec"),
+    ("sglang", "mtp_head", "NEXTN --speculative-draft-model-path DRAFTER --spec"),
     ("trtllm", "draft_model", "decoding_type: DraftTarget"),
     ("trtllm", "pard", "decoding_type: PARD"),
     ("trtllm", "dflash", "decoding_type: DFlash"),
@@ -156,12 +200,9 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("name", "kind", "says"), NAMED)
-def test_an_engine_is_told_the_drafter_whose_time_is_in_the_advice(
-    table, tmp_path, name, kind, says
-):
-    advisor = Advisor.of(table, of_rate(0.8), level_ms=1.0, drafter=kind)
-    plan = DraftPlan({1: 1.0}, 3, 2.0, (), 1.0)
-    made = write_advice(Answer(advisor, plan), name, tmp_path / "s")
+def test_an_engine_is_told_the_drafter_of_the_advice(table, tmp_path, name, kind, says):
+    answer = Answer(advisor_of(table, drafter=kind), plan_of(3, 2.0))
+    made = write_advice(answer, name, tmp_path / "s")
     said = made.command + (tmp_path / "s").read_text()
     assert says in said
     assert "eagle3" not in made.command.lower()
@@ -169,10 +210,9 @@ def test_an_engine_is_told_the_drafter_whose_time_is_in_the_advice(
 
 @pytest.mark.parametrize("name", ["sglang", "llama-cpp"])
 def test_an_engine_that_runs_no_such_drafter_is_named(table, tmp_path, name):
-    advisor = Advisor.of(table, of_rate(0.8), level_ms=1.0, drafter="pard")
-    plan = DraftPlan({1: 1.0}, 3, 2.0, (), 1.0)
+    answer = Answer(advisor_of(table, drafter="pard"), plan_of(3, 2.0))
     with pytest.raises(ConfigError, match=f"{name} runs none; choose from eagle3, mtp"):
-        write_advice(Answer(advisor, plan), name, tmp_path / "s")
+        write_advice(answer, name, tmp_path / "s")
 
 
 def test_drafters_are_those_of_the_engines():
@@ -185,7 +225,8 @@ def test_drafters_are_those_of_the_engines():
 
 @pytest.mark.parametrize(("drafter", "ranges"), [("eagle3", 2), ("draft_model", 0)])
 def test_sglang_changes_the_length_of_some_drafters_alone(drafter, ranges):
-    """The known table: no single length pays, and a schedule gains six per cent."""
-    table = shipped_table("nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1")
-    found = advise(table, "0.6,0.4,0.3", draft_level_ms=3.0, drafter=drafter)
+    """K = 3 gains a half at batch 1, and loses as much at batch 8."""
+    rows = [(1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 40.0)]
+    served = served_table(*rows, engine="sglang")
+    found = decide(served, "3:1.9", drafter=drafter)
     assert len(found.plan.advised) == ranges

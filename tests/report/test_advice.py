@@ -3,82 +3,153 @@
 import json
 import shlex
 
+import pytest
+
 from evict_profile.advice.acceptance import of_lengths
-from evict_profile.advice.advise import Advisor, DraftPlan, Range
+from evict_profile.advice.advise import Advisor, BatchAdvice, Gain
+from evict_profile.advice.decide import Decision
+from evict_profile.advice.plan import DraftPlan, Range, plan
 from evict_profile.records import replace
 from evict_profile.report.advice import Advice, advise, shell_lines
+from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
-from tests.exported import shipped_table
+from tests.advice.served import Planted, served_table
 
-H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp4-ep1"
-TRTLLM = "nvidia-h200/deepseek-v3/trtllm-1.3.0rc20-fp8-block-tp8-ep1"
+RUNS = ((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 15.0))
+GOOD = of_lengths({1: 1.95, 2: 2.85, 3: 3.7}, "good")
+
+
+def lines_of(advice):
+    return str(advice).splitlines()
+
+
+def rows_of(advice):
+    return json.loads(advice.json())["parts"][0]["rows"]
 
 
 def test_nothing_is_to_be_run_without_a_gain():
-    advice = advise(shipped_table(H200), "0.05", batch=[8])
-    assert advice.command == ""
+    assert advise(served_table(*RUNS, engine="vllm"), "3:1.1").command == ""
 
 
 def test_one_length_has_the_flags_of_the_tables_engine():
-    command = advise(shipped_table(H200), "1.74,2.27,2.64", batch=[8]).command
+    command = advise(served_table(*RUNS, engine="sglang"), "3:2.4", batch=1).command
     assert "sglang.launch_server" in command
     assert "--speculative-num-steps 3 --speculative-num-draft-tokens 4" in command
 
 
 def test_what_needs_a_file_says_how_to_write_it():
-    table = shipped_table(TRTLLM)
-    words = advise(table, "3:2.64", batch=[4], context=512).command.split()
-    start = ["evict-profile", "export", str(table.path), "--for", "trtllm"]
-    given = ["--accept", "3:2.64", "--traffic", "4:1", "--context", "512"]
-    assert words == start + given
+    table = served_table(*RUNS, engine="trtllm")
+    start = "evict-profile export TABLE --for trtllm"
+    assert advise(table, "3:2.64", batch=[1]).command == (
+        f"{start} --accept 3:2.64 --traffic 1:1"
+    )
 
 
 def test_a_schedule_is_written_into_a_file():
-    advisor = Advisor.of(shipped_table(H200), of_lengths({2: 2.2, 5: 3.0}, ""))
     ranges = (Range(1, 4, 5), Range(5, 8, 2))
-    accept = ("--accept", "2:2.2,5:3.0")
-    for drafts, gain in ((2, 1.2), (0, 1.0)):
-        made = DraftPlan({4: 0.5, 8: 0.5}, drafts, gain, ranges, 1.9)
-        advice = Advice([advisor], (4, 8), made, False, accept)
-        assert advice.command.startswith("evict-profile export ")
-        notes = " ".join(advice.notes())
-        assert ("K=2 runs at 1.20 times plain decoding." in notes) == (drafts == 2)
-        assert ("No single K is faster." in notes) == (drafts == 0)
+    advisor = Advisor.of(served_table(*RUNS, engine="sglang"), of_lengths({3: 2.4}, ""))
+    made = DraftPlan(
+        {1: 0.5, 8: 0.5},
+        Gain(3, Estimate(1.2, 1.1, 1.3), "table"),
+        schedule=ranges,
+        schedule_gain=Estimate(1.9, 1.8, 2.0),
+    )
+    asked = ("--accept", "3:2.4")
+    decision = Decision([advisor], (1, 8), {}, made, False, "3:2.4", "sglang", asked)
+    advice = Advice(decision)
+    assert advice.command == "evict-profile export TABLE --for sglang --accept 3:2.4"
+    assert "K = 3 alone is 1.20 times." in " ".join(advice.notes)
+
+
+def test_what_was_measured_is_in_every_table_of_rows():
+    advice = advise(served_table(*RUNS, engine="sglang"), "3:2.4")
+    known = [(row["batch"], row["draft"], row["known from"]) for row in rows_of(advice)]
+    assert (1, "K=3", "measured") in known and (8, "K=3", "measured") in known
+
+
+def test_rows_say_where_they_are_known_from():
+    found = {
+        row["draft"]: row
+        for row in rows_of(advise(served_table(*RUNS), "3:2.4", batch=1))
+    }
+    assert found["K=3"]["known from"] == "measured"
+    assert found["K=2 fitted"]["known from"] == "other K"
+    assert found["K=3"]["tok/s"] == "240"
 
 
 def test_tokens_per_second_are_of_one_request(saved_table):
-    """Of a data sheet none are stated."""
     table = CostTable.load(saved_table)
-    advice = advise(table, "3:2.64", batch=[2], draft_level_ms=0.0)
+    advice = advise(table, "3:2.64", batch=2, draft_level_ms=0.0)
     step_us = table.costs(2, min(table.axes.context)).step_cost_us[8]
-    [row] = [line for line in str(advice).splitlines() if " K=3 " in line]
-    assert row.split()[-1] == f"{2.64e6 / step_us:.0f}"
+    [row] = [row for row in rows_of(advice) if row["draft"] == "K=3"]
+    assert float(row["tok/s"].replace(",", "")) == pytest.approx(
+        2.64e6 / step_us, rel=0.01
+    )
+
+
+def test_a_data_sheet_states_a_break_even_alone(saved_table):
+    table = CostTable.load(saved_table)
     computed = replace(table, provenance=replace(table.provenance, clock="datasheet"))
-    assert "tok/s" not in str(advise(computed, "3:2.64"))
+    said = str(advise(computed, "3:2.64"))
+    assert said.startswith("Estimated, not measured: K = 3 pays where")
+    assert "tok/s" not in said and "speed-up" not in said
 
 
 def test_a_printed_command_is_one_for_a_shell():
-    command = advise(shipped_table(H200), "3:2.64", batch=[8]).command
+    command = advise(served_table(*RUNS, engine="vllm"), "3:2.4", batch=1).command
     lines = shell_lines(command)
     assert len(lines) > 1 and max(map(len, lines)) <= 100
     joined = "\n".join(lines).replace("\\\n", " ")
     assert shlex.split(joined) == shlex.split(command)
 
 
+def test_an_answer_is_one_screen_with_what_it_rests_on(saved_table):
+    lines = lines_of(
+        advise(CostTable.load(saved_table), "1.95,2.85,3.7", draft_level_ms=0)
+    )
+    assert len(lines) < 25 and max(map(len, lines)) <= 100
+    assert lines[0].startswith("K = ")
+    assert any(line.startswith("acceptance: ") for line in lines)
+    assert any(line.startswith("drafting: given, 0 ms") for line in lines)
+
+
 def test_json_has_the_answer_and_all_numbers():
-    advice = advise(shipped_table(H200), "3:2.64", batch=[8])
+    advice = advise(served_table(*RUNS), "3:2.4", batch=1)
     found = json.loads(advice.json())
     assert found["answer"] == advice.answer
-    [batch] = found["parts"][0]["batches"]
-    assert batch["ways"][1]["step_us"] > 1e3
+    assert found["plan"]["gain"]["value"] == pytest.approx(1.92)
 
 
 def test_lengths_that_are_fitted_are_marked():
-    advice = advise(shipped_table(H200), "3:2.64", batch=[8])
-    rows = [line.split() for line in str(advice).splitlines() if " K=" in line]
-    assert {row[1] for row in rows if row[2] != "fitted"} == {"K=3"}
-    assert len(rows) == 16
-    caveat, *others = json.loads(advice.json())["caveats"]
+    advice = advise(served_table(*RUNS), "3:2.4", batch=1)
+    marked = {row["draft"] for row in rows_of(advice)}
+    assert marked == {"K=3", *(f"K={k} fitted" for k in (1, 2, 4, 5, 6))}
+    [caveat] = json.loads(advice.json())["caveats"]
     assert "at other K are fitted to K = 3" in caveat
-    given = advise(shipped_table(H200), "1.74,2.27,2.64", batch=[8])
-    assert json.loads(given.json())["caveats"] == others
+
+
+def test_what_is_not_settled_has_the_measurement_that_settles_it():
+    said = str(advise(served_table((1, 0, 10.0), (1, 3, 24.0)), "3:2.4"))
+    assert said.startswith("Not known whether drafting pays at batch 1 (0.87 to 1.15")
+    assert "  evict-profile probe URL --batch 1 --out runs.jsonl\n" in said
+    own = "  evict-profile import runs.jsonl --model gpt-oss-20b --gpu 'RTX 4090'\n"
+    assert own in said
+    assert "probe URL" not in str(advise(served_table(*RUNS), "3:2.4"))
+
+
+def test_sglangs_flags_are_of_trees_that_beat_every_chain():
+    chains = Advisor(Planted({1: {1: 1.5, 2: 1.6, 3: 1.7}}), GOOD)
+    trees, ways = replace(chains, lengths=replace(GOOD, kind="tree")), chains.at(1).ways
+
+    def flags(chain, tree):
+        made = plan(chains, {1: 1.0})
+        decision = Decision([chains, trees], (1,), {}, made, False, "t.parquet")
+        pairs = (chains, chain), (trees, tree)
+        vars(decision)["parts"] = [
+            (a, [BatchAdvice(1, (ways[0], *own))]) for a, own in pairs
+        ]
+        return [*Advice(decision).tree_flags()]
+
+    [line] = flags((), (ways[3],))
+    assert "--speculative-num-steps 3 --speculative-num-draft-tokens 4" in line
+    assert not flags((), ()) and not flags((ways[3],), (ways[3],))

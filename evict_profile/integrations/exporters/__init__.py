@@ -12,13 +12,19 @@ from typing import Any
 import yaml
 
 from evict_profile.advice.answer import Answer
+from evict_profile.advice.steps import OfEstimate
 from evict_profile.errors import DataError
 from evict_profile.integrations.exporters.additive import sglang_sps
 from evict_profile.integrations.exporters.planners import Export, staircases_at
 from evict_profile.integrations.exporters.schedules import ENGINES
 from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
-from evict_profile.table import SERVED, CostTable, ServedStep
+from evict_profile.served.table import ServedTable
+from evict_profile.table import CostTable, ServedStep
+from evict_profile.table.key import Caveats
+
+NOT_STATED = "not stated"
+"""The engine of runs that name none."""
 
 FORMATS: Mapping[str, Callable[..., Export]] = {"sglang-sps": sglang_sps}
 """Planners for which `evict-profile export TABLE --for` writes."""
@@ -39,11 +45,6 @@ def write_format(
         context: a context of the table; None takes its smallest.
         max_tokens: that the engine verifies at once; the table must cover them.
     """
-    if table.origin == SERVED:
-        raise DataError(
-            f"{table.path}: holds whole steps of a server, and {name} needs costs of "
-            f"tokens; give --accept and --for one of {', '.join(ENGINES)}"
-        )
     served = ServedStep.of(table)
     if served.assumes_drafting:
         raise DataError(
@@ -53,12 +54,19 @@ def write_format(
         )
     export = FORMATS[name](served, drafts, context, max_tokens)
     at = staircases_at(served.table, context)[0].context
-    return _written(export, served, name, at, out)
+    return _written(export, served.table, served.caveats, name, at, out)
 
 
 def write_advice(answer: Answer, name: str, out: Path) -> Export:
     """Write the advised draft lengths by batch."""
-    advisor, plan, gain = answer.advisor, answer.plan, answer.gain
+    advisor, plan = answer.advisor, answer.plan
+    steps, gain, table = advisor.steps, plan.gain, advisor.steps.table
+    if table is None or isinstance(steps, OfEstimate):
+        raise DataError(
+            f"{table and table.path}: is estimated, and says which K pays but not "
+            "which is best; time your server with 'evict-profile probe', make a table "
+            "with 'evict-profile import', and export that"
+        )
     if not any(each.drafts for each in plan.advised):
         raise DataError(
             "drafting does not pay at these batches with this acceptance, and no file "
@@ -70,22 +78,28 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
         *[f"Not settled: the {settled}"] * (not gain.worthwhile),
         f"One acceptance for all requests ({advisor.lengths.source}): prompts, "
         "temperatures and lengths that accept otherwise want another draft length.",
-        f"Drafting: {advisor.served.drafting.workload}.",
+        *[f"Drafting: {steps.drafting}."] * bool(steps.drafting),
     )
     export = replace(export, notes=(*notes, *export.notes))
-    return _written(export, advisor.served, name, advisor.context, out)
+    at = (c for b in plan.traffic for c in steps.caveats(b, advisor.context))
+    caveats = tuple(dict.fromkeys(at))
+    return _written(export, table, caveats, name, advisor.context, out)
 
 
 def _written(
-    export: Export, served: ServedStep, name: str, context: float, out: Path
+    export: Export,
+    table: CostTable | ServedTable,
+    caveats: Caveats,
+    name: str,
+    context: float | None,
+    out: Path,
 ) -> Export:
     """The export as written; `evict_profile` in it has notes and the table's key."""
-    table = served.table
-    notes = (*_lost_by_all(served, name, context), *export.notes)
+    notes = (*_lost_by_all(table, caveats, name, context), *export.notes)
     origin = {
         "key": to_mapping(table.key),
         "table_version": table.version,
-        "samples_sha256": table.provenance.samples_sha256,
+        "table_sha256": table.sha256,
         "context": context,
         "note": notes,
     }
@@ -94,20 +108,20 @@ def _written(
     return replace(export, notes=notes, command=command)
 
 
-def _lost_by_all(served: ServedStep, name: str, at: float) -> Iterator[str]:
-    key, system = served.table.key, name.partition("-")[0]
-    if system not in key.engine:
+def _lost_by_all(
+    table: CostTable | ServedTable, caveats: Caveats, name: str, at: float | None
+) -> Iterator[str]:
+    key, system = table.key, name.partition("-")[0]
+    if key.engine != NOT_STATED and system not in key.engine:
         engine = system if name == "sglang-sps" else name
         yield (
             f"Costs of {key.engine} {key.engine_version}, not of {engine}, whose "
             "costs differ: use this file to try the format, and measure to serve."
         )
-    yield from (f"Note: {caveat}." for caveat in served.caveats)
-    yield (
-        f"Costs are at context {at:g} alone; nothing checks that what serves is "
-        f"{key.model} ({key.dtype}) on {key.where}, {key.engine} "
-        f"{key.engine_version}, {key.moe_backend}, {key.graph_mode}."
-    )
+    yield from (f"Note: {caveat}." for caveat in caveats)
+    if at is not None:
+        yield f"Costs are at context {at:g} alone."
+    yield f"Nothing checks that what serves is {table.title}."
 
 
 def _text(export: Export, origin: Mapping[str, Any]) -> str:

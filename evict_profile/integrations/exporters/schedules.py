@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from evict_profile.advice.acceptance import AcceptedLengths
-from evict_profile.advice.advise import Advisor, Range
+from evict_profile.advice.advise import Advisor
 from evict_profile.advice.drafting import drafters
+from evict_profile.advice.plan import Range
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.exporters.planners import Export
+from evict_profile.table import CostTable
 
 MODEL = "MODEL"
 Ranges = Sequence[Range]
@@ -25,7 +27,8 @@ Ranges = Sequence[Range]
 
 def vllm(ranges: Ranges, advisor: Advisor) -> Export:
     """vLLM's speculative config; its schedule caps at `num_speculative_tokens`."""
-    drafts, heads = _longest(ranges), advisor.served.table.model.mtp_layers
+    drafts, table = _longest(ranges), advisor.steps.table
+    heads = table.model.mtp_layers if isinstance(table, CostTable) else 0
     drafter = _method("vllm", advisor)
     fields: dict[str, object] = {"num_speculative_tokens": drafts}
     notes = [_beyond(ranges, "vLLM")]
@@ -40,7 +43,7 @@ def vllm(ranges: Ranges, advisor: Advisor) -> Export:
         multiple = f"no multiple of {heads} layers, if it loads them all"
         notes.append(f"vLLM refuses {drafts} drafts, {multiple}.")
     config = shlex.quote(json.dumps({**drafter, **fields}))
-    tp = f"--tensor-parallel-size {advisor.served.table.key.tp}"
+    tp = f"--tensor-parallel-size {_tp(advisor)}"
     command = f"vllm serve {MODEL} {tp} --speculative-config {config}"
     return Export(fields, tuple(notes), command)
 
@@ -56,7 +59,7 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
     chain = f"--speculative-eagle-topk 1 --speculative-num-steps {steps}"
     command = (
         f"python -m sglang.launch_server --model-path {MODEL} "
-        f"--tp-size {advisor.served.table.key.tp} "
+        f"--tp-size {_tp(advisor)} "
         f"{_method('sglang', advisor).replace('CHAIN', chain)} "
     )
     if len(ranges) == 1:
@@ -87,8 +90,7 @@ def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
             "read keys as first batches: do not use it there.",
         ]
     fields = {"speculative_config": config}
-    tp = advisor.served.table.key.tp
-    command = f"trtllm-serve {MODEL} --tp_size {tp} --config FILE"
+    command = f"trtllm-serve {MODEL} --tp_size {_tp(advisor)} --config FILE"
     return Export(fields, tuple(notes), command, style="yaml")
 
 
@@ -96,9 +98,13 @@ def _longest(ranges: Ranges) -> int:
     return max(each.drafts for each in ranges)
 
 
+def _tp(advisor: Advisor) -> int:
+    return advisor.steps.table.key.tp if advisor.steps.table else 1
+
+
 def _method(engine: str, advisor: Advisor) -> Any:
     """What names the drafter in the engine's settings."""
-    kind, known = advisor.served.drafter.kind, drafters()
+    kind, known = advisor.drafter, drafters()
     if method := known[kind].get(engine):
         return method
     runs = ", ".join(each for each in known if engine in known[each])

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from evict_profile.advice.acceptance import of_rate
-from evict_profile.advice.advise import Advisor, Range
+from evict_profile.advice.advise import Advisor
+from evict_profile.advice.plan import Range
 from evict_profile.integrations.exporters.schedules import llama_cpp
 from evict_profile.records import replace
 from evict_profile.served.probe.record import read_probe

@@ -1,0 +1,214 @@
+"""The decision: what is asked of which table, and what is said of it."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from evict_profile.advice.acceptance import AcceptedLengths, acceptance_of
+from evict_profile.advice.advise import Advisor, BatchAdvice
+from evict_profile.advice.answer import Answer
+from evict_profile.advice.drafting import drafter_of, drafters
+from evict_profile.advice.plan import CHANGE, DraftPlan, plan, traffic_of
+from evict_profile.advice.steps import OfEstimate, OfServed, Unserved
+from evict_profile.errors import ConfigError, DataError
+from evict_profile.served.table import ServedTable
+from evict_profile.table import CostTable, Outside
+
+Table = CostTable | ServedTable
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Of chains, and after them of trees where a trace has them; the plan is of chains.
+
+    Attributes:
+        batches: those that are answered; `unknown` says why others are not.
+        every: show all ways of each batch, else the best one and what was measured.
+        accept: acceptance as it was given.
+        asked: the options that `evict-profile export` takes for the same decision.
+    """
+
+    advisors: Sequence[Advisor]
+    batches: Sequence[int]
+    unknown: Mapping[int, str]
+    plan: DraftPlan
+    every: bool
+    accept: str
+    engine: str = ""
+    asked: Sequence[str] = ()
+
+    @property
+    def advisor(self) -> Advisor:
+        return self.advisors[0]
+
+    @property
+    def estimated(self) -> bool:
+        """Whether growth alone is known: then no length and no schedule is chosen."""
+        return isinstance(self.advisor.steps, OfEstimate | Unserved)
+
+    @property
+    def answer(self) -> Answer:
+        return Answer(self.advisor, self.plan)
+
+    @cached_property
+    def parts(self) -> list[tuple[Advisor, list[BatchAdvice]]]:
+        """What each acceptance says of each batch."""
+        return [(each, [each.at(b) for b in self.batches]) for each in self.advisors]
+
+    @property
+    def caveats(self) -> list[str]:
+        advisor, steps = self.advisor, self.advisor.steps
+        stated = ", ".join(map(str, advisor.lengths.stated))
+        fitted = f"accepted lengths at other K are fitted to K = {stated}, not measured"
+        at = (c for b in self.batches for c in steps.caveats(b, advisor.context))
+        return [*dict.fromkeys((*[fitted] * bool(stated), *at))]
+
+    def notes(self) -> Iterator[str]:
+        """Other lengths, and what is slower, not known, or read in one of two ways."""
+        plan = self.plan
+        if self.accept.replace(".", "", 1).isdigit():
+            yield (
+                f"{self.accept} was read as the chance that the first draft is "
+                "accepted; a mean over positions is lower: give the accepted length "
+                "as K:LENGTH."
+            )
+        if not self.estimated:
+            yield from self._of_plan()
+            if split := self.advisor.steps.split(
+                self.batches[0], plan.lead.drafts, self.advisor.context
+            ):
+                yield split
+        for batch, reason in self.unknown.items():
+            yield f"Not known at batch {batch}: {reason}."
+
+    def _of_plan(self) -> Iterator[str]:
+        plan, found = self.plan, self.parts[0][1]
+        if len(plan.advised) > 1:
+            one = f"K = {plan.drafts} alone is {plan.lead.speed.value:.2f} times."
+            yield (
+                f"{one if plan.drafts else 'No single K is faster.'} A schedule is "
+                f"advised where it gains {CHANGE - 1.0:.0%} more."
+            )
+            if isinstance(steps := self.advisor.steps, OfServed):
+                served = ", ".join(map(str, steps.batches(self.advisor.context)))
+                yield f"Served batches are {served}; others lie between them."
+            if self.engine == "vllm":
+                yield (
+                    "With a schedule vLLM fell to piecewise graphs, from 59.6 to 50.0 "
+                    "tokens a second (vLLM #49548)."
+                )
+        elif plan.drafts and len(found) > 1:
+            slower = [
+                str(each.batch)
+                for each in found
+                if {w.levels: w.speed.value for w in each.ways}[plan.drafts] < 1.0
+            ]
+            if slower:
+                yield (
+                    f"K = {plan.drafts} is slower than plain decoding at batch "
+                    f"{', '.join(slower)}."
+                )
+
+
+def decide(
+    table: Table | None,
+    accept: str,
+    *,
+    batch: Sequence[int] | int = (),
+    traffic: str | None = None,
+    context: float | None = None,
+    draft_level_ms: float | None = None,
+    outside: Outside = "refuse",
+    drafter: str | None = None,
+    reader: str = "",
+) -> Decision:
+    """Decide how much to draft from acceptance and what is known of steps.
+
+    Args:
+        table: of a sweep, of runs of a server, or estimated; None knows other servers.
+        accept: a rate, accepted lengths or a file, as `acceptance_of` reads them.
+        batch: batch sizes of which to show every draft length; by default the best of
+            each of the table's.
+        traffic: shares of plain decoding's time by batch, as `traffic_of` reads them.
+        context: tokens; by default the table's smallest.
+        draft_level_ms: of one forward of the drafter; by default the table's.
+        outside: "clamp" reads what a sweep does not cover at its nearest place.
+        drafter: its kind, which decides the flags; by default MTP layers, else EAGLE-3.
+        reader: the engine that is to serve it.
+
+    Raises:
+        ConfigError: if acceptance or traffic cannot be read, or the table does not
+            cover what is asked for.
+    """
+    shares = traffic_of(traffic) if traffic else {}
+    wanted = (batch,) if isinstance(batch, int) else tuple(dict.fromkeys(batch))
+    advisors = [
+        _advisor(table, each, wanted, context, draft_level_ms, outside, drafter)
+        for each in acceptance_of(accept)
+    ]
+    advisor = advisors[0]
+    one = (1,) if reader == "llama-cpp" else ()  # It decodes one request at a time.
+    batches = one or wanted or tuple(shares) or advisor.batches
+    known, unknown = _known(advisor, batches)
+    shares = shares or dict.fromkeys(known, 1.0 / len(known))
+    named = reader or (table.key.engine if table else "")
+    engine = re.sub("[._]", "-", named)  # "llama.cpp" is a word of its server.
+    engines = {name for row in drafters().values() for name in row}
+    fixed = engine in engines - {*drafters()[advisor.drafter]["schedules"]}
+    by_batch = not (fixed or isinstance(advisor.steps, OfEstimate | Unserved))
+    # TensorRT-LLM refuses a longer draft than the smallest batch has.
+    planned = plan(advisor, shares, falling=engine == "trtllm", by_batch=by_batch)
+    given = {
+        "--accept": accept,
+        "--traffic": traffic or ",".join(f"{each}:1" for each in wanted) or None,
+        "--context": context,
+        "--draft-level-ms": draft_level_ms,
+        "--drafter": drafter,
+        "--outside": None if outside == "refuse" else outside,
+    }
+    asked = [str(w) for pair in given.items() if pair[1] is not None for w in pair]
+    return Decision(
+        advisors, known, unknown, planned, bool(wanted), accept, engine, asked
+    )
+
+
+def _advisor(
+    table: Table | None,
+    lengths: AcceptedLengths,
+    batches: tuple[int, ...],
+    context: float | None,
+    level_ms: float | None,
+    outside: Outside,
+    drafter: str | None,
+) -> Advisor:
+    if table:
+        return Advisor.of(table, lengths, context, level_ms, outside, drafter)
+    if level_ms is not None:
+        raise ConfigError(
+            "--draft-level-ms is added to the steps of a sweep, and there is none; "
+            "leave it out"
+        )
+    kind = drafter_of(drafter, None)
+    return Advisor(Unserved(batches or (1,)), lengths, None, kind)
+
+
+def _known(
+    advisor: Advisor, batches: Sequence[int]
+) -> tuple[tuple[int, ...], dict[int, str]]:
+    """The batches with one reference, plain decoding if any has it; and the others."""
+    references, unknown = dict[int, int](), dict[int, str]()
+    path = advisor.steps.table.path if advisor.steps.table else ""
+    for batch in batches:
+        try:
+            advisor.at(batch)
+            references[batch] = advisor.steps.reference_drafts(batch, advisor.context)
+        except DataError as error:
+            unknown[batch] = str(error).removeprefix(f"{path}: ")
+    if not references:
+        raise DataError(f"{path}: {unknown[batches[0]]}")
+    least = min(references.values())
+    known = tuple(b for b, drafts in references.items() if drafts == least)
+    for batch in references.keys() - {*known}:
+        unknown[batch] = "plain decoding was not served; ask for it alone"
+    return known, unknown

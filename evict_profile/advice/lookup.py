@@ -1,0 +1,122 @@
+"""What is known of a deployment by its names: a table, or the reason why there is none.
+
+A sweep's table comes first, then runs of a server, then an estimate. Where all fail,
+public runs of other servers answer, and the reason is said beside.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from evict_profile.advice.decide import Table
+from evict_profile.config import load_model
+from evict_profile.errors import ConfigError, EvictProfileError
+from evict_profile.records import replace
+from evict_profile.served.search import find_served
+from evict_profile.table import MEASURED, CostTable, by_name, search_path, tables_in
+from evict_profile.table.search import Found, nearest_named
+
+QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")
+"""Formats of weights in the names of checkpoints."""
+
+
+class Names(NamedTuple):
+    """As a user types them; `rows` is the wheel of public kernel rows."""
+
+    model: str | None = None
+    gpu: str | None = None
+    engine: str | None = None
+    tp: int | None = None
+    dtype: str | None = None
+    rows: Path | None = None
+
+    @property
+    def any(self) -> bool:
+        return any(each is not None for each in self)
+
+
+class Known(NamedTuple):
+    table: Table | None
+    reason: str = ""
+
+    def preface(self, names: Names) -> str:
+        """How many GPUs the table is of, where nobody said it."""
+        if self.table is None or names.tp:
+            return ""
+        tp = self.table.key.tp
+        return f"Of {tp} GPU{'s' * (tp > 1)} (--tp {tp}): "
+
+
+def look_up(names: Names, say: Callable[[str], None]) -> Known:
+    """The table of these names; or the reason why there is none.
+
+    Raises:
+        DataError: several tables are of these names.
+    """
+    if not names.any:
+        return Known(None)
+    folders = [tables_in([folder]) for folder in search_path()]
+    model, gpu, engine = names[:3]
+    if found := _swept(folders, names, measured=True):
+        return Known(found)
+    if model and gpu and (served := find_served(model, gpu, engine)):
+        return Known(served)
+    # Rows that are named are estimated from: shipped estimates cover less.
+    if not names.rows and (found := _swept(folders, names, measured=False)):
+        return Known(found)
+    try:
+        return Known(_estimated(names, say))
+    except EvictProfileError as error:
+        near = nearest_named([t for f in folders for t in f], *names[:3])
+        others = f"; there is a table: {' | '.join(near)}" if near else ""
+        return Known(None, f"{error}{others}")
+
+
+def _swept(
+    folders: Sequence[Sequence[Found]], names: Names, measured: bool
+) -> CostTable | None:
+    """The first folder's table of these names; of several sizes, on one GPU."""
+    model, gpu, engine, tp, dtype, _ = names
+    if not (model and gpu and engine) or (QUANTISED.search(model) and not dtype):
+        return None
+    for folder in folders:
+        tables = [
+            each
+            for each in folder
+            if each.table and (each.table.origin == MEASURED) == measured
+        ]
+        on_one = None if tp else by_name(tables, model, gpu, engine, 1, dtype)
+        if found := on_one or by_name(tables, model, gpu, engine, tp, dtype):
+            return found
+    return None
+
+
+def _estimated(names: Names, say: Callable[[str], None]) -> CostTable:
+    """An estimate by public kernel rows; a `ConfigError` says why there is none."""
+    model, gpu, engine, tp, dtype, rows = names
+    typed = {"--model": model, "--gpu": gpu, "--engine": engine}
+    missing = [option for option, name in typed.items() if not name]
+    if not (model and gpu and engine):
+        raise ConfigError(f"{' and '.join(missing)} would have to be given too")
+    if not dtype and (named := QUANTISED.search(model)):
+        raise ConfigError(
+            f"--model {model}: its name says {named[0]}; give the weights' format with "
+            "--dtype"
+        )
+    shape = load_model(model)  # what is mistyped, before the other libraries load
+    from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, MissingSource
+    from evict_profile.sources.asked import assumption, deployment_of
+    from evict_profile.sources.estimate import estimated_table
+
+    asked = deployment_of(shape, gpu, engine.lower(), dtype, tp)
+    try:
+        table = estimated_table(shape, asked, rows, say)
+    except MissingSource as error:
+        raise ConfigError(
+            f"no table is of {model} on {gpu} under {engine}; for an estimate: pip "
+            f"download --no-deps {PACKAGE}=={VERSION}, and the same command with "
+            f"{asked.options} --from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
+        ) from error
+    known = () if dtype else (assumption(shape, asked),)
+    return replace(table, caveats=table.caveats + known)

@@ -1,0 +1,213 @@
+"""One draft length for all batches of a traffic, and one by batch.
+
+Traffic is the share of plain decoding's time by batch, so a gain is the harmonic mean
+of speeds by these shares.
+"""
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from evict_profile.advice.advise import RAN, Advisor, Gain, lead
+from evict_profile.advice.steps import ONE
+from evict_profile.errors import ConfigError, DataError
+from evict_profile.stats import WORTHWHILE, Estimate
+
+CHANGE = 1.05
+"""Gain from which a schedule changes the draft length, and from which one is advised:
+an assumed cost of schedules. vLLM with one used piecewise graphs, and fell from 59.6 to
+50.0 tokens a second (vLLM #49548)."""
+
+
+class Range(NamedTuple):
+    first: int
+    last: int
+    drafts: int
+
+    def has(self, batch: int) -> bool:
+        return self.first <= batch <= self.last
+
+    def __str__(self) -> str:
+        what = f"K = {self.drafts}" if self.drafts else "plain decoding"
+        return f"{what} at batch {self.first} to {self.last}"
+
+
+@dataclass(frozen=True)
+class DraftPlan:
+    """What to draft over a traffic.
+
+    Attributes:
+        lead: the one length that is compared with the reference.
+        reference: K of the reference step; 0 is plain decoding.
+        measured: the best length that ran, where the lead did not.
+        rival: a length that did not run and may be faster than the lead.
+        schedule: the best length by batch, and its gain; () where there is none.
+    """
+
+    traffic: Mapping[int, float]
+    lead: Gain
+    reference: int = 0
+    measured: Gain | None = None
+    rival: Gain | None = None
+    schedule: tuple[Range, ...] = ()
+    schedule_gain: Estimate = ONE
+
+    @property
+    def drafts(self) -> int:
+        """The one length for all batches; 0 is plain decoding."""
+        gains = self.lead.speed.value > WORTHWHILE
+        return self.lead.drafts if gains else self.reference
+
+    @property
+    def gain(self) -> Estimate:
+        """Speed over the reference, as advised."""
+        if len(self.advised) > 1:
+            return self.schedule_gain
+        return self.lead.speed if self.drafts == self.lead.drafts else ONE
+
+    @property
+    def verdict(self) -> str:
+        """Of the schedule if it is advised, else of the lead."""
+        speed = self.gain if len(self.advised) > 1 else self.lead.speed
+        return self.lead._replace(speed=speed).verdict
+
+    @property
+    def advised(self) -> tuple[Range, ...]:
+        """The schedule if it gains enough over one length; none is plain decoding.
+
+        One length covers all batches up to the traffic's largest.
+        """
+        one = self.lead.speed.value if self.drafts == self.lead.drafts else 1.0
+        if self.schedule_gain.value > CHANGE * one and len(self.schedule) > 1:
+            return self.schedule
+        return (Range(1, max(self.traffic), self.drafts),) if self.drafts else ()
+
+    def drafts_at(self, batch: int) -> int:
+        """As advised; 0 is plain decoding."""
+        return next((each.drafts for each in self.advised if each.has(batch)), 0)
+
+
+def plan(
+    advisor: Advisor,
+    traffic: Mapping[int, float],
+    falling: bool = False,
+    by_batch: bool = True,
+) -> DraftPlan:
+    """The best single draft length, and the best schedule.
+
+    `falling` is as in `schedule`; without `by_batch` none is looked for.
+    """
+    at = {batch: advisor.at(batch) for batch in traffic}
+    gains = {b: {way.levels: way.gain for way in each.ways} for b, each in at.items()}
+    reference = next(iter(at.values())).ways[0].levels
+    every = _compared(traffic, gains, reference)
+    first = lead(every)
+    ran = [each for each in every if each.basis in RAN]
+    enough = WORTHWHILE * max(first.speed.value, 1.0)
+    carried = [e for e in every if e.basis not in RAN and e.speed.value > enough]
+    made = DraftPlan(
+        traffic,
+        first,
+        reference,
+        lead(ran) if ran and first not in ran else None,
+        max(carried if ran else (), key=lambda e: e.speed.value, default=None),
+    )
+    if not by_batch:
+        return made
+    ranges = schedule(advisor, falling, max(traffic))
+    own = {b: each.drafts for each in ranges for b in traffic if each.has(b)}
+    gain = _over(traffic, {b: gains[b][k] for b, k in own.items()}).speed
+    return replace(made, schedule=ranges, schedule_gain=gain)
+
+
+def _compared(
+    traffic: Mapping[int, float],
+    gains: Mapping[int, Mapping[int, Gain]],
+    reference: int,
+) -> list[Gain]:
+    """What each K gives that is known at all batches."""
+    if lacking := [str(batch) for batch, own in gains.items() if len(own) < 2]:
+        raise ConfigError(
+            f"no draft is covered at batch {', '.join(lacking)}; ask for smaller "
+            "batches, or sweep wider"
+        )
+    common = set.intersection(*map(set, gains.values())) - {reference}
+    if not common:
+        raise ConfigError("no K is known at all of these batches; ask for one of them")
+    return [_over(traffic, {b: gains[b][k] for b in traffic}) for k in sorted(common)]
+
+
+def _over(traffic: Mapping[int, float], gains: Mapping[int, Gain]) -> Gain:
+    """The gain of a traffic, as if all batches had the same relative error."""
+    shares = np.array([*traffic.values()])
+    speeds = [(s.value, s.low, s.high) for s in (gains[b].speed for b in traffic)]
+    with np.errstate(divide="ignore"):
+        took = shares / shares.sum() @ (1.0 / np.array(speeds))
+        speed = Estimate(*(1.0 / took).tolist())
+    bases = [gain.basis for gain in gains.values()]
+    carried = (basis for basis in bases if basis not in RAN)
+    basis = next(carried, "other batch" if "other batch" in bases else bases[0])
+    return Gain(max(gain.drafts for gain in gains.values()), speed, basis)
+
+
+def schedule(
+    advisor: Advisor, falling: bool = False, reach: int = 1
+) -> tuple[Range, ...]:
+    """The draft length by batch, from 1 to `reach` or to the largest that is covered.
+
+    A length changes only for a gain of 5 %; to plain decoding (0) where drafting is
+    slower, or back for 5 %, and only if the next batch has it so too. In a `falling`
+    schedule every batch drafts, and none more than the smallest. A batch of which
+    nothing is known drafts as the one before.
+    """
+    smallest, largest = advisor.batches[0], max(advisor.batches[-1], reach)
+    speeds: dict[int, Mapping[int, float]] = {}
+    for batch in range(smallest, largest + 1):
+        with suppress(DataError):
+            speeds[batch] = advisor.at(batch).speeds
+    if falling:
+        longest = _fastest({k: v for k, v in speeds[smallest].items() if k})
+        for batch, found in speeds.items():
+            speeds[batch] = {k: v for k, v in found.items() if 0 < k <= longest}
+    chosen = [_fastest(speeds[smallest])]
+    for batch in range(smallest + 1, largest + 1):
+        same = chosen[-1]
+        found = speeds.get(batch, {same: 1.0})
+        ahead = _fastest(speeds.get(batch + 1, found), same)
+        if (ahead == 0) == (same == 0):
+            found = {k: v for k, v in found.items() if (k == 0) == (same == 0)}
+        chosen.append(_fastest(found or {same: 1.0}, same))
+    every = enumerate([chosen[0]] * (smallest - 1) + chosen, 1)
+    runs = (list(run) for _, run in groupby(every, key=lambda pair: pair[1]))
+    return tuple(Range(run[0][0], run[-1][0], run[0][1]) for run in runs)
+
+
+def _fastest(speeds: Mapping[int, float], same: int | None = None) -> int:
+    """The fastest length; or the one before, if it is at most 5 % slower than that and
+    not slower than plain decoding."""
+    best = max(speeds, key=speeds.__getitem__)
+    if same is None or same not in speeds or speeds[same] < speeds.get(0, 0.0):
+        return best
+    return same if speeds[best] <= CHANGE * speeds[same] else best
+
+
+def traffic_of(text: str) -> dict[int, float]:
+    """Shares of plain decoding's time by batch, from "1:.5,8:.3,64:.2"."""
+    pairs = [each.split(":") for each in text.split(",")]
+    try:
+        found = {int(batch): float(share) for batch, share in pairs}
+    except ValueError:
+        found = {}
+    total = sum(found.values())
+    proper = all(0.0 < share < math.inf for share in found.values())
+    if len(found) < len(pairs) or min(found) < 1 or not proper:
+        raise ConfigError(
+            f"--traffic {text}: give each batch once with its share of the time that "
+            "plain decoding spends there, as in 1:.5,8:.3,64:.2"
+        )
+    return {batch: share / total for batch, share in found.items()}

@@ -1,0 +1,282 @@
+"""Where a step's time is known from, for one question: how much to draft.
+
+Every source answers with a ratio: a step over the reference step of its batch, which is
+plain decoding, or the smallest K where a server ran no plain decoding. A sweep's table
+has both steps, a served table has what was served and what lies near it, an estimated
+table has the growth of the forward alone, and without any of them other servers tell.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from evict_profile.errors import DataError
+from evict_profile.served import growth
+from evict_profile.served.growth import EXPONENT, StepRatio, around, unserved
+from evict_profile.served.table import ServedTable
+from evict_profile.stats import Estimate
+from evict_profile.table import CostTable, Outside, ServedStep
+from evict_profile.table.key import Caveats
+
+ESTIMATE_ERROR: float = getattr(growth, "ESTIMATE_ERROR", growth.ERROR)
+ONE = Estimate(1.0, 1.0, 1.0)
+
+
+class Steps(Protocol):
+    """Steps by batch, width and levels; `table` is the file behind them, if any."""
+
+    @property
+    def table(self) -> CostTable | ServedTable | None: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def drafting(self) -> str:
+        """What is known of the time of drafting; "" where it is inside the steps."""
+        ...
+
+    def caveats(self, batch: int, context: float | None) -> Caveats: ...
+
+    def context_of(self, asked: float | None) -> float | None:
+        """The context that steps are of; None where nobody stated one."""
+        ...
+
+    def batches(self, context: float | None) -> tuple[int, ...]: ...
+
+    def reference_drafts(self, batch: int, context: float | None) -> int:
+        """K of the reference step, 0 of plain decoding; a `DataError` if unknown."""
+        ...
+
+    def ratio(
+        self, batch: int, width: int, levels: int, context: float | None
+    ) -> StepRatio:
+        """A step over the reference's; a `DataError` where it is not known."""
+        ...
+
+    def reference_us(self, batch: int, context: float | None) -> float | None: ...
+
+    def split(self, batch: int, levels: int, context: float | None) -> str:
+        """What a step of a chain of K is spent on, in one line; "" if not known."""
+        ...
+
+
+@dataclass(frozen=True)
+class OfTable:
+    """A table of a sweep, and a drafter's time: measured, given or assumed."""
+
+    served: ServedStep
+
+    @property
+    def table(self) -> CostTable:
+        return self.served.table
+
+    @property
+    def title(self) -> str:
+        return self.table.title
+
+    @property
+    def drafting(self) -> str:
+        return self.served.drafting.workload
+
+    def caveats(self, batch: int, context: float | None) -> Caveats:
+        return self.served.caveats_at(batch, self.context_of(context))
+
+    def context_of(self, asked: float | None) -> float:
+        return min(self.table.axes.context) if asked is None else asked
+
+    def batches(self, context: float | None) -> tuple[int, ...]:
+        return _batches(self.table, self.context_of(context))
+
+    def reference_drafts(self, batch: int, context: float | None) -> int:
+        self.served.covers(batch, 1, self.context_of(context))
+        return 0
+
+    def ratio(
+        self, batch: int, width: int, levels: int, context: float | None
+    ) -> StepRatio:
+        place = batch, width, levels, self.context_of(context)
+        return StepRatio(self.served.ratio(*place), "table")
+
+    def reference_us(self, batch: int, context: float | None) -> float:
+        return self.served.us(batch, 1, 0, self.context_of(context)).value
+
+    def split(self, batch: int, levels: int, context: float | None) -> str:
+        if self.served.assumes_drafting:
+            return ""
+        at, clock = self.context_of(context), self.served.drafting.at(batch)
+        whole, plain = (
+            self.served.us(batch, 1 + k, k, at).value / 1e3 for k in (levels, 0)
+        )
+        drafting = (clock.overhead_us(levels) - clock.fixed_us) / 1e3
+        rest = (clock.fixed_us - clock.plain_fixed_us) / 1e3
+        return (
+            f"Of a step of K = {levels} at batch {batch}, {whole:.2f} ms, plain "
+            f"decoding takes {plain:.2f}, verification of the drafts "
+            f"{whole - plain - drafting - rest:.2f}, drafting {drafting:.2f} and the "
+            f"rest {rest:.2f}."
+        )
+
+
+@dataclass(frozen=True)
+class OfServed:
+    """Runs of one server; drafting is inside its steps."""
+
+    table: ServedTable
+    drafting: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.table.title
+
+    def caveats(self, batch: int, context: float | None) -> Caveats:
+        served = batch in self.table.batches(context)
+        return () if served else (f"batch {batch} was not served",)
+
+    def context_of(self, asked: float | None) -> float | None:
+        return asked or next(iter(self.table.contexts), None)
+
+    def batches(self, context: float | None) -> tuple[int, ...]:
+        return self.table.batches(context)
+
+    def reference_drafts(self, batch: int, context: float | None) -> int:
+        return self.table.reference(batch, context).drafts
+
+    def ratio(
+        self, batch: int, width: int, levels: int, context: float | None
+    ) -> StepRatio:
+        longest = max(each.levels for each in self.table.settings)
+        if levels > 2 * longest:
+            raise DataError(
+                f"{self.table.path}: K = {levels} is more than twice the longest that "
+                f"was served, {longest}; serve it"
+            )
+        found = self.table.ratio(batch, width, levels, context)
+        if found.basis == "other batch" and not self._ran_beside(
+            batch, levels, context
+        ):
+            return StepRatio(found.value, "other K")
+        return found
+
+    def _ran_beside(self, batch: int, levels: int, context: float | None) -> bool:
+        """Whether a K ran at both served neighbours of a batch."""
+        known = self.batches(context)
+        near = (
+            max(each for each in known if each < batch),
+            min(each for each in known if each > batch),
+        )
+        ran = (self.table.served_at(each, context) for each in near)
+        return all(levels in {each.levels for each in own} for own in ran)
+
+    def reference_us(self, batch: int, context: float | None) -> float | None:
+        return self.table.reference_us(batch, context)
+
+    def split(self, batch: int, levels: int, context: float | None) -> str:
+        """By the line through the shortest and the longest K that ran."""
+        ran = self.table.served_at(batch, context)
+        widths = sorted({each.width for each in ran})
+        if len(widths) < 3 or widths[0] > 1:
+            return ""
+        ms = {each.width: each.step_us.value / 1e3 for each in ran}
+        n, m = widths[1], widths[-1]
+        token_ms = (ms[m] - ms[n]) / (m - n)
+        start_ms = ms[n] - ms[1] - token_ms * (n - 1)
+        if min(token_ms, start_ms) < 0.0:
+            return ""
+        return (
+            f"Of a step at batch {batch}, {ms[1]:.2f} ms are plain decoding's, each "
+            f"token drafted and verified adds {token_ms:.2f}, and drafting at all "
+            f"{start_ms:.2f}."
+        )
+
+
+@dataclass(frozen=True)
+class OfEstimate:
+    """A table of public kernel rows or of a data sheet: the forward's growth alone.
+
+    Host and drafter are in no kernel's time, so the growth of other servers' steps
+    stands beside it with equal weight.
+    """
+
+    table: CostTable
+    outside: Outside = "refuse"
+    drafting: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.table.title
+
+    def caveats(self, batch: int, context: float | None) -> Caveats:
+        at = self.context_of(context)
+        return self.table.costs(batch, at, self.outside).caveats
+
+    def context_of(self, asked: float | None) -> float:
+        return min(self.table.axes.context) if asked is None else asked
+
+    def batches(self, context: float | None) -> tuple[int, ...]:
+        return _batches(self.table, self.context_of(context))
+
+    def reference_drafts(self, batch: int, context: float | None) -> int:
+        self.table.costs(batch, self.context_of(context), self.outside)
+        return 0
+
+    def ratio(
+        self, batch: int, width: int, levels: int, context: float | None
+    ) -> StepRatio:
+        at = self.context_of(context)
+        cost_us = self.table.step_cost_us(batch, at, self.outside)
+        if width == 1:
+            return StepRatio(ONE, "estimate")
+        if batch * width >= len(cost_us):
+            raise DataError(
+                f"{self.table.path}: has no cost of {width} tokens a request at batch "
+                f"{batch}; verify fewer"
+            )
+        grown = float(cost_us[batch * width] / cost_us[batch])
+        value = math.sqrt(grown * width**EXPONENT)
+        return StepRatio(around(value, ESTIMATE_ERROR), "estimate")
+
+    def reference_us(self, batch: int, context: float | None) -> None:
+        return None
+
+    def split(self, batch: int, levels: int, context: float | None) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class Unserved:
+    """No table and no run: what steps of other servers take."""
+
+    asked: tuple[int, ...] = (1,)
+    title: str = "servers of public runs"
+    drafting: str = ""
+    table: None = None
+
+    def caveats(self, batch: int, context: float | None) -> Caveats:
+        return ()
+
+    def context_of(self, asked: float | None) -> None:
+        return None
+
+    def batches(self, context: float | None) -> tuple[int, ...]:
+        return self.asked
+
+    def reference_drafts(self, batch: int, context: float | None) -> int:
+        return 0
+
+    def ratio(
+        self, batch: int, width: int, levels: int, context: float | None
+    ) -> StepRatio:
+        return unserved(width)
+
+    def reference_us(self, batch: int, context: float | None) -> None:
+        return None
+
+    def split(self, batch: int, levels: int, context: float | None) -> str:
+        return ""
+
+
+def _batches(table: CostTable, context: float) -> tuple[int, ...]:
+    """Those of a table that reach a context, or its own longest one."""
+    far = min(context, table.fit.domain["context"][1])
+    return tuple(b for b in table.axes.batch if table.contexts(b)[1] >= far)

@@ -1,0 +1,75 @@
+"""Served tables from rows of batch, K and milliseconds, and a fake source of steps."""
+
+from dataclasses import dataclass, field
+
+from evict_profile.errors import DataError
+from evict_profile.served.growth import StepRatio
+from evict_profile.served.run import Run
+from evict_profile.served.table import ServedTable
+from evict_profile.stats import Estimate
+from evict_profile.table import Key
+
+UNKNOWN = "not stated"
+
+
+def run(number, batch, drafts, step_ms, context=None):
+    return Run(
+        source=f"runs.csv, run {number}",
+        batch=batch,
+        drafts=drafts,
+        levels=drafts,
+        topk=1,
+        width=drafts + 1,
+        step_us=1e3 * step_ms,
+        context=context,
+    )
+
+
+def served_table(*rows, engine=UNKNOWN, tp=1):
+    """Of (batch, K, step in ms) or (batch, K, step in ms, context)."""
+    other = [UNKNOWN] * 3
+    key = Key("RTX 4090", "gpt-oss-20b", UNKNOWN, tp, 1, engine, UNKNOWN, *other)
+    runs = (run(number, *row) for number, row in enumerate(rows, 1))
+    return ServedTable(key, "1.0.0", tuple(runs))
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Ratios of steps by batch and K, each certain to `error`; unknown elsewhere."""
+
+    ratios: dict[int, dict[int, float]]
+    basis: str = "table"
+    error: float = 0.0
+    bases: dict[int, str] = field(default_factory=dict)
+    table: None = None
+    title: str = "planted"
+    drafting: str = ""
+
+    def caveats(self, batch, context):
+        return ()
+
+    def context_of(self, asked):
+        return asked
+
+    def batches(self, context):
+        return tuple(self.ratios)
+
+    def reference_drafts(self, batch, context):
+        if batch not in self.ratios:
+            raise DataError(f"batch {batch} is not planted")
+        return 0
+
+    def ratio(self, batch, width, levels, context):
+        if width == 1:
+            return StepRatio(Estimate(1.0, 1.0, 1.0), self.basis)
+        if levels not in self.ratios[batch]:
+            raise DataError(f"K = {levels} is not planted")
+        value, far = self.ratios[batch][levels], 1.0 + self.error
+        known = self.bases.get(levels, self.basis)
+        return StepRatio(Estimate(value, value / far, value * far), known)
+
+    def reference_us(self, batch, context):
+        return None
+
+    def split(self, batch, levels, context):
+        return ""

@@ -1,0 +1,213 @@
+"""What is asked of a table, what is noted beside the answer, and the command."""
+
+import json
+
+import pytest
+
+from evict_profile.advice.decide import decide
+from evict_profile.cli.advise import batches_of
+from evict_profile.errors import ConfigError, DataError
+from evict_profile.served.growth import EXPONENT
+from evict_profile.table import CostTable
+from tests.advice.served import served_table
+from tests.command import evict, refused
+from tests.exported import shipped_table
+from tests.traces.synthetic import TINY, Plan, write_trace
+
+H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
+FLAT = ((4, 0, 10), (4, 3, 20), (64, 0, 10), (64, 3, 20))
+
+
+def notes(*rows, accept="3:2.4", engine="not stated", **options):
+    return " ".join(
+        decide(served_table(*rows, engine=engine), accept, **options).notes()
+    )
+
+
+def test_one_batch_may_be_a_number():
+    one, several = (decide(served_table(*FLAT), "3:2.4", batch=b) for b in (4, [4]))
+    assert one.batches == several.batches == (4,)
+    assert one.every and not decide(served_table(*FLAT), "3:2.4").every
+
+
+def test_other_batches_are_answered_beside_one_of_which_nothing_is_known():
+    found = decide(served_table(*FLAT), "3:2.4", batch=[4, 128])
+    assert found.batches == (4,)
+    [said] = [each for each in found.notes() if "Not known at batch 128" in each]
+    assert said.endswith("serve plain decoding and one K at batch 128.")
+
+
+def test_a_batch_of_which_nothing_is_known_is_refused_alone():
+    with pytest.raises(DataError, match="one K at batch 128"):
+        decide(served_table(*FLAT), "3:2.4", batch=128)
+
+
+def test_batches_without_plain_decoding_are_asked_for_alone():
+    rows = ((1, 0, 8.0), (1, 3, 12.0), (8, 2, 10.0), (8, 3, 12.0))
+    found = decide(served_table(*rows), "1.8,2.2,2.5")
+    assert found.batches == (1,)
+    assert "at batch 8: plain decoding was not served" in " ".join(found.notes())
+    assert decide(served_table(*rows), "1.8,2.2,2.5", batch=8).plan.reference == 2
+
+
+def test_a_batch_between_others_is_said_not_to_be_served():
+    assert (
+        "batch 8 was not served"
+        in decide(served_table(*FLAT), "3:2.4", batch=8).caveats
+    )
+
+
+@pytest.mark.parametrize(("accept", "said"), [("0.64", True), ("3:2.4", False)])
+def test_a_bare_rate_is_the_first_drafts_chance(accept, said):
+    rate = "0.64 was read as the chance that the first draft is accepted"
+    assert (rate in notes(*FLAT, accept=accept)) == said
+
+
+def test_two_lengths_tell_what_a_step_is_spent_on():
+    """13 and 15 ms with 3 and 5 drafts: 1 ms a token, and 13 - 8 - 3 at the start."""
+    assert (
+        "8.00 ms are plain decoding's, each token drafted and verified adds 1.00, and "
+        "drafting at all 2.00."
+    ) in notes((1, 0, 8.0), (1, 3, 13.0), (1, 5, 15.0), accept="3:2.4,5:2.8")
+    assert "drafting at all" not in notes((1, 0, 8.0), (1, 3, 13.0))
+
+
+def test_a_sweeps_table_with_drafting_tells_what_a_step_is_spent_on(workload_table):
+    table = CostTable.load(workload_table)
+    found = decide(table, "1.95,2.85,3.7", batch=1)
+    [said] = [each for each in found.notes() if each.startswith("Of a step of K")]
+    clock, cost = table.drafting.at(1), table.costs(1, 64).step_cost_us
+    k = found.plan.lead.drafts
+    for part_us in (
+        cost[1] + clock.plain_fixed_us,
+        cost[1 + k] - cost[1],
+        clock.draft_us[k],
+        clock.fixed_us - clock.plain_fixed_us,
+    ):
+        assert f" {part_us / 1e3:.2f}" in said
+
+
+@pytest.mark.parametrize(("engine", "said"), [("vllm", True), ("sglang", False)])
+def test_what_a_schedule_cost_vllm_is_said_of_vllm(engine, said):
+    rows = ((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 40.0))
+    found = notes(*rows, engine=engine, accept="3:1.9")
+    assert "A schedule is advised" in found and "Served batches are 1, 8" in found
+    assert ("vLLM #49548" in found) == said
+
+
+def test_an_answer_does_not_contradict_its_notes():
+    """Drafting loses at batch 8, and the schedule ends before it."""
+    rows = ((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 40.0))
+    found = decide(served_table(*rows), "3:1.9")
+    assert found.plan.drafts_at(8) == 0
+    assert "slower than plain decoding" not in " ".join(found.notes())
+
+
+def test_one_length_for_all_says_where_it_is_slower():
+    rows = ((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 20.5))
+    found = decide(served_table(*rows, engine="llama-cpp"), "3:2.0", drafter="pard")
+    assert found.plan.drafts == 3
+    assert "K = 3 is slower than plain decoding at batch 8." in [*found.notes()]
+
+
+def test_an_estimate_has_no_schedule():
+    found = decide(shipped_table(H200), "3:2.4")
+    assert found.estimated and found.plan.schedule == ()
+
+
+class TestCommand:
+    @pytest.fixture
+    def place(self, tmp_path, monkeypatch):
+        """A folder with a served table in it, where nothing else is found by name."""
+        (tmp_path / "none").mkdir()
+        monkeypatch.setenv("EVICT_PROFILE_TABLES", str(tmp_path / "none"))
+        served_table((1, 0, 1e3 / 120), (1, 3, 16.0)).save(tmp_path / "own.json")
+        return tmp_path
+
+    def said(self, place, *words):
+        done = evict("advise", *words, folder=place)
+        assert done.exit_code == 0, done.output
+        return " ".join(done.stdout.split())
+
+    def test_a_served_table_is_read_by_its_schema(self, place):
+        said = self.said(place, "own.json", "--accept", "3:2.4")
+        assert said.startswith("K = 3, as you measured: 1.25 times plain decoding")
+        assert "gpt-oss-20b on RTX 4090" in said
+        for unknown in ("not stated", "unstated", "context"):
+            assert unknown not in said
+
+    def test_without_a_table_other_servers_answer_and_two_commands_settle_it(
+        self, place
+    ):
+        said = self.said(place, "--accept", "3:2.4")
+        assert said.startswith(
+            f"A step that verifies n tokens a request takes about n^{EXPONENT}"
+        )
+        assert "Yours of 2.40 at K = 3 is 1.44 times plain decoding (" in said
+        assert "evict-profile probe URL --batch 1 --out runs.jsonl" in said
+        assert "evict-profile import runs.jsonl --model MODEL --gpu GPU" in said
+
+    @pytest.mark.parametrize(
+        ("names", "reason"),
+        [
+            (("--model", "openai/gpt-oss-20b", "--gpu", "RTX 4090", "--engine", "vllm"),
+             "--gpu RTX 4090"),
+            (("--model", "qwen3-30b-a3b", "--gpu", "MI300X", "--engine", "vllm"),
+             "--gpu MI300X"),
+            (("--model", "qwen3-30b-a3b", "--gpu", "M3 Max", "--engine", "llama-cpp"),
+             "--gpu M3 Max"),
+            (("--model", "nobody", "--gpu", "h200", "--engine", "vllm"), "nobody"),
+            (("--gpu", "RTX 4090"), "--model and --engine would have to be given too"),
+        ],
+    )  # fmt: skip
+    def test_every_dead_end_is_answered_with_its_reason(self, place, names, reason):
+        said = self.said(place, *names, "--accept", "0.75")
+        assert "No table answers: " in said and reason in said.partition("No table")[2]
+        assert "Break-even accepted lengths are " in said
+        assert "evict-profile import runs.jsonl --model" in said
+
+    def test_an_estimate_states_no_speed(self, place):
+        path = shipped_table(H200).path
+        said = self.said(place, path, "--accept", "3:2.4", "--batch", "8")
+        assert said.startswith("Estimated, not measured: K = 3 pays where")
+        assert "speed-up" not in said and "tok/s" not in said
+        assert "verdict" in said and "evict-profile probe URL --batch 8" in said
+        done = evict("advise", path, "--accept", "3:2.4", "--json", folder=place)
+        assert '"speed"' not in done.stdout and '"gain"' not in done.stdout
+
+    def test_a_trace_answers_for_chains_and_trees(self, saved_table, place):
+        write_trace(place / "t.parquet", Plan(about=TINY))
+        said = self.said(place, saved_table, "--accept", "t.parquet")
+        assert "acceptance: best children in t.parquet" in said
+        assert "trees, cut to their best nodes" in said
+
+    def test_what_is_clamped_is_said(self, saved_table, place):
+        words = (saved_table, "--accept", "1.95,2.85,3.7", "--draft-level-ms", 0)
+        said = self.said(place, *words, "--context", 300, "--outside", "clamp")
+        assert "caveat: context 300 read as 256: " in said
+
+    def test_json_is_alone_on_stdout(self, place):
+        done = evict("advise", "own.json", "--accept", "3:2.4", "--json", folder=place)
+        assert json.loads(done.stdout)["plan"]["drafts"] == 3
+
+    def test_batches_are_given_at_once_or_one_by_one(self):
+        assert batches_of(["1,8"]) == batches_of(["1", "8"]) == [1, 8]
+        for wrong in ("0", "x", "1,", "-1", "1.5"):
+            with pytest.raises(ConfigError, match="as in --batch 1,8"):
+                batches_of([wrong])
+
+    def test_acceptance_is_given_once(self, place):
+        words = ("advise", "own.json", "--accept", "3:2.4", "--accept", "3:2.6")
+        assert "--accept was given twice" in refused(*words, folder=place)
+
+    @pytest.mark.parametrize(
+        ("words", "instead"),
+        [
+            (("--check", "runs.csv"), "evict-profile import RUNS"),
+            (("--like", "olmoe-1b-7b"), "leave it out"),
+            (("--explain",), "leave it out"),
+            (("--md",), "--json"),
+        ],
+    )
+    def test_former_options_say_what_to_type(self, place, words, instead):
+        assert instead in refused("advise", *words, folder=place)

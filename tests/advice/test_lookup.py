@@ -1,0 +1,98 @@
+"""A deployment's table by name: a sweep's, a server's, an estimate, or none."""
+
+import pytest
+
+from evict_profile.advice.lookup import Names, look_up
+from evict_profile.errors import DataError
+from evict_profile.records import replace
+from evict_profile.served.table import ServedTable
+from evict_profile.table import CostTable
+from tests.advice.served import served_table
+from tests.exported import shipped_table
+
+TP1, TP4 = (
+    f"nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp{tp}-ep1" for tp in (1, 4)
+)
+NAMES = Names("qwen3-30b-a3b", "h200", "sglang")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVICT_PROFILE_TABLES", str(tmp_path))
+    return tmp_path
+
+
+def put(place, table, name="a", **key):
+    folder = place / name
+    folder.mkdir(parents=True, exist_ok=True)
+    replace(table, key=replace(table.key, **key)).save(folder / "1.0.0.json")
+
+
+def found(names=NAMES):
+    return look_up(names, lambda line: None)
+
+
+def names_of(table):
+    return {"model": "qwen3-30b-a3b", "gpu": "NVIDIA H200", "engine": "sglang"}
+
+
+def test_runs_of_a_server_come_before_an_estimate_and_a_sweep_before_both(
+    place, saved_table
+):
+    estimate, swept = shipped_table(TP1), CostTable.load(saved_table)
+    saved_table.unlink()
+    put(place, estimate)
+    assert found().table.origin == "composed"
+    served = served_table((1, 0, 8.0), (1, 3, 16.0))
+    put(place, served, "sglang-served", **names_of(served))
+    assert isinstance(found().table, ServedTable)
+    put(place, swept, "swept", **names_of(swept))
+    assert found().table.origin == "measured"
+
+
+def test_the_number_of_gpus_is_never_assumed_in_silence(place):
+    put(place, shipped_table(TP4))
+    assert found().preface(NAMES) == "Of 4 GPUs (--tp 4): "
+    assert found().preface(NAMES._replace(tp=4)) == ""
+
+
+def test_of_several_sizes_one_gpu_is_taken(place):
+    put(place, shipped_table(TP4), "four")
+    put(place, shipped_table(TP1), "one")
+    assert found().preface(NAMES) == "Of 1 GPU (--tp 1): "
+    assert found(NAMES._replace(tp=4)).table.key.tp == 4
+
+
+def test_several_sizes_without_one_are_named(place):
+    put(place, shipped_table(TP4), "four")
+    put(place, shipped_table(TP4), "two", tp=2)
+    with pytest.raises(DataError, match="give also: --tp"):
+        found()
+
+
+def test_without_names_nothing_is_looked_for(place):
+    assert found(Names()) == (None, "")
+
+
+def test_the_reason_names_tables_near_by(place):
+    put(place, shipped_table(TP4))
+    known = found(Names("qwen3-30b-a3b", "b200"))
+    assert known.table is None
+    assert known.reason.startswith("--engine would have to be given too; ")
+    assert "--model qwen3-30b-a3b --gpu h200 --engine sglang --tp 4" in known.reason
+
+
+def test_a_format_in_the_models_name_is_asked_for(place):
+    known = found(NAMES._replace(model="Qwen/Qwen3-30B-A3B-FP8"))
+    assert "its name says FP8; give the weights' format with --dtype" in known.reason
+
+
+def test_one_that_is_not_there_is_estimated_once(wheel, place, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+    lines = []
+    names = NAMES._replace(rows=wheel)
+    first = look_up(names, lines.append)
+    assert first.table.origin == "composed"
+    [kept] = place.rglob("qwen3-30b-a3b-*.json")
+    assert f"kept: {kept}" in lines
+    assert found(names).table == first.table
