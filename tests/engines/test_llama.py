@@ -23,7 +23,7 @@ def world(tmp_path_factory):
 
 
 def serving(world, drafts):
-    from benchmarks.llama_probe import Setting, started
+    from tests.served.probe.llama_servers import Setting, started
 
     return started([Setting(world, *((world, drafts, RATE) if drafts else ()))])
 

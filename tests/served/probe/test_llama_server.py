@@ -75,7 +75,7 @@ def test_the_flags_of_an_exported_command_are_the_librarys(
 @pytest.mark.parametrize("drafts", [0, 2])
 def test_its_steps_and_accepted_tokens_are_found(world, drafts, tmp_path):
     """Nothing is judged by a clock: the machine may be busy."""
-    from benchmarks.llama_probe import Setting, params_of
+    from tests.served.probe.llama_servers import Setting, params_of
 
     params = params_of(Setting(world, world if drafts else "", drafts))
     params.port, params.endpoint_metrics, params.n_parallel = 0, True, 2
