@@ -14,7 +14,8 @@ import yaml
 from rich.console import Console
 
 from evict_profile.advice.acceptance import LONGEST, REJECTION_GROWTH, of_rate
-from evict_profile.advice.advise import Advisor, Range
+from evict_profile.advice.advise import Advisor
+from evict_profile.advice.plan import Range
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.exporters import ENGINES
 from evict_profile.io import say, write_text
