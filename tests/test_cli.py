@@ -322,9 +322,9 @@ def test_audit_names_what_is_lossless_instead(tmp_path):
     assert "lossless instead: the stop rule on shifted scores" in done.stdout
 
 
-def test_a_table_is_written_for_sglang(tmp_path):
+def test_a_table_is_written_for_sglang(workload_table, tmp_path):
     out = tmp_path / "deep" / "sps.json"
-    words = ("export", H200, "--for", "sglang-sps", "--out", out)
+    words = ("export", workload_table, "--for", "sglang-sps", "--out", out)
     done = evict(*words, folder=tmp_path)
     assert done.exit_code == 0, done.stderr
     assert "95 % interval" in done.stdout

@@ -1,16 +1,15 @@
 """The page on which a reader chooses a table; tests/browser runs its script."""
 
 import json
-import math
 import re
 
 import pytest
 
-from evict_profile.advice.acceptance import of_rate
-from evict_profile.advice.advise import Advisor
+from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.report.explore import explore_page
-from evict_profile.table import CostTable
+from evict_profile.served.growth import unserved
+from evict_profile.table import CostTable, ServedStep
 from tests.command import evict
 
 
@@ -18,34 +17,43 @@ def data_of(page):
     return json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
 
 
-def interval(step, k, ratio):
-    """As the page's script computes it from the parts of a step."""
-    if "times" in step:
-        grown, times = ratio - 1.0, step["times"]
-        high = ratio + math.hypot(grown * (times - 1.0), step["apart"][k])
-        return ratio - grown * (1.0 - 1.0 / times), high
-    us = step["verify_us"]
-    drafting = math.log(ratio * us[0] / us[k]) if step["assumed"] else 0.0
-    factor = math.exp(math.hypot(step["half"][k], drafting))
-    return ratio / factor, ratio * factor
-
-
-@pytest.mark.parametrize("origin", ["composed_path", "saved_table", "workload_table"])
-def test_the_parts_of_a_step_give_the_break_even_of_advise(origin, request):
-    table = CostTable.load(request.getfixturevalue(origin))
-    advisor = Advisor.of(table, of_rate(0.8))
+@pytest.mark.parametrize("name", ["saved_table", "workload_table"])
+def test_a_measured_step_is_looked_up_with_its_interval(name, request):
+    table = CostTable.load(request.getfixturevalue(name))
+    served, context = ServedStep.of(table), min(table.axes.context)
     [shown] = data_of(explore_page([table]))["tables"]
-    assert {*advisor.batches} <= {step["batch"] for step in shown["batches"]}
+    assert {*table.axes.batch} <= {step["batch"] for step in shown["batches"]}
     for step in shown["batches"]:
-        ways = advisor.at(step["batch"]).ways
-        assert len(step["verify_us"]) == len(ways)
-        plain_us = step["verify_us"][0] + step["beside_us"][0]
-        for k, way in enumerate(ways[1:], 1):
-            ratio = (step["verify_us"][k] + step["beside_us"][k]) / plain_us
-            low, high = interval(step, k, ratio)
-            assert ratio == pytest.approx(way.ratio, rel=1e-4)
-            assert way.committed / high == pytest.approx(way.speed.low, rel=1e-4)
-            assert way.committed / low == pytest.approx(way.speed.high, rel=1e-4)
+        batch, ratios = step["batch"], step["ratios"]
+        assert not served.covers(batch, len(ratios) + 1, context) or len(ratios) > 8
+        for k, ratio in enumerate(ratios):
+            found = served.ratio(batch, k + 1, k, context)
+            ends = (found.value, found.low, found.high)
+            assert ratio == pytest.approx(ends, rel=1e-5)
+
+
+def test_an_estimated_step_is_the_growth_of_kernels_beside_that_of_servers(
+    composed_path,
+):
+    table = CostTable.load(composed_path)
+    data = data_of(explore_page([table]))
+    [shown], context = data["tables"], min(table.axes.context)
+    assert shown["estimated"] and not shown["flags"]
+    for step in shown["batches"]:
+        batch, us = step["batch"], table.step_cost_us(step["batch"], context)
+        kernels = [us[batch * (k + 1)] / us[batch] for k in range(len(step["ratios"]))]
+        assert [each for [each] in step["ratios"]] == pytest.approx(kernels, rel=1e-5)
+    known = unserved(4).value
+    assert data["servers"][3] == pytest.approx(
+        (known.value, known.low, known.high), rel=1e-5
+    )
+
+
+def test_a_table_that_covers_no_draft_is_refused(saved_table):
+    table = CostTable.load(saved_table)
+    narrow = replace(table.fit, domain=table.fit.domain | {"width": (1, 1)})
+    with pytest.raises(ConfigError, match="covers no draft at any of its batches"):
+        explore_page([replace(table, fit=narrow).read_anew()])
 
 
 def test_the_page_has_the_newest_table_of_each_key(saved_table):
@@ -64,16 +72,16 @@ def test_the_page_has_the_newest_table_of_each_key(saved_table):
         ("trtllm", "max_draft_len: 3"),
     ],
 )
-def test_flags_are_the_exporters_of_each_draft_length(composed_path, engine, flag):
-    table = CostTable.load(composed_path)
+def test_flags_are_the_exporters_of_each_draft_length(saved_table, engine, flag):
+    table = CostTable.load(saved_table)
     own = replace(table, key=replace(table.key, engine=engine, tp=4))
     [shown] = data_of(explore_page([own]))["tables"]
     assert flag in shown["flags"][2]
     assert re.search(r"--(tp|tensor-parallel)[-_]size 4", shown["flags"][2])
 
 
-def test_an_engine_without_an_exporter_has_no_flags(composed_path):
-    table = CostTable.load(composed_path)
+def test_an_engine_without_an_exporter_has_no_flags(saved_table):
+    table = CostTable.load(saved_table)
     own = replace(table, key=replace(table.key, engine="torch_moe"))
     assert data_of(explore_page([own]))["tables"][0]["flags"] == []
 

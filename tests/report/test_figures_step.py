@@ -14,6 +14,7 @@ from evict_profile.report.figures_step import (
 from evict_profile.report.numbers import MS
 from evict_profile.report.tables import break_even_rows
 from evict_profile.table import DATASHEET, BatchActivation, CostTable, ServedStep
+from tests.factories import DRAFTING
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +46,9 @@ def test_every_batch_is_named_in_both_drawings(served):
         assert all(f"batch {batch}" in words for batch in served.table.axes.batch)
 
 
-def test_break_even_is_the_ratio_of_the_served_step(table, served):
-    rows = break_even_rows(table)
+def test_break_even_is_the_ratio_of_the_served_step(table):
+    served = ServedStep.of(table, DRAFTING)
+    rows = break_even_rows(served.table)
     ratio = served.ratio(1, 4, 3, 512)
     assert float(rows.cells[0][3]) == pytest.approx(ratio.value, abs=0.01)
     [shown] = [t for t in titles(break_even(served)) if t[:14] == "batch 1, K = 3"]
@@ -57,7 +59,7 @@ def test_equal_experts_cost_less_the_more_tokens_are_verified(served):
     widths = list(served.table.axes.width)
     step_us = [served.us(1, n, 0, 512).value for n in widths]
     share = equal_experts_us(served, 1, widths) / step_us
-    assert share[0] == pytest.approx(1.0)
+    assert share[0] == pytest.approx(1.0, rel=1e-4)
     assert share[-1] < 0.8
 
 
@@ -67,8 +69,8 @@ def test_each_batch_is_drawn_at_the_experts_that_it_activates(table):
     halved = BatchActivation(4, tuple(union / 2.0 for union in known.union))
     own = BatchActivation(1, known.union), halved
     plain, repeated = (
-        titles(step_latency(ServedStep.of(replace(table, activation=each))))
-        for each in (known, replace(known, by_batch=own))
+        titles(step_latency(ServedStep.of(replace(table, activation=u).read_anew())))
+        for u in (known, replace(known, by_batch=own))
     )
     changed = {a[:7] for a, b in zip(plain, repeated, strict=True) if a != b}
     assert changed == {"batch 4"}

@@ -147,7 +147,6 @@ def test_the_origin_is_in_the_table_and_on_its_screen(table, composed_path):
     [
         ("show", "TABLE"),
         ("diff", "TABLE", "TABLE"),
-        ("export", "TABLE", "--for", "sglang-sps", "--out", "OUT"),
         ("calibrate", "TABLE", "TRACE", "--tables", "OUT"),
         ("replay", "TABLE", "TRACE", "--seeds", "1"),
     ],
