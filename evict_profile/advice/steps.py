@@ -22,6 +22,14 @@ ESTIMATE_ERROR: float = getattr(growth, "ESTIMATE_ERROR", growth.ERROR)
 ONE = Estimate(1.0, 1.0, 1.0)
 
 
+def tp_of(table: CostTable | ServedTable) -> int | None:
+    """The number of GPUs; None where no run of a server states it."""
+    if isinstance(table, CostTable):
+        return table.key.tp
+    stated = (run.deployment.tp for run in table.runs)
+    return next(filter(None, stated), None)
+
+
 class Steps(Protocol):
     """Steps by batch, width and levels; `table` is the file behind them, if any."""
 
@@ -127,7 +135,8 @@ class OfServed:
 
     @property
     def title(self) -> str:
-        return self.table.title
+        assumed = "" if tp_of(self.table) else f", tp {self.table.key.tp}"
+        return self.table.title.removesuffix(assumed)
 
     def caveats(self, batch: int, context: float | None) -> Caveats:
         served = batch in self.table.batches(context)
