@@ -42,7 +42,7 @@ class Known(NamedTuple):
     reason: str = ""
 
     def preface(self, names: Names) -> str:
-        """How many GPUs the table is of, where nobody said it."""
+        """How many GPUs the table is of, where no one is asked for."""
         tp = None if self.table is None or names.tp else tp_of(self.table)
         return f"Of {tp} GPU{'s' * (tp > 1)} (--tp {tp}): " if tp else ""
 

@@ -3,7 +3,7 @@
 Every source answers with a ratio: a step over the reference step of its batch, which is
 plain decoding, or the smallest K where a server ran no plain decoding. A sweep's table
 has both steps, a served table has what was served and what lies near it, an estimated
-table has the growth of the forward alone, and without any of them other servers tell.
+table has the growth of the forward alone. Without any there are steps of other servers.
 """
 
 import math
