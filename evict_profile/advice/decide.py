@@ -17,6 +17,9 @@ from evict_profile.table import CostTable, Outside
 
 Table = CostTable | ServedTable
 
+OF_FIRST = "the first draft is accepted at"
+"""How the source of lengths of a bare rate begins."""
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -67,7 +70,7 @@ class Decision:
     def notes(self) -> Iterator[str]:
         """Other lengths, and what is slower, not known, or read in one of two ways."""
         plan = self.plan
-        if self.accept.replace(".", "", 1).isdigit():
+        if self.advisor.lengths.source.startswith(OF_FIRST):
             yield (
                 f"{self.accept} was read as the chance that the first draft is "
                 "accepted; a mean over positions is lower: give the accepted length "

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evict_profile.advice.decide import Table
+from evict_profile.advice.steps import tp_of
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.records import replace
@@ -41,11 +42,9 @@ class Known(NamedTuple):
     reason: str = ""
 
     def preface(self, names: Names) -> str:
-        """How many GPUs the table is of, where nobody said it."""
-        if self.table is None or names.tp:
-            return ""
-        tp = self.table.key.tp
-        return f"Of {tp} GPU{'s' * (tp > 1)} (--tp {tp}): "
+        """How many GPUs the table is of, where no one is asked for."""
+        tp = None if self.table is None or names.tp else tp_of(self.table)
+        return f"Of {tp} GPU{'s' * (tp > 1)} (--tp {tp}): " if tp else ""
 
 
 def look_up(names: Names, say: Callable[[str], None]) -> Known:

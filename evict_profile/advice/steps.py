@@ -3,7 +3,7 @@
 Every source answers with a ratio: a step over the reference step of its batch, which is
 plain decoding, or the smallest K where a server ran no plain decoding. A sweep's table
 has both steps, a served table has what was served and what lies near it, an estimated
-table has the growth of the forward alone, and without any of them other servers tell.
+table has the growth of the forward alone. Without any there are steps of other servers.
 """
 
 import math
@@ -20,6 +20,14 @@ from evict_profile.table.key import Caveats
 
 ESTIMATE_ERROR: float = getattr(growth, "ESTIMATE_ERROR", growth.ERROR)
 ONE = Estimate(1.0, 1.0, 1.0)
+
+
+def tp_of(table: CostTable | ServedTable) -> int | None:
+    """The number of GPUs; None where no run of a server states it."""
+    if isinstance(table, CostTable):
+        return table.key.tp
+    stated = (run.deployment.tp for run in table.runs)
+    return next(filter(None, stated), None)
 
 
 class Steps(Protocol):
@@ -127,7 +135,8 @@ class OfServed:
 
     @property
     def title(self) -> str:
-        return self.table.title
+        assumed = "" if tp_of(self.table) else f", tp {self.table.key.tp}"
+        return self.table.title.removesuffix(assumed)
 
     def caveats(self, batch: int, context: float | None) -> Caveats:
         served = batch in self.table.batches(context)

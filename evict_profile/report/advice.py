@@ -58,18 +58,21 @@ class Advice:
 
     def json(self) -> str:
         """All numbers; an end that no interval has is null."""
-        decision, table = self.decision, self.decision.advisor.steps.table
-        content: dict[str, Any] = {
+        decision, plan = self.decision, self.decision.plan
+        table = decision.advisor.steps.table
+        chosen = {"drafts": plan.drafts, "gain": plan.gain, "advised": plan.advised}
+        content = {
             "answer": self.answer,
             "reason": self.reason,
             "command": self.command,
             "table": {"path": str(table.path), **to_mapping(table.key)}
             if table
             else {},
+            "plan": {} if decision.estimated else to_mapping(chosen),
             "parts": [
                 {
                     "kind": advisor.lengths.kind,
-                    "rows": self.rows(advisor, found).records,
+                    "ways": [self._numbers(at, w) for at in found for w in at.ways[1:]],
                 }
                 for advisor, found in decision.parts
             ],
@@ -77,17 +80,13 @@ class Advice:
             "details": [*self._details],
             "caveats": decision.caveats,
         }
-        if not decision.estimated:
-            plan = decision.plan
-            content["plan"] = {
-                "drafts": plan.drafts,
-                "gain": to_mapping(plan.gain),
-                "traffic": plan.traffic,
-                "advised": plan.advised,
-            }
-            for part, (_, found) in zip(content["parts"], decision.parts, strict=True):
-                part["batches"] = to_mapping(found)
         return json.dumps(finite(content), ensure_ascii=False, indent=1)
+
+    def _numbers(self, at: BatchAdvice, way: DraftOption) -> dict[str, Any]:
+        """A way at a batch; of an estimate no speed is known."""
+        left_out = {"speed", "step_us"} if self.decision.estimated else set()
+        stated = {"batch": at.batch, **to_mapping(way), "verdict": way.gain.verdict}
+        return {name: each for name, each in stated.items() if name not in left_out}
 
     @property
     def answer(self) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from evict_profile.errors import DataError
 from evict_profile.served.growth import StepRatio
-from evict_profile.served.run import Run
+from evict_profile.served.run import Deployment, Run
 from evict_profile.served.table import ServedTable
 from evict_profile.stats import Estimate
 from evict_profile.table import Key
@@ -12,7 +12,7 @@ from evict_profile.table import Key
 UNKNOWN = "not stated"
 
 
-def run(number, batch, drafts, step_ms, context=None):
+def run(number, batch, drafts, step_ms, context=None, tp=None):
     return Run(
         source=f"runs.csv, run {number}",
         batch=batch,
@@ -22,14 +22,15 @@ def run(number, batch, drafts, step_ms, context=None):
         width=drafts + 1,
         step_us=1e3 * step_ms,
         context=context,
+        deployment=Deployment(tp=tp),
     )
 
 
-def served_table(*rows, engine=UNKNOWN, tp=1):
-    """Of (batch, K, step in ms) or (batch, K, step in ms, context)."""
+def served_table(*rows, engine=UNKNOWN, tp=None):
+    """Of (batch, K, step in ms) or (batch, K, step in ms, context); `tp` if stated."""
     other = [UNKNOWN] * 3
-    key = Key("RTX 4090", "gpt-oss-20b", UNKNOWN, tp, 1, engine, UNKNOWN, *other)
-    runs = (run(number, *row) for number, row in enumerate(rows, 1))
+    key = Key("RTX 4090", "gpt-oss-20b", UNKNOWN, tp or 1, 1, engine, UNKNOWN, *other)
+    runs = (run(number, *row, tp=tp) for number, row in enumerate(rows, 1))
     return ServedTable(key, "1.0.0", tuple(runs))
 
 

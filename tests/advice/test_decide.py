@@ -133,7 +133,7 @@ class TestCommand:
         said = self.said(place, "own.json", "--accept", "3:2.4")
         assert said.startswith("K = 3, as you measured: 1.25 times plain decoding")
         assert "gpt-oss-20b on RTX 4090" in said
-        for unknown in ("not stated", "unstated", "context"):
+        for unknown in ("not stated", "unstated", "context", "tp 1"):
             assert unknown not in said
 
     def test_without_a_table_other_servers_answer_and_two_commands_settle_it(

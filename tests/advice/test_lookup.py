@@ -56,6 +56,13 @@ def test_the_number_of_gpus_is_never_assumed_in_silence(place):
     assert found().preface(NAMES._replace(tp=4)) == ""
 
 
+@pytest.mark.parametrize(("tp", "said"), [(2, "Of 2 GPUs (--tp 2): "), (None, "")])
+def test_a_number_of_gpus_that_no_run_states_is_not_made_up(place, tp, said):
+    served = served_table((1, 0, 8.0), (1, 3, 16.0), tp=tp)
+    put(place, served, "sglang-served", **names_of(served))
+    assert found().preface(NAMES) == said
+
+
 def test_of_several_sizes_one_gpu_is_taken(place):
     put(place, shipped_table(TP4), "four")
     put(place, shipped_table(TP1), "one")

@@ -24,7 +24,9 @@ def lines_of(advice):
 
 
 def rows_of(advice):
-    return json.loads(advice.json())["parts"][0]["rows"]
+    """The printed table, a mapping a row."""
+    [(advisor, found)] = advice.decision.parts
+    return advice.rows(advisor, found).records
 
 
 def test_nothing_is_to_be_run_without_a_gain():
@@ -118,6 +120,9 @@ def test_json_has_the_answer_and_all_numbers():
     found = json.loads(advice.json())
     assert found["answer"] == advice.answer
     assert found["plan"]["gain"]["value"] == pytest.approx(1.92)
+    ways = {way["levels"]: way for way in found["parts"][0]["ways"]}
+    assert ways[3]["break_even"]["value"] == pytest.approx(1.25)
+    assert (ways[3]["basis"], ways[3]["verdict"]) == ("measured", "pays")
 
 
 def test_lengths_that_are_fitted_are_marked():

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from evict_profile.advice.answer import Answer
-from evict_profile.advice.steps import OfEstimate
+from evict_profile.advice.steps import OfEstimate, OfServed
 from evict_profile.errors import DataError
 from evict_profile.integrations.exporters.additive import sglang_sps
 from evict_profile.integrations.exporters.planners import Export, staircases_at
@@ -121,7 +121,8 @@ def _lost_by_all(
     yield from (f"Note: {caveat}." for caveat in caveats)
     if at is not None:
         yield f"Costs are at context {at:g} alone."
-    yield f"Nothing checks that what serves is {table.title}."
+    title = OfServed(table).title if isinstance(table, ServedTable) else table.title
+    yield f"Nothing checks that what serves is {title}."
 
 
 def _text(export: Export, origin: Mapping[str, Any]) -> str:

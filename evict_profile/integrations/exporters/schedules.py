@@ -17,6 +17,7 @@ from evict_profile.advice.acceptance import AcceptedLengths
 from evict_profile.advice.advise import Advisor
 from evict_profile.advice.drafting import drafters
 from evict_profile.advice.plan import Range
+from evict_profile.advice.steps import tp_of
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.exporters.planners import Export
 from evict_profile.table import CostTable
@@ -43,8 +44,8 @@ def vllm(ranges: Ranges, advisor: Advisor) -> Export:
         multiple = f"no multiple of {heads} layers, if it loads them all"
         notes.append(f"vLLM refuses {drafts} drafts, {multiple}.")
     config = shlex.quote(json.dumps({**drafter, **fields}))
-    tp = f"--tensor-parallel-size {_tp(advisor)}"
-    command = f"vllm serve {MODEL} {tp} --speculative-config {config}"
+    tp = _tp(advisor, "--tensor-parallel-size")
+    command = f"vllm serve {MODEL} {tp}--speculative-config {config}"
     return Export(fields, tuple(notes), command)
 
 
@@ -59,7 +60,7 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
     chain = f"--speculative-eagle-topk 1 --speculative-num-steps {steps}"
     command = (
         f"python -m sglang.launch_server --model-path {MODEL} "
-        f"--tp-size {_tp(advisor)} "
+        f"{_tp(advisor, '--tp-size')}"
         f"{_method('sglang', advisor).replace('CHAIN', chain)} "
     )
     if len(ranges) == 1:
@@ -90,7 +91,7 @@ def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
             "read keys as first batches: do not use it there.",
         ]
     fields = {"speculative_config": config}
-    command = f"trtllm-serve {MODEL} --tp_size {_tp(advisor)} --config FILE"
+    command = f"trtllm-serve {MODEL} {_tp(advisor, '--tp_size')}--config FILE"
     return Export(fields, tuple(notes), command, style="yaml")
 
 
@@ -98,8 +99,10 @@ def _longest(ranges: Ranges) -> int:
     return max(each.drafts for each in ranges)
 
 
-def _tp(advisor: Advisor) -> int:
-    return advisor.steps.table.key.tp if advisor.steps.table else 1
+def _tp(advisor: Advisor, flag: str) -> str:
+    """The option of the number of GPUs, if that is known."""
+    table = advisor.steps.table
+    return f"{flag} {tp} " if table and (tp := tp_of(table)) else ""
 
 
 def _method(engine: str, advisor: Advisor) -> Any:
