@@ -26,6 +26,10 @@ from evict_profile.served.run import Run
 __all__ = ["READERS", "Given", "Reading", "read", "read_runs"]
 
 
+NOTHING = Given()
+JSON = re.compile(r"\s*(\{|\[\s*[\]{])")
+
+
 class Reader(NamedTuple):
     """`name` as users say it; `takes` sees the text; `read` is given path, text."""
 
@@ -37,12 +41,8 @@ class Reader(NamedTuple):
 def _json_of(signs: str) -> Callable[[str], object]:
     """Whether a text is JSON in which all the signs stand."""
     found = [re.compile(rf'"{sign}"\s*:') for sign in signs.split()]
-    return lambda text: (
-        re.match(r"\s*[\[{]", text) and all(sign.search(text) for sign in found)
-    )
+    return lambda text: JSON.match(text) and all(sign.search(text) for sign in found)
 
-
-NOTHING = Given()
 
 READERS = (
     Reader("a file of `probe`", re.compile(r'\{"server"').match, probe.read),
@@ -56,7 +56,7 @@ READERS = (
     Reader(
         "the JSON of `vllm bench serve --save-result`, `sglang.bench_serving "
         "--output-file` or `sglang.bench_one_batch`",
-        re.compile(r"\s*[\[{]").match,
+        JSON.match,
         results.read,
     ),
     Reader("what those two print", console.START.search, console.read),

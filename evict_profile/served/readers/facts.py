@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from evict_profile.config.load import known_models, model_named
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts, replace
 from evict_profile.served.run import Deployment, Run
@@ -54,7 +53,7 @@ def deployment_of(path: Path, stated: Deployment, given: Given) -> Deployment:
     """The facts of a server: a file's, and those that were typed where it has none."""
     own, typed = stated.stated, given.deployment.stated
     for name in own.keys() & typed.keys():
-        if not _agree(name, own[name], typed[name]):
+        if not _agree(own[name], typed[name]):
             raise ConfigError(
                 f"{path}: states {name} {own[name]}, and {typed[name]} was given; "
                 f"leave {name} out, or give another file"
@@ -65,29 +64,15 @@ def deployment_of(path: Path, stated: Deployment, given: Given) -> Deployment:
     return Deployment(**{**base, **facts, "flags": flags})
 
 
-def _agree(name: str, stated: Any, given: Any) -> bool:
+def _agree(stated: object, given: object) -> bool:
     """Whether two facts may be of one thing: "H200" and "NVIDIA H200"."""
-    if name == "model":
-        return _same_model(str(stated), str(given))
-    if isinstance(stated, str):
-        one, other = _squashed(stated), _squashed(str(given))
-        return one in other or other in one
-    return bool(stated == given)
-
-
-def _same_model(stated: str, given: str) -> bool:
-    """An alias or a folder says nothing of the model; OWNER/NAME does."""
-    models = [path.stem for path in known_models()]
-    one, other = (model_named(name, models) for name in (stated, given))
-    if one and other:
-        return one == other
-    short, typed = (_squashed(n.rpartition("/")[2]) for n in (stated, given))
-    named = re.fullmatch(r"[\w.-]+/[\w.-]+", stated)
-    return not named or short in typed or typed in short
-
-
-def _squashed(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
+    if not (isinstance(stated, str) and isinstance(given, str)):
+        return stated == given
+    one, other = (
+        re.sub(r"[^a-z0-9]", "", each.rpartition("/")[2].lower())
+        for each in (stated, given)
+    )
+    return one in other or other in one
 
 
 def lengths_of(shares: Iterable[float]) -> dict[int, float]:

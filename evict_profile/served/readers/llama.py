@@ -1,7 +1,8 @@
 """llama.cpp: logs of llama-server and llama-cli, replies' `timings`, llama-bench.
 
 A request's decode time excludes its first token, which prefill gives. Of the tokens
-after it, each accepted draft saved a step. llama.cpp states no K.
+after it, each accepted draft saved a step. llama.cpp states no K: it may stop drafting
+below the K that was asked for.
 """
 
 import re
@@ -21,9 +22,7 @@ from evict_profile.served.readers.facts import (
 from evict_profile.served.run import Deployment, Load, Run
 
 EVALUATED = re.compile(r"(prompt )?eval time =\s*([\d.]+) ms /\s*(\d+) (tokens|runs)\b")
-_ACCEPTED = re.compile(
-    r"draft acceptance(?: rate)? = [\d.]+ \(\s*(\d+) accepted /\s*(\d+) generated"
-)
+_ACCEPTED = re.compile(r"draft acceptance(?: rate)? = [\d.]+ \(\s*(\d+) accepted")
 ENGINE = "llama.cpp"
 
 
@@ -40,8 +39,7 @@ def read(path: Path, text: str, given: Given) -> Reading:
         return Reading([])
     requests[0]["prompt_n"] = prompts
     if counted := _ACCEPTED.findall(text):
-        accepted, drafted = (sum(map(int, each)) for each in zip(*counted, strict=True))
-        requests[0] |= {"draft_n_accepted": accepted, "draft_n": drafted}
+        requests[0]["draft_n_accepted"] = sum(map(int, counted))
     return Reading([_run(f"{path}, run 1", requests, path, given)])
 
 
@@ -79,11 +77,7 @@ def _run(source: str, requests: Sequence[Facts], path: Path, given: Given) -> Ru
         accept_lengths={drafts: length} if stated and (drafts or length > 1.0) else {},
         context=(total("prompt_n") + tokens / 2) / len(requests) or None,
         deployment=deployment_of(path, Deployment(engine=ENGINE), given),
-        load=Load(
-            requests=len(requests),
-            drafted=total("draft_n") / steps or None,
-            steps=steps if stated else None,
-        ),
+        load=Load(requests=len(requests), steps=steps if stated else None),
     )
 
 
@@ -123,5 +117,4 @@ def _benched(row: Facts) -> Deployment:
         gpu=str(row.get("gpu_info") or ""),
         engine=ENGINE,
         version=str(row.get("build_number") or ""),
-        dtype=str(row.get("model_type") or "").rpartition(" ")[2],
     )

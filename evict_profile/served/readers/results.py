@@ -79,7 +79,8 @@ def _server(found: Facts) -> Facts:
 def _speculation(found: Facts) -> Facts:
     """K and the tree of its drafts, as far as they are stated."""
     info = _server(found)
-    if "speculative_algorithm" in info and not info["speculative_algorithm"]:
+    is_off = "speculative_algorithm" in info and not info["speculative_algorithm"]
+    if is_off or found.get("median_decode_latency"):
         return {"drafts": 0, "levels": 0, "topk": 1, "width": 1}
     if width := info.get("speculative_num_draft_tokens"):
         levels = info.get("speculative_num_steps") or width - 1
