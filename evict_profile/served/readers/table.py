@@ -78,7 +78,7 @@ def read(path: Path, text: str, given: Given) -> Reading:
     for field in ("batch", *(["drafts"] if given.drafts is None else [])):
         if field not in fields:
             raise ConfigError(
-                f"{path}: has no column {NAMES[field].split(', ')[0].upper()} among "
+                f"{path}: has no column {'K' if field == 'drafts' else field} among "
                 f"{', '.join(header)}; add it, or rename the column that has it"
             )
     mark = _decimal_mark(rows, ";" not in text and "\t" not in text, path)
