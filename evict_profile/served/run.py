@@ -49,6 +49,7 @@ class Load(Struct, frozen=True, kw_only=True):
         prefill: share of a request's time before its first token.
         has_prefill: whether the step's time contains that share.
         drafted: tokens drafted a step and request.
+        steps: steps of all requests of which accepted lengths are the means.
         equal_lengths: all requests have one input and one output length.
         graphs: why steps took longer than with whole CUDA graphs; "" if they had them.
     """
@@ -62,6 +63,7 @@ class Load(Struct, frozen=True, kw_only=True):
     prefill: NotNegative | None = None
     has_prefill: bool = False
     drafted: NotNegative | None = None
+    steps: Positive | None = None
     equal_lengths: bool = False
     graphs: str | None = None
 

@@ -179,17 +179,8 @@ class Server:
         )
 
     async def metrics(self) -> dict[str, float]:
-        """Read /metrics: no prefixes, values summed over all labels but position.
-
-        `ACTIVE` is no sum: each replica states its own.
-        """
-        reply, found = await self._get("/metrics"), dict[str, float]()
-        for name, labels, value in _SAMPLE.findall(reply.text if reply else ""):
-            at = re.search(r'position="(\d+)"', labels)
-            name = name.removesuffix("_total") + (f"[{at[1]}]" if at else "")
-            known = 0.0 if name == ACTIVE else found.get(name, 0.0)
-            found[name] = known + float(value)
-        return found
+        reply = await self._get("/metrics")
+        return metrics_of(reply.text if reply else "")
 
     async def running(self) -> int:
         """Requests that run now; 0 if the server does not state it."""
@@ -212,6 +203,20 @@ class Server:
         with self.answering():
             reply = await self.http.get(path)
         return reply if reply.is_success else None
+
+
+def metrics_of(text: str) -> dict[str, float]:
+    """Values of /metrics: no prefixes, summed over all labels but position.
+
+    `ACTIVE` is no sum: each replica states its own.
+    """
+    found = dict[str, float]()
+    for name, labels, value in _SAMPLE.findall(text):
+        at = re.search(r'position="(\d+)"', labels)
+        name = name.removesuffix("_total") + (f"[{at[1]}]" if at else "")
+        known = 0.0 if name == ACTIVE else found.get(name, 0.0)
+        found[name] = known + float(value)
+    return found
 
 
 def _speculation(

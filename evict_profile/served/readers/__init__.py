@@ -1,0 +1,114 @@
+"""One registry of readers: any file of runs is read by what its content shows.
+
+The first reader whose signs a text bears reads it, so the readers of narrow signs
+stand first, and a CSV, of which any table is one, last.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from evict_profile.errors import ConfigError
+from evict_profile.io import regular
+from evict_profile.served.readers import (
+    console,
+    llama,
+    logs,
+    metrics,
+    probe,
+    results,
+    table,
+)
+from evict_profile.served.readers.facts import Given, Reading
+from evict_profile.served.run import Run
+
+__all__ = ["READERS", "Given", "Reading", "read", "read_runs"]
+
+
+NOTHING = Given()
+JSON = re.compile(r"\s*(\{|\[\s*[\]{])")
+
+
+class Reader(NamedTuple):
+    """`name` as users say it; `takes` sees the text; `read` is given path, text."""
+
+    name: str
+    takes: Callable[[str], object]
+    read: Callable[[Path, str, Given], Reading]
+
+
+def _json_of(signs: str) -> Callable[[str], object]:
+    """Whether a text is JSON in which all the signs stand."""
+    found = [re.compile(rf'"{sign}"\s*:') for sign in signs.split()]
+    return lambda text: JSON.match(text) and all(sign.search(text) for sign in found)
+
+
+READERS = (
+    Reader("a file of `probe`", re.compile(r'\{"server"').match, probe.read),
+    Reader(
+        "responses of vLLM with --per-request-spec-decode-metrics",
+        _json_of("acceptance_histogram"),
+        metrics.read_responses,
+    ),
+    Reader("replies of llama-server (JSON)", _json_of("timings"), llama.read_replies),
+    Reader("llama-bench (-o json)", _json_of("n_gen avg_ns"), llama.read_bench),
+    Reader(
+        "the JSON of `vllm bench serve --save-result`, `sglang.bench_serving "
+        "--output-file` or `sglang.bench_one_batch`",
+        JSON.match,
+        results.read,
+    ),
+    Reader("what those two print", console.START.search, console.read),
+    Reader("a saved /metrics", metrics.SIGN.search, metrics.read),
+    Reader("a log of SGLang or vLLM", logs.SIGN.search, logs.read),
+    Reader("a log of llama-server or llama-cli", llama.EVALUATED.search, llama.read),
+    Reader(
+        "a CSV with columns batch, K, and tok/s or step ms", table.takes, table.read
+    ),
+)
+
+
+def read_runs(path: Path, given: Given = NOTHING) -> list[Run]:
+    """The runs of a file of any kind.
+
+    Raises:
+        ConfigError: the file is of no kind that is read, or contradicts `given`.
+    """
+    return read(path, given).runs
+
+
+def read(path: Path, given: Given = NOTHING) -> Reading:
+    text = _text(path)
+    if not text.strip():
+        raise ConfigError(f"{path}: is empty; save the runs again")
+    reader = next((each for each in READERS if each.takes(text)), None)
+    if reader is None:
+        kinds = "; ".join(each.name for each in READERS)
+        raise ConfigError(f"{path}: is of no kind that is read. Those are: {kinds}")
+    found = reader.read(path, text, given)
+    if not found.runs and not found.left_out:
+        raise ConfigError(
+            f"{path}: holds no run, though it looks like {reader.name}; save the runs "
+            "again"
+        )
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        content = regular(path).read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"{path}: cannot be read: {reason}; check the path"
+        ) from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ConfigError(
+            f"{path}: is no text in UTF-8; save it as UTF-8, or give another file"
+        )
+    return text.replace("\r\n", "\n")

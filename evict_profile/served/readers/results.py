@@ -1,0 +1,201 @@
+"""Results of benchmarks as JSON: of vLLM, of SGLang, and what its server says in one.
+
+The time of a token (TPOT) leaves prefill out, so it is taken before the throughput,
+which has prefill in it. `sglang.bench_one_batch` times a plain step itself.
+"""
+
+from pathlib import Path
+
+from evict_profile.errors import ConfigError
+from evict_profile.records import Facts
+from evict_profile.served.probe.record import near
+from evict_profile.served.readers.facts import (
+    Given,
+    Reading,
+    deployment_of,
+    documents,
+    drafts_of,
+    lengths_of,
+    timed,
+)
+from evict_profile.served.run import Deployment, Load, Run
+
+EQUAL = 8
+"""Requests from which equal mean lengths are no chance."""
+
+LENGTHS = ("accept_length", "spec_decode_acceptance_length", "acc_length")
+POSITIONS = "spec_decode_per_position_acceptance_rates"
+FLAGS = (
+    "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
+    "moe_runner_backend",
+)  # fmt: skip
+"""Facts of SGLang's `server_info` that change a step, other than speculation."""
+
+ENGINES = ("sglang", "vllm", "trtllm")
+
+
+def read(path: Path, text: str, given: Given) -> Reading:
+    found = enumerate(documents(text, path), 1)
+    return Reading([run_of(each, f"{path}, run {n}", path, given) for n, each in found])
+
+
+def run_of(found: Facts, source: str, path: Path, given: Given) -> Run:
+    """The run of one result, by the names of its JSON."""
+    try:
+        stated, server = _speculation(found), _deployment(found)
+        batch, load = _batch(found, source), _load(found)
+        token_us, step_us = _times_us(found, batch, source)
+        context = _context(found)
+        lengths = _lengths(found)
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        ZeroDivisionError,
+    ) as error:
+        raise ConfigError(
+            f"{source}: is no result of a serving benchmark ({error}); give the file "
+            "that its --save-result or --output-file wrote"
+        ) from error
+    drafts = drafts_of(path, stated.get("drafts"), given)
+    shape = {"drafts": drafts, "levels": drafts, "topk": 1, "width": drafts + 1}
+    shape |= stated
+    if isinstance(lengths, float):
+        plain = not drafts and lengths == 1.0
+        lengths = {} if plain else {shape["levels"]: lengths}
+    facts: Facts = {"batch": batch, "context": context, "load": load}
+    facts |= {"accept_lengths": lengths, "text": str(found.get("dataset_name") or "")}
+    facts["deployment"] = deployment_of(path, server, given)
+    return timed(source, token_us, step_us, **shape, **facts)
+
+
+def _server(found: Facts) -> Facts:
+    """SGLang's own words; with prefill apart, those of the first that decodes."""
+    info = found.get("server_info") or {}
+    return info["decode"][0] if "decode" in info else info
+
+
+def _speculation(found: Facts) -> Facts:
+    """K and the tree of its drafts, as far as they are stated."""
+    info = _server(found)
+    is_off = "speculative_algorithm" in info and not info["speculative_algorithm"]
+    if is_off or found.get("median_decode_latency"):
+        return {"drafts": 0, "levels": 0, "topk": 1, "width": 1}
+    if width := info.get("speculative_num_draft_tokens"):
+        levels = info.get("speculative_num_steps") or width - 1
+        topk = info.get("speculative_eagle_topk") or 1
+        return {"drafts": width - 1, "levels": levels, "topk": topk, "width": width}
+    if shares := found.get(POSITIONS):
+        return {"drafts": len(shares), "levels": len(shares), "width": len(shares) + 1}
+    drafted = _drafted(found)
+    if drafted and near(drafted, round(drafted)):
+        return {"drafts": round(drafted)}
+    return {}
+
+
+def _drafted(found: Facts) -> float | None:
+    steps = found.get("spec_decode_num_drafts")
+    return found["spec_decode_draft_tokens"] / steps if steps else None
+
+
+def _lengths(found: Facts) -> dict[int, float] | float:
+    """Accepted lengths by k, or the only one, or none."""
+    if shares := found.get(POSITIONS):
+        scale = 100.0 if max(shares) > 1.0 else 1.0
+        return lengths_of(share / scale for share in shares)
+    stated = [float(found[name]) for name in LENGTHS if (found.get(name) or 0.0) > 0.0]
+    return stated[0] if stated else {}
+
+
+def _deployment(found: Facts) -> Deployment:
+    """`backend` is the protocol that the client speaks; it names some engines."""
+    info, backend = _server(found), str(found.get("backend") or "")
+    engine = next((each for each in ENGINES if backend.startswith(each)), "")
+    if info:
+        engine = "sglang"
+    elif not engine and "spec_decode_num_drafts" in found:
+        engine = "vllm"
+    return Deployment(
+        model=str(found.get("model_id") or info.get("model_path") or ""),
+        engine=engine,
+        version=str(info.get("version") or ""),
+        tp=info.get("tp_size"),
+        flags={name: info[name] for name in FLAGS if info.get(name) is not None},
+    )
+
+
+def _batch(found: Facts, source: str) -> int:
+    for name in ("max_concurrency", "batch_size", "max_concurrent_requests"):
+        if found.get(name):
+            return round(float(found[name]))
+    if "max_concurrency" not in found:
+        raise ValueError("neither max_concurrency nor batch_size is in it")
+    rate = found.get("request_rate")
+    raise ConfigError(
+        f"{source}: requests came at a rate ({rate} a second), so how many ran at once "
+        "is not stated; run it with --max-concurrency"
+    )
+
+
+def _times_us(
+    found: Facts, batch: int, source: str
+) -> tuple[float | None, float | None]:
+    """Microseconds between two tokens of a request, and of a step."""
+    if step_s := found.get("median_decode_latency"):
+        return None, 1e6 * step_s
+    per_token_ms = found.get("median_tpot_ms") or found.get("mean_tpot_ms") or 0.0
+    if per_token_ms > 0.0:
+        return 1e3 * per_token_ms, None
+    if rate := found.get("output_throughput"):
+        return 1e6 * batch / rate, None
+    raise ConfigError(
+        f"{source}: states no time of a token and no throughput; save the result again"
+    )
+
+
+def _context(found: Facts) -> float | None:
+    """Mean tokens in a request's cache: the input, and half of the output."""
+    done = found.get("completed")
+    if done and found.get("total_input_tokens") is not None:
+        output = found.get("total_output_tokens") or 0
+        return float((found["total_input_tokens"] + output / 2) / done)
+    if asked := found.get("input_len"):
+        return float(asked + (found.get("output_len") or 0) / 2)
+    return None
+
+
+def _load(found: Facts) -> Load:
+    done = found.get("completed")
+    facts: Facts = {
+        "requests": done,
+        "failed": found.get("failed") or 0,
+        "drafted": _drafted(found),
+        "temperature": found.get("temperature"),
+        "at_once": found.get("concurrency") or None,
+        "has_prefill": not any(
+            found.get(name)
+            for name in (
+                "median_tpot_ms", "mean_tpot_ms", "median_decode_latency", "last_ttft"
+            )
+        ),
+    }  # fmt: skip
+    if not done:
+        return Load(**facts)
+    tokens = [found.get(f"total_{kind}_tokens") or 0 for kind in ("input", "output")]
+    facts["equal_lengths"] = done >= EQUAL and all(
+        each and each % done == 0 for each in tokens
+    )
+    return Load(**facts | _waits(found, done, tokens[1] / done))
+
+
+def _waits(found: Facts, done: int, output: float) -> Facts:
+    """Prefill's share of a request's time, and how many requests ran at once."""
+    first_ms, token_ms = (found.get(f"mean_{kind}_ms") for kind in ("ttft", "tpot"))
+    if not first_ms or not token_ms:
+        return {}
+    request_ms = first_ms + token_ms * max(output - 1.0, 0.0)
+    facts = {"prefill": first_ms / request_ms}
+    if (duration_s := found.get("duration")) and not found.get("concurrency"):
+        facts["at_once"] = done * request_ms / 1e3 / duration_s
+    return facts

@@ -1,0 +1,212 @@
+"""A CSV of runs, one a line, with the columns and the numbers that people write.
+
+Commas, semicolons or tabs separate; a comma in a number is a decimal mark if some
+number of the file shows it, and else separates thousands. Of a step, a time per token
+and tokens per second, the first that stands in a line is taken: it needs the least.
+"""
+
+import csv
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from evict_profile.errors import ConfigError
+from evict_profile.records import Facts
+from evict_profile.served.readers.facts import (
+    Given,
+    Reading,
+    deployment_of,
+    drafts_of,
+    timed,
+)
+from evict_profile.served.run import Deployment, Load, Run
+
+T = TypeVar("T", Deployment, Load)
+
+NAMES = {
+    "drafts": "k, drafts, draft length, num speculative tokens, speculative tokens, "
+    "draft n max, n max, spec tokens",
+    "batch": "batch, batch size, bs, concurrency, max concurrency",
+    "accept_length": "accepted, accept length, accepted length, acceptance length, "
+    "accept len, mean acceptance length, mean accepted length, al, tokens/step, "
+    "tokens per step",
+    "acceptance": "acceptance, acceptance rate, accept rate, draft acceptance rate, "
+    "avg draft acceptance rate",
+    "step": "step, step time, step latency, decode step",
+    "token": "tpot, median tpot, mean tpot, time per token, time per output token",
+    "rate": "tok/s, tokens/s, t/s, tps, tokens per s, tokens per second, throughput, "
+    "output throughput, gen throughput, generation throughput, output tok/s",
+    "levels": "levels, steps, num steps",
+    "topk": "topk, top k, eagle topk",
+    "width": "verified, width, num draft tokens",
+    "context": "context, mean context, context length",
+    "text": "text, texts, prompts, prompt, dataset, dataset name",
+    **{name: name for name in ("model", "gpu", "engine", "tp", "dtype", "host")},
+    "version": "version, engine version",
+    **{name: name.replace("_", " ") for name in Load.__struct_fields__},
+}
+"""Columns by field, in small letters, with spaces for underscores."""
+
+FIELDS = {name: field for field, names in NAMES.items() for name in names.split(", ")}
+TEXTS = ("text", "model", "gpu", "engine", "version", "dtype", "host", "graphs")
+WHOLE = (
+    "drafts", "batch", "levels", "topk", "width", "tp", "requests", "failed", "waiting"
+)  # fmt: skip
+ONE = ("batch", "topk", "width", "tp")
+TRUTHS = {"has_prefill", "equal_lengths"}
+
+TIMES_MS = {"": 1.0, "ms": 1.0, "us": 1e-3, "µs": 1e-3, "s": 1e3}
+OTHERS = dict.fromkeys(("", "tok/s", "tokens/s", "t/s", "tps", "tokens", "x"), 1.0)
+OTHERS |= {"%": 0.01}
+"""Units by what a cell of a column is multiplied with."""
+
+NOTHING = ("", "nan", "n/a", "na", "-", "none", "null")
+_NUMBER = re.compile(r"([+-]?[\d.,]*\d[\d.,]*(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+
+
+def takes(text: str) -> bool:
+    names = [_field(name)[0] for name in next(_lines(text), [])]
+    return len(names) > 1 and any(names)
+
+
+def read(path: Path, text: str, given: Given) -> Reading:
+    header, *rows = _lines(text)
+    fields = {_field(name)[0] for name in header}
+    for field in ("batch", *(["drafts"] if given.drafts is None else [])):
+        if field not in fields:
+            raise ConfigError(
+                f"{path}: has no column {'K' if field == 'drafts' else field} among "
+                f"{', '.join(header)}; add it, or rename the column that has it"
+            )
+    mark = _decimal_mark(rows, ";" not in text and "\t" not in text, path)
+    lines = [
+        _Line(f"{path}, run {n}", header, row, mark) for n, row in enumerate(rows, 1)
+    ]
+    extra = [name for name in header if not _field(name)[0]]
+    notes = [f"{path}: columns that are not read: {', '.join(extra)}"] if extra else []
+    return Reading([each.run(path, given) for each in lines], notes=notes)
+
+
+def _lines(text: str) -> Iterator[list[str]]:
+    kept = [line for line in text.splitlines() if line.strip(" \t;,")]
+    kept = [line for line in kept if not line.lstrip().startswith("#")]
+    mark = _separator(kept[0]) if kept else ","
+    for row in csv.reader(kept, delimiter=mark, skipinitialspace=True):
+        yield [cell.strip() for cell in row]
+
+
+def _separator(header: str) -> str:
+    return next((mark for mark in ";\t" if mark in header), ",")
+
+
+def _field(column: str) -> tuple[str, str]:
+    """The field of a column and its unit; "" where there is none."""
+    name = " ".join(re.sub(r"[_()\[\]-]", " ", column.lower()).split())
+    if name in FIELDS:
+        return FIELDS[name], ""
+    base, _, unit = name.rpartition(" ")
+    field = FIELDS.get(base, "")
+    if unit in TIMES_MS and field in ("step", "token"):
+        return field, unit
+    return (field, "") if unit in ("tok/s", "tokens", "%") else ("", "")
+
+
+def _decimal_mark(rows: list[list[str]], commas_separate: bool, path: Path) -> str:
+    """ "," if a number of this file shows that it is one, else "."."""
+    matches = [_NUMBER.fullmatch(cell) for row in rows for cell in row]
+    numbers = [match[1] for match in matches if match]
+    commas = [each for each in numbers if "," in each]
+    if any(not _THOUSANDS.fullmatch(each) for each in commas):
+        return ","
+    if commas and not commas_separate and not any("." in each for each in numbers):
+        raise ConfigError(
+            f"{path}: {commas[0]} may be a decimal number or thousands; write it "
+            "without the comma"
+        )
+    return "."
+
+
+class _Line:
+    """What stands in one line, by field, and what its columns are called."""
+
+    def __init__(
+        self, source: str, header: list[str], row: list[str], mark: str
+    ) -> None:
+        self.source, self.mark = source, mark
+        if any(row[len(header) :]):
+            raise ConfigError(
+                f"{source}: has {len(row)} cells under {len(header)} columns; put "
+                'numbers with commas in quotes, as "1,367"'
+            )
+        self.names, self.found = dict[str, str](), Facts()
+        for column, cell in zip(header, row, strict=False):
+            field, unit = _field(column)
+            if field and field not in self.found and cell.lower() not in NOTHING:
+                self.names[field] = column
+                self.found[field] = self._value(field, unit, cell)
+
+    def _value(self, field: str, unit: str, cell: str) -> str | float | bool:
+        if field in TEXTS:
+            return cell
+        if field in TRUTHS:
+            return cell.lower() in ("true", "yes", "1")
+        match = _NUMBER.fullmatch(cell)
+        known = TIMES_MS if field in ("step", "token") else OTHERS
+        said = (match[2].lower() if match else "") or unit
+        if not match or said not in known:
+            raise self._error(field, cell, f"a number in {', '.join([*known][1:])}")
+        text = match[1].replace("," if self.mark == "." else ".", "")
+        try:
+            value = float(text.replace(",", ".")) * known[said]
+        except ValueError as error:
+            raise self._error(field, cell, "a number") from error
+        if not 0.0 <= value < math.inf:
+            raise self._error(field, cell, "a number of at least 0")
+        if field in WHOLE and (value != int(value) or value < (field in ONE)):
+            raise self._error(field, cell, f"a whole number from {int(field in ONE)}")
+        return int(value) if field in WHOLE else value
+
+    def _error(self, field: str, cell: str, wanted: str) -> ConfigError:
+        name = self.names[field]
+        return ConfigError(f"{self.source}: {name} must be {wanted}, and is {cell}")
+
+    def run(self, path: Path, given: Given) -> Run:
+        own, drafts = self.found, drafts_of(path, self.found.get("drafts"), given)
+        facts = {"levels": drafts, "topk": 1, "width": drafts + 1, **own}
+        facts |= {"drafts": drafts, "accept_lengths": self._lengths(facts, drafts)}
+        facts["deployment"] = deployment_of(path, _part(Deployment, own), given)
+        facts["load"] = _part(Load, own)
+        kept = {name: facts[name] for name in Run.__struct_fields__ if name in facts}
+        return timed(self.source, *self._times_us(drafts), **kept)
+
+    def _lengths(self, facts: Facts, drafts: int) -> dict[int, float]:
+        """The accepted length, also as a rate by draft."""
+        length, rate = facts.get("accept_length"), facts.get("acceptance")
+        if length is None and rate is not None and drafts:
+            if rate > 1.0:
+                raise self._error("acceptance", f"{rate:g}", "a rate from 0 to 1")
+            length = 1.0 + drafts * rate
+        return {} if length is None or not drafts else {facts["levels"]: length}
+
+    def _times_us(self, drafts: int) -> tuple[float | None, float | None]:
+        """Microseconds between two tokens of a request, and of a step."""
+        own = self.found
+        if own.get("step"):
+            return None, 1e3 * own["step"]
+        if own.get("token"):
+            return 1e3 * own["token"], None
+        if own.get("rate"):
+            return 1e6 * own["batch"] / own["rate"], None
+        if drafts and own.get("accept_length", own.get("acceptance")):
+            return None, None
+        raise ConfigError(
+            f"{self.source}: states no time of a step; fill in one of step ms, TPOT ms "
+            "and tok/s"
+        )
+
+
+def _part(kind: type[T], found: Facts) -> T:
+    return kind(**{k: found[k] for k in kind.__struct_fields__ if k in found})
