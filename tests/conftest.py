@@ -85,5 +85,6 @@ def composed_path(wheel, tmp_path_factory):
         done = evict("estimate", *words, "--from", wheel, folder=folder)
     assert done.exit_code == 0, done.output
     assert "composed from public rows, not measured" in done.stdout
+    assert done.stderr == "estimating: about 15 s\n"
     [table] = folder.glob("composed/*/*/*/1.0.0.json")
     return table

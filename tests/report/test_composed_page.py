@@ -75,6 +75,8 @@ def test_the_json_holds_the_same_break_evens(composed_path, capsys):
     assert found["table"] == str(composed_path)
 
 
-def test_dense_layers_are_named_among_what_was_read():
+def test_what_was_read_of_a_model_is_in_one_line():
     read = read_of(load_model("deepseek-v3"))
+    assert "128 heads of mla attention" in read and "fp8_block as published" in read
+    assert "671 billion weights, 37.6 active" in read
     assert "61 layers, 3 of them without experts, 256 experts of 7168x2048" in read
