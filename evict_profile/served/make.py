@@ -123,8 +123,7 @@ def _check_one_deployment(runs: Sequence[Run]) -> None:
     for run in runs:
         for name, fact in run.deployment.stated.items():
             first, source = known.setdefault(name, (fact, run.source))
-            drafts = name in SPECULATION_FLAGS or name.startswith("speculative_")
-            if first != fact and not drafts:
+            if first != fact and name not in SPECULATION_FLAGS:
                 raise ConfigError(
                     f"{run.source}: is of another deployment than {source}: {name}: "
                     f"{first} first, {fact} then; give each deployment its own table"
@@ -176,8 +175,8 @@ def _check_beside(each: Setting, plain: Setting) -> None:
 
 
 def _key(runs: Sequence[Run], model: str, gpu: str) -> Key:
-    def stated(name: str) -> str:
-        facts = (run.deployment.stated.get(name) for run in runs)
+    def stated(*names: str) -> str:
+        facts = (run.deployment.stated.get(name) for name in names for run in runs)
         return next((str(fact) for fact in facts if fact), NOT_STATED)
 
     def count(name: str) -> int:
@@ -186,7 +185,7 @@ def _key(runs: Sequence[Run], model: str, gpu: str) -> Key:
     return Key(
         gpu=gpu,
         model=model,
-        dtype=stated("dtype"),
+        dtype=stated("quantization", "dtype"),
         tp=count("tp"),
         ep=count("ep_size"),
         engine=stated("engine"),
