@@ -47,6 +47,12 @@ def served_table(
             that changes, or a step that cannot be.
     """
     timed = [run for run in runs if run.step_us]
+    if not timed:
+        where = f"{runs[0].source}: " if runs else ""
+        raise ConfigError(
+            f"{where}holds no run with a step: give step ms, or tok/s with the "
+            "accepted length, of plain decoding and of one K"
+        )
     _check(timed, model, gpu)
     table = ServedTable(
         _key(timed, model, gpu), FIRST_VERSION, tuple(timed), dict(left_out), shape
@@ -99,11 +105,6 @@ def assumed(table: ServedTable) -> tuple[str, ...]:
 
 
 def _check(runs: Sequence[Run], model: str, gpu: str) -> None:
-    if not runs:
-        raise ConfigError(
-            "holds no run with a step: give step ms, or tok/s with the accepted "
-            "length, of plain decoding and of one K"
-        )
     for run in runs:
         drafted = run.load.drafted
         if drafted is not None and not near(drafted, run.drafts):
