@@ -208,6 +208,7 @@ def test_a_mistyped_name_is_told_before_libraries_load(tmp_path):
         ["estimate"],
         ["estimate", "--model", "tiny", "--gpu", "h200", "--engine", "a"],
         ["probe", "http://localhost:9", "--out", "r.jsonl"],
+        ["import", "none.csv", "--model", "tiny", "--gpu", "a"],
         ["sweep", "none"],
         ["sweep", "tiny", "--plan", "none"],
         ["fleet", "none.yaml"],

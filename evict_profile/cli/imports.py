@@ -48,9 +48,10 @@ def import_runs(
 
     found, left_out, notes = read_files(files)
     growth = shape_of(CostTable.load(shape)) if shape else None
-    table = served_table(found, left_out, model, gpu, growth)
     if not as_json:
+        # Before a refusal too: what speaks against the runs may be its reason.
         show_runs(console, found, left_out)
+    table = served_table(found, left_out, model, gpu, growth)
     path = save_served(table, tables)
     advice = next_command(path, table.settings)
     if as_json:

@@ -79,7 +79,8 @@ def show_runs(
     console: Console, runs: Sequence[Run], left_out: Mapping[str, str]
 ) -> None:
     """Settings, runs left out by reason, and what speaks against them."""
-    print_rows(console, setting_rows(settings_of(runs)))
+    if settings := settings_of(runs):
+        print_rows(console, setting_rows(settings))
     for why, count in Counter(left_out.values()).most_common():
         say(console, wrapped(f"left out: {counted(count, 'run')}: {why}", "  "))
     show_findings(console, findings(runs, left_out), unknown(runs))

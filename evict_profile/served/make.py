@@ -47,6 +47,12 @@ def served_table(
             that changes, or a step that cannot be.
     """
     timed = [run for run in runs if run.step_us]
+    if not timed:
+        where = f"{runs[0].source}: " if runs else ""
+        raise ConfigError(
+            f"{where}holds no run with a step: give step ms, or tok/s with the "
+            "accepted length, of plain decoding and of one K"
+        )
     _check(timed, model, gpu)
     table = ServedTable(
         _key(timed, model, gpu), FIRST_VERSION, tuple(timed), dict(left_out), shape
@@ -99,11 +105,6 @@ def assumed(table: ServedTable) -> tuple[str, ...]:
 
 
 def _check(runs: Sequence[Run], model: str, gpu: str) -> None:
-    if not runs:
-        raise ConfigError(
-            "holds no run with a step: give step ms, or tok/s with the accepted "
-            "length, of plain decoding and of one K"
-        )
     for run in runs:
         drafted = run.load.drafted
         if drafted is not None and not near(drafted, run.drafts):
@@ -123,8 +124,7 @@ def _check_one_deployment(runs: Sequence[Run]) -> None:
     for run in runs:
         for name, fact in run.deployment.stated.items():
             first, source = known.setdefault(name, (fact, run.source))
-            drafts = name in SPECULATION_FLAGS or name.startswith("speculative_")
-            if first != fact and not drafts:
+            if first != fact and name not in SPECULATION_FLAGS:
                 raise ConfigError(
                     f"{run.source}: is of another deployment than {source}: {name}: "
                     f"{first} first, {fact} then; give each deployment its own table"
@@ -176,8 +176,8 @@ def _check_beside(each: Setting, plain: Setting) -> None:
 
 
 def _key(runs: Sequence[Run], model: str, gpu: str) -> Key:
-    def stated(name: str) -> str:
-        facts = (run.deployment.stated.get(name) for run in runs)
+    def stated(*names: str) -> str:
+        facts = (run.deployment.stated.get(name) for name in names for run in runs)
         return next((str(fact) for fact in facts if fact), NOT_STATED)
 
     def count(name: str) -> int:
@@ -186,7 +186,7 @@ def _key(runs: Sequence[Run], model: str, gpu: str) -> Key:
     return Key(
         gpu=gpu,
         model=model,
-        dtype=stated("dtype"),
+        dtype=stated("quantization", "dtype"),
         tp=count("tp"),
         ep=count("ep_size"),
         engine=stated("engine"),

@@ -101,6 +101,15 @@ def test_a_queue_is_no_all_clear(folder):
     assert "Nothing was found" not in said
 
 
+def test_findings_are_said_where_no_table_can_be_made(folder):
+    """Threads D: a log of a queue alone was given the all-clear."""
+    (folder / "runs.csv").write_text("batch,K,step ms,waiting\n9,3,20,56\n")
+    done = evict("import", "runs.csv", *NAMES, folder=folder)
+    assert done.exit_code == 2
+    assert "56 requests waited while 9 ran" in done.stdout
+    assert "no batch has two settings" in done.stderr
+
+
 def test_contexts_are_rows_of_their_own(folder):
     """Threads E."""
     text = "batch,K,step ms,context\n1,0,10,512\n1,3,15,512\n1,0,20,8192\n1,3,50,8192\n"

@@ -95,6 +95,8 @@ def test_the_key_has_what_runs_state_and_nothing_else():
     assert (key.engine, key.tp) == ("vllm", 4)
     assert {key.engine_version, key.dtype, key.moe_backend} == {"not stated"}
     assert not assumed(table)
+    flags = {"dtype": "auto", "quantization": "fp8"}
+    assert served_table(stated({}, {"flags": flags}), {}, "m", "g").key.dtype == "fp8"
     alone = served_table(rows("1,0,10|1,3,20"), {}, "m", "g")
     assert alone.key.tp == 1
     assert "tensor-parallel size, and 1 is assumed" in assumed(alone)[0]
