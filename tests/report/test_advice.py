@@ -115,6 +115,15 @@ def test_an_answer_is_one_screen_with_what_it_rests_on(saved_table):
     assert any(line.startswith("drafting: given, 0 ms") for line in lines)
 
 
+@pytest.mark.parametrize("columns", range(60, 72))
+def test_a_length_is_not_broken_over_lines(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    advice = advise(served_table((1, 0, 10.0), (1, 3, 24.0)), "3:2.4")
+    lines = lines_of(advice)
+    assert sum("K = 3" in line for line in lines) > 1
+    assert not any(line.rstrip().endswith((" K", "K =")) for line in lines)
+
+
 def test_json_has_the_answer_and_all_numbers():
     advice = advise(served_table(*RUNS), "3:2.4", batch=1)
     found = json.loads(advice.json())
