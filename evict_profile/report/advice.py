@@ -40,12 +40,12 @@ class Advice:
     def __str__(self) -> str:
         """One screen, within the terminal and 100 columns."""
         decision = self.decision
-        lines = [_wrapped(self.answer), *shell_lines(self.command)]
+        lines = [unbroken(self.answer), *shell_lines(self.command)]
         if self.reason:
-            lines.append(_wrapped(f"No table answers: {self.reason}."))
+            lines.append(unbroken(f"No table answers: {self.reason}."))
         lines += self._settling
         if not isinstance(decision.advisor.steps, Unserved):
-            lines += ["", _wrapped(self._title)]
+            lines += ["", unbroken(self._title)]
             for advisor, found in decision.parts:
                 kind = [KINDS[advisor.lengths.kind]] * (len(decision.parts) > 1)
                 lines += [*kind, as_text(self.rows(advisor, found))]
@@ -54,7 +54,7 @@ class Advice:
             *self._details,
             *(f"caveat: {c}" for c in decision.caveats),
         )
-        return "\n".join([*lines, *(_wrapped(line, "  ") for line in known)])
+        return "\n".join([*lines, *(unbroken(line, "  ") for line in known)])
 
     def json(self) -> str:
         """All numbers; an end that no interval has is null."""
@@ -125,7 +125,7 @@ class Advice:
         model, gpu = (shlex.quote(each) for each in known)
         what = "measure" if answer.settled else "settle"
         return [
-            _wrapped(
+            unbroken(
                 f"To {what} it, time plain decoding and K = {answer.drafts} at batch "
                 f"{batch} on your server, one after the other, and make a table:"
             ),
@@ -205,7 +205,7 @@ advise = _printed(decide)
 """Recommend draft lengths from acceptance; arguments are those of `decide`."""
 
 
-def _wrapped(line: str, indent: str = "") -> str:
+def unbroken(line: str, indent: str = "") -> str:
     """The line within the terminal; "K = 3" stays on one."""
     return wrapped(line.replace("K = ", "K\xa0=\xa0"), indent).replace("\xa0", " ")
 
