@@ -6,15 +6,17 @@ public runs of other servers answer, and the reason is said beside.
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from evict_profile.advice.decide import Table
-from evict_profile.advice.steps import tp_of
+from evict_profile.advice.steps import NOT_STATED, tp_of
 from evict_profile.config import load_model
-from evict_profile.errors import ConfigError, EvictProfileError
+from evict_profile.errors import ConfigError, DataError, EvictProfileError
 from evict_profile.records import replace
 from evict_profile.served.search import find_served
+from evict_profile.served.table import ServedTable
 from evict_profile.table import MEASURED, CostTable, by_name, search_path, tables_in
 from evict_profile.table.search import Found, nearest_named
 
@@ -59,7 +61,7 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
     model, gpu, engine = names[:3]
     if found := _swept(folders, names, measured=True):
         return Known(found)
-    if model and gpu and (served := find_served(model, gpu, engine)):
+    if model and gpu and (served := _served(model, gpu, engine)):
         return Known(served)
     # Rows that are named are estimated from: shipped estimates cover less.
     if not names.rows and (found := _swept(folders, names, measured=False)):
@@ -70,6 +72,16 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
         near = nearest_named([t for f in folders for t in f], *names[:3])
         others = f"; there is a table: {' | '.join(near)}" if near else ""
         return Known(None, f"{error}{others}")
+
+
+def _served(model: str, gpu: str, engine: str | None) -> ServedTable | None:
+    """Runs of a server; of an engine that they do not state, where none states it."""
+    if found := find_served(model, gpu, engine):
+        return found
+    with suppress(DataError):
+        other = find_served(model, gpu, None)
+        return other if other and other.key.engine == NOT_STATED else None
+    return None
 
 
 def _swept(

@@ -21,6 +21,9 @@ from evict_profile.table.key import Caveats
 ESTIMATE_ERROR: float = getattr(growth, "ESTIMATE_ERROR", growth.ERROR)
 ONE = Estimate(1.0, 1.0, 1.0)
 
+NOT_STATED = "not stated"
+"""A fact of a served table's key that no run states."""
+
 
 def tp_of(table: CostTable | ServedTable) -> int | None:
     """The number of GPUs; None where no run of a server states it."""

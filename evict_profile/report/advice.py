@@ -40,12 +40,12 @@ class Advice:
     def __str__(self) -> str:
         """One screen, within the terminal and 100 columns."""
         decision = self.decision
-        lines = [wrapped(self.answer), *shell_lines(self.command)]
+        lines = [unbroken(self.answer), *shell_lines(self.command)]
         if self.reason:
-            lines.append(wrapped(f"No table answers: {self.reason}."))
+            lines.append(unbroken(f"No table answers: {self.reason}."))
         lines += self._settling
         if not isinstance(decision.advisor.steps, Unserved):
-            lines += ["", wrapped(self._title)]
+            lines += ["", unbroken(self._title)]
             for advisor, found in decision.parts:
                 kind = [KINDS[advisor.lengths.kind]] * (len(decision.parts) > 1)
                 lines += [*kind, as_text(self.rows(advisor, found))]
@@ -54,7 +54,7 @@ class Advice:
             *self._details,
             *(f"caveat: {c}" for c in decision.caveats),
         )
-        return "\n".join([*lines, *(wrapped(line, "  ") for line in known)])
+        return "\n".join([*lines, *(unbroken(line, "  ") for line in known)])
 
     def json(self) -> str:
         """All numbers; an end that no interval has is null."""
@@ -123,9 +123,10 @@ class Advice:
         batch, table = decision.batches[0], decision.advisor.steps.table
         known = (table.key.model, table.key.gpu) if table else self.names
         model, gpu = (shlex.quote(each) for each in known)
+        what = "measure" if answer.settled else "settle"
         return [
-            wrapped(
-                f"To settle it, time plain decoding and K = {answer.drafts} at batch "
+            unbroken(
+                f"To {what} it, time plain decoding and K = {answer.drafts} at batch "
                 f"{batch} on your server, one after the other, and make a table:"
             ),
             f"  evict-profile probe URL --batch {batch} --out runs.jsonl",
@@ -202,6 +203,11 @@ def _printed(decided: Callable[P, Decision]) -> Callable[P, Advice]:
 
 advise = _printed(decide)
 """Recommend draft lengths from acceptance; arguments are those of `decide`."""
+
+
+def unbroken(line: str, indent: str = "") -> str:
+    """The line within the terminal; "K = 3" stays on one."""
+    return wrapped(line.replace("K = ", "K\xa0=\xa0"), indent).replace("\xa0", " ")
 
 
 def tokens_per_s(way: DraftOption) -> str:

@@ -56,6 +56,15 @@ def test_the_number_of_gpus_is_never_assumed_in_silence(place):
     assert found().preface(NAMES._replace(tp=4)) == ""
 
 
+@pytest.mark.parametrize(
+    ("engine", "is_found"), [("not stated", True), ("sglang", True), ("vllm", False)]
+)
+def test_runs_that_state_no_engine_are_of_any(place, engine, is_found):
+    served = served_table((1, 0, 8.0), (1, 3, 16.0))
+    put(place, served, "own-served", **names_of(served) | {"engine": engine})
+    assert (found().table is not None) == is_found
+
+
 @pytest.mark.parametrize(("tp", "said"), [(2, "Of 2 GPUs (--tp 2): "), (None, "")])
 def test_a_number_of_gpus_that_no_run_states_is_not_made_up(place, tp, said):
     served = served_table((1, 0, 8.0), (1, 3, 16.0), tp=tp)

@@ -10,7 +10,7 @@ from evict_profile.advice.advise import Advisor, BatchAdvice, Gain
 from evict_profile.advice.decide import Decision
 from evict_profile.advice.plan import DraftPlan, Range, plan
 from evict_profile.records import replace
-from evict_profile.report.advice import Advice, advise, shell_lines
+from evict_profile.report.advice import Advice, advise, shell_lines, unbroken
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
 from tests.advice.served import Planted, served_table
@@ -113,6 +113,12 @@ def test_an_answer_is_one_screen_with_what_it_rests_on(saved_table):
     assert lines[0].startswith("K = ")
     assert any(line.startswith("acceptance: ") for line in lines)
     assert any(line.startswith("drafting: given, 0 ms") for line in lines)
+
+
+@pytest.mark.parametrize("pad", range(30, 42))
+def test_a_length_is_not_broken_over_lines(monkeypatch, pad):
+    monkeypatch.setenv("COLUMNS", "40")
+    assert any("K = 3" in line for line in unbroken("x" * pad + " K = 3").split("\n"))
 
 
 def test_json_has_the_answer_and_all_numbers():

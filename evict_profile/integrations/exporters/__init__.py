@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from evict_profile.advice.answer import Answer
-from evict_profile.advice.steps import OfEstimate, OfServed
+from evict_profile.advice.steps import NOT_STATED, OfEstimate, OfServed
 from evict_profile.errors import DataError
 from evict_profile.integrations.exporters.additive import sglang_sps
 from evict_profile.integrations.exporters.planners import Export, staircases_at
@@ -22,9 +22,6 @@ from evict_profile.records import replace, to_mapping
 from evict_profile.served.table import ServedTable
 from evict_profile.table import CostTable, ServedStep
 from evict_profile.table.key import Caveats
-
-NOT_STATED = "not stated"
-"""The engine of runs that name none."""
 
 FORMATS: Mapping[str, Callable[..., Export]] = {"sglang-sps": sglang_sps}
 """Planners for which `evict-profile export TABLE --for` writes."""
