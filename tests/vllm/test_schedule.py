@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from evict_profile.advice.acceptance import of_metrics
+from evict_profile.advice.acceptance import acceptance_of
 from tests.exported import shipped_table, write_schedule
 
 H100 = "nvidia-h100-80gb-hbm3/qwen3-30b-a3b/vllm-0.24.0-bfloat16-tp1-ep1"
@@ -52,4 +52,5 @@ def test_metrics_of_vllms_own_class_are_read(tmp_path):
         lines.append({"metrics": {"speculative_decoding": made.to_dict()}})
     path = tmp_path / "responses.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    assert of_metrics(path).committed.tolist() == [1.0, 1.75, 2.25, 2.5]
+    [found] = acceptance_of(str(path))
+    assert found.committed[:4].tolist() == [1.0, 1.75, 2.25, 2.5]

@@ -38,7 +38,9 @@ def test_llama_bench_decodes_plainly():
 @pytest.mark.parametrize(
     "text",
     [
-        json.dumps({"timings": {"prompt_n": 20, "predicted_n": 159, "predicted_ms": 4e3}}),
+        json.dumps(
+            {"timings": {"prompt_n": 20, "predicted_n": 159, "predicted_ms": 4e3}}
+        ),
         "eval time = 4000.0 ms / 159 tokens\n",
         "eval time = 4000.0 ms / 158 runs\n",
     ],

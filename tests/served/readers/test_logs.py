@@ -55,7 +55,9 @@ def test_many_lines_are_several_runs_of_one_context(tmp_path):
 
 
 def test_a_server_that_started_again_is_another(tmp_path):
-    other = logs.SGLANG_START.replace("steps=3", "steps=1").replace("tokens=4", "tokens=2")
+    other = logs.SGLANG_START.replace("steps=3", "steps=1").replace(
+        "tokens=4", "tokens=2"
+    )
     text = logs.sglang((2.6, 2.6)) + logs.sglang((1.8, 1.8), start=other)
     assert [run.accept_lengths for run in runs_of(tmp_path, text)] == [
         {3: pytest.approx(2.6)},
@@ -101,7 +103,10 @@ def test_graphs_that_nothing_states_are_unknown(tmp_path):
     ("text", "says"),
     [
         (logs.sglang(start=""), "does not state K; give K as"),
-        (logs.sglang(start="server_args= speculative_adaptive=True\n"), "changes K while"),
+        (
+            logs.sglang(start="server_args= speculative_adaptive=True\n"),
+            "changes K while",
+        ),
         (logs.SGLANG_START, "holds no run, though it looks like a log"),
     ],
     ids=["cut", "adaptive", "idle"],
@@ -112,6 +117,8 @@ def test_a_log_without_runs_of_one_k_is_refused(tmp_path, text, says):
 
 
 def test_a_tree_keeps_its_shape(tmp_path):
-    start = logs.SGLANG_START.replace("topk=1", "topk=4").replace("tokens=4", "tokens=8")
+    start = logs.SGLANG_START.replace("topk=1", "topk=4").replace(
+        "tokens=4", "tokens=8"
+    )
     run = runs_of(tmp_path, logs.sglang(start=start))[0]
     assert (run.drafts, run.levels, run.topk, run.width) == (7, 3, 4, 8)

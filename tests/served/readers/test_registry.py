@@ -70,7 +70,12 @@ def test_typed_facts_fill_what_the_file_leaves_out():
     typed = Deployment(model="qwen3-30b-a3b", gpu="H200", host="a")
     run = read_runs(SAMPLES / "sglang-results.jsonl", Given(deployment=typed))[0]
     known = run.deployment
-    assert (known.gpu, known.host, known.tp, known.version) == ("H200", "a", 2, "0.5.20")
+    assert (known.gpu, known.host, known.tp, known.version) == (
+        "H200",
+        "a",
+        2,
+        "0.5.20",
+    )
     assert known.model == "Qwen/Qwen3-30B-A3B"
 
 

@@ -66,7 +66,7 @@ def test_drafts_per_step_state_k(tmp_path):
 
 def test_requests_at_a_rate(tmp_path):
     assert changed(tmp_path, VLLM, max_concurrency=None).batch == 12
-    with pytest.raises(ConfigError, match="came at a rate .2.5 a second"):
+    with pytest.raises(ConfigError, match=r"came at a rate \(2.5 a second"):
         changed(
             tmp_path,
             VLLM,

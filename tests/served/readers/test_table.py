@@ -54,7 +54,9 @@ def test_thousands_and_decimal_marks(tmp_path):
 
 
 def test_names_that_are_numbers_are_text(tmp_path):
-    text = "batch,K,step ms,gpu,version,model,engine,tp,prompts\n1,0,8,4090,0.33,7,x,2,5\n"
+    text = (
+        "batch,K,step ms,gpu,version,model,engine,tp,prompts\n1,0,8,4090,0.33,7,x,2,5\n"
+    )
     [run] = runs_of(tmp_path, text)
     known = run.deployment
     assert (known.gpu, known.version, known.model, known.tp) == ("4090", "0.33", "7", 2)
@@ -64,7 +66,9 @@ def test_names_that_are_numbers_are_text(tmp_path):
 def test_other_columns_are_kept_out_with_a_word(tmp_path):
     found = reading_of(tmp_path, "batch,K,step ms,notes,TTFT ms\n1,0,8,new,3\n")
     assert steps(found.runs) == [(1, 0, 8000.0)]
-    assert found.notes == [f"{tmp_path}/runs: columns that are not read: notes, TTFT ms"]
+    assert found.notes == [
+        f"{tmp_path}/runs: columns that are not read: notes, TTFT ms"
+    ]
 
 
 def test_a_step_is_taken_before_throughput(tmp_path):
