@@ -14,9 +14,10 @@ import typer
 from typer.core import TyperGroup
 
 from evict_profile import __version__
-from evict_profile.cli import check, measure, read
+from evict_profile.cli import measure, read
 from evict_profile.cli.advise import advise
 from evict_profile.cli.calibrate import calibrate
+from evict_profile.cli.check import check
 from evict_profile.cli.compose import compose
 from evict_profile.cli.export import export
 from evict_profile.cli.imports import import_runs
@@ -51,7 +52,7 @@ PANELS: dict[str, dict[Callable[..., None], str]] = {
         read.show: "show --model qwen3-30b-a3b --gpu h200",
         read.report: "report --explore cost_tables --out explore.html",
         read.diff: "diff TABLE OTHER",
-        check.check: "check TABLE --recheck",
+        check: "check TABLE --recheck",
         read.doctor: "doctor",
         read.audit: "audit --drafts sampled --accept rejection --rule stop --score own",
     },
