@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.calibrate.test_served import PATH
 
+from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.served.probe import routes as module
 from evict_profile.served.probe.record import (
@@ -21,6 +22,11 @@ from evict_profile.table import BatchActivation, CostTable
 from tests.command import evict, refused
 from tests.served.probe.fake_server import FakeServer
 
+PATH = (
+    data_root()
+    / "cost_tables/composed/nvidia-h200/qwen3-30b-a3b"
+    / "sglang-0.5.14-bfloat16-tp4-ep1/1.0.0.json"
+)
 PLAIN = ServerInfo("http://a", "vllm", "0.25.1", "m", 0, 0, 1, {"tp_size": 2})
 K, LAYERS, PROMPT, COMMITTED = 8, 48, 9, 40
 
