@@ -50,8 +50,8 @@ def shipped_table(name):
 def advisor_of(table, lengths=None, drafter=None):
     """Of a table as if a sweep had measured it."""
     kind, lengths = drafter_of(drafter, table), lengths or of_rate(0.8)
-    steps = OfTable(ServedStep.of(table))
-    return Advisor(steps, lengths, steps.context_of(None), kind)
+    steps = OfTable(ServedStep.of(table), min(table.axes.context))
+    return Advisor(steps, lengths, kind)
 
 
 def write_schedule(table, engine, path, *drafts):

@@ -112,11 +112,10 @@ class BatchAdvice:
 
 @dataclass(frozen=True)
 class Advisor:
-    """Steps and accepted lengths at a context, and the kind that drafts."""
+    """Steps and accepted lengths, and the kind that drafts."""
 
     steps: Steps
     lengths: AcceptedLengths
-    context: float | None = None
     drafter: str = "eagle3"
 
     @classmethod
@@ -131,9 +130,12 @@ class Advisor:
     ) -> "Advisor":
         """Of a table as in its file; `context` is by default its smallest."""
         kind = drafter_of(drafter, table)
+        own = table.axes.context if isinstance(table, CostTable) else table.contexts
+        at = min(own, default=None) if context is None else context
         steps: Steps
         if isinstance(table, CostTable) and table.origin == MEASURED:
-            steps = OfTable(_served_step(table, context, level_ms, kind, outside))
+            served = _served_step(table, at, level_ms, kind, outside)
+            steps = OfTable(served, at or 0.0)
         elif level_ms is not None:
             raise ConfigError(
                 f"{table.path}: --draft-level-ms is added to the steps of a sweep; "
@@ -141,10 +143,10 @@ class Advisor:
                 "has that of other servers; leave it out"
             )
         elif isinstance(table, CostTable):
-            steps = OfEstimate(table, outside)
+            steps = OfEstimate(table, at or 0.0, outside)
         else:
-            steps = OfServed(table)
-        return cls(steps, lengths, steps.context_of(context), kind)
+            steps = OfServed(table, at)
+        return cls(steps, lengths, kind)
 
     @property
     def longest_stated(self) -> int | None:
@@ -160,7 +162,7 @@ class Advisor:
     @property
     def batches(self) -> tuple[int, ...]:
         """The batches at which a draft can be compared."""
-        every = self.steps.batches(self.context)
+        every = self.steps.batches()
         if found := tuple(b for b in every if len(self.at(b).ways) > 1):
             return found
         table = self.steps.table
@@ -171,7 +173,7 @@ class Advisor:
 
     def at(self, batch: int) -> BatchAdvice:
         """Every way that is known at a batch; a `DataError` where none can be."""
-        reference = self.steps.reference_drafts(batch, self.context)
+        reference = self.steps.reference_drafts(batch)
         levels = self.lengths.levels.tolist()
         if reference not in levels:
             raise ConfigError(
@@ -189,9 +191,9 @@ class Advisor:
     def _option(self, batch: int, way: int, base: int) -> DraftOption:
         lengths = self.lengths
         width, levels = int(lengths.width[way]), int(lengths.levels[way])
-        found = self.steps.ratio(batch, width, levels, self.context)
+        found = self.steps.ratio(batch, width, levels)
         committed, against = (float(lengths.committed[each]) for each in (way, base))
-        plain_us = self.steps.reference_us(batch, self.context)
+        plain_us = self.steps.reference_us(batch)
         errors = [lengths.half_width[each] for each in {way, base} - {0}]
         return DraftOption(
             name=lengths.name(way),

@@ -64,7 +64,7 @@ class Decision:
         advisor, steps = self.advisor, self.advisor.steps
         stated = ", ".join(map(str, advisor.lengths.stated))
         fitted = f"accepted lengths at other K are fitted to K = {stated}, not measured"
-        at = (c for b in self.batches for c in steps.caveats(b, advisor.context))
+        at = (c for b in self.batches for c in steps.caveats(b))
         return [*dict.fromkeys((*[fitted] * bool(stated), *at))]
 
     def notes(self) -> Iterator[str]:
@@ -78,9 +78,7 @@ class Decision:
             )
         if not self.estimated:
             yield from self._of_plan()
-            if split := self.advisor.steps.split(
-                self.batches[0], plan.lead.drafts, self.advisor.context
-            ):
+            if split := self.advisor.steps.split(self.batches[0], plan.lead.drafts):
                 yield split
         for batch, reason in self.unknown.items():
             yield f"Not known at batch {batch}: {reason}."
@@ -94,7 +92,7 @@ class Decision:
                 f"advised where it gains {CHANGE - 1.0:.0%} more."
             )
             if isinstance(steps := self.advisor.steps, OfServed):
-                served = ", ".join(map(str, steps.batches(self.advisor.context)))
+                served = ", ".join(map(str, steps.batches()))
                 yield f"Served batches are {served}; others lie between them."
             if self.engine == "vllm":
                 yield (
@@ -193,7 +191,7 @@ def _advisor(
             "leave it out"
         )
     kind = drafter_of(drafter, None)
-    return Advisor(Unserved(batches or (1,)), lengths, None, kind)
+    return Advisor(Unserved(batches or (1,)), lengths, kind)
 
 
 def _known(
@@ -205,7 +203,7 @@ def _known(
     for batch in batches:
         try:
             advisor.at(batch)
-            references[batch] = advisor.steps.reference_drafts(batch, advisor.context)
+            references[batch] = advisor.steps.reference_drafts(batch)
         except DataError as error:
             unknown[batch] = str(error).removeprefix(f"{path}: ")
     if not references:

@@ -47,27 +47,26 @@ class Steps(Protocol):
         """What is known of the time of drafting; "" where it is inside the steps."""
         ...
 
-    def caveats(self, batch: int, context: float | None) -> Caveats: ...
+    def caveats(self, batch: int) -> Caveats: ...
 
-    def context_of(self, asked: float | None) -> float | None:
-        """The context that steps are of; None where nobody stated one."""
+    @property
+    def context(self) -> float | None:
+        """The tokens in a request's cache; None where no one stated them."""
         ...
 
-    def batches(self, context: float | None) -> tuple[int, ...]: ...
+    def batches(self) -> tuple[int, ...]: ...
 
-    def reference_drafts(self, batch: int, context: float | None) -> int:
+    def reference_drafts(self, batch: int) -> int:
         """K of the reference step, 0 of plain decoding; a `DataError` if unknown."""
         ...
 
-    def ratio(
-        self, batch: int, width: int, levels: int, context: float | None
-    ) -> StepRatio:
+    def ratio(self, batch: int, width: int, levels: int) -> StepRatio:
         """A step over the reference's; a `DataError` where it is not known."""
         ...
 
-    def reference_us(self, batch: int, context: float | None) -> float | None: ...
+    def reference_us(self, batch: int) -> float | None: ...
 
-    def split(self, batch: int, levels: int, context: float | None) -> str:
+    def split(self, batch: int, levels: int) -> str:
         """What a step of a chain of K is spent on, in one line; "" if not known."""
         ...
 
@@ -77,6 +76,7 @@ class OfTable:
     """A table of a sweep, and a drafter's time: measured, given or assumed."""
 
     served: ServedStep
+    context: float
 
     @property
     def table(self) -> CostTable:
@@ -90,32 +90,27 @@ class OfTable:
     def drafting(self) -> str:
         return self.served.drafting.workload
 
-    def caveats(self, batch: int, context: float | None) -> Caveats:
-        return self.served.caveats_at(batch, self.context_of(context))
+    def caveats(self, batch: int) -> Caveats:
+        return self.served.caveats_at(batch, self.context)
 
-    def context_of(self, asked: float | None) -> float:
-        return min(self.table.axes.context) if asked is None else asked
+    def batches(self) -> tuple[int, ...]:
+        return _batches(self.table, self.context)
 
-    def batches(self, context: float | None) -> tuple[int, ...]:
-        return _batches(self.table, self.context_of(context))
-
-    def reference_drafts(self, batch: int, context: float | None) -> int:
-        self.served.covers(batch, 1, self.context_of(context))
+    def reference_drafts(self, batch: int) -> int:
+        self.served.covers(batch, 1, self.context)
         return 0
 
-    def ratio(
-        self, batch: int, width: int, levels: int, context: float | None
-    ) -> StepRatio:
-        place = batch, width, levels, self.context_of(context)
-        return StepRatio(self.served.ratio(*place), "table")
+    def ratio(self, batch: int, width: int, levels: int) -> StepRatio:
+        ratio = self.served.ratio(batch, width, levels, self.context)
+        return StepRatio(ratio, "table")
 
-    def reference_us(self, batch: int, context: float | None) -> float:
-        return self.served.us(batch, 1, 0, self.context_of(context)).value
+    def reference_us(self, batch: int) -> float:
+        return self.served.us(batch, 1, 0, self.context).value
 
-    def split(self, batch: int, levels: int, context: float | None) -> str:
+    def split(self, batch: int, levels: int) -> str:
         if self.served.assumes_drafting:
             return ""
-        at, clock = self.context_of(context), self.served.drafting.at(batch)
+        at, clock = self.context, self.served.drafting.at(batch)
         whole, plain = (
             self.served.us(batch, 1 + k, k, at).value / 1e3 for k in (levels, 0)
         )
@@ -134,6 +129,7 @@ class OfServed:
     """Runs of one server; drafting is inside its steps."""
 
     table: ServedTable
+    context: float | None = None
     drafting: str = ""
 
     @property
@@ -141,51 +137,44 @@ class OfServed:
         assumed = "" if tp_of(self.table) else f", tp {self.table.key.tp}"
         return self.table.title.removesuffix(assumed)
 
-    def caveats(self, batch: int, context: float | None) -> Caveats:
-        served = batch in self.table.batches(context)
+    def caveats(self, batch: int) -> Caveats:
+        served = batch in self.table.batches(self.context)
         return () if served else (f"batch {batch} was not served",)
 
-    def context_of(self, asked: float | None) -> float | None:
-        return asked or next(iter(self.table.contexts), None)
+    def batches(self) -> tuple[int, ...]:
+        return self.table.batches(self.context)
 
-    def batches(self, context: float | None) -> tuple[int, ...]:
-        return self.table.batches(context)
+    def reference_drafts(self, batch: int) -> int:
+        return self.table.reference(batch, self.context).drafts
 
-    def reference_drafts(self, batch: int, context: float | None) -> int:
-        return self.table.reference(batch, context).drafts
-
-    def ratio(
-        self, batch: int, width: int, levels: int, context: float | None
-    ) -> StepRatio:
+    def ratio(self, batch: int, width: int, levels: int) -> StepRatio:
         longest = max(each.levels for each in self.table.settings)
         if levels > 2 * longest:
             raise DataError(
                 f"{self.table.path}: K = {levels} is more than twice the longest that "
                 f"was served, {longest}; serve it"
             )
-        found = self.table.ratio(batch, width, levels, context)
-        if found.basis == "other batch" and not self._ran_beside(
-            batch, levels, context
-        ):
+        found = self.table.ratio(batch, width, levels, self.context)
+        if found.basis == "other batch" and not self._ran_beside(batch, levels):
             return StepRatio(found.value, "other K")
         return found
 
-    def _ran_beside(self, batch: int, levels: int, context: float | None) -> bool:
+    def _ran_beside(self, batch: int, levels: int) -> bool:
         """Whether a K ran at both served neighbours of a batch."""
-        known = self.batches(context)
+        known = self.batches()
         near = (
             max(each for each in known if each < batch),
             min(each for each in known if each > batch),
         )
-        ran = (self.table.served_at(each, context) for each in near)
+        ran = (self.table.served_at(each, self.context) for each in near)
         return all(levels in {each.levels for each in own} for own in ran)
 
-    def reference_us(self, batch: int, context: float | None) -> float | None:
-        return self.table.reference_us(batch, context)
+    def reference_us(self, batch: int) -> float | None:
+        return self.table.reference_us(batch, self.context)
 
-    def split(self, batch: int, levels: int, context: float | None) -> str:
+    def split(self, batch: int, levels: int) -> str:
         """By the line through the shortest and the longest K that ran."""
-        ran = self.table.served_at(batch, context)
+        ran = self.table.served_at(batch, self.context)
         widths = sorted({each.width for each in ran})
         if len(widths) < 3 or widths[0] > 1:
             return ""
@@ -211,6 +200,7 @@ class OfEstimate:
     """
 
     table: CostTable
+    context: float
     outside: Outside = "refuse"
     drafting: str = ""
 
@@ -218,25 +208,18 @@ class OfEstimate:
     def title(self) -> str:
         return self.table.title
 
-    def caveats(self, batch: int, context: float | None) -> Caveats:
-        at = self.context_of(context)
-        return self.table.costs(batch, at, self.outside).caveats
+    def caveats(self, batch: int) -> Caveats:
+        return self.table.costs(batch, self.context, self.outside).caveats
 
-    def context_of(self, asked: float | None) -> float:
-        return min(self.table.axes.context) if asked is None else asked
+    def batches(self) -> tuple[int, ...]:
+        return _batches(self.table, self.context)
 
-    def batches(self, context: float | None) -> tuple[int, ...]:
-        return _batches(self.table, self.context_of(context))
-
-    def reference_drafts(self, batch: int, context: float | None) -> int:
-        self.table.costs(batch, self.context_of(context), self.outside)
+    def reference_drafts(self, batch: int) -> int:
+        self.table.costs(batch, self.context, self.outside)
         return 0
 
-    def ratio(
-        self, batch: int, width: int, levels: int, context: float | None
-    ) -> StepRatio:
-        at = self.context_of(context)
-        cost_us = self.table.step_cost_us(batch, at, self.outside)
+    def ratio(self, batch: int, width: int, levels: int) -> StepRatio:
+        cost_us = self.table.step_cost_us(batch, self.context, self.outside)
         if width == 1:
             return StepRatio(ONE, "estimate")
         if batch * width >= len(cost_us):
@@ -248,10 +231,10 @@ class OfEstimate:
         value = math.sqrt(grown * width**EXPONENT)
         return StepRatio(around(value, ESTIMATE_ERROR), "estimate")
 
-    def reference_us(self, batch: int, context: float | None) -> None:
+    def reference_us(self, batch: int) -> None:
         return None
 
-    def split(self, batch: int, levels: int, context: float | None) -> str:
+    def split(self, batch: int, levels: int) -> str:
         return ""
 
 
@@ -263,28 +246,24 @@ class Unserved:
     title: str = "servers of public runs"
     drafting: str = ""
     table: None = None
+    context: None = None
 
-    def caveats(self, batch: int, context: float | None) -> Caveats:
+    def caveats(self, batch: int) -> Caveats:
         return ()
 
-    def context_of(self, asked: float | None) -> None:
-        return None
-
-    def batches(self, context: float | None) -> tuple[int, ...]:
+    def batches(self) -> tuple[int, ...]:
         return self.asked
 
-    def reference_drafts(self, batch: int, context: float | None) -> int:
+    def reference_drafts(self, batch: int) -> int:
         return 0
 
-    def ratio(
-        self, batch: int, width: int, levels: int, context: float | None
-    ) -> StepRatio:
+    def ratio(self, batch: int, width: int, levels: int) -> StepRatio:
         return unserved(width)
 
-    def reference_us(self, batch: int, context: float | None) -> None:
+    def reference_us(self, batch: int) -> None:
         return None
 
-    def split(self, batch: int, levels: int, context: float | None) -> str:
+    def split(self, batch: int, levels: int) -> str:
         return ""
 
 

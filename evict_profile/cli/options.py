@@ -68,9 +68,9 @@ Like = Annotated[
     Option(help="Model whose expert layers stand for this model's in an estimate."),
 ]
 ACCEPT_HELP = (
-    "Acceptance: a rate 0.75, lengths 1.84,2.51,3.01, one length 3:2.64 of K=3, shares "
-    "0.8,0.65, a server's URL, FILE.jsonl of probe, FILE.yaml[:curve], FILE.json of "
-    "vLLM's metrics, TRACE.parquet, or a log of SGLang or vLLM."
+    "How much is accepted: the first draft's chance (0.75), K:LENGTH (3:2.64), K and "
+    "the mean rate (4:64%), lengths of K = 1, 2, 3 (1.84,2.51,3.01), a server's URL, "
+    "or a file: of runs, FILE.yaml[:curve] or TRACE.parquet."
 )
 ModelName = Annotated[str | None, Option(help="Model name, also as on Hugging Face.")]
 GpuName = Annotated[str | None, Option(help="GPU name, such as h200.")]

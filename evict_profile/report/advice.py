@@ -95,7 +95,7 @@ class Advice:
     @property
     def _title(self) -> str:
         advisor = self.decision.advisor
-        context = advisor.context
+        context = advisor.steps.context
         at = "" if context is None else f", context {context:g}"
         return f"{advisor.steps.title}{at}:"
 

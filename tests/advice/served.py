@@ -45,22 +45,20 @@ class Planted:
     table: None = None
     title: str = "planted"
     drafting: str = ""
+    context: None = None
 
-    def caveats(self, batch, context):
+    def caveats(self, batch):
         return ()
 
-    def context_of(self, asked):
-        return asked
-
-    def batches(self, context):
+    def batches(self):
         return tuple(self.ratios)
 
-    def reference_drafts(self, batch, context):
+    def reference_drafts(self, batch):
         if batch not in self.ratios:
             raise DataError(f"batch {batch} is not planted")
         return 0
 
-    def ratio(self, batch, width, levels, context):
+    def ratio(self, batch, width, levels):
         if width == 1:
             return StepRatio(Estimate(1.0, 1.0, 1.0), self.basis)
         if levels not in self.ratios[batch]:
@@ -69,8 +67,8 @@ class Planted:
         known = self.bases.get(levels, self.basis)
         return StepRatio(Estimate(value, value / far, value * far), known)
 
-    def reference_us(self, batch, context):
+    def reference_us(self, batch):
         return None
 
-    def split(self, batch, levels, context):
+    def split(self, batch, levels):
         return ""

@@ -64,10 +64,11 @@ def test_a_certain_answer_is_given_however_noisy_its_step():
 def test_a_batch_between_others_is_answered_and_said_so():
     """Twice the plain step at both neighbours, and 1.4 tokens: 0.70."""
     flat = served_table((4, 0, 10), (4, 3, 20), (64, 0, 10), (64, 3, 20))
-    found = str(answer(flat, "3:1.4", "8:1"))
-    assert found == (
-        "Do not speculate: 0.70 times plain decoding (0.61 to 0.80) at batch 8, which "
-        "was not served, with K = 3."
+    ratio = flat.ratio(8, 4, 3).value
+    ends = f"{1.4 / ratio.high:.2f} to {1.4 / ratio.low:.2f}"
+    assert str(answer(flat, "3:1.4", "8:1")) == (
+        f"Do not speculate: 0.70 times plain decoding ({ends}) at batch 8, which was "
+        "not served, with K = 3."
     )
 
 

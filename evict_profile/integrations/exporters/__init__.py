@@ -78,9 +78,9 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
         *[f"Drafting: {steps.drafting}."] * bool(steps.drafting),
     )
     export = replace(export, notes=(*notes, *export.notes))
-    at = (c for b in plan.traffic for c in steps.caveats(b, advisor.context))
+    at = (c for b in plan.traffic for c in steps.caveats(b))
     caveats = tuple(dict.fromkeys(at))
-    return _written(export, table, caveats, name, advisor.context, out)
+    return _written(export, table, caveats, name, steps.context, out)
 
 
 def _written(
