@@ -40,9 +40,7 @@ NAMES = {
 
 def read(path: Path, text: str, given: Given) -> Reading:
     blocks = enumerate(START.split(text)[1:], 1)
-    return Reading(
-        [run_of(_result(each), f"{path}, run {n}", path, given) for n, each in blocks]
-    )
+    return Reading([run_of(_result(each), path, n, given) for n, each in blocks])
 
 
 def _result(block: str) -> Facts:

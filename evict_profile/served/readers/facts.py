@@ -105,12 +105,13 @@ def timed(
 
 def documents(text: str, path: Path) -> list[Facts]:
     """JSON objects one after another, or in lists."""
-    found, rest = list[Facts](), text.strip()
+    found, place, text = list[Facts](), 0, text.strip()
     try:
-        while rest:
-            content, end = json.JSONDecoder().raw_decode(rest)
+        while place < len(text):
+            content, place = json.JSONDecoder().raw_decode(text, place)
             found += content if isinstance(content, list) else [content]
-            rest = rest[end:].lstrip()
+            while text[place : place + 1].isspace():
+                place += 1
     except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path}: is not whole JSON ({error}); save the file again"

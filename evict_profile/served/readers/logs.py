@@ -16,14 +16,8 @@ import numpy as np
 
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts, replace
-from evict_profile.served.readers.facts import (
-    Given,
-    Reading,
-    deployment_of,
-    drafts_of,
-    lengths_of,
-    timed,
-)
+from evict_profile.served.readers import facts
+from evict_profile.served.readers.facts import Given, Reading
 from evict_profile.served.run import Deployment, Load, Run
 
 BLOCKS, LINES = 10, 4
@@ -52,7 +46,6 @@ _FACTS = {
     "model": re.compile(r"(?:model_path=|with config: model=)'([^']+)'"),
     "tp": re.compile(r"(?:tensor_parallel_size|tp_size)=(\d+)"),
     "version": re.compile(r"LLM engine \(v([^)]+)\)"),
-    "quantization": re.compile(r"quantization='?([^',)]+)"),
     "eager": re.compile(r"(enforce_eager|disable_cuda_graph)=True"),
     "mode": re.compile(r"(?:cudagraph_mode=|<CUDAGraphMode\.)(PIECEWISE|NONE)\b"),
     "tokens": re.compile(r"max_cudagraph_capture_size': (\d+)"),
@@ -82,8 +75,8 @@ class _Line:
     """`lengths` are by k, `steps` the drafting steps that they are means of."""
 
     running: int
-    is_steady: bool = False
     rate: float = 0.0
+    is_steady: bool = False
     lengths: list[float] = field(default_factory=list)
     steps: float = 0.0
     context: float | None = None
@@ -92,8 +85,7 @@ class _Line:
     def step_us(self) -> float | None:
         if not (self.is_steady and self.rate and self.running):
             return None
-        length = self.lengths[-1] if self.lengths else 1.0
-        return 1e6 * self.running * length / self.rate
+        return 1e6 * self.running * (self.lengths or [1.0])[-1] / self.rate
 
 
 @dataclass
@@ -101,7 +93,7 @@ class _Server:
     """What a log states from one start of a server to the next."""
 
     engine: str = ""
-    facts: Facts = field(default_factory=dict)
+    stated: dict[str, str] = field(default_factory=dict)
     lines: list[_Line] = field(default_factory=list)
     graphs: list[bool] = field(default_factory=list)
     waiting: int | None = None
@@ -109,49 +101,40 @@ class _Server:
     was: int = -1
     """Requests that ran at the line before; -1 after a prompt."""
 
-    def add(self, line: str) -> None:
-        for name, sign in _FACTS.items():
-            if match := sign.search(line):
-                self.facts[name] = match[1]
-        if "Prefill batch" in line:
+    def add(self, text: str) -> None:
+        found = ((name, sign.search(text)) for name, sign in _FACTS.items())
+        self.stated |= {name: match[1] for name, match in found if match}
+        if "Prefill batch" in text:
             self.was = -1
-        elif match := _SGLANG.search(line):
+        elif match := _SGLANG.search(text):
             self._add_sglang(match)
-        elif match := _VLLM.search(line):
-            self._add_vllm(match)
-        elif match := _ACCEPTED.search(line):
+        elif match := _VLLM.search(text):
+            self.engine = "vllm"
+            self.was = -1 if float(match["prompts"]) else self.was
+            self._line(match, 100.0)
+        elif match := _ACCEPTED.search(text):
             self._add_accepted(match)
 
     def _add_sglang(self, found: re.Match[str]) -> None:
-        line, self.engine = self._line(found), "sglang"
+        line, self.engine = self._line(found, 1.0), "sglang"
         if found["cached"] and line.running:
             line.context = int(found["cached"]) / line.running
         if found["length"]:
             line.lengths = [float(found["length"])]
-            line.steps = line.running * float(self.facts.get("interval", INTERVAL))
+            line.steps = line.running * float(self.stated.get("interval", INTERVAL))
         if found["graph"]:
             self.graphs.append(found["graph"] == "True")
-        self._load(found, 1.0)
 
-    def _add_vllm(self, found: re.Match[str]) -> None:
-        self.engine = "vllm"
-        if float(found["prompts"]):
-            self.was = -1
-        self._line(found)
-        self._load(found, 100.0)
-
-    def _line(self, found: re.Match[str]) -> _Line:
+    def _line(self, found: re.Match[str], whole: float) -> _Line:
         running = int(found["running"])
-        line = _Line(running, running == self.was, float(found["rate"] or 0.0))
+        line = _Line(running, float(found["rate"] or 0.0), running == self.was)
         self.lines.append(line)
         self.was = running
-        return line
-
-    def _load(self, found: re.Match[str], whole: float) -> None:
         if found["waiting"]:
             self.waiting = max(self.waiting or 0, int(found["waiting"]))
         if found["usage"]:
             self.usage = max(self.usage or 0.0, float(found["usage"]) / whole)
+        return line
 
     def _add_accepted(self, found: re.Match[str]) -> None:
         """vLLM logs what steps accepted after, and in old versions before, the load."""
@@ -159,32 +142,25 @@ class _Server:
         shares = [float(share) for share in found[2].split(",")]
         if not self.lines or self.lines[-1].lengths:
             self.lines.append(_Line(max(self.was, 0)))
-        line = self.lines[-1]
-        line.lengths = list(lengths_of(shares).values())
-        line.steps = int(found[1]) / len(shares)
+        self.lines[-1].lengths = [*facts.lengths_of(shares).values()]
+        self.lines[-1].steps = int(found[1]) / len(shares)
 
     @property
     def drafts(self) -> int | None:
         """K, by the accepted positions or the configuration."""
         if counts := {len(line.lengths) for line in self.lines} - {0, 1}:
             return max(counts)
-        if "plain" in self.facts:
-            return 0
-        width = int(self.facts["verified"]) - 1 if "verified" in self.facts else None
-        return int(self.facts["drafts"]) if "drafts" in self.facts else width
+        if "verified" in self.stated:
+            return int(self.stated["verified"]) - 1
+        known = "0" if "plain" in self.stated else self.stated.get("drafts")
+        return None if known is None else int(known)
 
-    def graphs_missing(self, drafts: int) -> str | None:
-        """Why steps took longer than with whole graphs; None if nothing states it."""
-        known = self.facts.keys() & {"eager", "mode", "tokens", "batches"}
-        if not (known or self.graphs):
-            return None
-        return "; ".join(self._slow_graphs(drafts))
-
-    def _slow_graphs(self, drafts: int) -> Iterator[str]:
-        facts, eager = self.facts, self.graphs.count(False)
-        if flag := facts.get("eager"):
+    def slow_graphs(self, width: int) -> Iterator[str]:
+        """Why steps took longer than with whole CUDA graphs, and the remedy."""
+        stated, eager = self.stated, self.graphs.count(False)
+        if flag := stated.get("eager"):
             yield f"{flag} turns CUDA graphs off; start the server without it"
-        elif mode := facts.get("mode"):
+        elif mode := stated.get("mode"):
             yield (
                 f"CUDA graphs fell to {mode} (vLLM #49548: from 59.6 to 50.0 tokens a "
                 "second); choose an --attention-backend that captures drafts as a whole"
@@ -195,15 +171,11 @@ class _Server:
                 "graph; capture up to the largest batch with --cuda-graph-max-bs-decode"
             )
         running = max((line.running for line in self.lines), default=0)
-        tokens, most = (
-            running * (drafts + 1),
-            int(facts.get("batches", 0)) * (drafts + 1),
-        )
-        captured = int(facts.get("tokens", most))
-        if 0 < captured < tokens:
+        captured = int(stated.get("tokens", width * int(stated.get("batches", 0))))
+        if 0 < captured < width * running:
             yield (
-                f"{running} requests at once verify {tokens} tokens, and CUDA graphs "
-                f"end at {captured}; capture larger ones"
+                f"{running} requests at once verify {width * running} tokens, and CUDA "
+                f"graphs end at {captured}; capture larger ones"
             )
 
 
@@ -213,54 +185,45 @@ def read(path: Path, text: str, given: Given) -> Reading:
         if _START.search(line):
             servers.append(_Server())
         servers[-1].add(line)
-    return Reading(
-        [
-            run
-            for number, server in enumerate(servers)
-            if server.lines
-            for run in _runs(server, path, f"{path}, server {max(number, 1)}", given)
-        ]
-    )
+    numbered = [(n or 1, each) for n, each in enumerate(servers) if each.lines]
+    return Reading([run for n, each in numbered for run in _runs(each, path, n, given)])
 
 
-def _runs(server: _Server, path: Path, source: str, given: Given) -> list[Run]:
-    if "adaptive" in server.facts:
+def _runs(server: _Server, path: Path, number: int, given: Given) -> Iterator[Run]:
+    """Runs of each number of requests; K may not change from step to step."""
+    stated = server.stated
+    if "adaptive" in stated:
         raise ConfigError(
             f"{path}: the server changes K while it runs (speculative_adaptive); start "
             "it with one K"
         )
-    drafts = drafts_of(path, server.drafts, given)
-    own = {n: server.facts.get(n, "") for n in ("model", "version")}
-    tp = int(server.facts["tp"]) if "tp" in server.facts else None
-    stated = Deployment(**own, engine=server.engine, tp=tp)
-    width = int(server.facts.get("verified", drafts + 1)) if drafts else 1
-    shape = {
-        "drafts": drafts,
-        "levels": int(server.facts.get("levels", drafts)) if drafts else 0,
-        "topk": int(server.facts.get("topk", 1)),
-        "width": width,
-        "deployment": deployment_of(path, stated, given),
-    }
+    drafts = facts.drafts_of(path, server.drafts, given)
+    known: Facts = {"drafts": drafts}
+    if drafts:
+        shape = {"levels": "levels", "topk": "topk", "width": "verified"}
+        known |= {n: int(stated[own]) for n, own in shape.items() if own in stated}
+    deployment = Deployment(
+        model=stated.get("model", ""),
+        engine=server.engine,
+        version=stated.get("version", ""),
+        tp=int(stated["tp"]) if "tp" in stated else None,
+    )
+    known["deployment"] = facts.deployment_of(path, deployment, given)
+    has_graphs = server.graphs or stated.keys() & {"eager", "mode", "tokens", "batches"}
+    slow = "; ".join(server.slow_graphs(known.get("width", drafts + 1)))
     load = Load(
         waiting=server.waiting,
         kv_usage=server.usage,
-        graphs=server.graphs_missing(width - 1),
+        graphs=slow if has_graphs else None,
     )
-    runs = list[Run]()
     for batch in sorted({max(line.running, 1) for line in server.lines}):
-        lines = [line for line in server.lines if max(line.running, 1) == batch]
-        useful = [line for line in lines if line.steps or line.step_us]
-        whole = _context(useful)
-        for n, part in enumerate(_parts(useful), 1):
-            name = f"{source}, {batch} running, part {n}"
-            runs.append(_run(name, batch, part, whole, shape, load))
-    return runs
-
-
-def _context(lines: Sequence[_Line]) -> float | None:
-    """The mean over lines that show a step, so that all parts are of one context."""
-    known = [line.context for line in lines if line.context and line.step_us]
-    return float(np.mean(known)) if known else None
+        own = [line for line in server.lines if max(line.running, 1) == batch]
+        useful = [line for line in own if line.steps or line.step_us]
+        contexts = [line.context for line in useful if line.step_us and line.context]
+        known["context"] = float(np.mean(contexts)) if contexts else None
+        for part, lines in enumerate(_parts(useful), 1):
+            source = f"{path}, server {number}, {batch} running, part {part}"
+            yield _run(source, batch, lines, load, known)
 
 
 def _parts(lines: Sequence[_Line]) -> Iterator[Sequence[_Line]]:
@@ -271,31 +234,21 @@ def _parts(lines: Sequence[_Line]) -> Iterator[Sequence[_Line]]:
 
 
 def _run(
-    source: str,
-    batch: int,
-    lines: Sequence[_Line],
-    context: float | None,
-    shape: Facts,
-    load: Load,
+    source: str, batch: int, lines: Sequence[_Line], load: Load, known: Facts
 ) -> Run:
     counted = [line for line in lines if line.steps]
     steps_us = [us for line in lines if (us := line.step_us)]
+    load = replace(
+        load, at_once=float(np.mean([each.running for each in lines])) or None
+    )
     lengths = dict[int, float]()
-    if counted and shape["drafts"]:
+    if counted and known["drafts"]:
         weights = [line.steps for line in counted]
         mean = np.average([line.lengths for line in counted], axis=0, weights=weights)
-        first = shape["levels"] + 1 - len(mean)
-        lengths = dict(enumerate(mean.tolist(), first))
+        longest = known["levels"] if "levels" in known else known["drafts"]
+        lengths = dict(enumerate(mean.tolist(), longest + 1 - len(mean)))
         load = replace(load, steps=sum(weights))
-    return timed(
-        source,
-        None,
-        float(np.median(steps_us)) if steps_us else None,
-        batch=batch,
-        context=context,
-        accept_lengths=lengths,
-        load=replace(
-            load, at_once=float(np.mean([line.running for line in lines])) or None
-        ),
-        **shape,
+    step_us = float(np.median(steps_us)) if steps_us else None
+    return facts.timed(
+        source, None, step_us, batch=batch, accept_lengths=lengths, load=load, **known
     )

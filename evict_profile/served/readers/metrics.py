@@ -27,15 +27,8 @@ from evict_profile.served.probe.server import (
     Server,
     metrics_of,
 )
-from evict_profile.served.readers.facts import (
-    Given,
-    Reading,
-    deployment_of,
-    documents,
-    drafts_of,
-    lengths_of,
-    timed,
-)
+from evict_profile.served.readers import facts
+from evict_profile.served.readers.facts import Given, Reading
 from evict_profile.served.run import Deployment, Load, Run
 from evict_profile.stats import Ints
 
@@ -56,21 +49,19 @@ Drafts = Annotated[int, Meta(ge=0, le=MAX_DRAFTS)]
 
 def read(path: Path, text: str, given: Given) -> Reading:
     """A saved /metrics: one run without a step."""
-    signs = SIGN.findall(text)
+    signs, known = SIGN.findall(text), metrics_of(text)
+    engine = signs[0][0]
     model = next((name for _, name in signs if name), "")
-    own = Deployment(engine=signs[0][0], model=model)
-    deployment = deployment_of(path, own, given)
-    known = metrics_of(text)
     shares = _shares(known)
-    stated = len(shares) or None
+    stated = len(shares) or (0 if engine == "vllm" else None)
     if ACTIVE in known:
         stated = max(int(known[ACTIVE]) - 1, 0)
-    elif signs[0][0] == "vllm" and not shares:
-        stated = 0
-    drafts = drafts_of(path, stated, given)
-    lengths = lengths_of(shares)
-    if drafts and not lengths and (length := known.get(LENGTH, 0.0)) >= 1.0:
+    drafts = facts.drafts_of(path, stated, given)
+    lengths, length = facts.lengths_of(shares), known.get(LENGTH, 0.0)
+    if drafts and not lengths and length >= 1.0:
         lengths = {drafts: length}
+    own = Deployment(engine=engine, model=model)
+    deployment = facts.deployment_of(path, own, given)
     return Reading([_counted(f"{path}, run 1", known, drafts, lengths, deployment)])
 
 
@@ -82,18 +73,18 @@ def read_server(url: str) -> list[Run]:
         )
     server = Server(url.removesuffix("/metrics"), os.environ.get("OPENAI_API_KEY", ""))
     info, known, (*_, stated) = asyncio.run(_facts(server))
-    lengths, one_k = lengths_of(_shares(known)), info.topk == 1 and not info.adaptive
+    k, lengths = info.drafts, facts.lengths_of(_shares(known))
     ranks = stated.get("internal_states") or ()
-    means = [a for each in ranks if (a := each.get("avg_spec_accept_length"))]
+    means = [mean for each in ranks if (mean := each.get("avg_spec_accept_length"))]
     if means and not lengths:
-        lengths = {info.drafts: float(np.mean(means))}
-    if not (info.drafts and one_k and lengths and len(lengths) in (1, info.drafts)):
+        lengths = {k: float(np.mean(means))}
+    if not (k and k in lengths and info.topk == 1 and not info.adaptive):
         raise ConfigError(
             f"{server.url}: states no accepted length of chains of one K; send it "
             "requests first, or give a length as --accept 3:2.64"
         )
-    deployment = Deployment(model=info.model, engine=info.engine, version=info.version)
-    return [_counted(server.url, known, info.drafts, lengths, deployment)]
+    own = Deployment(model=info.model, engine=info.engine, version=info.version)
+    return [_counted(server.url, known, k, lengths, own)]
 
 
 async def _facts(server: Server) -> "tuple[ServerInfo, dict[str, float], Any]":
@@ -115,12 +106,11 @@ def _counted(
     lengths: dict[int, float],
     deployment: Deployment,
 ) -> Run:
-    steps = known.get(DRAFTS) or None
-    waiting, usage = (
+    running, waiting, usage = (
         next((known[name] for name in names if name in known), None)
-        for names in (WAITING, USAGE)
+        for names in (RUNNING, WAITING, USAGE)
     )
-    running = max((known.get(name, 0.0) for name in RUNNING), default=0.0)
+    steps = known.get(DRAFTS) or None
     load = Load(
         waiting=None if waiting is None else int(waiting),
         kv_usage=usage,
@@ -128,10 +118,10 @@ def _counted(
         drafted=known.get(DRAFTED, 0.0) / steps if steps else None,
         steps=steps,
     )
-    return timed(
+    return facts.timed(
         source,
         None,
-        batch=max(int(running), 1),
+        batch=max(int(running or 0), 1),
         drafts=drafts,
         accept_lengths=lengths,
         deployment=deployment,
@@ -144,27 +134,26 @@ def read_responses(path: Path, text: str, given: Given) -> Reading:
 
     A step with fewer than K drafts is no sample of K.
     """
-    runs = list[Run]()
-    for number, found in enumerate(_metrics(documents(text, path)), 1):
+    runs, deployment = list[Run](), Deployment(engine="vllm")
+    deployment = facts.deployment_of(path, deployment, given)
+    for number, found in enumerate(_metrics(facts.documents(text, path)), 1):
         steps = parse(RequestMetrics, found, str(path), extra_keys=True).steps
-        if steps:
-            drafted, accepted = steps
-            drafts = drafts_of(path, int(drafted.max()), Given())
-            lengths = {
-                k: float(1.0 + np.minimum(accepted[drafted >= k], k).mean())
-                for k in range(1, drafts + 1)
-            }
-            runs.append(
-                timed(
-                    f"{path}, response {number}",
-                    None,
-                    batch=1,
-                    drafts=drafts,
-                    accept_lengths=lengths,
-                    deployment=deployment_of(path, Deployment(engine="vllm"), given),
-                    load=Load(steps=float(len(drafted))),
-                )
+        if not steps:
+            continue
+        drafted, accepted = steps
+        ways = range(1, int(drafted.max()) + 1)
+        kept = {k: 1.0 + np.minimum(accepted[drafted >= k], k).mean() for k in ways}
+        runs.append(
+            facts.timed(
+                f"{path}, response {number}",
+                None,
+                batch=1,
+                drafts=len(ways),
+                accept_lengths={k: float(length) for k, length in kept.items()},
+                deployment=deployment,
+                load=Load(steps=float(len(drafted))),
             )
+        )
     if not runs:
         raise ConfigError(
             f"{path}: no metrics.speculative_decoding in it state what each step "

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from evict_profile.errors import ConfigError
+from evict_profile.records import replace
 from evict_profile.served.probe.record import (
     Probed,
     Wave,
@@ -20,7 +21,8 @@ from evict_profile.served.probe.record import (
     step_fault,
 )
 from evict_profile.served.probe.server import ServerInfo
-from evict_profile.served.readers.facts import Given, Reading, deployment_of, timed
+from evict_profile.served.readers import facts
+from evict_profile.served.readers.facts import Given, Reading
 from evict_profile.served.run import Deployment, Load, Run
 
 SLOW = 1.1
@@ -36,24 +38,19 @@ def read(path: Path, text: str, given: Given) -> Reading:
         raise ConfigError(f"{path}: a probe states K; give the file without =K")
     runs, left_out = list[Run](), dict[str, str]()
     for number, (probed, waves) in enumerate(read_probe(path), 1):
-        slow = _slow_rounds(probed.server, waves)
-        server = deployment_of(path, _deployment(probed.server), given)
+        about, slow = probed.server, _slow_rounds(probed.server, waves)
+        server = facts.deployment_of(path, _deployment(about), given)
         for batch in sorted({wave.batch for wave in waves}):
             own = [wave for wave in waves if wave.batch == batch]
-            k = _drafted(probed.server, own)
-            found = {
-                f"{path}, server {number}, batch {batch}, wave {n}": wave
-                for n, wave in enumerate(own, 1)
-            }
-            whys = {s: _why(probed.server, k, w, slow) for s, w in found.items()}
-            whys = {source: why for source, why in whys.items() if why}
-            _check(probed.server, batch, own, list(whys.values()))
-            left_out |= whys
-            runs += [
-                _run(source, probed, wave, k, server)
-                for source, wave in found.items()
-                if source not in whys
-            ]
+            k, whys = _drafted(about, own), list[str]()
+            for n, wave in enumerate(own, 1):
+                source = f"{path}, server {number}, batch {batch}, wave {n}"
+                if why := _why(about, k, wave, slow):
+                    left_out[source] = why
+                    whys.append(why)
+                else:
+                    runs.append(_run(source, probed, wave, k, server))
+            _check(about, batch, own, whys)
     return Reading(runs, left_out)
 
 
@@ -116,7 +113,8 @@ def _run(
     """A server that drafts another K than it states drafts a chain."""
     about, drafts = probed.server, round(k)
     levels = about.levels if drafts == about.drafts else drafts
-    return timed(
+    load = Load(at_once=wave.batch, temperature=0.0, waiting=0, prefill=0.0)
+    return facts.timed(
         source,
         None,
         _step_us(wave),
@@ -124,16 +122,9 @@ def _run(
         drafts=drafts,
         levels=levels,
         topk=about.topk,
-        width=drafts + 1,
         accept_lengths={levels: wave.accepted} if drafts and wave.accepted else {},
         context=wave.context,
         text=probed.text,
         deployment=deployment,
-        load=Load(
-            at_once=wave.batch,
-            drafted=k if drafts else None,
-            temperature=0.0,
-            waiting=0,
-            prefill=0.0,
-        ),
+        load=replace(load, drafted=k if drafts else None),
     )

@@ -9,15 +9,8 @@ from pathlib import Path
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts
 from evict_profile.served.probe.record import near
-from evict_profile.served.readers.facts import (
-    Given,
-    Reading,
-    deployment_of,
-    documents,
-    drafts_of,
-    lengths_of,
-    timed,
-)
+from evict_profile.served.readers import facts
+from evict_profile.served.readers.facts import Given, Reading
 from evict_profile.served.run import Deployment, Load, Run
 
 EQUAL = 8
@@ -25,49 +18,42 @@ EQUAL = 8
 
 LENGTHS = ("accept_length", "spec_decode_acceptance_length", "acc_length")
 POSITIONS = "spec_decode_per_position_acceptance_rates"
+ENGINES = ("sglang", "vllm", "trtllm")
 FLAGS = (
     "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
     "moe_runner_backend",
 )  # fmt: skip
 """Facts of SGLang's `server_info` that change a step, other than speculation."""
 
-ENGINES = ("sglang", "vllm", "trtllm")
+STEP_S, TOKEN_MS = "median_decode_latency", ("median_tpot_ms", "mean_tpot_ms")
 
 
 def read(path: Path, text: str, given: Given) -> Reading:
-    found = enumerate(documents(text, path), 1)
-    return Reading([run_of(each, f"{path}, run {n}", path, given) for n, each in found])
+    found = enumerate(facts.documents(text, path), 1)
+    return Reading([run_of(each, path, n, given) for n, each in found])
 
 
-def run_of(found: Facts, source: str, path: Path, given: Given) -> Run:
+def run_of(found: Facts, path: Path, number: int, given: Given) -> Run:
     """The run of one result, by the names of its JSON."""
+    source = f"{path}, run {number}"
     try:
-        stated, server = _speculation(found), _deployment(found)
-        batch, load = _batch(found, source), _load(found)
-        token_us, step_us = _times_us(found, batch, source)
-        context = _context(found)
-        lengths = _lengths(found)
-    except (
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-        ZeroDivisionError,
-    ) as error:
+        stated, server, lengths = _drafts(found), _deployment(found), _lengths(found)
+        batch = _batch(found, source)
+        times_us = _times_us(found, batch, source)
+        known: Facts = {"context": _context(found), "load": _load(found)}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{source}: is no result of a serving benchmark ({error}); give the file "
             "that its --save-result or --output-file wrote"
         ) from error
-    drafts = drafts_of(path, stated.get("drafts"), given)
-    shape = {"drafts": drafts, "levels": drafts, "topk": 1, "width": drafts + 1}
-    shape |= stated
+    drafts = facts.drafts_of(path, stated.get("drafts"), given)
     if isinstance(lengths, float):
         plain = not drafts and lengths == 1.0
-        lengths = {} if plain else {shape["levels"]: lengths}
-    facts: Facts = {"batch": batch, "context": context, "load": load}
-    facts |= {"accept_lengths": lengths, "text": str(found.get("dataset_name") or "")}
-    facts["deployment"] = deployment_of(path, server, given)
-    return timed(source, token_us, step_us, **shape, **facts)
+        lengths = {} if plain else {stated.get("levels", drafts): lengths}
+    known |= stated | {"batch": batch, "drafts": drafts, "accept_lengths": lengths}
+    known["text"] = str(found.get("dataset_name") or "")
+    known["deployment"] = facts.deployment_of(path, server, given)
+    return facts.timed(source, *times_us, **known)
 
 
 def _server(found: Facts) -> Facts:
@@ -76,22 +62,22 @@ def _server(found: Facts) -> Facts:
     return info["decode"][0] if "decode" in info else info
 
 
-def _speculation(found: Facts) -> Facts:
+def _drafts(found: Facts) -> Facts:
     """K and the tree of its drafts, as far as they are stated."""
     info = _server(found)
     is_off = "speculative_algorithm" in info and not info["speculative_algorithm"]
-    if is_off or found.get("median_decode_latency"):
-        return {"drafts": 0, "levels": 0, "topk": 1, "width": 1}
+    if is_off or found.get(STEP_S):
+        return {"drafts": 0}
     if width := info.get("speculative_num_draft_tokens"):
         levels = info.get("speculative_num_steps") or width - 1
         topk = info.get("speculative_eagle_topk") or 1
         return {"drafts": width - 1, "levels": levels, "topk": topk, "width": width}
     if shares := found.get(POSITIONS):
-        return {"drafts": len(shares), "levels": len(shares), "width": len(shares) + 1}
+        return {"drafts": len(shares)}
     drafted = _drafted(found)
-    if drafted and near(drafted, round(drafted)):
-        return {"drafts": round(drafted)}
-    return {}
+    return (
+        {"drafts": round(drafted)} if drafted and near(drafted, round(drafted)) else {}
+    )
 
 
 def _drafted(found: Facts) -> float | None:
@@ -103,7 +89,7 @@ def _lengths(found: Facts) -> dict[int, float] | float:
     """Accepted lengths by k, or the only one, or none."""
     if shares := found.get(POSITIONS):
         scale = 100.0 if max(shares) > 1.0 else 1.0
-        return lengths_of(share / scale for share in shares)
+        return facts.lengths_of(share / scale for share in shares)
     stated = [float(found[name]) for name in LENGTHS if (found.get(name) or 0.0) > 0.0]
     return stated[0] if stated else {}
 
@@ -112,13 +98,10 @@ def _deployment(found: Facts) -> Deployment:
     """`backend` is the protocol that the client speaks; it names some engines."""
     info, backend = _server(found), str(found.get("backend") or "")
     engine = next((each for each in ENGINES if backend.startswith(each)), "")
-    if info:
-        engine = "sglang"
-    elif not engine and "spec_decode_num_drafts" in found:
-        engine = "vllm"
+    counted = "vllm" if "spec_decode_num_drafts" in found else ""
     return Deployment(
         model=str(found.get("model_id") or info.get("model_path") or ""),
-        engine=engine,
+        engine="sglang" if info else engine or counted,
         version=str(info.get("version") or ""),
         tp=info.get("tp_size"),
         flags={name: info[name] for name in FLAGS if info.get(name) is not None},
@@ -131,10 +114,9 @@ def _batch(found: Facts, source: str) -> int:
             return round(float(found[name]))
     if "max_concurrency" not in found:
         raise ValueError("neither max_concurrency nor batch_size is in it")
-    rate = found.get("request_rate")
     raise ConfigError(
-        f"{source}: requests came at a rate ({rate} a second), so how many ran at once "
-        "is not stated; run it with --max-concurrency"
+        f"{source}: requests came at a rate ({found.get('request_rate')} a second), so "
+        "how many ran at once is not stated; run it with --max-concurrency"
     )
 
 
@@ -142,11 +124,11 @@ def _times_us(
     found: Facts, batch: int, source: str
 ) -> tuple[float | None, float | None]:
     """Microseconds between two tokens of a request, and of a step."""
-    if step_s := found.get("median_decode_latency"):
+    if step_s := found.get(STEP_S):
         return None, 1e6 * step_s
-    per_token_ms = found.get("median_tpot_ms") or found.get("mean_tpot_ms") or 0.0
-    if per_token_ms > 0.0:
-        return 1e3 * per_token_ms, None
+    for name in TOKEN_MS:
+        if (token_ms := found.get(name) or 0.0) > 0.0:
+            return 1e3 * token_ms, None
     if rate := found.get("output_throughput"):
         return 1e6 * batch / rate, None
     raise ConfigError(
@@ -156,46 +138,31 @@ def _times_us(
 
 def _context(found: Facts) -> float | None:
     """Mean tokens in a request's cache: the input, and half of the output."""
-    done = found.get("completed")
-    if done and found.get("total_input_tokens") is not None:
-        output = found.get("total_output_tokens") or 0
-        return float((found["total_input_tokens"] + output / 2) / done)
-    if asked := found.get("input_len"):
-        return float(asked + (found.get("output_len") or 0) / 2)
-    return None
+    done, tokens = found.get("completed"), found.get("total_input_tokens")
+    if done and tokens is not None:
+        return float((tokens + (found.get("total_output_tokens") or 0) / 2) / done)
+    asked = found.get("input_len")
+    return float(asked + (found.get("output_len") or 0) / 2) if asked else None
 
 
 def _load(found: Facts) -> Load:
-    done = found.get("completed")
-    facts: Facts = {
-        "requests": done,
+    timed = (STEP_S, *TOKEN_MS, "last_ttft")
+    known: Facts = {
+        "requests": found.get("completed"),
         "failed": found.get("failed") or 0,
         "drafted": _drafted(found),
         "temperature": found.get("temperature"),
         "at_once": found.get("concurrency") or None,
-        "has_prefill": not any(
-            found.get(name)
-            for name in (
-                "median_tpot_ms", "mean_tpot_ms", "median_decode_latency", "last_ttft"
-            )
-        ),
-    }  # fmt: skip
-    if not done:
-        return Load(**facts)
+        "has_prefill": not any(found.get(name) for name in timed),
+    }
+    if not (done := found.get("completed")):
+        return Load(**known)
     tokens = [found.get(f"total_{kind}_tokens") or 0 for kind in ("input", "output")]
-    facts["equal_lengths"] = done >= EQUAL and all(
-        each and each % done == 0 for each in tokens
-    )
-    return Load(**facts | _waits(found, done, tokens[1] / done))
-
-
-def _waits(found: Facts, done: int, output: float) -> Facts:
-    """Prefill's share of a request's time, and how many requests ran at once."""
+    equal = done >= EQUAL and all(each and each % done == 0 for each in tokens)
     first_ms, token_ms = (found.get(f"mean_{kind}_ms") for kind in ("ttft", "tpot"))
-    if not first_ms or not token_ms:
-        return {}
-    request_ms = first_ms + token_ms * max(output - 1.0, 0.0)
-    facts = {"prefill": first_ms / request_ms}
-    if (duration_s := found.get("duration")) and not found.get("concurrency"):
-        facts["at_once"] = done * request_ms / 1e3 / duration_s
-    return facts
+    if first_ms and token_ms:
+        request_ms = first_ms + token_ms * max(tokens[1] / done - 1.0, 0.0)
+        known["prefill"] = first_ms / request_ms
+        if not known["at_once"] and (duration_s := found.get("duration")):
+            known["at_once"] = done * request_ms / 1e3 / duration_s
+    return Load(**known, equal_lengths=equal)

@@ -8,19 +8,13 @@ and tokens per second, the first that stands in a line is taken: it needs the le
 import csv
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts
-from evict_profile.served.readers.facts import (
-    Given,
-    Reading,
-    deployment_of,
-    drafts_of,
-    timed,
-)
+from evict_profile.served.readers import facts
+from evict_profile.served.readers.facts import Given, Reading
 from evict_profile.served.run import Deployment, Load, Run
 
 T = TypeVar("T", Deployment, Load)
@@ -45,7 +39,7 @@ NAMES = {
     "text": "text, texts, prompts, prompt, dataset, dataset name",
     **{name: name for name in ("model", "gpu", "engine", "tp", "dtype", "host")},
     "version": "version, engine version",
-    **{name: name.replace("_", " ") for name in Load.__struct_fields__},
+    **{n: n.replace("_", " ") for n in Load.__struct_fields__ if n != "steps"},
 }
 """Columns by field, in small letters, with spaces for underscores."""
 
@@ -62,18 +56,24 @@ OTHERS = dict.fromkeys(("", "tok/s", "tokens/s", "t/s", "tps", "tokens", "x"), 1
 OTHERS |= {"%": 0.01}
 """Units by what a cell of a column is multiplied with."""
 
+MOST = 10_000
+"""Letters of a file, among which a CSV has its header."""
+
 NOTHING = ("", "nan", "n/a", "na", "-", "none", "null")
 _NUMBER = re.compile(r"([+-]?[\d.,]*\d[\d.,]*(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 def takes(text: str) -> bool:
-    names = [_field(name)[0] for name in next(_lines(text), [])]
-    return len(names) > 1 and any(names)
+    separator, lines = _lines(text[:MOST])
+    names = lines[0].split(separator) if lines else []
+    return len(names) > 1 and any(_field(name)[0] for name in names)
 
 
 def read(path: Path, text: str, given: Given) -> Reading:
-    header, *rows = _lines(text)
+    separator, kept = _lines(text)
+    cells = csv.reader(kept, delimiter=separator, skipinitialspace=True)
+    header, *rows = ([cell.strip() for cell in row] for row in cells)
     fields = {_field(name)[0] for name in header}
     for field in ("batch", *(["drafts"] if given.drafts is None else [])):
         if field not in fields:
@@ -81,7 +81,7 @@ def read(path: Path, text: str, given: Given) -> Reading:
                 f"{path}: has no column {'K' if field == 'drafts' else field} among "
                 f"{', '.join(header)}; add it, or rename the column that has it"
             )
-    mark = _decimal_mark(rows, ";" not in text and "\t" not in text, path)
+    mark = _decimal_mark(rows, separator == ",", path)
     lines = [
         _Line(f"{path}, run {n}", header, row, mark) for n, row in enumerate(rows, 1)
     ]
@@ -90,16 +90,12 @@ def read(path: Path, text: str, given: Given) -> Reading:
     return Reading([each.run(path, given) for each in lines], notes=notes)
 
 
-def _lines(text: str) -> Iterator[list[str]]:
-    kept = [line for line in text.splitlines() if line.strip(" \t;,")]
-    kept = [line for line in kept if not line.lstrip().startswith("#")]
-    mark = _separator(kept[0]) if kept else ","
-    for row in csv.reader(kept, delimiter=mark, skipinitialspace=True):
-        yield [cell.strip() for cell in row]
-
-
-def _separator(header: str) -> str:
-    return next((mark for mark in ";\t" if mark in header), ",")
+def _lines(text: str) -> tuple[str, list[str]]:
+    """What separates columns, and the lines without comments and empty ones."""
+    lines = [line for line in text.splitlines() if line.strip(" \t;,")]
+    lines = [line for line in lines if not line.lstrip().startswith("#")]
+    header = lines[0] if lines else ""
+    return next((mark for mark in ";\t" if mark in header), ","), lines
 
 
 def _field(column: str) -> tuple[str, str]:
@@ -174,22 +170,24 @@ class _Line:
         return ConfigError(f"{self.source}: {name} must be {wanted}, and is {cell}")
 
     def run(self, path: Path, given: Given) -> Run:
-        own, drafts = self.found, drafts_of(path, self.found.get("drafts"), given)
-        facts = {"levels": drafts, "topk": 1, "width": drafts + 1, **own}
-        facts |= {"drafts": drafts, "accept_lengths": self._lengths(facts, drafts)}
-        facts["deployment"] = deployment_of(path, _part(Deployment, own), given)
-        facts["load"] = _part(Load, own)
-        kept = {name: facts[name] for name in Run.__struct_fields__ if name in facts}
-        return timed(self.source, *self._times_us(drafts), **kept)
+        own = self.found
+        drafts = facts.drafts_of(path, own.get("drafts"), given)
+        known = {name: own[name] for name in Run.__struct_fields__ if name in own}
+        known |= {"drafts": drafts, "accept_lengths": self._lengths(drafts)}
+        server = _part(Deployment, own)
+        known["deployment"] = facts.deployment_of(path, server, given)
+        known["load"] = _part(Load, own)
+        return facts.timed(self.source, *self._times_us(drafts), **known)
 
-    def _lengths(self, facts: Facts, drafts: int) -> dict[int, float]:
+    def _lengths(self, drafts: int) -> dict[int, float]:
         """The accepted length, also as a rate by draft."""
-        length, rate = facts.get("accept_length"), facts.get("acceptance")
+        length, rate = self.found.get("accept_length"), self.found.get("acceptance")
         if length is None and rate is not None and drafts:
             if rate > 1.0:
                 raise self._error("acceptance", f"{rate:g}", "a rate from 0 to 1")
             length = 1.0 + drafts * rate
-        return {} if length is None or not drafts else {facts["levels"]: length}
+        levels = self.found.get("levels", drafts)
+        return {levels: length} if length is not None and drafts else {}
 
     def _times_us(self, drafts: int) -> tuple[float | None, float | None]:
         """Microseconds between two tokens of a request, and of a step."""
