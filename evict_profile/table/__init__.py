@@ -21,7 +21,6 @@ from evict_profile.table.provenance import (
     Composition,
     CompositionError,
     Provenance,
-    ServedSteps,
     Sessions,
     measured,
 )
@@ -75,7 +74,6 @@ __all__ = [
     "Provenance",
     "Reuse",
     "ServedStep",
-    "ServedSteps",
     "Sessions",
     "Slope",
     "Staircase",

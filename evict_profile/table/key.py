@@ -15,7 +15,7 @@ from evict_profile.records import Facts, differences, parse
 
 Caveats = tuple[str, ...]
 COMPOSED, SERVED = "composed", "served"
-"""Origins of tables that no sweep measured."""
+"""Graph modes of tables that no sweep measured."""
 ROOFLINE = "roofline"
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from evict_profile.config.sweep import SweepSpec
 from evict_profile.errors import DataError
 from evict_profile.records import Amount, Finite, NotNegative, Positive
-from evict_profile.table.key import COMPOSED, SERVED, Caveats
+from evict_profile.table.key import COMPOSED, Caveats
 
 MEASURED, DATASHEET = "measured", "datasheet"
 """The origin of swept costs, and the clock of costs that a data sheet implies."""
@@ -214,29 +214,6 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
             f"experts are of the kernel {self.fingerprint['moe_backend']}, the "
             f"fastest with usable rows; also measured: {others}",
         )
-
-
-class ServedSteps(Origin, frozen=True, tag=SERVED):
-    """Whole steps of a server, timed from outside: no union was known.
-
-    Attributes:
-        servers: what each server that was probed stated of itself.
-        half_width: relative, of the 95 % interval of a setting, in the median.
-        notes: what the probes could not show.
-    """
-
-    servers: tuple[dict[str, Any], ...]
-    half_width: NotNegative
-    notes: tuple[str, ...]
-
-    @property
-    def noise(self) -> float:
-        return self.half_width
-
-    @property
-    def caveats(self) -> Caveats:
-        whole = "costs are whole steps of a server, drafting and host within"
-        return (whole, *self.notes)
 
 
 def measured(origin: Origin) -> Provenance:
