@@ -29,7 +29,7 @@ PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	test-sglang test-sglang-quick test-sglang-server sglang-wheels test-vllm test-engines \
 	test-browser nightly lint wheel-test clean
 
-# What nobody here has measured: an H200, composed of public rows. The prediction stands
+# What nobody here has measured: an H200, estimated from public rows. Its break-evens stand
 # beside what others served; no sweep, no download.
 verdict: $(VENV)/ready
 	$(BIN)/evict-profile advise --model qwen3-30b-a3b --gpu h200 --engine sglang --tp 4 \

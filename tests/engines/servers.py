@@ -223,8 +223,8 @@ def make_table(folder, model):
         for wave in 2 * waves:
             tokens = wave.batch * (wave.accepted or 1.0)
             append(steady, replace(wave, tokens_per_s=tokens / step_s))
-    words = ("--served", steady, "--model", model, "--gpu", "cpu")
-    done = evict("calibrate", *words, "--tables", "tables", folder=folder)
+    words = (steady, "--model", model, "--gpu", "cpu")
+    done = evict("import", *words, "--tables", "tables", folder=folder)
     assert done.exit_code == 0, done.output
     [path] = (folder / "tables").rglob("*.json")
     return path
@@ -236,7 +236,7 @@ def advised(folder, table, engine, *words):
     The accepted lengths are those of the probes. `advise` answers first.
     """
     done = evict("advise", table, "--accept", FOUND, *words, folder=folder)
-    assert done.exit_code == 0 and "K=3 " in done.output, done.output
+    assert done.exit_code == 0 and "K = 3, as you measured" in done.output, done.output
     words = ("export", table, "--for", engine, "--accept", FOUND, *words)
     done = evict(*words, folder=folder)
     assert done.exit_code == 0, done.output

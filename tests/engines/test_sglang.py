@@ -106,7 +106,7 @@ def test_a_table_gets_the_activation_of_a_real_engine(table, models, fitted, fol
     costs = table_of(fitted, load_model(str(config)))
     made = replace(costs.provenance, samples_sha256=file_sha256(samples))
     replace(costs, provenance=made).save(own)
-    words = ("calibrate", own, "--served", servers.ROUTES, "--tables", "routed")
+    words = ("calibrate", own, servers.ROUTES, "--tables", "routed")
     done = evict(*words, folder=folder)
     assert done.exit_code == 0, done.output
     [path] = (folder / "routed").rglob("*.json")
