@@ -86,7 +86,20 @@ def read(path: Path, given: Given = NOTHING) -> Reading:
     if reader is None:
         kinds = "; ".join(each.name for each in READERS)
         raise ConfigError(f"{path}: is of no kind that is read. Those are: {kinds}")
-    found = reader.read(path, text, given)
+    try:
+        found = reader.read(path, text, given)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        reason = " ".join(f"{type(error).__name__} {error}".split())
+        raise ConfigError(
+            f"{path}: looks like {reader.name}, and holds other values ({reason}); "
+            "save it again"
+        ) from error
     if not found.runs and not found.left_out:
         raise ConfigError(
             f"{path}: holds no run, though it looks like {reader.name}; save the runs "

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from evict_profile.errors import ConfigError
-from evict_profile.records import Facts, replace
+from evict_profile.records import Facts, parse, replace, to_mapping
 from evict_profile.served.run import Deployment, Run
 
 
@@ -100,7 +100,8 @@ def timed(
                 "in a CSV with columns batch, K, step ms"
             )
         step_us = token_us * run.accept_length
-    return replace(run, step_us=step_us).checked()
+    stated = to_mapping(replace(run, step_us=step_us))
+    return parse(Run, stated, source).checked()
 
 
 def documents(text: str, path: Path) -> list[Facts]:

@@ -39,14 +39,7 @@ def read(path: Path, text: str, given: Given) -> Reading:
 def read_replies(path: Path, text: str, given: Given) -> Reading:
     """Each reply is a run."""
     replies = [d["timings"] for d in facts.documents(text, path) if "timings" in d]
-    try:
-        return Reading(
-            [_run([reply], path, n, given) for n, reply in enumerate(replies, 1)]
-        )
-    except (AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"{path}: its timings are not those of llama-server; save the replies again"
-        ) from error
+    return Reading([_run([each], path, n, given) for n, each in enumerate(replies, 1)])
 
 
 def _run(requests: Sequence[Facts], path: Path, number: int, given: Given) -> Run:
@@ -73,24 +66,18 @@ def _run(requests: Sequence[Facts], path: Path, number: int, given: Given) -> Ru
 
 def read_bench(path: Path, text: str, given: Given) -> Reading:
     """Rows that decode, each a plain run of one request; others time prompts."""
-    rows = enumerate(facts.documents(text, path), 1)
-    try:
-        runs = [
-            facts.timed(
-                f"{path}, run {n}",
-                row["avg_ns"] / 1e3 / row["n_gen"],
-                batch=1,
-                drafts=facts.drafts_of(path, 0, given),
-                context=(row.get("n_depth") or 0) + row["n_gen"] / 2,
-                deployment=facts.deployment_of(path, _benched(row), given),
-            )
-            for n, row in rows
-            if row["n_gen"] and not row["n_prompt"]
-        ]
-    except (KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{path}: is no result of llama-bench ({error}); save it with -o json"
-        ) from error
+    runs = [
+        facts.timed(
+            f"{path}, run {n}",
+            row["avg_ns"] / 1e3 / row["n_gen"],
+            batch=1,
+            drafts=facts.drafts_of(path, 0, given),
+            context=(row.get("n_depth") or 0) + row["n_gen"] / 2,
+            deployment=facts.deployment_of(path, _benched(row), given),
+        )
+        for n, row in enumerate(facts.documents(text, path), 1)
+        if row["n_gen"] and not row["n_prompt"]
+    ]
     if not runs:
         raise ConfigError(
             f"{path}: times prompts alone; run llama-bench with -n 128, which decodes"

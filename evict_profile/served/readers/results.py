@@ -36,24 +36,16 @@ def read(path: Path, text: str, given: Given) -> Reading:
 def run_of(found: Facts, path: Path, number: int, given: Given) -> Run:
     """The run of one result, by the names of its JSON."""
     source = f"{path}, run {number}"
-    try:
-        stated, server, lengths = _drafts(found), _deployment(found), _lengths(found)
-        batch = _batch(found, source)
-        times_us = _times_us(found, batch, source)
-        known: Facts = {"context": _context(found), "load": _load(found)}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{source}: is no result of a serving benchmark ({error}); give the file "
-            "that its --save-result or --output-file wrote"
-        ) from error
+    stated, lengths, batch = _drafts(found), _lengths(found), _batch(found, source)
+    known: Facts = {"context": _context(found), "load": _load(found)}
     drafts = facts.drafts_of(path, stated.get("drafts"), given)
     if isinstance(lengths, float):
         plain = not drafts and lengths == 1.0
         lengths = {} if plain else {stated.get("levels", drafts): lengths}
     known |= stated | {"batch": batch, "drafts": drafts, "accept_lengths": lengths}
     known["text"] = str(found.get("dataset_name") or "")
-    known["deployment"] = facts.deployment_of(path, server, given)
-    return facts.timed(source, *times_us, **known)
+    known["deployment"] = facts.deployment_of(path, _deployment(found), given)
+    return facts.timed(source, *_times_us(found, batch, source), **known)
 
 
 def _server(found: Facts) -> Facts:
@@ -113,7 +105,11 @@ def _batch(found: Facts, source: str) -> int:
         if found.get(name):
             return round(float(found[name]))
     if "max_concurrency" not in found:
-        raise ValueError("neither max_concurrency nor batch_size is in it")
+        raise ConfigError(
+            f"{source}: is no result of a serving benchmark: neither max_concurrency "
+            "nor batch_size is in it; give the file that --save-result or "
+            "--output-file wrote"
+        )
     raise ConfigError(
         f"{source}: requests came at a rate ({found.get('request_rate')} a second), so "
         "how many ran at once is not stated; run it with --max-concurrency"

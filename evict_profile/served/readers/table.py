@@ -153,7 +153,8 @@ class _Line:
         known = TIMES_MS if field in ("step", "token") else OTHERS
         said = (match[2].lower() if match else "") or unit
         if not match or said not in known:
-            raise self._error(field, cell, f"a number in {', '.join([*known][1:])}")
+            units = " in ms, us or s" if known is TIMES_MS else ""
+            raise self._error(field, cell, f"a number{units}")
         text = match[1].replace("," if self.mark == "." else ".", "")
         try:
             value = float(text.replace(",", ".")) * known[said]
@@ -186,8 +187,9 @@ class _Line:
             if rate > 1.0:
                 raise self._error("acceptance", f"{rate:g}", "a rate from 0 to 1")
             length = 1.0 + drafts * rate
-        levels = self.found.get("levels", drafts)
-        return {levels: length} if length is not None and drafts else {}
+        if length is None or (not drafts and length == 1.0):
+            return {}
+        return {self.found.get("levels", drafts): length}
 
     def _times_us(self, drafts: int) -> tuple[float | None, float | None]:
         """Microseconds between two tokens of a request, and of a step."""

@@ -3,6 +3,8 @@
 import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError
 from evict_profile.served.readers import READERS, Given, read_runs
@@ -116,3 +118,17 @@ def test_folders_pipes_and_missing_files_are_refused(tmp_path):
     for name in ("pipe", "d.jsonl", "missing"):
         with pytest.raises(ConfigError, match=f"{name}: cannot be read"):
             read_runs(tmp_path / name)
+
+
+@given(st.sampled_from(sorted(SAMPLES.iterdir())), st.floats(0.0, 1.0), st.text())
+def test_a_file_that_broke_is_runs_or_one_sentence(tmp_path_factory, path, at, junk):
+    content = path.read_text()
+    cut = int(at * len(content))
+    broken = content[:cut] + junk + content[cut + len(junk) :]
+    folder = tmp_path_factory.mktemp("broken")
+    try:
+        runs = runs_of(folder, broken, STATE_NO_K.get(path.name))
+    except ConfigError as error:
+        assert "\n" not in str(error).replace(junk, "")
+    else:
+        assert all(run.checked() for run in runs)

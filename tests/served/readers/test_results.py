@@ -134,7 +134,8 @@ def test_each_printed_block_is_a_run(tmp_path):
         (SGLANG, None, {"accept_length": None}, "only with the accepted length"),
         ({"max_concurrency": 8}, 0, {}, "states no time of a token"),
         ({"a": 8}, 0, {}, "neither max_concurrency nor batch_size"),
-        ({"max_concurrency": "x"}, 0, {}, "no result of a serving benchmark"),
+        ({"max_concurrency": "x"}, 0, {}, "looks like the JSON of `vllm bench serve"),
+        (VLLM, None, {"temperature": "cold"}, "load.temperature: Expected `float"),
         (VLLM, None, {"median_tpot_ms": 4e-3}, "a step of 0.01 ms cannot be"),
     ],
 )

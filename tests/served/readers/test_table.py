@@ -99,6 +99,7 @@ def test_acceptance_alone_is_a_run_without_a_step(tmp_path):
         ("batch,K,tok/s\n8,3,10\n", "only with the accepted length"),
         ("batch,K,tok/s\n8,0,NaN\n", "states no time of a step"),
         ("batch,K,step ms,accepted\n8,3,10,5\n", "commits 1 to 4 tokens"),
+        ("batch,K,step ms,accepted\n8,0,10,2\n", "commits 1 to 1 tokens"),
         ("batch,K,step ms,accepted\n8,3,10,0.62\n", "0.62 is a rate; .* acceptance"),
         ("batch,K,step ms,acceptance\n8,3,10,2.62\n", "acceptance must be a rate"),
         ("batch,K,step ms\n8,0,fast\n", "step ms must be a number in ms.*is fast"),
