@@ -301,7 +301,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
 
 def _as_neighbour(ratio: Estimate) -> Estimate:
     """A ratio as it bounds that of a batch beside it."""
-    return around(ratio.value, math.hypot(log_half_width(ratio), BATCH_ERROR))
+    return around(ratio.value, max(log_half_width(ratio), BATCH_ERROR))
 
 
 def _beside(each: Setting, base: Setting) -> Estimate:
