@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.calibrate.test_served import PATH
 
 from evict_profile.io import data_root
 from evict_profile.records import replace
