@@ -301,7 +301,8 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
 
 def _as_neighbour(ratio: Estimate) -> Estimate:
     """A ratio as it bounds that of a batch beside it."""
-    return around(ratio.value, max(log_half_width(ratio), BATCH_ERROR))
+    least = around(ratio.value, BATCH_ERROR)
+    return Estimate(ratio.value, min(ratio.low, least.low), max(ratio.high, least.high))
 
 
 def _beside(each: Setting, base: Setting) -> Estimate:
