@@ -89,7 +89,7 @@ def engine_options(start: Start) -> dict[str, Any]:
         steps=start.steps,
         topk=start.topk,
         batches=tuple(start.batches),
-        context=start.context + start.tokens,
+        context=start.context + max(start.tokens, WARM_UP_TOKENS),
         graphs=True,
         attention=start.attention,
         seed=start.seed,
