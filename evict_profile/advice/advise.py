@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from evict_profile.advice.acceptance import AcceptedLengths
-from evict_profile.advice.drafting import OWN, drafter_of, drafting_of_level
-from evict_profile.advice.steps import ONE, OfEstimate, OfServed, OfTable, Steps
+from evict_profile.advice.drafting import drafter_of
+from evict_profile.advice.lengths import AcceptedLengths
+from evict_profile.advice.steps import ONE, Steps, Table, steps_of
 from evict_profile.errors import ConfigError, DataError
-from evict_profile.records import replace
 from evict_profile.served.growth import Basis
-from evict_profile.served.table import ServedTable
 from evict_profile.stats import WORTHWHILE, Estimate
-from evict_profile.table import MEASURED, CostTable, Outside, ServedStep
+from evict_profile.table import Outside
 
 RAN = ("measured", "table", "other batch")
 """What a ratio rests on where this K ran; else it is carried from another one."""
@@ -62,7 +60,7 @@ class DraftOption:
     Attributes:
         ratio: its step over the reference's, and what that rests on.
         break_even: committed tokens at which it is as fast as the reference.
-        speed: over the reference; `served` is the same as a file states it.
+        speed: over the reference.
     """
 
     name: str
@@ -74,7 +72,6 @@ class DraftOption:
     break_even: Estimate
     speed: Estimate
     step_us: float | None = None
-    served: float | None = None
 
     @property
     def gain(self) -> Gain:
@@ -87,6 +84,11 @@ class BatchAdvice:
 
     batch: int
     ways: tuple[DraftOption, ...]
+
+    @cached_property
+    def gains(self) -> dict[int, Gain]:
+        """By K; of trees cut to several widths, the widest."""
+        return {way.levels: way.gain for way in self.ways}
 
     @cached_property
     def lead(self) -> DraftOption:
@@ -121,43 +123,18 @@ class Advisor:
     @classmethod
     def of(
         cls,
-        table: CostTable | ServedTable,
+        table: Table | None,
         lengths: AcceptedLengths,
         context: float | None = None,
         level_ms: float | None = None,
         outside: Outside = "refuse",
         drafter: str | None = None,
+        asked: tuple[int, ...] = (),
     ) -> "Advisor":
-        """Of a table as in its file; `context` is by default its smallest."""
+        """Arguments are those of `steps_of`."""
         kind = drafter_of(drafter, table)
-        own = table.axes.context if isinstance(table, CostTable) else table.contexts
-        at = min(own, default=None) if context is None else context
-        steps: Steps
-        if isinstance(table, CostTable) and table.origin == MEASURED:
-            served = _served_step(table, at, level_ms, kind, outside)
-            steps = OfTable(served, at or 0.0)
-        elif level_ms is not None:
-            raise ConfigError(
-                f"{table.path}: --draft-level-ms is added to the steps of a sweep; "
-                "the whole steps of a server have drafting in them, and an estimate "
-                "has that of other servers; leave it out"
-            )
-        elif isinstance(table, CostTable):
-            steps = OfEstimate(table, at or 0.0, outside)
-        else:
-            steps = OfServed(table, at)
+        steps = steps_of(table, kind, context, level_ms, outside, asked)
         return cls(steps, lengths, kind)
-
-    @property
-    def longest_stated(self) -> int | None:
-        """The largest K whose acceptance is stated; None of a rate."""
-        stated = getattr(self.lengths, "longest_stated", None)
-        return stated or max(self.lengths.stated, default=None)
-
-    @property
-    def limit(self) -> float:
-        """The largest K that the stated acceptance supports."""
-        return MOST_STATED * (self.longest_stated or math.inf)
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -181,9 +158,10 @@ class Advisor:
                 f"no length of K = {reference}, which stands for it; give one"
             )
         base = levels.index(reference)
+        limit = MOST_STATED * (self.lengths.longest_stated or math.inf)
         found = [self._option(batch, base, base)]
         for way, drafts in enumerate(levels):
-            if way != base and drafts <= self.limit:
+            if way != base and drafts <= limit:
                 with suppress(DataError):
                     found.append(self._option(batch, way, base))
         return BatchAdvice(batch, tuple(found))
@@ -207,7 +185,6 @@ class Advisor:
             if way == base
             else _speed(committed / against, found.value, errors),
             step_us=plain_us and plain_us * found.value.value,
-            served=lengths.served.get(levels),
         )
 
 
@@ -221,23 +198,3 @@ def _speed(committed: float, ratio: Estimate, errors: Sequence[float]) -> Estima
     down = math.hypot(*errors, math.log(ratio.high / ratio.value))
     up = math.hypot(*errors, math.log(ratio.value / ratio.low))
     return Estimate(speed, speed * math.exp(-down), speed * math.exp(up))
-
-
-def _served_step(
-    table: CostTable,
-    context: float | None,
-    level_ms: float | None,
-    kind: str,
-    outside: Outside,
-) -> ServedStep:
-    """A sweep's steps; a drafter that is not the model's own needs a time."""
-    if level_ms is None and not table.drafting and kind not in OWN:
-        raise ConfigError(
-            f"--drafter {kind}: {table.path} has no time of it; give that of one of "
-            "its forwards with --draft-level-ms"
-        )
-    served = ServedStep.of(table, context=context)
-    if level_ms is not None:
-        given = drafting_of_level(served.table, level_ms, kind)
-        served = replace(served, drafting=given)
-    return replace(served, outside=outside)

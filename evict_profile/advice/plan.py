@@ -103,7 +103,7 @@ def plan(
     `falling` is as in `schedule`; without `by_batch` none is looked for.
     """
     at = {batch: advisor.at(batch) for batch in traffic}
-    gains = {b: {way.levels: way.gain for way in each.ways} for b, each in at.items()}
+    gains = {batch: each.gains for batch, each in at.items()}
     reference = next(iter(at.values())).ways[0].levels
     every = _compared(traffic, gains, reference)
     first = lead(every)

@@ -41,7 +41,7 @@ from evict_profile.served.run import Run
 from evict_profile.served.setting import SAME_CONTEXT, Setting, settings_of
 from evict_profile.stats import Estimate
 from evict_profile.table.document import as_text, read_signed, slug
-from evict_profile.table.key import Key
+from evict_profile.table.key import NOT_STATED, Key
 
 SCHEMA = "evict-served-table/1"
 FIRST_VERSION = "1.0.0"
@@ -115,7 +115,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         key = self.key
         where = f"{key.model} on {key.gpu}"
         facts = (f"{key.engine} {key.engine_version}", key.dtype, f"tp {key.tp}")
-        known = (fact.replace("not stated", "").strip() for fact in facts)
+        known = (fact.replace(NOT_STATED, "").strip() for fact in facts)
         return ", ".join([where, *filter(None, known)])
 
     @property

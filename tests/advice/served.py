@@ -45,6 +45,7 @@ class Planted:
     table: None = None
     title: str = "planted"
     drafting: str = ""
+    estimated: bool = False
     context: None = None
 
     def caveats(self, batch):

@@ -83,7 +83,9 @@ def test_lengths_are_compared_without_plain_decoding():
     """14 ms for 10 ms, 3.92 for 2.5 tokens: 1.12 times."""
     served = served_table((1, 3, 10.0), (1, 5, 14.0))
     found = str(answer(served, "3:2.5,5:3.92"))
-    assert "K = 5 is 1.12 times K = 3 (0.98 to 1.29) at batch 1." in found
+    assert (
+        "K = 5, as you measured: 1.12 times K = 3 (0.98 to 1.29) at batch 1." in found
+    )
     assert found.endswith("Plain decoding was not served.")
 
 

@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.advice.steps import (
-    ESTIMATE_ERROR,
     OfEstimate,
     OfServed,
     OfTable,
     Unserved,
 )
 from evict_profile.errors import DataError
-from evict_profile.served.growth import EXPONENT, log_half_width
+from evict_profile.served.growth import ESTIMATE_ERROR, EXPONENT, log_half_width
 from evict_profile.table import CostTable, ServedStep
 from tests.advice.served import served_table
 from tests.exported import shipped_table
@@ -23,8 +22,9 @@ H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
 
 
 def test_a_sweeps_ratio_is_its_served_steps(saved_table):
-    served = ServedStep.of(CostTable.load(saved_table))
-    steps = OfTable(served, 64)
+    table = CostTable.load(saved_table)
+    served = ServedStep.of(table)
+    steps = OfTable(table, 64, served)
     found = steps.ratio(2, 3, 2)
     assert (found.value, found.basis) == (served.ratio(2, 3, 2, 64), "table")
     assert steps.reference_us(2) == served.us(2, 1, 0, 64).value
@@ -56,7 +56,7 @@ def test_an_estimates_ratio_is_between_its_forwards_growth_and_other_servers():
 
 @given(st.integers(1, 64))
 def test_without_a_run_a_step_grows_as_other_servers_do(width):
-    steps = Unserved((4, 8))
+    steps = Unserved(asked=(4, 8))
     found = steps.ratio(4, width, width - 1)
     assert found.value.value == pytest.approx(width**EXPONENT)
     assert found.basis == "other servers"

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from evict_profile.advice.acceptance import AcceptedLengths
 from evict_profile.advice.advise import Advisor
 from evict_profile.advice.drafting import drafters
+from evict_profile.advice.lengths import AcceptedLengths
 from evict_profile.advice.plan import Range
 from evict_profile.advice.steps import tp_of
 from evict_profile.errors import ConfigError
