@@ -7,19 +7,29 @@ interval adds the relative errors of acceptance and of the ratio in quadrature.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TypeVar
 
 from evict_profile.advice.drafting import drafter_of
 from evict_profile.advice.lengths import AcceptedLengths
-from evict_profile.advice.steps import ONE, Steps, Table, steps_of
+from evict_profile.advice.steps import (
+    ONE,
+    OfEstimate,
+    OfServed,
+    OfTable,
+    Steps,
+    Table,
+    Unserved,
+    served_step,
+)
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.served.growth import Basis
+from evict_profile.served.table import ServedTable
 from evict_profile.stats import WORTHWHILE, Estimate
-from evict_profile.table import Outside
+from evict_profile.table import MEASURED, CostTable, Outside
 
 RAN = ("measured", "table", "other batch")
 """What a ratio rests on where this K ran; else it is carried from another one."""
@@ -28,10 +38,16 @@ MOST_STATED = 2
 """Largest K that is compared, over the largest whose acceptance is stated."""
 
 
-class Gain(NamedTuple):
-    """What drafting K gains over the reference, at a batch or over a traffic."""
+@dataclass(frozen=True)
+class Gain:
+    """What drafting K gains over the reference, at a batch or over a traffic.
 
-    drafts: int
+    Attributes:
+        levels: K of a chain.
+        basis: what its step rests on.
+    """
+
+    levels: int
     speed: Estimate
     basis: Basis
 
@@ -45,37 +61,35 @@ class Gain(NamedTuple):
         return "not settled"
 
 
-def lead(gains: Sequence[Gain]) -> Gain:
+G = TypeVar("G", bound=Gain)
+
+
+def fastest(gains: Iterable[G]) -> G:
+    return max(gains, key=lambda each: each.speed.value)
+
+
+def lead(gains: Sequence[G]) -> G:
     """The fastest K that ran, unless one that did not is surely faster."""
-    ran = [each for each in gains if each.basis in RAN] or gains
-    first = max(ran, key=lambda each: each.speed.value)
+    first = fastest([each for each in gains if each.basis in RAN] or gains)
     surely = [each for each in gains if each.speed.low > first.speed.value]
-    return max(surely, key=lambda each: each.speed.value, default=first)
+    return fastest(surely or [first])
 
 
 @dataclass(frozen=True)
-class DraftOption:
-    """One way to draft at one batch; a chain's draft length K is its levels.
+class DraftOption(Gain):
+    """One way to draft at one batch.
 
     Attributes:
-        ratio: its step over the reference's, and what that rests on.
+        ratio: its step over the reference's.
         break_even: committed tokens at which it is as fast as the reference.
-        speed: over the reference.
     """
 
     name: str
-    levels: int
     width: int
     committed: float
     ratio: Estimate
-    basis: Basis
     break_even: Estimate
-    speed: Estimate
     step_us: float | None = None
-
-    @property
-    def gain(self) -> Gain:
-        return Gain(self.levels, self.speed, self.basis)
 
 
 @dataclass(frozen=True)
@@ -85,16 +99,15 @@ class BatchAdvice:
     batch: int
     ways: tuple[DraftOption, ...]
 
-    @cached_property
-    def gains(self) -> dict[int, Gain]:
+    @property
+    def by_levels(self) -> dict[int, DraftOption]:
         """By K; of trees cut to several widths, the widest."""
-        return {way.levels: way.gain for way in self.ways}
+        return {way.levels: way for way in self.ways}
 
     @cached_property
     def lead(self) -> DraftOption:
         """The way to draft that is compared with the reference first."""
-        found = lead([way.gain for way in self.ways[1:]])
-        return next(way for way in self.ways[1:] if way.gain == found)
+        return lead(self.ways[1:])
 
     @property
     def best(self) -> DraftOption:
@@ -131,10 +144,28 @@ class Advisor:
         drafter: str | None = None,
         asked: tuple[int, ...] = (),
     ) -> "Advisor":
-        """Arguments are those of `steps_of`."""
+        """Of a table as in its file, by default at its smallest context.
+
+        `asked` are the batches at which to answer without a table.
+        """
         kind = drafter_of(drafter, table)
-        steps = steps_of(table, kind, context, level_ms, outside, asked)
-        return cls(steps, lengths, kind)
+        sweep = isinstance(table, CostTable) and table.origin == MEASURED
+        if level_ms is not None and not sweep:
+            raise ConfigError(
+                "--draft-level-ms is added to the steps of a sweep; the whole steps of "
+                "a server have drafting in them, and an estimate has that of other "
+                "servers; leave it out"
+            )
+        if table is None:
+            return cls(Unserved(asked=asked or (1,)), lengths, kind)
+        if isinstance(table, ServedTable):
+            at = min(table.contexts, default=None) if context is None else context
+            return cls(OfServed(table, at), lengths, kind)
+        at = min(table.axes.context) if context is None else context
+        if not sweep:
+            return cls(OfEstimate(table, at, outside), lengths, kind)
+        served = served_step(table, at, level_ms, kind, outside)
+        return cls(OfTable(table, at, served), lengths, kind)
 
     @property
     def batches(self) -> tuple[int, ...]:

@@ -34,14 +34,14 @@ class Answer:
     @property
     def settled(self) -> bool:
         estimated = self.advisor.steps.estimated
-        verdict = self._own.gain.verdict if estimated else self.plan.verdict
+        verdict = self._own.verdict if estimated else self.plan.verdict
         return verdict != "not settled"
 
     @property
     def drafts(self) -> int:
         """The K whose measurement settles the answer."""
         estimated = self.advisor.steps.estimated
-        return self._own.levels if estimated else self.plan.lead.drafts
+        return self._own.levels if estimated else self.plan.lead.levels
 
     def _sentences(self) -> Iterator[str]:
         plan, unsure = self.plan, "Not settled: " * (not self.settled)
@@ -59,7 +59,7 @@ class Answer:
         if plan.rival:
             gain = plan.rival.speed
             yield (
-                f"K = {plan.rival.drafts} may give {gain.value:.2f} ({_ends(gain)}), "
+                f"K = {plan.rival.levels} may give {gain.value:.2f} ({_ends(gain)}), "
                 "not run."
             )
         if plan.reference:
@@ -69,7 +69,7 @@ class Answer:
         """What a K gives, with where that is known from."""
         over = f"K = {self.plan.reference}" if self.plan.reference else PLAIN
         known = _KNOWN.get(gain.basis, "")
-        return f"K = {gain.drafts}{known}: {times(gain.speed, over)}{self._where}"
+        return f"K = {gain.levels}{known}: {times(gain.speed, over)}{self._where}"
 
     @property
     def _unpaid(self) -> str:
@@ -77,12 +77,12 @@ class Answer:
         if self.settled:
             return (
                 f"Do not speculate: {times(lead.speed)}{self._where}, with "
-                f"K = {lead.drafts}{_KNOWN.get(lead.basis, '')}."
+                f"K = {lead.levels}{_KNOWN.get(lead.basis, '')}."
             )
         ends = f"{_ends(lead.speed)} times {PLAIN}" if lead.speed.known else UNKNOWN
         return (
             f"Not known whether drafting pays{self._where} ({ends}). "
-            f"If it does: K = {lead.drafts}."
+            f"If it does: K = {lead.levels}."
         )
 
     @property
@@ -94,9 +94,9 @@ class Answer:
             unserved = plan.lead.basis == "other batch"
             return f" at batch {batch}" + ", which was not served" * unserved
         drafts = {
-            b: plan.drafts_at(b) if plan.advised else plan.lead.drafts for b in traffic
+            b: plan.drafts_at(b) if plan.advised else plan.lead.levels for b in traffic
         }
-        gains = {b: self.advisor.at(b).gains.get(k) for b, k in drafts.items()}
+        gains = {b: self.advisor.at(b).by_levels.get(k) for b, k in drafts.items()}
         at = {b: gain.speed.value if gain else 1.0 for b, gain in gains.items()}
         ends = sorted({pick(at, key=at.__getitem__) for pick in (min, max)})
         span = " to ".join(f"{at[b]:.2f} at batch {b}" for b in ends)
@@ -120,9 +120,9 @@ class Answer:
             for batch in dict.fromkeys((first, last))
             for even in [ways[batch].break_even]
         )
-        verdicts = dict.fromkeys(way.gain.verdict for way in ways.values())
+        verdicts = dict.fromkeys(way.verdict for way in ways.values())
         own = {
-            verdict: ", ".join(str(b) for b in ways if ways[b].gain.verdict == verdict)
+            verdict: ", ".join(str(b) for b in ways if ways[b].verdict == verdict)
             for verdict in verdicts
         }
         said = "; ".join(
@@ -143,7 +143,7 @@ class Answer:
             f"steps (95 %: divide or multiply by {around(1.0, ERROR).high:.2f}; public "
             f"servers). Break-even accepted lengths are {', '.join(known)}. Yours of "
             f"{way.committed:.2f} at K = {way.levels} is {times(way.speed)}: "
-            f"{way.gain.verdict}."
+            f"{way.verdict}."
         )
 
 

@@ -66,7 +66,7 @@ class Decision:
             )
         if not self.advisor.steps.estimated:
             yield from self._of_plan()
-            lead = self.plan.lead.drafts
+            lead = self.plan.lead.levels
             if split := self.advisor.steps.split(self.batches[0], lead):
                 yield split
         for batch, reason in self.unknown.items():
@@ -89,7 +89,7 @@ class Decision:
                     "tokens a second (vLLM #49548)."
                 )
         elif plan.drafts:
-            gains = {at.batch: at.gains[plan.drafts].speed.value for at in found}
+            gains = {at.batch: at.by_levels[plan.drafts].speed.value for at in found}
             slower = [str(batch) for batch, gain in gains.items() if gain < 1.0]
             if slower and found[1:]:
                 yield (

@@ -23,7 +23,7 @@ from evict_profile.served.growth import (
 )
 from evict_profile.served.table import ServedTable
 from evict_profile.stats import Estimate
-from evict_profile.table import MEASURED, CostTable, Outside, ServedStep
+from evict_profile.table import CostTable, Outside, ServedStep
 from evict_profile.table.key import Caveats
 
 Table = CostTable | ServedTable
@@ -144,20 +144,7 @@ class OfServed(Steps):
                 f"{self.table.path}: K = {levels} is more than twice the longest that "
                 f"was served, {longest}; serve it"
             )
-        found = self.table.ratio(batch, width, levels, self.context)
-        if found.basis == "other batch" and not self._ran_beside(batch, levels):
-            return StepRatio(found.value, "other K")
-        return found
-
-    def _ran_beside(self, batch: int, levels: int) -> bool:
-        """Whether a K ran at both served neighbours of a batch."""
-        known = self.batches()
-        below, above = (
-            max(each for each in known if each < batch),
-            min(each for each in known if each > batch),
-        )
-        ran = (self.table.served_at(each, self.context) for each in (below, above))
-        return all(levels in {each.levels for each in own} for own in ran)
+        return self.table.ratio(batch, width, levels, self.context)
 
     def caveats(self, batch: int) -> Caveats:
         return () if batch in self.batches() else (f"batch {batch} was not served",)
@@ -238,43 +225,13 @@ class Unserved(Steps):
         return unserved(width)
 
 
-def steps_of(
-    table: Table | None,
-    kind: str,
-    context: float | None = None,
-    level_ms: float | None = None,
-    outside: Outside = "refuse",
-    asked: tuple[int, ...] = (),
-) -> Steps:
-    """Those of a table as in its file, at its smallest context unless one is given.
-
-    `kind` drafts; `asked` are the batches at which to answer without a table.
-    """
-    if isinstance(table, CostTable) and table.origin == MEASURED:
-        at = min(table.axes.context) if context is None else context
-        return OfTable(table, at, _served_step(table, at, level_ms, kind, outside))
-    if level_ms is not None:
-        raise ConfigError(
-            "--draft-level-ms is added to the steps of a sweep; the whole steps of a "
-            "server have drafting in them, and an estimate has that of other servers; "
-            "leave it out"
-        )
-    if table is None:
-        return Unserved(asked=asked or (1,))
-    if isinstance(table, ServedTable):
-        first = min(table.contexts, default=None)
-        return OfServed(table, first if context is None else context)
-    at = min(table.axes.context) if context is None else context
-    return OfEstimate(table, at, outside)
-
-
 def _batches(table: CostTable, context: float) -> tuple[int, ...]:
     """Those of a table that reach a context, or its own longest one."""
     far = min(context, table.fit.domain["context"][1])
     return tuple(b for b in table.axes.batch if table.contexts(b)[1] >= far)
 
 
-def _served_step(
+def served_step(
     table: CostTable,
     context: float,
     level_ms: float | None,
@@ -287,8 +244,7 @@ def _served_step(
             f"--drafter {kind}: {table.path} has no time of it; give that of one of "
             "its forwards with --draft-level-ms"
         )
-    served = ServedStep.of(table, context=context)
-    if level_ms is not None:
-        given = drafting_of_level(served.table, level_ms, kind)
-        served = replace(served, drafting=given)
-    return replace(served, outside=outside)
+    served = replace(ServedStep.of(table, context=context), outside=outside)
+    if level_ms is None:
+        return served
+    return replace(served, drafting=drafting_of_level(table, level_ms, kind))

@@ -83,7 +83,7 @@ class Advice:
     def _numbers(self, at: BatchAdvice, way: DraftOption) -> dict[str, Any]:
         """A way at a batch; of an estimate no speed is known."""
         left_out = {"speed", "step_us"} if self._steps.estimated else set()
-        stated = {"batch": at.batch, **to_mapping(way), "verdict": way.gain.verdict}
+        stated = {"batch": at.batch, **to_mapping(way), "verdict": way.verdict}
         return {name: each for name, each in stated.items() if name not in left_out}
 
     @property
@@ -163,7 +163,7 @@ class Advice:
             "break-even (95 %)": lambda way: spread(way.break_even),
         }
         if self._steps.estimated:
-            columns["verdict"] = lambda way: way.gain.verdict
+            columns["verdict"] = lambda way: way.verdict
         else:
             columns["speed-up (95 %)"] = lambda way: spread(way.speed)
             if any(way.basis != "table" for _, way in shown):

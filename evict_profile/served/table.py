@@ -32,6 +32,7 @@ from evict_profile.served.growth import (
     BETWEEN_ERROR,
     OWN_ERROR,
     OWN_EXPONENT,
+    Basis,
     StepRatio,
     around,
     log_half_width,
@@ -187,7 +188,9 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         logs = [math.log(each.value) for each in ends]
         value = math.exp(logs[0] + share * (logs[1] - logs[0]))
         low, high = min(each.low for each in ends), max(each.high for each in ends)
-        return StepRatio(Estimate(value, low, high), "other batch")
+        ran = all(each.basis == "measured" for each in found)
+        basis: Basis = "other batch" if ran else "other K"
+        return StepRatio(Estimate(value, low, high), basis)
 
     def reference_us(self, batch: int, context: float | None = None) -> float | None:
         """The reference's step in microseconds; None at a batch that was not served."""

@@ -77,7 +77,7 @@ def test_a_sweeps_table_with_drafting_tells_what_a_step_is_spent_on(workload_tab
     found = decide(table, "1.95,2.85,3.7", batch=1)
     [said] = [each for each in found.notes() if each.startswith("Of a step of K")]
     clock, cost = table.drafting.at(1), table.costs(1, 64).step_cost_us
-    k = found.plan.lead.drafts
+    k = found.plan.lead.levels
     for part_us in (
         cost[1] + clock.plain_fixed_us,
         cost[1 + k] - cost[1],

@@ -107,14 +107,14 @@ class TestPlan:
         steps = Planted(ratios, "measured", 0.2, {2: "other K"})
         made = plan(Advisor(steps, LENGTHS), {1: 1.0})
         assert made.drafts == 3 and made.measured is None
-        assert made.rival and made.rival.drafts == 2
+        assert made.rival and made.rival.levels == 2
 
     def test_what_is_surely_faster_is_advised_beside_what_ran(self):
         ratios = {1: {2: 1.2, 3: 2.2}}
         steps = Planted(ratios, "measured", 0.2, {2: "other K"})
         made = plan(Advisor(steps, LENGTHS), {1: 1.0})
         assert made.drafts == 2 and made.rival is None
-        assert made.measured and made.measured.drafts == 3
+        assert made.measured and made.measured.levels == 3
 
     def test_a_batch_of_which_nothing_is_known_is_refused(self):
         with pytest.raises(DataError, match="batch 3 is not planted"):
