@@ -8,7 +8,7 @@ from functools import cached_property
 from evict_profile.advice.acceptance import acceptance_of
 from evict_profile.advice.advise import Advisor, BatchAdvice
 from evict_profile.advice.answer import Answer
-from evict_profile.advice.drafting import drafters
+from evict_profile.advice.drafting import has_schedules
 from evict_profile.advice.plan import CHANGE, DraftPlan, plan, traffic_of
 from evict_profile.advice.steps import OfServed, Table
 from evict_profile.errors import DataError
@@ -130,20 +130,17 @@ def decide(
     """
     shares = traffic_of(traffic) if traffic else {}
     wanted = (batch,) if isinstance(batch, int) else tuple(dict.fromkeys(batch))
-    advisors = [
+    advisor, *others = (
         Advisor.of(table, each, context, draft_level_ms, outside, drafter, wanted)
         for each in acceptance_of(accept)
-    ]
-    advisor = advisors[0]
+    )
     one = (1,) if reader == "llama-cpp" else ()  # It decodes one request at a time.
     batches = one or wanted or tuple(shares) or advisor.batches
     known, unknown = _known(advisor, batches)
     shares = shares or dict.fromkeys(known, 1.0 / len(known))
     named = reader or (table.key.engine if table else "")
     engine = re.sub("[._]", "-", named)  # "llama.cpp" is a word of its server.
-    engines = {name for row in drafters().values() for name in row}
-    fixed = engine in engines - {*drafters()[advisor.drafter]["schedules"]}
-    by_batch = not (fixed or advisor.steps.estimated)
+    by_batch = has_schedules(engine, advisor.drafter) and not advisor.steps.estimated
     # TensorRT-LLM refuses a longer draft than the smallest batch has.
     planned = plan(advisor, shares, falling=engine == "trtllm", by_batch=by_batch)
     given = {
@@ -155,8 +152,9 @@ def decide(
         "--outside": None if outside == "refuse" else outside,
     }
     asked = [str(w) for pair in given.items() if pair[1] is not None for w in pair]
+    every = bool(wanted)
     return Decision(
-        advisors, known, unknown, planned, bool(wanted), accept, engine, asked
+        [advisor, *others], known, unknown, planned, every, accept, engine, asked
     )
 
 

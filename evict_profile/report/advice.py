@@ -141,21 +141,19 @@ class Advice:
     def tree_flags(self) -> Iterator[str]:
         """SGLang's flags for trees, at batches where one is faster than every chain."""
         (_, chains), *rest = self.decision.parts
-        for _, trees in rest:
-            for chain, tree in zip(chains, trees, strict=True):
-                best = tree.best
-                if best.levels and best.speed.value > chain.best.speed.value:
-                    yield (
-                        f"SGLang at batch {tree.batch}: --speculative-num-steps "
-                        f"{best.levels} --speculative-num-draft-tokens {best.width}, "
-                        "topk as traced"
-                    )
+        for chain, tree in (
+            pair for _, at in rest for pair in zip(chains, at, strict=True)
+        ):
+            best = tree.best
+            if best.levels and best.speed.value > chain.best.speed.value:
+                yield (
+                    f"SGLang at batch {tree.batch}: --speculative-num-steps "
+                    f"{best.levels} --speculative-num-draft-tokens {best.width}, "
+                    "topk as traced"
+                )
 
     def rows(self, advisor: Advisor, advice: Sequence[BatchAdvice]) -> Rows:
-        """Every way of each batch that was asked; else the best, and what was measured.
-
-        Of an estimate the row is of the stated K, and no column has a speed.
-        """
+        """The ways of each batch; an estimate's have no column of speeds."""
         shown = [(at.batch, way) for at in advice for way in self._ways(advisor, at)]
         columns: dict[str, Callable[[DraftOption], str]] = {
             "draft": lambda way: way.name,
@@ -169,13 +167,18 @@ class Advice:
             if any(way.basis != "table" for _, way in shown):
                 columns["known from"] = lambda way: way.basis
             if any(way.step_us for _, way in shown):
-                columns["tok/s"] = tokens_per_s
+                columns["tok/s"] = lambda way: (
+                    three_digits(1e6 * way.committed / way.step_us)
+                    if way.step_us
+                    else "-"
+                )
         cells = [
             (batch, *(show(way) for show in columns.values())) for batch, way in shown
         ]
         return Rows(("batch", *columns), cells)
 
     def _ways(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
+        """All of a batch that was asked for; else the best, and what was measured."""
         if self.decision.every:
             return [*at.ways[1:]]
         if self._steps.estimated:
@@ -198,11 +201,6 @@ advise = _printed(decide)
 def unbroken(line: str, indent: str = "") -> str:
     """The line within the terminal; "K = 3" stays on one."""
     return wrapped(line.replace("K = ", "K\xa0=\xa0"), indent).replace("\xa0", " ")
-
-
-def tokens_per_s(way: DraftOption) -> str:
-    """Of one request."""
-    return three_digits(1e6 * way.committed / way.step_us) if way.step_us else "-"
 
 
 def shell_lines(command: str) -> list[str]:
