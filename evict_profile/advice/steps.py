@@ -201,9 +201,9 @@ class OfEstimate(Steps):
                 f"{batch}; verify fewer"
             )
         grown = float(cost_us[batch * width] / cost_us[batch])
-        found = around(math.sqrt(grown * width**EXPONENT), ESTIMATE_ERROR)
-        ends = (max(each, 1.0) for each in (found.value, found.low, found.high))
-        return StepRatio(Estimate(*ends), "estimate")
+        value = max(math.sqrt(grown * width**EXPONENT), 1.0)
+        found = around(value, ESTIMATE_ERROR)
+        return StepRatio(replace(found, low=max(found.low, 1.0)), "estimate")
 
     def caveats(self, batch: int) -> Caveats:
         return self.table.costs(batch, self.context, self.outside).caveats

@@ -35,9 +35,6 @@ def test_other_batches_are_answered_beside_one_of_which_nothing_is_known():
     assert found.batches == (4,)
     [said] = [each for each in found.notes() if "Not known at batch 128" in each]
     assert said.endswith("serve plain decoding and one K at batch 128.")
-
-
-def test_a_batch_of_which_nothing_is_known_is_refused_alone():
     with pytest.raises(DataError, match="one K at batch 128"):
         decide(served_table(*FLAT), "3:2.4", batch=128)
 
@@ -48,13 +45,6 @@ def test_batches_without_plain_decoding_are_asked_for_alone():
     assert found.batches == (1,)
     assert "at batch 8: plain decoding was not served" in " ".join(found.notes())
     assert decide(served_table(*rows), "1.8,2.2,2.5", batch=8).plan.reference == 2
-
-
-def test_a_batch_between_others_is_said_not_to_be_served():
-    assert (
-        "batch 8 was not served"
-        in decide(served_table(*FLAT), "3:2.4", batch=8).caveats
-    )
 
 
 @pytest.mark.parametrize(("accept", "said"), [("0.64", True), ("3:2.4", False)])
@@ -93,14 +83,8 @@ def test_what_a_schedule_cost_vllm_is_said_of_vllm(engine, said):
     found = notes(*rows, engine=engine, accept="3:1.9")
     assert "A schedule is advised" in found and "Served batches are 1, 8" in found
     assert ("vLLM #49548" in found) == said
-
-
-def test_an_answer_does_not_contradict_its_notes():
-    """Drafting loses at batch 8, and the schedule ends before it."""
-    rows = ((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 40.0))
-    found = decide(served_table(*rows), "3:1.9")
-    assert found.plan.drafts_at(8) == 0
-    assert "slower than plain decoding" not in " ".join(found.notes())
+    # Drafting loses at batch 8, and the schedule ends before it.
+    assert "slower than plain decoding" not in found
 
 
 def test_one_length_for_all_says_where_it_is_slower():
@@ -195,10 +179,6 @@ class TestCommand:
         for wrong in ("0", "x", "1,", "-1", "1.5"):
             with pytest.raises(ConfigError, match="as in --batch 1,8"):
                 batches_of([wrong])
-
-    def test_acceptance_is_given_once(self, place):
-        words = ("advise", "own.json", "--accept", "3:2.4", "--accept", "3:2.6")
-        assert "--accept was given twice" in refused(*words, folder=place)
 
     @pytest.mark.parametrize(
         ("words", "instead"),

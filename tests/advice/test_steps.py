@@ -1,7 +1,9 @@
 """Ratios of steps by where they are known from."""
 
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +54,19 @@ def test_an_estimates_ratio_is_between_its_forwards_growth_and_other_servers():
     assert steps.ratio(8, 1, 0).value.known is False
     with pytest.raises(DataError, match="has no cost of 1000 tokens"):
         steps.ratio(64, 1000, 999)
+
+
+@given(st.integers(2, 16), st.sampled_from([1, 8, 64]))
+def test_a_wider_step_takes_at_least_a_plain_one(width, batch):
+    steps = OfEstimate(shipped_table(H200), 512)
+    found = steps.ratio(batch, width, width - 1).value
+    assert 1.0 <= found.low <= found.value <= found.high
+
+
+def test_costs_that_fall_make_no_step_shorter():
+    falls = SimpleNamespace(step_cost_us=lambda *_: np.linspace(100.0, 1.0, 64))
+    found = OfEstimate(falls, 512).ratio(1, 63, 62).value
+    assert (found.low, found.value) == (1.0, 1.0) and found.high > 1.0
 
 
 @given(st.integers(1, 64))
