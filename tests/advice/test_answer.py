@@ -144,6 +144,12 @@ class TestEstimated:
         assert " at batch 1 and more than " in found
         assert found.endswith("Yours commits 1.70: not settled.")
 
+    @pytest.mark.parametrize(("accept", "k"), [("0.7", 3), ("5:3", 5)])
+    def test_a_measurement_of_the_stated_k_settles_it(self, accept, k):
+        advisor = Advisor(Unserved(), *acceptance_of(accept))
+        found = Answer(advisor, plan(advisor, {1: 1.0}, by_batch=False))
+        assert found.drafts == k and f" at K = {k} is " in str(found)
+
     def test_without_table_and_run_other_servers_answer(self):
         [lengths] = acceptance_of("3:2.4")
         advisor = Advisor(Unserved(), lengths)

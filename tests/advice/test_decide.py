@@ -31,8 +31,9 @@ def test_one_batch_may_be_a_number():
 
 
 def test_other_batches_are_answered_beside_one_of_which_nothing_is_known():
-    found = decide(served_table(*FLAT), "3:2.4", batch=[4, 128])
-    assert found.batches == (4,)
+    found = decide(served_table(*FLAT), "3:2.4", batch=[4, 8, 128])
+    assert found.batches == (4, 8) and "batch 8 was not served" in found.caveats
+    assert not any("batch 4 was" in each for each in found.caveats)
     [said] = [each for each in found.notes() if "Not known at batch 128" in each]
     assert said.endswith("serve plain decoding and one K at batch 128.")
     with pytest.raises(DataError, match="one K at batch 128"):

@@ -93,7 +93,7 @@ class TestPlan:
         made = plan(Advisor(Planted({1: {2: 3.0}}), LENGTHS), {1: 1.0})
         assert (made.drafts, made.gain.value, made.advised) == (0, 1.0, ())
 
-    @pytest.mark.parametrize(("gain", "advised"), [(1.62, 2), (1.5, 1)])
+    @pytest.mark.parametrize(("gain", "advised"), [(1.58, 2), (1.57, 1)])
     def test_a_schedule_has_to_gain_its_cost(self, gain, advised):
         ranges = (Range(1, 4, 5), Range(5, 8, 2))
         traffic, whole = {1: 0.5, 6: 0.5}, Estimate(gain, gain, gain)
