@@ -58,27 +58,26 @@ class DraftPlan:
     schedule_gain: Estimate = ONE
 
     @property
+    def pays(self) -> bool:
+        return self.lead.speed.value > WORTHWHILE
+
+    @property
     def drafts(self) -> int:
         """The one length for all batches; 0 is plain decoding."""
-        gains = self.lead.speed.value > WORTHWHILE
-        return self.lead.levels if gains else self.reference
+        return self.lead.levels if self.pays else self.reference
 
     @property
     def gain(self) -> Estimate:
         """Speed over the reference, as advised."""
         if len(self.advised) > 1:
             return self.schedule_gain
-        return self.lead.speed if self.drafts == self.lead.levels else ONE
+        return self.lead.speed if self.pays else ONE
 
     @property
     def verdict(self) -> str:
         """Of the schedule if it is advised, else of the lead."""
-        by_batch = len(self.advised) > 1
-        return (
-            replace(self.lead, speed=self.gain).verdict
-            if by_batch
-            else self.lead.verdict
-        )
+        speed = self.gain if len(self.advised) > 1 else self.lead.speed
+        return replace(self.lead, speed=speed).verdict
 
     @property
     def advised(self) -> tuple[Range, ...]:
@@ -86,7 +85,7 @@ class DraftPlan:
 
         One length covers all batches up to the traffic's largest.
         """
-        one = self.lead.speed.value if self.drafts == self.lead.levels else 1.0
+        one = self.lead.speed.value if self.pays else 1.0
         if self.schedule_gain.value > CHANGE * one and len(self.schedule) > 1:
             return self.schedule
         return (Range(1, max(self.traffic), self.drafts),) if self.drafts else ()

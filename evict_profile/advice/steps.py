@@ -32,10 +32,7 @@ ONE = Estimate(1.0, 1.0, 1.0)
 
 def tp_of(table: Table) -> int | None:
     """The number of GPUs; None where no run of a server states it."""
-    if isinstance(table, CostTable):
-        return table.key.tp
-    stated = (run.deployment.tp for run in table.runs)
-    return next(filter(None, stated), None)
+    return table.key.tp if isinstance(table, CostTable) else table.tp
 
 
 @dataclass(frozen=True)
@@ -50,10 +47,6 @@ class Steps(ABC):
     table: Table | None
     context: float | None
     estimated: ClassVar[bool] = False
-
-    @property
-    def title(self) -> str:
-        return self.table.title if self.table else ""
 
     @property
     def drafting(self) -> str:
@@ -128,11 +121,6 @@ class OfServed(Steps):
 
     table: ServedTable
     context: float | None = None
-
-    @property
-    def title(self) -> str:
-        assumed = "" if tp_of(self.table) else f", tp {self.table.key.tp}"
-        return self.table.title.removesuffix(assumed)
 
     def batches(self) -> tuple[int, ...]:
         return self.table.batches(self.context)

@@ -46,7 +46,7 @@ class Advice:
         lines += self._settling
         if steps.table:
             at = "" if steps.context is None else f", context {steps.context:g}"
-            lines += ["", unbroken(f"{steps.title}{at}:")]
+            lines += ["", unbroken(f"{steps.table.title}{at}:")]
             parts = self.decision.parts
             for advisor, found in parts:
                 lines += [KINDS[advisor.lengths.kind]] * (len(parts) > 1)

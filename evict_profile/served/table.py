@@ -111,13 +111,19 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         return digest(self.document)
 
     @property
+    def tp(self) -> int | None:
+        """The number of GPUs; None where no run states it."""
+        stated = (run.deployment.tp for run in self.runs)
+        return next(filter(None, stated), None)
+
+    @property
     def title(self) -> str:
         """What was served, without the facts that no run states."""
         key = self.key
-        where = f"{key.model} on {key.gpu}"
-        facts = (f"{key.engine} {key.engine_version}", key.dtype, f"tp {key.tp}")
-        known = (fact.replace(NOT_STATED, "").strip() for fact in facts)
-        return ", ".join([where, *filter(None, known)])
+        facts = (f"{key.engine} {key.engine_version}", key.dtype)
+        known = [fact.replace(NOT_STATED, "").strip() for fact in facts]
+        known += [f"tp {self.tp}"] if self.tp else []
+        return ", ".join([f"{key.model} on {key.gpu}", *filter(None, known)])
 
     @property
     def relative_path(self) -> Path:

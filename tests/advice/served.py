@@ -43,7 +43,6 @@ class Planted:
     error: float = 0.0
     bases: dict[int, str] = field(default_factory=dict)
     table: None = None
-    title: str = "planted"
     drafting: str = ""
     estimated: bool = False
     context: None = None

@@ -7,7 +7,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -50,8 +50,7 @@ def write_format(
         )
     export = FORMATS[name](served, drafts, context, max_tokens)
     at = staircases_at(served.table, context)[0].context
-    place = _Place(table, table.title, served.caveats, at)
-    return _written(export, place, name, out)
+    return _written(export, table, at, table.caveats, name, out)
 
 
 def write_advice(answer: Answer, name: str, out: Path) -> Export:
@@ -82,27 +81,24 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
     )
     export = replace(export, notes=(*notes, *export.notes))
     caveats = tuple(dict.fromkeys(c for b in plan.traffic for c in steps.caveats(b)))
-    place = _Place(steps.table, steps.title, caveats, steps.context)
-    return _written(export, place, name, out)
+    return _written(export, steps.table, steps.context, caveats, name, out)
 
 
-class _Place(NamedTuple):
-    """What costs are of."""
-
-    table: Table
-    title: str
-    caveats: Caveats
-    context: float | None
-
-
-def _written(export: Export, place: _Place, name: str, out: Path) -> Export:
+def _written(
+    export: Export,
+    table: Table,
+    context: float | None,
+    caveats: Caveats,
+    name: str,
+    out: Path,
+) -> Export:
     """The export as written; `evict_profile` in it has notes and the table's key."""
-    notes = (*_lost_by_all(place, name), *export.notes)
+    notes = (*_lost_by_all(table, context, caveats, name), *export.notes)
     origin = {
-        "key": to_mapping(place.table.key),
-        "table_version": place.table.version,
-        "table_sha256": place.table.sha256,
-        "context": place.context,
+        "key": to_mapping(table.key),
+        "table_version": table.version,
+        "table_sha256": table.sha256,
+        "context": context,
         "note": notes,
     }
     write_text(_text(export, origin), out)
@@ -110,18 +106,20 @@ def _written(export: Export, place: _Place, name: str, out: Path) -> Export:
     return replace(export, notes=notes, command=command)
 
 
-def _lost_by_all(place: _Place, name: str) -> Iterator[str]:
-    key, system = place.table.key, name.partition("-")[0]
+def _lost_by_all(
+    table: Table, context: float | None, caveats: Caveats, name: str
+) -> Iterator[str]:
+    key, system = table.key, name.partition("-")[0]
     if key.engine != NOT_STATED and system not in key.engine:
         engine = system if name == "sglang-sps" else name
         yield (
             f"Costs of {key.engine} {key.engine_version}, not of {engine}, whose "
             "costs differ: use this file to try the format, and measure to serve."
         )
-    yield from (f"Note: {caveat}." for caveat in place.caveats)
-    if place.context is not None:
-        yield f"Costs are at context {place.context:g} alone."
-    yield f"Nothing checks that what serves is {place.title}."
+    yield from (f"Note: {caveat}." for caveat in caveats)
+    if context is not None:
+        yield f"Costs are at context {context:g} alone."
+    yield f"Nothing checks that what serves is {table.title}."
 
 
 def _text(export: Export, origin: Mapping[str, Any]) -> str:
