@@ -206,8 +206,8 @@ def _check_alike(runs: "Sequence[Run]", name: str) -> None:
 def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:
     """InferenceX's lengths by model, mode and K, of one `curve`, such as
     "dsv4-pro/thinking_on"."""
-    content = read_mapping(path)
-    curves = dict(_curves(content))
+    curves = dict(_curves(read_mapping(path)))
+    served = curves.pop("served", {})
     if not curves:
         raise ConfigError(
             f"{path}: holds no acceptance lengths; give a mapping of draft lengths to "
@@ -220,7 +220,8 @@ def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:
             f"{path}: holds {', '.join(curves)}; choose one as "
             f"{path}:{next(iter(curves))}"
         )
-    return of_lengths(curves[curve], f"{path.name} {curve}".strip())
+    found = of_lengths(curves[curve], f"{path.name} {curve}".strip())
+    return replace(found, served=served)
 
 
 def _curves(content: Any, name: str = "") -> Iterator[tuple[str, dict[int, float]]]:

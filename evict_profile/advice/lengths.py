@@ -6,7 +6,7 @@ curves goes on, with an interval that grows with the distance in K.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -29,7 +29,8 @@ class AcceptedLengths:
     By way: tokens a request verifies, root included; levels drafted; mean committed
     tokens, the target's included. `half_width` is half of the relative 95 % interval: 0
     if unknown, infinite for too few prompts. `stated` are the K of chains whose length
-    was stated, to which others are fitted; () of a rate and of trees.
+    was stated, to which others are fitted; () of a rate and of trees. `served` has
+    measured speeds over plain decoding by K.
     """
 
     kind: Literal["chain", "tree"]
@@ -39,6 +40,7 @@ class AcceptedLengths:
     committed: Floats
     half_width: Floats
     stated: tuple[int, ...] = ()
+    served: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def longest_stated(self) -> int | None:

@@ -172,6 +172,11 @@ class Advice:
                     if way.step_us
                     else "-"
                 )
+        served = advisor.lengths.served
+        if any(way.levels in served for _, way in shown):
+            columns["served"] = lambda way: (
+                f"{served[way.levels]:.2f}" if way.levels in served else "-"
+            )
         cells = [
             (batch, *(show(way) for show in columns.values())) for batch, way in shown
         ]

@@ -102,6 +102,11 @@ class TestYaml:
         [found] = acceptance_of(f"{path}:m/slow")
         assert found.committed.tolist() == [1.0, 1.5]
 
+    def test_what_was_served_stands_beside(self, tmp_path):
+        path = tmp_path / "al.yaml"
+        path.write_text("{accepted: {3: 2.6}, served: {3: 1.59}}", encoding="utf-8")
+        assert of_yaml(path).served == {3: 1.59}
+
 
 def run(lengths, batch=1, levels=3, **facts):
     shape = {"drafts": levels, "levels": levels, "topk": 1, "width": levels + 1}

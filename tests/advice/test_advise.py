@@ -12,7 +12,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
-from tests.advice.served import Planted, served_table
+from tests.advice.served import planted, served_table
 
 GOOD = of_lengths({1: 1.95, 2: 2.85, 3: 3.7}, "good")
 ONE_RUN = math.exp(1.96 * 0.05 * math.sqrt(2.0))
@@ -125,7 +125,7 @@ class TestOfAServer:
 
 @pytest.mark.parametrize(("text", "last"), [("1:1.9", 2), ("3:2.99", 6), ("0.7", 16)])
 def test_no_k_is_compared_beyond_twice_the_longest_that_is_stated(text, last):
-    steps = Planted({1: dict.fromkeys(range(1, 17), 1.0)})
+    steps = planted({1: dict.fromkeys(range(1, 17), 1.0)})
     assert Advisor(steps, stated(text)).at(1).ways[-1].levels == last
 
 
@@ -166,4 +166,4 @@ class TestLead:
 @pytest.mark.parametrize(("gain", "drafts"), [(1.005, 0), (1.02, 1)])
 def test_less_than_one_per_cent_is_not_worth_it(gain, drafts):
     lengths = of_lengths({1: 1.2 * gain}, "")
-    assert Advisor(Planted({1: {1: 1.2}}), lengths).at(1).best.levels == drafts
+    assert Advisor(planted({1: {1: 1.2}}), lengths).at(1).best.levels == drafts

@@ -11,7 +11,7 @@ from evict_profile.advice.steps import OfEstimate, Unserved
 from evict_profile.records import replace
 from evict_profile.served.growth import ERROR, EXPONENT
 from evict_profile.stats import Estimate
-from tests.advice.served import Planted, served_table
+from tests.advice.served import planted, served_table
 from tests.exported import shipped_table
 
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp4-ep1"
@@ -27,7 +27,7 @@ def planned(lead, basis="table", reference=0, **others):
     """The answer of a plan whose lead has this interval."""
     low, value, high = lead
     gain = Gain(3, Estimate(value, low, high), basis)
-    advisor = Advisor(Planted({1: {3: 1.0}}), of_lengths({3: 2.4}, ""))
+    advisor = Advisor(planted({1: {3: 1.0}}), of_lengths({3: 2.4}, ""))
     return str(Answer(advisor, DraftPlan({1: 1.0}, gain, reference, **others)))
 
 
@@ -99,7 +99,7 @@ def test_the_gain_is_stated_with_its_span_and_the_split(traffic, split):
 
 def test_too_few_prompts_leave_the_interval_unknown():
     advisor = Advisor(
-        Planted({8: {3: 1.2}}),
+        planted({8: {3: 1.2}}),
         replace(of_lengths({3: 2.64}, ""), half_width=np.array([0.0, np.inf])),
     )
     found = str(Answer(advisor, plan(advisor, {8: 1.0})))
@@ -108,7 +108,7 @@ def test_too_few_prompts_leave_the_interval_unknown():
 
 @pytest.mark.parametrize(("low", "head"), [(1.7, ""), (0.9, "Not settled: ")])
 def test_a_schedule_is_stated_by_batch(low, head):
-    steps = Planted({b: {2: 1.2, 5: 1.6} for b in (4, 8)})
+    steps = planted({b: {2: 1.2, 5: 1.6} for b in (4, 8)})
     found = Answer(
         Advisor(steps, of_lengths({2: 2.2, 5: 3.0}, "")),
         DraftPlan(

@@ -13,7 +13,7 @@ from evict_profile.records import replace
 from evict_profile.report.advice import Advice, advise, shell_lines, unbroken
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
-from tests.advice.served import Planted, served_table
+from tests.advice.served import planted, served_table
 
 RUNS = ((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 15.0))
 GOOD = of_lengths({1: 1.95, 2: 2.85, 3: 3.7}, "good")
@@ -129,7 +129,7 @@ def test_what_is_not_settled_has_the_measurement_that_settles_it():
 
 
 def test_sglangs_flags_are_of_trees_that_beat_every_chain():
-    chains = Advisor(Planted({1: {1: 1.5, 2: 1.6, 3: 1.7}}), GOOD)
+    chains = Advisor(planted({1: {1: 1.5, 2: 1.6, 3: 1.7}}), GOOD)
     trees, ways = replace(chains, lengths=replace(GOOD, kind="tree")), chains.at(1).ways
 
     def flags(chain, tree):
