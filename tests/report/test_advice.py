@@ -57,14 +57,15 @@ def test_a_schedule_is_written_into_a_file():
     assert "K = 3 alone is 1.20 times." in " ".join(advice.notes)
 
 
-def test_rows_say_where_they_are_known_from():
-    found = {
-        row["draft"]: row
-        for row in rows_of(advise(served_table(*RUNS), "3:2.4", batch=1))
-    }
+def test_rows_say_where_they_are_known_from_and_what_is_fitted():
+    advice = advise(served_table(*RUNS), "3:2.4", batch=1)
+    found = {row["draft"]: row for row in rows_of(advice)}
     assert found["K=3"]["known from"] == "measured"
     assert found["K=2 fitted"]["known from"] == "other K"
     assert found["K=3"]["tok/s"] == "240"
+    assert {*found} == {"K=3", *(f"K={k} fitted" for k in (1, 2, 4, 5, 6))}
+    [caveat] = advice.decision.caveats
+    assert "at other K are fitted to K = 3" in caveat
 
 
 def test_tokens_per_second_are_of_one_request(saved_table):
@@ -109,14 +110,6 @@ def test_json_has_the_answer_and_all_numbers():
     ways = {way["levels"]: way for way in found["parts"][0]["ways"]}
     assert ways[3]["break_even"]["value"] == pytest.approx(1.25)
     assert (ways[3]["basis"], ways[3]["verdict"]) == ("measured", "pays")
-
-
-def test_lengths_that_are_fitted_are_marked():
-    advice = advise(served_table(*RUNS), "3:2.4", batch=1)
-    marked = {row["draft"] for row in rows_of(advice)}
-    assert marked == {"K=3", *(f"K={k} fitted" for k in (1, 2, 4, 5, 6))}
-    [caveat] = json.loads(advice.json())["caveats"]
-    assert "at other K are fitted to K = 3" in caveat
 
 
 def test_what_is_not_settled_has_the_measurement_that_settles_it():
