@@ -50,7 +50,7 @@ def shipped_table(name):
 def advisor_of(table, lengths=None, drafter=None):
     """Of a table as if a sweep had measured it."""
     kind, lengths = drafter_of(drafter, table), lengths or of_rate(0.8)
-    steps = OfTable(ServedStep.of(table), min(table.axes.context))
+    steps = OfTable(table, min(table.axes.context), ServedStep.of(table))
     return Advisor(steps, lengths, kind)
 
 

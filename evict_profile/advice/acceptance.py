@@ -5,20 +5,13 @@ URL, gives runs, whose accepted lengths are weighted by the steps that they coun
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evict_profile.advice.lengths import (
-    LONGEST,
-    REJECTION_GROWTH,
-    AcceptedLengths,
-    of_lengths,
-    of_rate,
-    of_some,
-)
+from evict_profile.advice.lengths import AcceptedLengths, of_lengths, of_rate, of_some
 from evict_profile.errors import ConfigError
 from evict_profile.records import read_mapping, replace
 from evict_profile.stats import student
@@ -26,25 +19,13 @@ from evict_profile.stats import student
 if TYPE_CHECKING:
     from evict_profile.served.run import Run
 
-__all__ = [
-    "LONGEST",
-    "REJECTION_GROWTH",
-    "AcceptedLengths",
-    "acceptance_of",
-    "of_lengths",
-    "of_rate",
-    "of_runs",
-    "of_some",
-    "of_yaml",
-]
-
 LONGEST_STATED = 64
 
 FALL = 0.85
 """Accepted drafts over those of a shorter K, below which their texts differ: published
 curves fall to 0.89 (benchmarks/served/data/inferencex-golden-al.csv)."""
 
-FORMS = (
+KNOWN = (
     "give the first draft's chance from 0 to 1 (0.75), accepted lengths of K = 1, 2, 3 "
     "(1.84,2.51,3.01) or of any K (3:2.51), K and the mean acceptance rate (4:64%), "
     "falling shares by position (0.8,0.65,0.5), a server's URL, or a file: "
@@ -56,16 +37,6 @@ PERFECT = (
     "forced; check the text, and give the length of real prompts, as 3:2.64"
 )
 
-SLIPS = {
-    r"nan|[+-]?inf(inity)?": "is no acceptance; give a rate from 0 to 1, as 0.75",
-    r"-.*": "is negative; give a rate from 0 to 1, as 0.75",
-    r"(\d),(\d\d+)": r"has a comma for a point; give \1.\2",
-    r"(?:[Kk] ?=? ?)?(\d+)[=:](\d[\d.]*%?)": r"has no such form; give \1:\2",
-    r"(?:[Kk] ?=? ?)?(\d+)[=:]": r"names K = \1 without its length; give \1:2.51",
-    r"1(\.0*)?|100(\.0*)?%": f"means that {PERFECT}",
-}
-"""What to say of a text that slipped, by its pattern."""
-
 
 def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
     """The acceptance that `--accept` names; of a trace, chains and then trees."""
@@ -73,10 +44,67 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
         from evict_profile.served.readers.metrics import read_server
 
         return (_possible(text, of_runs(read_server(text), "a server's counters")),)
-    numbers = _numbers(text)
-    if not numbers and (found := _file(text)):
+    for pattern, meaning in FORMS.items():
+        if match := re.fullmatch(pattern, text):
+            if isinstance(meaning, str):
+                raise ConfigError(f"--accept {text}: {match.expand(meaning)}")
+            return (_possible(text, meaning(text)),)
+    if found := _file(text):
         return _of_file(text, *found)
-    return (_possible(text, _of_words(text, numbers)),)
+    raise ConfigError(f"--accept {text}: no such file, nor numbers; {KNOWN}")
+
+
+def _of_pairs(text: str) -> AcceptedLengths:
+    """Lengths of some K; a share is the mean rate over all positions: 1 + K x rate."""
+    lengths, pairs = dict[int, float](), text.split(",")
+    for drafts, _, value in (each.partition(":") for each in pairs):
+        number = _number(value)
+        is_length = number >= 1.0 and not value.endswith("%")
+        lengths[int(drafts)] = number if is_length else 1.0 + int(drafts) * number
+    if len(lengths) < len(pairs):
+        raise ConfigError(f"--accept {text}: names a K twice; give each K once")
+    _check_given(text, lengths)
+    return of_some(lengths, "lengths as given")
+
+
+def _of_numbers(text: str) -> AcceptedLengths:
+    """One rate, lengths of K = 1, 2 and so on, or shares by position."""
+    numbers = [_number(each) for each in text.split(",")]
+    if len(numbers) == 1 and numbers[0] <= 1.0:
+        return of_rate(numbers[0])
+    if len(numbers) == 1:
+        raise ConfigError(
+            f"--accept {text}: of which K? Name the K of its server, as in --accept "
+            f"3:{text}; give lengths of several K as 1.84,2.51,3.01"
+        )
+    if min(numbers) >= 1.0 and max(numbers) > 1.0:
+        lengths = dict(enumerate(numbers, 1))
+        _check_given(text, lengths)
+        return of_lengths(lengths, "lengths as given")
+    if (np.diff(numbers, prepend=1.0, append=0.0) <= 0.0).all() and min(numbers) < 1.0:
+        shares = dict(enumerate((1.0 + np.cumsum(numbers)).tolist(), 1))
+        return of_lengths(shares, "shares by position as given")
+    raise ConfigError(
+        f"--accept {text}: is neither lengths nor falling shares; {KNOWN}"
+    )
+
+
+def _number(text: str) -> float:
+    return float(text[:-1]) / 100.0 if text.endswith("%") else float(text)
+
+
+NUMBER = r"(?:\d+\.?\d*|\.\d+)%?"
+FORMS: Mapping[str, str | Callable[[str], AcceptedLengths]] = {
+    rf"\d+:{NUMBER}(?:,\d+:{NUMBER})*": _of_pairs,
+    r"nan|[+-]?inf(inity)?": "is no acceptance; give a rate from 0 to 1, as 0.75",
+    r"-.*": "is negative; give a rate from 0 to 1, as 0.75",
+    r"(\d),(\d\d+)": r"has a comma for a point; give \1.\2",
+    r"(?:[Kk] ?=? ?)?(\d+)[=:](\d[\d.]*%?)": r"has no such form; give \1:\2",
+    r"(?:[Kk] ?=? ?)?(\d+)[=:]": r"names K = \1 without its length; give \1:2.51",
+    r"1(\.0*)?|100(\.0*)?%": f"means that {PERFECT}",
+    rf"{NUMBER}(?:,{NUMBER})*": _of_numbers,
+}
+"""What a text of numbers means, or what to say of one that slipped, by its pattern."""
 
 
 def _file(text: str) -> tuple[Path, str, int | None] | None:
@@ -86,17 +114,11 @@ def _file(text: str) -> tuple[Path, str, int | None] | None:
     """
     name, _, drafts = text.rpartition("=")
     base, _, curve = text.rpartition(":")
-    k = int(drafts) if drafts.isdecimal() else None
-    for path, its_curve, its_k in (
-        (text, "", None),
-        (name, "", k),
-        (base, curve, None),
-    ):
-        if path and (path == text or its_curve or its_k is not None):
-            there = Path(path).expanduser()
-            if there.exists():
-                return there, its_curve, its_k
-    return None
+    forms: list[tuple[str, str, int | None]] = [(text, "", None)]
+    forms += [(name, "", int(drafts))] * drafts.isdecimal() if name else []
+    forms += [(base, curve, None)] if base and curve else []
+    found = ((Path(path).expanduser(), curve, k) for path, curve, k in forms)
+    return next((each for each in found if each[0].exists()), None)
 
 
 def _of_file(
@@ -114,72 +136,6 @@ def _of_file(
 
     runs = read_runs(path, Given(drafts))
     return (_possible(text, of_runs(runs, path.name)),)
-
-
-def _numbers(text: str) -> list[float]:
-    """Numbers or percentages between commas; none if one is not a number."""
-    try:
-        return [
-            float(each[:-1]) / 100.0 if each.endswith("%") else float(each)
-            for each in text.split(",")
-        ]
-    except ValueError:
-        return []
-
-
-def _of_words(text: str, numbers: Sequence[float]) -> AcceptedLengths:
-    for pattern, said in SLIPS.items():
-        match = re.fullmatch(pattern, text)
-        if match and not _PAIRS.fullmatch(text):
-            raise ConfigError(f"--accept {text}: {match.expand(said)}")
-    if numbers:
-        return _of_numbers(text, numbers)
-    if not _PAIRS.fullmatch(text):
-        raise ConfigError(f"--accept {text}: no such file, nor numbers; {FORMS}")
-    pairs = [each.split(":") for each in text.split(",")]
-    lengths = {int(k): _length(text, int(k), value) for k, value in pairs}
-    if len(lengths) < len(pairs):
-        raise ConfigError(f"--accept {text}: names a K twice; give each K once")
-    _check_given(text, lengths)
-    return of_some(lengths, "lengths as given")
-
-
-_PAIRS = re.compile(r"\d+:\d+(\.\d+)?%?(,\d+:\d+(\.\d+)?%?)*")
-
-
-def _length(text: str, drafts: int, value: str) -> float:
-    """An accepted length, or that of a mean rate over all positions: 1 + K x rate."""
-    number = float(value.rstrip("%"))
-    if not value.endswith("%") and number >= 1.0:
-        return number
-    rate = number / 100.0 if value.endswith("%") else number
-    if rate > 1.0:
-        raise ConfigError(
-            f"--accept {text}: {value} is above 100 %; give a rate to 100%"
-        )
-    return 1.0 + drafts * rate
-
-
-def _of_numbers(text: str, numbers: Sequence[float]) -> AcceptedLengths:
-    """One rate, lengths or shares by position."""
-    least, most = min(numbers), max(numbers)
-    if len(numbers) == 1 and 0.0 <= most <= 1.0:
-        return of_rate(most)
-    if len(numbers) == 1 and most > 1.0:
-        raise ConfigError(
-            f"--accept {text}: of which K? Name the K of its server, as in --accept "
-            f"3:{text}; give lengths of several K as 1.84,2.51,3.01"
-        )
-    if least >= 1.0 and most > 1.0:
-        lengths = dict(enumerate(numbers, 1))
-        _check_given(text, lengths)
-        return of_lengths(lengths, "lengths as given")
-    if least < 1.0 and (np.diff(numbers, prepend=1.0, append=0.0) <= 0.0).all():
-        lengths = (1.0 + np.cumsum(numbers)).tolist()
-        return of_lengths(dict(enumerate(lengths, 1)), "shares by position as given")
-    raise ConfigError(
-        f"--accept {text}: is neither lengths nor falling shares; {FORMS}"
-    )
 
 
 def _check_given(text: str, lengths: Mapping[int, float]) -> None:
@@ -250,12 +206,8 @@ def _check_alike(runs: "Sequence[Run]", name: str) -> None:
 def of_yaml(path: Path, curve: str = "") -> AcceptedLengths:
     """InferenceX's lengths by model, mode and K, of one `curve`, such as
     "dsv4-pro/thinking_on"."""
-    content = read_mapping(path)
-    stated = content.pop("served", {})
-    served = dict(_curves(stated)).get("", {})
-    if stated and not served:
-        raise ConfigError(f"{path}: served must map draft lengths to speed-ups; fix it")
-    curves = dict(_curves(content))
+    curves = dict(_curves(read_mapping(path)))
+    served = curves.pop("served", {})
     if not curves:
         raise ConfigError(
             f"{path}: holds no acceptance lengths; give a mapping of draft lengths to "

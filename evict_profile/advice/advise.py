@@ -7,21 +7,29 @@ interval adds the relative errors of acceptance and of the ratio in quadrature.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TypeVar
 
-from evict_profile.advice.acceptance import AcceptedLengths
-from evict_profile.advice.drafting import OWN, drafter_of, drafting_of_level
-from evict_profile.advice.steps import ONE, OfEstimate, OfServed, OfTable, Steps
+from evict_profile.advice.drafting import drafter_of
+from evict_profile.advice.lengths import AcceptedLengths
+from evict_profile.advice.steps import (
+    ONE,
+    OfEstimate,
+    OfServed,
+    OfTable,
+    Steps,
+    Table,
+    Unserved,
+    served_step,
+)
 from evict_profile.errors import ConfigError, DataError
-from evict_profile.records import replace
 from evict_profile.served.growth import Basis
 from evict_profile.served.table import ServedTable
 from evict_profile.stats import WORTHWHILE, Estimate
-from evict_profile.table import MEASURED, CostTable, Outside, ServedStep
+from evict_profile.table import MEASURED, CostTable, Outside
 
 RAN = ("measured", "table", "other batch")
 """What a ratio rests on where this K ran; else it is carried from another one."""
@@ -30,10 +38,16 @@ MOST_STATED = 2
 """Largest K that is compared, over the largest whose acceptance is stated."""
 
 
-class Gain(NamedTuple):
-    """What drafting K gains over the reference, at a batch or over a traffic."""
+@dataclass(frozen=True)
+class Gain:
+    """What drafting K gains over the reference, at a batch or over a traffic.
 
-    drafts: int
+    Attributes:
+        levels: K of a chain.
+        basis: what its step rests on.
+    """
+
+    levels: int
     speed: Estimate
     basis: Basis
 
@@ -47,38 +61,35 @@ class Gain(NamedTuple):
         return "not settled"
 
 
-def lead(gains: Sequence[Gain]) -> Gain:
+G = TypeVar("G", bound=Gain)
+
+
+def fastest(gains: Iterable[G]) -> G:
+    return max(gains, key=lambda each: each.speed.value)
+
+
+def lead(gains: Sequence[G]) -> G:
     """The fastest K that ran, unless one that did not is surely faster."""
-    ran = [each for each in gains if each.basis in RAN] or gains
-    first = max(ran, key=lambda each: each.speed.value)
+    first = fastest([each for each in gains if each.basis in RAN] or gains)
     surely = [each for each in gains if each.speed.low > first.speed.value]
-    return max(surely, key=lambda each: each.speed.value, default=first)
+    return fastest(surely or [first])
 
 
 @dataclass(frozen=True)
-class DraftOption:
-    """One way to draft at one batch; a chain's draft length K is its levels.
+class DraftOption(Gain):
+    """One way to draft at one batch.
 
     Attributes:
-        ratio: its step over the reference's, and what that rests on.
+        ratio: its step over the reference's.
         break_even: committed tokens at which it is as fast as the reference.
-        speed: over the reference; `served` is the same as a file states it.
     """
 
     name: str
-    levels: int
     width: int
     committed: float
     ratio: Estimate
-    basis: Basis
     break_even: Estimate
-    speed: Estimate
     step_us: float | None = None
-    served: float | None = None
-
-    @property
-    def gain(self) -> Gain:
-        return Gain(self.levels, self.speed, self.basis)
 
 
 @dataclass(frozen=True)
@@ -88,11 +99,15 @@ class BatchAdvice:
     batch: int
     ways: tuple[DraftOption, ...]
 
+    @property
+    def by_levels(self) -> dict[int, DraftOption]:
+        """By K; of trees cut to several widths, the widest."""
+        return {way.levels: way for way in self.ways}
+
     @cached_property
     def lead(self) -> DraftOption:
         """The way to draft that is compared with the reference first."""
-        found = lead([way.gain for way in self.ways[1:]])
-        return next(way for way in self.ways[1:] if way.gain == found)
+        return lead(self.ways[1:])
 
     @property
     def best(self) -> DraftOption:
@@ -121,43 +136,36 @@ class Advisor:
     @classmethod
     def of(
         cls,
-        table: CostTable | ServedTable,
+        table: Table | None,
         lengths: AcceptedLengths,
         context: float | None = None,
         level_ms: float | None = None,
         outside: Outside = "refuse",
         drafter: str | None = None,
+        asked: tuple[int, ...] = (),
     ) -> "Advisor":
-        """Of a table as in its file; `context` is by default its smallest."""
+        """Of a table as in its file, by default at its smallest context.
+
+        `asked` are the batches at which to answer without a table.
+        """
         kind = drafter_of(drafter, table)
-        own = table.axes.context if isinstance(table, CostTable) else table.contexts
-        at = min(own, default=None) if context is None else context
-        steps: Steps
-        if isinstance(table, CostTable) and table.origin == MEASURED:
-            served = _served_step(table, at, level_ms, kind, outside)
-            steps = OfTable(served, at or 0.0)
-        elif level_ms is not None:
+        sweep = isinstance(table, CostTable) and table.origin == MEASURED
+        if level_ms is not None and not sweep:
             raise ConfigError(
-                f"{table.path}: --draft-level-ms is added to the steps of a sweep; "
-                "the whole steps of a server have drafting in them, and an estimate "
-                "has that of other servers; leave it out"
+                "--draft-level-ms is added to the steps of a sweep; the whole steps of "
+                "a server have drafting in them, and an estimate has that of other "
+                "servers; leave it out"
             )
-        elif isinstance(table, CostTable):
-            steps = OfEstimate(table, at or 0.0, outside)
-        else:
-            steps = OfServed(table, at)
-        return cls(steps, lengths, kind)
-
-    @property
-    def longest_stated(self) -> int | None:
-        """The largest K whose acceptance is stated; None of a rate."""
-        stated = getattr(self.lengths, "longest_stated", None)
-        return stated or max(self.lengths.stated, default=None)
-
-    @property
-    def limit(self) -> float:
-        """The largest K that the stated acceptance supports."""
-        return MOST_STATED * (self.longest_stated or math.inf)
+        if table is None:
+            return cls(Unserved(asked=asked or (1,)), lengths, kind)
+        if isinstance(table, ServedTable):
+            at = min(table.contexts, default=None) if context is None else context
+            return cls(OfServed(table, at), lengths, kind)
+        at = min(table.axes.context) if context is None else context
+        if not sweep:
+            return cls(OfEstimate(table, at, outside), lengths, kind)
+        served = served_step(table, at, level_ms, kind, outside)
+        return cls(OfTable(table, at, served), lengths, kind)
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -181,9 +189,10 @@ class Advisor:
                 f"no length of K = {reference}, which stands for it; give one"
             )
         base = levels.index(reference)
+        limit = MOST_STATED * (self.lengths.longest_stated or math.inf)
         found = [self._option(batch, base, base)]
         for way, drafts in enumerate(levels):
-            if way != base and drafts <= self.limit:
+            if way != base and drafts <= limit:
                 with suppress(DataError):
                     found.append(self._option(batch, way, base))
         return BatchAdvice(batch, tuple(found))
@@ -207,7 +216,6 @@ class Advisor:
             if way == base
             else _speed(committed / against, found.value, errors),
             step_us=plain_us and plain_us * found.value.value,
-            served=lengths.served.get(levels),
         )
 
 
@@ -221,23 +229,3 @@ def _speed(committed: float, ratio: Estimate, errors: Sequence[float]) -> Estima
     down = math.hypot(*errors, math.log(ratio.high / ratio.value))
     up = math.hypot(*errors, math.log(ratio.value / ratio.low))
     return Estimate(speed, speed * math.exp(-down), speed * math.exp(up))
-
-
-def _served_step(
-    table: CostTable,
-    context: float | None,
-    level_ms: float | None,
-    kind: str,
-    outside: Outside,
-) -> ServedStep:
-    """A sweep's steps; a drafter that is not the model's own needs a time."""
-    if level_ms is None and not table.drafting and kind not in OWN:
-        raise ConfigError(
-            f"--drafter {kind}: {table.path} has no time of it; give that of one of "
-            "its forwards with --draft-level-ms"
-        )
-    served = ServedStep.of(table, context=context)
-    if level_ms is not None:
-        given = drafting_of_level(served.table, level_ms, kind)
-        served = replace(served, drafting=given)
-    return replace(served, outside=outside)

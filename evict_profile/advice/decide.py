@@ -5,20 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from evict_profile.advice.acceptance import AcceptedLengths, acceptance_of
+from evict_profile.advice.acceptance import acceptance_of
 from evict_profile.advice.advise import Advisor, BatchAdvice
 from evict_profile.advice.answer import Answer
-from evict_profile.advice.drafting import drafter_of, drafters
+from evict_profile.advice.drafting import has_schedules
 from evict_profile.advice.plan import CHANGE, DraftPlan, plan, traffic_of
-from evict_profile.advice.steps import OfEstimate, OfServed, Unserved
-from evict_profile.errors import ConfigError, DataError
-from evict_profile.served.table import ServedTable
-from evict_profile.table import CostTable, Outside
-
-Table = CostTable | ServedTable
-
-OF_FIRST = "the first draft is accepted at"
-"""How the source of lengths of a bare rate begins."""
+from evict_profile.advice.steps import OfServed, Table
+from evict_profile.errors import DataError
+from evict_profile.table import Outside
 
 
 @dataclass(frozen=True)
@@ -46,11 +40,6 @@ class Decision:
         return self.advisors[0]
 
     @property
-    def estimated(self) -> bool:
-        """Whether growth alone is known: then no length and no schedule is chosen."""
-        return isinstance(self.advisor.steps, OfEstimate | Unserved)
-
-    @property
     def answer(self) -> Answer:
         return Answer(self.advisor, self.plan)
 
@@ -61,24 +50,24 @@ class Decision:
 
     @property
     def caveats(self) -> list[str]:
-        advisor, steps = self.advisor, self.advisor.steps
-        stated = ", ".join(map(str, advisor.lengths.stated))
+        lengths, steps = self.advisor.lengths, self.advisor.steps
+        stated = ", ".join(map(str, lengths.stated))
         fitted = f"accepted lengths at other K are fitted to K = {stated}, not measured"
         at = (c for b in self.batches for c in steps.caveats(b))
-        return [*dict.fromkeys((*[fitted] * bool(stated), *at))]
+        return [*dict.fromkeys((*[fitted] * lengths.fitted, *at))]
 
     def notes(self) -> Iterator[str]:
         """Other lengths, and what is slower, not known, or read in one of two ways."""
-        plan = self.plan
-        if self.advisor.lengths.source.startswith(OF_FIRST):
+        if not self.advisor.lengths.stated:
             yield (
                 f"{self.accept} was read as the chance that the first draft is "
                 "accepted; a mean over positions is lower: give the accepted length "
                 "as K:LENGTH."
             )
-        if not self.estimated:
+        if not self.advisor.steps.estimated:
             yield from self._of_plan()
-            if split := self.advisor.steps.split(self.batches[0], plan.lead.drafts):
+            lead = self.plan.lead.levels
+            if split := self.advisor.steps.split(self.batches[0], lead):
                 yield split
         for batch, reason in self.unknown.items():
             yield f"Not known at batch {batch}: {reason}."
@@ -99,13 +88,10 @@ class Decision:
                     "With a schedule vLLM fell to piecewise graphs, from 59.6 to 50.0 "
                     "tokens a second (vLLM #49548)."
                 )
-        elif plan.drafts and len(found) > 1:
-            slower = [
-                str(each.batch)
-                for each in found
-                if {w.levels: w.speed.value for w in each.ways}[plan.drafts] < 1.0
-            ]
-            if slower:
+        elif plan.drafts:
+            gains = {at.batch: at.by_levels[plan.drafts].speed.value for at in found}
+            slower = [str(batch) for batch, gain in gains.items() if gain < 1.0]
+            if slower and found[1:]:
                 yield (
                     f"K = {plan.drafts} is slower than plain decoding at batch "
                     f"{', '.join(slower)}."
@@ -144,20 +130,17 @@ def decide(
     """
     shares = traffic_of(traffic) if traffic else {}
     wanted = (batch,) if isinstance(batch, int) else tuple(dict.fromkeys(batch))
-    advisors = [
-        _advisor(table, each, wanted, context, draft_level_ms, outside, drafter)
+    advisor, *others = (
+        Advisor.of(table, each, context, draft_level_ms, outside, drafter, wanted)
         for each in acceptance_of(accept)
-    ]
-    advisor = advisors[0]
+    )
     one = (1,) if reader == "llama-cpp" else ()  # It decodes one request at a time.
     batches = one or wanted or tuple(shares) or advisor.batches
     known, unknown = _known(advisor, batches)
     shares = shares or dict.fromkeys(known, 1.0 / len(known))
     named = reader or (table.key.engine if table else "")
     engine = re.sub("[._]", "-", named)  # "llama.cpp" is a word of its server.
-    engines = {name for row in drafters().values() for name in row}
-    fixed = engine in engines - {*drafters()[advisor.drafter]["schedules"]}
-    by_batch = not (fixed or isinstance(advisor.steps, OfEstimate | Unserved))
+    by_batch = has_schedules(engine, advisor.drafter) and not advisor.steps.estimated
     # TensorRT-LLM refuses a longer draft than the smallest batch has.
     planned = plan(advisor, shares, falling=engine == "trtllm", by_batch=by_batch)
     given = {
@@ -169,29 +152,10 @@ def decide(
         "--outside": None if outside == "refuse" else outside,
     }
     asked = [str(w) for pair in given.items() if pair[1] is not None for w in pair]
+    every = bool(wanted)
     return Decision(
-        advisors, known, unknown, planned, bool(wanted), accept, engine, asked
+        [advisor, *others], known, unknown, planned, every, accept, engine, asked
     )
-
-
-def _advisor(
-    table: Table | None,
-    lengths: AcceptedLengths,
-    batches: tuple[int, ...],
-    context: float | None,
-    level_ms: float | None,
-    outside: Outside,
-    drafter: str | None,
-) -> Advisor:
-    if table:
-        return Advisor.of(table, lengths, context, level_ms, outside, drafter)
-    if level_ms is not None:
-        raise ConfigError(
-            "--draft-level-ms is added to the steps of a sweep, and there is none; "
-            "leave it out"
-        )
-    kind = drafter_of(drafter, None)
-    return Advisor(Unserved(batches or (1,)), lengths, kind)
 
 
 def _known(
@@ -202,8 +166,7 @@ def _known(
     path = advisor.steps.table.path if advisor.steps.table else ""
     for batch in batches:
         try:
-            advisor.at(batch)
-            references[batch] = advisor.steps.reference_drafts(batch)
+            references[batch] = advisor.at(batch).ways[0].levels
         except DataError as error:
             unknown[batch] = str(error).removeprefix(f"{path}: ")
     if not references:

@@ -30,6 +30,13 @@ def drafters() -> dict[str, Any]:
     return read_mapping(data_root() / "configs" / "draft_methods.yaml")
 
 
+def has_schedules(engine: str, kind: str) -> bool:
+    """Whether an engine changes the length of a kind by batch; of others, yes."""
+    known = drafters()
+    runs = any(engine in row for row in known.values())
+    return engine in known[kind]["schedules"] or not runs
+
+
 def drafter_of(asked: str | None, table: CostTable | ServedTable | None) -> str:
     """The kind that drafts; by default the server's, or the model's own."""
     if asked is None and isinstance(table, CostTable):

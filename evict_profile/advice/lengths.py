@@ -28,9 +28,9 @@ class AcceptedLengths:
 
     By way: tokens a request verifies, root included; levels drafted; mean committed
     tokens, the target's included. `half_width` is half of the relative 95 % interval: 0
-    if unknown, infinite for too few prompts. `served` has measured speeds over plain
-    decoding by draft length; `stated` the K to which others are fitted, if any, and
-    `longest_stated` the largest K of a chain whose length was stated.
+    if unknown, infinite for too few prompts. `stated` are the K of chains whose length
+    was stated, to which others are fitted; () of a rate and of trees. `served` has
+    measured speeds over plain decoding by K.
     """
 
     kind: Literal["chain", "tree"]
@@ -39,9 +39,17 @@ class AcceptedLengths:
     levels: Ints
     committed: Floats
     half_width: Floats
-    served: Mapping[int, float] = field(default_factory=dict)
     stated: tuple[int, ...] = ()
-    longest_stated: int | None = None
+    served: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def longest_stated(self) -> int | None:
+        return max(self.stated, default=None)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether some lengths are fitted to those that were stated."""
+        return bool(self.stated) and not {*self.levels[1:]} <= {*self.stated}
 
     def name(self, way: int) -> str:
         """ "K=3", "K=5 fitted" or "16 tokens, depth 5"."""
@@ -62,12 +70,13 @@ def of_lengths(lengths: Mapping[int, float], source: str) -> AcceptedLengths:
                 f"tokens, and {length:g} was given; give acceptance lengths, the "
                 "target's own token included"
             )
-    levels = np.array([0, *sorted(lengths)])
-    committed = np.array([1.0, *(lengths[k] for k in sorted(lengths))])
-    found = AcceptedLengths(
-        "chain", source, levels + 1, levels, committed, np.zeros(len(levels))
+    stated = tuple(sorted(lengths))
+    levels = np.array([0, *stated])
+    committed = np.array([1.0, *(lengths[k] for k in stated)])
+    half_width = np.zeros(len(levels))
+    return AcceptedLengths(
+        "chain", source, levels + 1, levels, committed, half_width, stated
     )
-    return replace(found, longest_stated=max(lengths, default=None))
 
 
 def of_rate(rate: float) -> AcceptedLengths:
@@ -84,7 +93,7 @@ def of_rate(rate: float) -> AcceptedLengths:
         f"the first draft is accepted at {rate:g}, and rejection grows by 9 % a draft"
     )
     found = of_lengths(dict(enumerate(lengths.tolist(), 1)), source)
-    return replace(found, longest_stated=None)
+    return replace(found, stated=())
 
 
 def _lengths_at(rate: Floats, longest: int) -> Floats:
@@ -113,5 +122,4 @@ def of_some(lengths: Mapping[int, float], source: str) -> AcceptedLengths:
     every = dict(enumerate(fitted.tolist(), 1)) | dict(lengths)
     found = of_lengths(every, f"{source}, and fitted to them at other K")
     half_width = np.array([0.0, *0.22 * apart])
-    own = tuple(stated.tolist())
-    return replace(found, half_width=half_width, stated=own, longest_stated=own[-1])
+    return replace(found, half_width=half_width, stated=given.stated)

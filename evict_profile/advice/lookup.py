@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from evict_profile.advice.decide import Table
-from evict_profile.advice.steps import NOT_STATED, tp_of
+from evict_profile.advice.steps import Table, tp_of
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, DataError, EvictProfileError
 from evict_profile.records import replace
 from evict_profile.served.search import find_served
 from evict_profile.served.table import ServedTable
 from evict_profile.table import MEASURED, CostTable, by_name, search_path, tables_in
+from evict_profile.table.key import NOT_STATED
 from evict_profile.table.search import Found, nearest_named
 
 QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")
@@ -106,9 +106,10 @@ def _swept(
 def _estimated(names: Names, say: Callable[[str], None]) -> CostTable:
     """An estimate by public kernel rows; a `ConfigError` says why there is none."""
     model, gpu, engine, tp, dtype, rows = names
-    typed = {"--model": model, "--gpu": gpu, "--engine": engine}
-    missing = [option for option, name in typed.items() if not name]
     if not (model and gpu and engine):
+        missing = [
+            f"--{each}" for each in Names._fields[:3] if not getattr(names, each)
+        ]
         raise ConfigError(f"{' and '.join(missing)} would have to be given too")
     if not dtype and (named := QUANTISED.search(model)):
         raise ConfigError(
@@ -117,9 +118,13 @@ def _estimated(names: Names, say: Callable[[str], None]) -> CostTable:
         )
     shape = load_model(model)  # what is mistyped, before the other libraries load
     from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, MissingSource
-    from evict_profile.sources.asked import assumption, deployment_of
+    from evict_profile.sources.asked import assumption, check_names, deployment_of
     from evict_profile.sources.estimate import estimated_table
 
+    try:
+        check_names(gpu, engine.lower(), dtype=None)
+    except ConfigError as error:
+        raise ConfigError(f"no public rows are of {gpu} under {engine}") from error
     asked = deployment_of(shape, gpu, engine.lower(), dtype, tp)
     try:
         table = estimated_table(shape, asked, rows, say)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evict_profile.advice.advise import RAN, Advisor, Gain, lead
+from evict_profile.advice.advise import RAN, Advisor, DraftOption, Gain, fastest, lead
 from evict_profile.advice.steps import ONE
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.stats import WORTHWHILE, Estimate
@@ -58,23 +58,26 @@ class DraftPlan:
     schedule_gain: Estimate = ONE
 
     @property
+    def pays(self) -> bool:
+        return self.lead.speed.value > WORTHWHILE
+
+    @property
     def drafts(self) -> int:
         """The one length for all batches; 0 is plain decoding."""
-        gains = self.lead.speed.value > WORTHWHILE
-        return self.lead.drafts if gains else self.reference
+        return self.lead.levels if self.pays else self.reference
 
     @property
     def gain(self) -> Estimate:
         """Speed over the reference, as advised."""
         if len(self.advised) > 1:
             return self.schedule_gain
-        return self.lead.speed if self.drafts == self.lead.drafts else ONE
+        return self.lead.speed if self.pays else ONE
 
     @property
     def verdict(self) -> str:
         """Of the schedule if it is advised, else of the lead."""
         speed = self.gain if len(self.advised) > 1 else self.lead.speed
-        return self.lead._replace(speed=speed).verdict
+        return replace(self.lead, speed=speed).verdict
 
     @property
     def advised(self) -> tuple[Range, ...]:
@@ -82,7 +85,7 @@ class DraftPlan:
 
         One length covers all batches up to the traffic's largest.
         """
-        one = self.lead.speed.value if self.drafts == self.lead.drafts else 1.0
+        one = self.lead.speed.value if self.pays else 1.0
         if self.schedule_gain.value > CHANGE * one and len(self.schedule) > 1:
             return self.schedule
         return (Range(1, max(self.traffic), self.drafts),) if self.drafts else ()
@@ -103,20 +106,16 @@ def plan(
     `falling` is as in `schedule`; without `by_batch` none is looked for.
     """
     at = {batch: advisor.at(batch) for batch in traffic}
-    gains = {b: {way.levels: way.gain for way in each.ways} for b, each in at.items()}
+    gains = {batch: each.by_levels for batch, each in at.items()}
     reference = next(iter(at.values())).ways[0].levels
     every = _compared(traffic, gains, reference)
     first = lead(every)
     ran = [each for each in every if each.basis in RAN]
     enough = WORTHWHILE * max(first.speed.value, 1.0)
     carried = [e for e in every if e.basis not in RAN and e.speed.value > enough]
-    made = DraftPlan(
-        traffic,
-        first,
-        reference,
-        lead(ran) if ran and first not in ran else None,
-        max(carried if ran else (), key=lambda e: e.speed.value, default=None),
-    )
+    measured = lead(ran) if ran and first not in ran else None
+    rival = fastest(carried) if ran and carried else None
+    made = DraftPlan(traffic, first, reference, measured, rival)
     if not by_batch:
         return made
     ranges = schedule(advisor, falling, max(traffic))
@@ -127,7 +126,7 @@ def plan(
 
 def _compared(
     traffic: Mapping[int, float],
-    gains: Mapping[int, Mapping[int, Gain]],
+    gains: Mapping[int, Mapping[int, DraftOption]],
     reference: int,
 ) -> list[Gain]:
     """What each K gives that is known at all batches."""
@@ -152,7 +151,7 @@ def _over(traffic: Mapping[int, float], gains: Mapping[int, Gain]) -> Gain:
     bases = [gain.basis for gain in gains.values()]
     carried = (basis for basis in bases if basis not in RAN)
     basis = next(carried, "other batch" if "other batch" in bases else bases[0])
-    return Gain(max(gain.drafts for gain in gains.values()), speed, basis)
+    return Gain(max(gain.levels for gain in gains.values()), speed, basis)
 
 
 def schedule(

@@ -83,5 +83,5 @@ def _of_sums(
         np.array([0, *np.array(levels)[known]]),
         np.array([1.0, *(e.value for e in found)]),
         np.array([0.0, *half_width]),
-        longest_stated=max(levels) if kind == "chain" else None,
+        tuple(levels) if kind == "chain" else (),
     )

@@ -13,14 +13,6 @@ from evict_profile.io import say
 BY_NAME = {"model", "gpu", "engine", "tp", "dtype", "source"}
 """Options that name a table."""
 
-FORMER = {
-    "check": "runs are judged where they are read: evict-profile import RUNS...",
-    "like": "layers without public rows are estimated by their bytes; leave it out",
-    "explain": "what advice rests on is always printed; leave it out",
-    "markdown": "copy the printed text, or use --json",
-}
-"""Former options, and what to do instead."""
-
 
 def advise(
     ctx: Context,
@@ -52,15 +44,18 @@ def advise(
     as_json: options.AsJson = False,
     check: list[str] | None = Option(None, hidden=True),
     like: str | None = Option(None, hidden=True),
-    explain: bool = Option(False, "--explain", hidden=True),
-    markdown: bool = Option(False, "--md", hidden=True),
 ) -> None:
     """Recommend how many tokens to draft, from acceptance."""
-    former = {"check": check, "like": like, "explain": explain, "markdown": markdown}
-    for name, instead in FORMER.items():
-        if former[name]:
-            option = "md" if name == "markdown" else name
-            raise ConfigError(f"--{option} is gone: {instead}")
+    if check:
+        raise ConfigError(
+            "--check is gone: runs are judged where they are read: evict-profile "
+            "import RUNS..."
+        )
+    if like:
+        raise ConfigError(
+            "--like is gone: layers without public rows are estimated by their bytes; "
+            "leave it out"
+        )
     if not accept:
         raise ConfigError("give --accept, such as the accepted length of K: 3:2.4")
     if len(accept) > 1:

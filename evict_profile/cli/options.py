@@ -63,10 +63,6 @@ Source = Annotated[
         show_default="the installed package",
     ),
 ]
-Like = Annotated[
-    str | None,
-    Option(help="Model whose expert layers stand for this model's in an estimate."),
-]
 ACCEPT_HELP = (
     "How much is accepted: the first draft's chance (0.75), K:LENGTH (3:2.64), K and "
     "the mean rate (4:64%), lengths of K = 1, 2, 3 (1.84,2.51,3.01), a server's URL, "

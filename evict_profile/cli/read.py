@@ -17,16 +17,11 @@ from evict_profile.records import to_mapping
 
 RUN_HEADER = "sweep.json"
 
-
-def _valid_any(path: Path) -> Path:
-    """Check a table's file while the words are parsed, before libraries load."""
-    from evict_profile.served.search import valid_any
-
-    return valid_any(path)
-
-
 AnyTable = Annotated[
-    Path, Argument(callback=_valid_any, help="Table (.json), of a sweep or a server.")
+    Path,
+    Argument(
+        callback=options.valid_table, help="Table (.json), of a sweep or a server."
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 from evict_profile.advice.advise import Advisor, BatchAdvice, DraftOption
 from evict_profile.advice.answer import own_way
 from evict_profile.advice.decide import Decision, decide
-from evict_profile.advice.steps import Unserved
+from evict_profile.advice.steps import Steps
 from evict_profile.integrations.exporters import ENGINES
 from evict_profile.io import finite
 from evict_profile.records import to_mapping
@@ -39,73 +39,67 @@ class Advice:
 
     def __str__(self) -> str:
         """One screen, within the terminal and 100 columns."""
-        decision = self.decision
+        steps = self._steps
         lines = [unbroken(self.answer), *shell_lines(self.command)]
         if self.reason:
             lines.append(unbroken(f"No table answers: {self.reason}."))
         lines += self._settling
-        if not isinstance(decision.advisor.steps, Unserved):
-            lines += ["", unbroken(self._title)]
-            for advisor, found in decision.parts:
-                kind = [KINDS[advisor.lengths.kind]] * (len(decision.parts) > 1)
-                lines += [*kind, as_text(self.rows(advisor, found))]
-        known = (
-            *self.notes,
-            *self._details,
-            *(f"caveat: {c}" for c in decision.caveats),
-        )
+        if steps.table:
+            at = "" if steps.context is None else f", context {steps.context:g}"
+            lines += ["", unbroken(f"{steps.table.title}{at}:")]
+            parts = self.decision.parts
+            for advisor, found in parts:
+                lines += [KINDS[advisor.lengths.kind]] * (len(parts) > 1)
+                lines += [as_text(self.rows(advisor, found))]
+        caveats = (f"caveat: {each}" for each in self.decision.caveats)
+        known = (*self.notes, *self._details, *caveats)
         return "\n".join([*lines, *(unbroken(line, "  ") for line in known)])
 
     def json(self) -> str:
         """All numbers; an end that no interval has is null."""
-        decision, plan = self.decision, self.decision.plan
-        table = decision.advisor.steps.table
+        plan, table = self.decision.plan, self._steps.table
         chosen = {"drafts": plan.drafts, "gain": plan.gain, "advised": plan.advised}
+        key = {"path": str(table.path), **to_mapping(table.key)} if table else {}
+        parts = [
+            {
+                "kind": advisor.lengths.kind,
+                "ways": [self._numbers(at, w) for at in found for w in at.ways[1:]],
+            }
+            for advisor, found in self.decision.parts
+        ]
         content = {
             "answer": self.answer,
             "reason": self.reason,
             "command": self.command,
-            "table": {"path": str(table.path), **to_mapping(table.key)}
-            if table
-            else {},
-            "plan": {} if decision.estimated else to_mapping(chosen),
-            "parts": [
-                {
-                    "kind": advisor.lengths.kind,
-                    "ways": [self._numbers(at, w) for at in found for w in at.ways[1:]],
-                }
-                for advisor, found in decision.parts
-            ],
+            "table": key,
+            "plan": {} if self._steps.estimated else to_mapping(chosen),
+            "parts": parts,
             "notes": self.notes,
-            "details": [*self._details],
-            "caveats": decision.caveats,
+            "details": self._details,
+            "caveats": self.decision.caveats,
         }
         return json.dumps(finite(content), ensure_ascii=False, indent=1)
 
     def _numbers(self, at: BatchAdvice, way: DraftOption) -> dict[str, Any]:
         """A way at a batch; of an estimate no speed is known."""
-        left_out = {"speed", "step_us"} if self.decision.estimated else set()
-        stated = {"batch": at.batch, **to_mapping(way), "verdict": way.gain.verdict}
+        left_out = {"speed", "step_us"} if self._steps.estimated else set()
+        stated = {"batch": at.batch, **to_mapping(way), "verdict": way.verdict}
         return {name: each for name, each in stated.items() if name not in left_out}
+
+    @property
+    def _steps(self) -> Steps:
+        return self.decision.advisor.steps
 
     @property
     def answer(self) -> str:
         return f"{self.preface}{self.decision.answer}"
 
     @property
-    def _title(self) -> str:
-        advisor = self.decision.advisor
-        context = advisor.steps.context
-        at = "" if context is None else f", context {context:g}"
-        return f"{advisor.steps.title}{at}:"
-
-    @property
     def command(self) -> str:
         """What runs the table's engine so, or writes the file that it reads; or ""."""
-        decision = self.decision
-        table, advised = decision.advisor.steps.table, decision.plan.advised
-        engine = decision.engine
-        if decision.estimated or not (table and advised and engine in ENGINES):
+        decision, table, engine = self.decision, self._steps.table, self.decision.engine
+        advised = () if self._steps.estimated else decision.plan.advised
+        if not (table and advised and engine in ENGINES):
             return ""
         command = ENGINES[engine](advised, decision.advisor).command
         if "FILE" not in command:
@@ -117,10 +111,10 @@ class Advice:
     @property
     def _settling(self) -> list[str]:
         """The measurement that settles what is not; an estimate always wants it."""
-        decision, answer = self.decision, self.decision.answer
-        if answer.settled and not decision.estimated:
+        answer, table = self.decision.answer, self._steps.table
+        if answer.settled and not self._steps.estimated:
             return []
-        batch, table = decision.batches[0], decision.advisor.steps.table
+        batch = self.decision.batches[0]
         known = (table.key.model, table.key.gpu) if table else self.names
         model, gpu = (shlex.quote(each) for each in known)
         what = "measure" if answer.settled else "settle"
@@ -138,57 +132,61 @@ class Advice:
         return [*self.decision.notes(), *self.tree_flags()]
 
     @property
-    def _details(self) -> Iterator[str]:
+    def _details(self) -> list[str]:
         """What the advice rests on."""
-        yield f"acceptance: {self.decision.advisor.lengths.source}"
-        if drafting := self.decision.advisor.steps.drafting:
-            yield f"drafting: {drafting}"
+        drafting = self._steps.drafting
+        source = f"acceptance: {self.decision.advisor.lengths.source}"
+        return [source, *[f"drafting: {drafting}"] * bool(drafting)]
 
     def tree_flags(self) -> Iterator[str]:
         """SGLang's flags for trees, at batches where one is faster than every chain."""
         (_, chains), *rest = self.decision.parts
-        for _, trees in rest:
-            for chain, tree in zip(chains, trees, strict=True):
-                best = tree.best
-                if best.levels and best.speed.value > chain.best.speed.value:
-                    yield (
-                        f"SGLang at batch {tree.batch}: --speculative-num-steps "
-                        f"{best.levels} --speculative-num-draft-tokens {best.width}, "
-                        "topk as traced"
-                    )
+        for chain, tree in (
+            pair for _, at in rest for pair in zip(chains, at, strict=True)
+        ):
+            best = tree.best
+            if best.levels and best.speed.value > chain.best.speed.value:
+                yield (
+                    f"SGLang at batch {tree.batch}: --speculative-num-steps "
+                    f"{best.levels} --speculative-num-draft-tokens {best.width}, "
+                    "topk as traced"
+                )
 
     def rows(self, advisor: Advisor, advice: Sequence[BatchAdvice]) -> Rows:
-        """Every way of each batch that was asked; else the best, and what was measured.
-
-        Of an estimate the row is of the stated K, and no column has a speed.
-        """
-        shown = [
-            (each.batch, way) for each in advice for way in self._ways(advisor, each)
-        ]
+        """The ways of each batch; an estimate's have no column of speeds."""
+        shown = [(at.batch, way) for at in advice for way in self._ways(advisor, at)]
         columns: dict[str, Callable[[DraftOption], str]] = {
             "draft": lambda way: way.name,
             "accepted": lambda way: f"{way.committed:.2f}",
             "break-even (95 %)": lambda way: spread(way.break_even),
         }
-        if self.decision.estimated:
-            columns["verdict"] = lambda way: way.gain.verdict
+        if self._steps.estimated:
+            columns["verdict"] = lambda way: way.verdict
         else:
             columns["speed-up (95 %)"] = lambda way: spread(way.speed)
             if any(way.basis != "table" for _, way in shown):
                 columns["known from"] = lambda way: way.basis
             if any(way.step_us for _, way in shown):
-                columns["tok/s"] = tokens_per_s
-        if any(way.served is not None for _, way in shown):
-            columns["served"] = lambda way: f"{way.served:.2f}" if way.served else "-"
+                columns["tok/s"] = lambda way: (
+                    three_digits(1e6 * way.committed / way.step_us)
+                    if way.step_us
+                    else "-"
+                )
+        served = advisor.lengths.served
+        if any(way.levels in served for _, way in shown):
+            columns["served"] = lambda way: (
+                f"{served[way.levels]:.2f}" if way.levels in served else "-"
+            )
         cells = [
             (batch, *(show(way) for show in columns.values())) for batch, way in shown
         ]
         return Rows(("batch", *columns), cells)
 
     def _ways(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
+        """All of a batch that was asked for; else the best, and what was measured."""
         if self.decision.every:
             return [*at.ways[1:]]
-        if self.decision.estimated:
+        if self._steps.estimated:
             return [own_way(advisor, at.batch)]
         return [way for way in at.ways if way is at.best or way.basis == "measured"]
 
@@ -208,11 +206,6 @@ advise = _printed(decide)
 def unbroken(line: str, indent: str = "") -> str:
     """The line within the terminal; "K = 3" stays on one."""
     return wrapped(line.replace("K = ", "K\xa0=\xa0"), indent).replace("\xa0", " ")
-
-
-def tokens_per_s(way: DraftOption) -> str:
-    """Of one request."""
-    return three_digits(1e6 * way.committed / way.step_us) if way.step_us else "-"
 
 
 def shell_lines(command: str) -> list[str]:

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from evict_profile.advice.acceptance import LONGEST, REJECTION_GROWTH, of_rate
 from evict_profile.advice.advise import Advisor
+from evict_profile.advice.lengths import LONGEST, REJECTION_GROWTH, of_rate
 from evict_profile.advice.plan import Range
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.exporters import ENGINES

@@ -20,9 +20,9 @@ from evict_profile.served.run import Run
 from evict_profile.served.setting import Setting, check_repeats, same_context
 from evict_profile.served.table import FIRST_VERSION, ServedTable, Shape
 from evict_profile.table import SERVED, CostTable, Key, version_of
+from evict_profile.table.key import NOT_STATED
 from evict_profile.table.search import words
 
-NOT_STATED = "not stated"
 WAIT_S = 60.0
 
 WIDEST = 16

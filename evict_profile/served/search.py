@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evict_profile.errors import DataError, EvictProfileError
-from evict_profile.served.table import SCHEMA, ServedTable
+from evict_profile.served.table import ServedTable
 from evict_profile.table import SERVED, CostTable, Key, search_path, version_of
-from evict_profile.table.document import ForeignDocument, read_signed
+from evict_profile.table.document import ForeignDocument
 from evict_profile.table.search import words
 
 
@@ -22,15 +22,6 @@ def load_any(path: Path) -> CostTable | ServedTable:
         return CostTable.load(path)
     except ForeignDocument:
         return ServedTable.load(path)
-
-
-def valid_any(path: Path) -> Path:
-    """Check the file of a table of either kind, before libraries load."""
-    try:
-        read_signed(path)
-    except ForeignDocument:
-        read_signed(path, SCHEMA)
-    return path
 
 
 def served_tables(folders: Sequence[Path]) -> Iterator[ServedTable]:

@@ -32,6 +32,7 @@ from evict_profile.served.growth import (
     BETWEEN_ERROR,
     OWN_ERROR,
     OWN_EXPONENT,
+    Basis,
     StepRatio,
     around,
     log_half_width,
@@ -41,7 +42,7 @@ from evict_profile.served.run import Run
 from evict_profile.served.setting import SAME_CONTEXT, Setting, settings_of
 from evict_profile.stats import Estimate
 from evict_profile.table.document import as_text, read_signed, slug
-from evict_profile.table.key import Key
+from evict_profile.table.key import NOT_STATED, Key
 
 SCHEMA = "evict-served-table/1"
 FIRST_VERSION = "1.0.0"
@@ -110,13 +111,19 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         return digest(self.document)
 
     @property
+    def tp(self) -> int | None:
+        """The number of GPUs; None where no run states it."""
+        stated = (run.deployment.tp for run in self.runs)
+        return next(filter(None, stated), None)
+
+    @property
     def title(self) -> str:
         """What was served, without the facts that no run states."""
         key = self.key
-        where = f"{key.model} on {key.gpu}"
-        facts = (f"{key.engine} {key.engine_version}", key.dtype, f"tp {key.tp}")
-        known = (fact.replace("not stated", "").strip() for fact in facts)
-        return ", ".join([where, *filter(None, known)])
+        facts = (f"{key.engine} {key.engine_version}", key.dtype)
+        known = [fact.replace(NOT_STATED, "").strip() for fact in facts]
+        known += [f"tp {self.tp}"] if self.tp else []
+        return ", ".join([f"{key.model} on {key.gpu}", *filter(None, known)])
 
     @property
     def relative_path(self) -> Path:
@@ -187,7 +194,9 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         logs = [math.log(each.value) for each in ends]
         value = math.exp(logs[0] + share * (logs[1] - logs[0]))
         low, high = min(each.low for each in ends), max(each.high for each in ends)
-        return StepRatio(Estimate(value, low, high), "other batch")
+        ran = all(each.basis == "measured" for each in found)
+        basis: Basis = "other batch" if ran else "other K"
+        return StepRatio(Estimate(value, low, high), basis)
 
     def reference_us(self, batch: int, context: float | None = None) -> float | None:
         """The reference's step in microseconds; None at a batch that was not served."""

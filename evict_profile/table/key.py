@@ -17,6 +17,8 @@ Caveats = tuple[str, ...]
 COMPOSED, SERVED = "composed", "served"
 """Graph modes of tables that no sweep measured."""
 ROOFLINE = "roofline"
+NOT_STATED = "not stated"
+"""A fact of a served table's key that no run states."""
 
 
 class Key(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from evict_profile.advice.steps import ONE, Steps
 from evict_profile.errors import DataError
 from evict_profile.served.growth import StepRatio
 from evict_profile.served.run import Deployment, Run
@@ -35,40 +36,30 @@ def served_table(*rows, engine=UNKNOWN, tp=None):
 
 
 @dataclass(frozen=True)
-class Planted:
+class Planted(Steps):
     """Ratios of steps by batch and K, each certain to `error`; unknown elsewhere."""
 
-    ratios: dict[int, dict[int, float]]
+    table: None = None
+    context: None = None
+    ratios: dict[int, dict[int, float]] = field(kw_only=True)
     basis: str = "table"
     error: float = 0.0
     bases: dict[int, str] = field(default_factory=dict)
-    table: None = None
-    title: str = "planted"
-    drafting: str = ""
-    context: None = None
-
-    def caveats(self, batch):
-        return ()
 
     def batches(self):
         return tuple(self.ratios)
 
-    def reference_drafts(self, batch):
+    def ratio(self, batch, width, levels):
         if batch not in self.ratios:
             raise DataError(f"batch {batch} is not planted")
-        return 0
-
-    def ratio(self, batch, width, levels):
         if width == 1:
-            return StepRatio(Estimate(1.0, 1.0, 1.0), self.basis)
+            return StepRatio(ONE, self.basis)
         if levels not in self.ratios[batch]:
             raise DataError(f"K = {levels} is not planted")
         value, far = self.ratios[batch][levels], 1.0 + self.error
         known = self.bases.get(levels, self.basis)
         return StepRatio(Estimate(value, value / far, value * far), known)
 
-    def reference_us(self, batch):
-        return None
 
-    def split(self, batch, levels):
-        return ""
+def planted(ratios, *of):
+    return Planted(None, None, *of, ratios=ratios)

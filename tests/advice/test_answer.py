@@ -11,7 +11,7 @@ from evict_profile.advice.steps import OfEstimate, Unserved
 from evict_profile.records import replace
 from evict_profile.served.growth import ERROR, EXPONENT
 from evict_profile.stats import Estimate
-from tests.advice.served import Planted, served_table
+from tests.advice.served import planted, served_table
 from tests.exported import shipped_table
 
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp4-ep1"
@@ -27,14 +27,8 @@ def planned(lead, basis="table", reference=0, **others):
     """The answer of a plan whose lead has this interval."""
     low, value, high = lead
     gain = Gain(3, Estimate(value, low, high), basis)
-    advisor = Advisor(Planted({1: {3: 1.0}}), of_lengths({3: 2.4}, ""))
+    advisor = Advisor(planted({1: {3: 1.0}}), of_lengths({3: 2.4}, ""))
     return str(Answer(advisor, DraftPlan({1: 1.0}, gain, reference, **others)))
-
-
-def test_what_was_measured_is_the_headline():
-    found = str(answer(served_table((1, 0, 1e3 / 120), (1, 3, 16.0)), "3:2.4"))
-    measured = "K = 3, as you measured: 1.25 times plain decoding (1.09 to 1.44)"
-    assert found.startswith(f"{measured} at batch 1.")
 
 
 def test_what_may_be_better_comes_after_it():
@@ -83,59 +77,51 @@ def test_lengths_are_compared_without_plain_decoding():
     """14 ms for 10 ms, 3.92 for 2.5 tokens: 1.12 times."""
     served = served_table((1, 3, 10.0), (1, 5, 14.0))
     found = str(answer(served, "3:2.5,5:3.92"))
-    assert "K = 5 is 1.12 times K = 3 (0.98 to 1.29) at batch 1." in found
+    assert (
+        "K = 5, as you measured: 1.12 times K = 3 (0.98 to 1.29) at batch 1." in found
+    )
     assert found.endswith("Plain decoding was not served.")
 
 
-def test_the_gain_is_stated_with_its_span_and_its_interval():
+@pytest.mark.parametrize(
+    ("traffic", "split"), [("4:1,8:1", "equally"), ("4:.7,8:.3", "as given")]
+)
+def test_the_gain_is_stated_with_its_span_and_the_split(traffic, split):
     rows = [(4, 0, 10), (4, 3, 12), (8, 0, 10), (8, 3, 16)]
-    found = answer(served_table(*rows), "3:2.4", "4:1,8:1")
-    mean = 2.0 / (1.0 / 2.0 + 1.0 / 1.5)
+    found = answer(served_table(*rows), "3:2.4", traffic)
+    shares = traffic_of(traffic)
+    mean = 1.0 / (shares[4] / 2.0 + shares[8] / 1.5)
     assert found.plan.gain.value == pytest.approx(mean)
     assert f": {mean:.2f} times plain decoding (" in str(found)
     span = "2.00 at batch 4 to 1.50 at batch 8"
-    assert f"), {span}, if your time is split equally over batches." in str(found)
-
-
-def test_how_the_time_is_split_is_stated():
-    rows = [(4, 0, 10), (4, 3, 12), (8, 0, 10), (8, 3, 16)]
-    found = str(answer(served_table(*rows), "3:2.4", "4:.7,8:.3"))
-    assert "if your time is split as given over batches" in found
+    assert f"), {span}, if your time is split {split} over batches." in str(found)
 
 
 def test_too_few_prompts_leave_the_interval_unknown():
     advisor = Advisor(
-        Planted({8: {3: 1.2}}),
+        planted({8: {3: 1.2}}),
         replace(of_lengths({3: 2.64}, ""), half_width=np.array([0.0, np.inf])),
     )
     found = str(Answer(advisor, plan(advisor, {8: 1.0})))
     assert "(no interval is known). If it does: K = 3." in found
 
 
-def test_a_schedule_is_stated_by_batch():
-    advisor = Advisor(Planted({b: {2: 1.2, 5: 1.6} for b in (4, 8)}),
-                      of_lengths({2: 2.2, 5: 3.0}, ""))  # fmt: skip
-    ranges = (Range(1, 4, 5), Range(5, 8, 0))
-    gain = Estimate(1.9, 1.7, 2.1)
-    lead = Gain(2, Estimate(1.2, 1.1, 1.3), "table")
-    made = DraftPlan({4: 0.5, 8: 0.5}, lead, schedule=ranges, schedule_gain=gain)
-    found = str(Answer(advisor, made))
-    assert found.startswith(
-        "K = 5 at batch 1 to 4, plain decoding at batch 5 to 8: 1.90 times"
+@pytest.mark.parametrize(("low", "head"), [(1.7, ""), (0.9, "Not settled: ")])
+def test_a_schedule_is_stated_by_batch(low, head):
+    steps = planted({b: {2: 1.2, 5: 1.6} for b in (4, 8)})
+    found = Answer(
+        Advisor(steps, of_lengths({2: 2.2, 5: 3.0}, "")),
+        DraftPlan(
+            {4: 0.5, 8: 0.5},
+            Gain(2, Estimate(1.2, 1.1, 1.3), "table"),
+            schedule=(Range(1, 4, 5), Range(5, 8, 0)),
+            schedule_gain=Estimate(1.9, low, 2.1),
+        ),
     )
-
-
-def test_a_schedule_that_may_lose_is_not_settled():
-    advisor = Advisor(Planted({b: {3: 1.2} for b in (4, 8)}), of_lengths({3: 2.4}, ""))
-    made = DraftPlan(
-        {4: 0.5, 8: 0.5},
-        Gain(3, Estimate(1.1, 0.9, 1.3), "table"),
-        schedule=(Range(1, 4, 3), Range(5, 8, 0)),
-        schedule_gain=Estimate(1.2, 0.9, 1.5),
+    assert str(found).startswith(
+        f"{head}K = 5 at batch 1 to 4, plain decoding at batch 5 to 8: 1.90 times"
     )
-    found = Answer(advisor, made)
-    assert str(found).startswith("Not settled: K = 3 at batch 1 to 4, plain decoding ")
-    assert not found.settled
+    assert found.settled == (not head)
 
 
 class TestEstimated:
@@ -157,6 +143,12 @@ class TestEstimated:
         found = str(answer(table, "3:1.7", "1:1,64:1"))
         assert " at batch 1 and more than " in found
         assert found.endswith("Yours commits 1.70: not settled.")
+
+    @pytest.mark.parametrize(("accept", "k"), [("0.7", 3), ("5:3", 5)])
+    def test_a_measurement_of_the_stated_k_settles_it(self, accept, k):
+        advisor = Advisor(Unserved(), *acceptance_of(accept))
+        found = Answer(advisor, plan(advisor, {1: 1.0}, by_batch=False))
+        assert found.drafts == k and f" at K = {k} is " in str(found)
 
     def test_without_table_and_run_other_servers_answer(self):
         [lengths] = acceptance_of("3:2.4")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evict_profile.advice.acceptance import of_lengths, of_rate
+from evict_profile.advice.acceptance import of_rate
 from evict_profile.advice.advise import Advisor
 from evict_profile.advice.drafting import AS_SERVED, drafter_of, drafting_of_level
 from evict_profile.errors import ConfigError
@@ -57,11 +57,3 @@ def test_a_drafter_of_its_own_needs_a_time(table):
     assert (
         Advisor.of(table, of_rate(0.8), level_ms=1.0, drafter="pard").drafter == "pard"
     )
-
-
-def test_a_given_level_is_in_the_step(table):
-    lengths = of_lengths({3: 3.0}, "")
-    slow, fast = (
-        Advisor.of(table, lengths, level_ms=ms).at(1).ways[1].step_us for ms in (2, 1)
-    )
-    assert slow - fast == pytest.approx(3e3)

@@ -51,9 +51,12 @@ def test_runs_of_a_server_come_before_an_estimate_and_a_sweep_before_both(
 
 
 def test_the_number_of_gpus_is_never_assumed_in_silence(place):
-    put(place, shipped_table(TP4))
+    put(place, shipped_table(TP4), "four")
     assert found().preface(NAMES) == "Of 4 GPUs (--tp 4): "
-    assert found().preface(NAMES._replace(tp=4)) == ""
+    put(place, shipped_table(TP1), "one")
+    assert found().preface(NAMES) == "Of 1 GPU (--tp 1): "
+    four = NAMES._replace(tp=4)
+    assert found(four).preface(four) == "" and found(four).table.key.tp == 4
 
 
 @pytest.mark.parametrize(
@@ -72,22 +75,11 @@ def test_a_number_of_gpus_that_no_run_states_is_not_made_up(place, tp, said):
     assert found().preface(NAMES) == said
 
 
-def test_of_several_sizes_one_gpu_is_taken(place):
-    put(place, shipped_table(TP4), "four")
-    put(place, shipped_table(TP1), "one")
-    assert found().preface(NAMES) == "Of 1 GPU (--tp 1): "
-    assert found(NAMES._replace(tp=4)).table.key.tp == 4
-
-
 def test_several_sizes_without_one_are_named(place):
     put(place, shipped_table(TP4), "four")
     put(place, shipped_table(TP4), "two", tp=2)
     with pytest.raises(DataError, match="give also: --tp"):
         found()
-
-
-def test_without_names_nothing_is_looked_for(place):
-    assert found(Names()) == (None, "")
 
 
 def test_the_reason_names_tables_near_by(place):

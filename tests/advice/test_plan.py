@@ -17,7 +17,7 @@ from evict_profile.advice.plan import (
 )
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.stats import Estimate
-from tests.advice.served import Planted, served_table
+from tests.advice.served import planted, served_table
 
 LENGTHS = of_lengths({1: 1.8, 2: 2.4, 3: 2.8}, "")
 
@@ -83,17 +83,17 @@ class TestSchedule:
 class TestPlan:
     def test_the_gain_is_time_saved_over_the_traffic(self):
         """1.5 at a quarter of plain decoding's time, 1.2 at three: 1 / 0.7917."""
-        steps = Planted({1: {2: 2.4 / 1.5}, 2: {2: 2.0}})
+        steps = planted({1: {2: 2.4 / 1.5}, 2: {2: 2.0}})
         made = plan(Advisor(steps, LENGTHS), traffic_of("1:5,2:15"))
         assert made.traffic == {1: 0.25, 2: 0.75}
         assert made.drafts == 2
         assert made.gain.value == pytest.approx(1.0 / (0.25 / 1.5 + 0.75 / 1.2))
 
     def test_plain_decoding_is_advised_where_drafts_gain_nothing(self):
-        made = plan(Advisor(Planted({1: {2: 3.0}}), LENGTHS), {1: 1.0})
+        made = plan(Advisor(planted({1: {2: 3.0}}), LENGTHS), {1: 1.0})
         assert (made.drafts, made.gain.value, made.advised) == (0, 1.0, ())
 
-    @pytest.mark.parametrize(("gain", "advised"), [(1.62, 2), (1.5, 1)])
+    @pytest.mark.parametrize(("gain", "advised"), [(1.58, 2), (1.57, 1)])
     def test_a_schedule_has_to_gain_its_cost(self, gain, advised):
         ranges = (Range(1, 4, 5), Range(5, 8, 2))
         traffic, whole = {1: 0.5, 6: 0.5}, Estimate(gain, gain, gain)
@@ -104,24 +104,24 @@ class TestPlan:
 
     def test_what_ran_is_advised_and_what_may_be_better_is_named(self):
         ratios = {1: {2: 1.7, 3: 2.2}}
-        steps = Planted(ratios, "measured", 0.2, {2: "other K"})
+        steps = planted(ratios, "measured", 0.2, {2: "other K"})
         made = plan(Advisor(steps, LENGTHS), {1: 1.0})
         assert made.drafts == 3 and made.measured is None
-        assert made.rival and made.rival.drafts == 2
+        assert made.rival and made.rival.levels == 2
 
     def test_what_is_surely_faster_is_advised_beside_what_ran(self):
         ratios = {1: {2: 1.2, 3: 2.2}}
-        steps = Planted(ratios, "measured", 0.2, {2: "other K"})
+        steps = planted(ratios, "measured", 0.2, {2: "other K"})
         made = plan(Advisor(steps, LENGTHS), {1: 1.0})
         assert made.drafts == 2 and made.rival is None
-        assert made.measured and made.measured.drafts == 3
+        assert made.measured and made.measured.levels == 3
 
     def test_a_batch_of_which_nothing_is_known_is_refused(self):
         with pytest.raises(DataError, match="batch 3 is not planted"):
-            plan(Advisor(Planted({1: {2: 1.5}}), LENGTHS), {1: 0.5, 3: 0.5})
+            plan(Advisor(planted({1: {2: 1.5}}), LENGTHS), {1: 0.5, 3: 0.5})
 
     def test_a_batch_without_a_draft_is_refused(self):
-        steps = Planted({1: {2: 1.5}, 2: {}})
+        steps = planted({1: {2: 1.5}, 2: {}})
         with pytest.raises(ConfigError, match="no draft is covered at batch 2"):
             plan(Advisor(steps, LENGTHS), {1: 0.5, 2: 0.5})
 

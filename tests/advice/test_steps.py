@@ -1,20 +1,21 @@
 """Ratios of steps by where they are known from."""
 
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.advice.steps import (
-    ESTIMATE_ERROR,
     OfEstimate,
     OfServed,
     OfTable,
     Unserved,
 )
 from evict_profile.errors import DataError
-from evict_profile.served.growth import EXPONENT, log_half_width
+from evict_profile.served.growth import ESTIMATE_ERROR, EXPONENT, log_half_width
 from evict_profile.table import CostTable, ServedStep
 from tests.advice.served import served_table
 from tests.exported import shipped_table
@@ -23,8 +24,9 @@ H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
 
 
 def test_a_sweeps_ratio_is_its_served_steps(saved_table):
-    served = ServedStep.of(CostTable.load(saved_table))
-    steps = OfTable(served, 64)
+    table = CostTable.load(saved_table)
+    served = ServedStep.of(table)
+    steps = OfTable(table, 64, served)
     found = steps.ratio(2, 3, 2)
     assert (found.value, found.basis) == (served.ratio(2, 3, 2, 64), "table")
     assert steps.reference_us(2) == served.us(2, 1, 0, 64).value
@@ -54,9 +56,22 @@ def test_an_estimates_ratio_is_between_its_forwards_growth_and_other_servers():
         steps.ratio(64, 1000, 999)
 
 
+@given(st.integers(2, 16), st.sampled_from([1, 8, 64]))
+def test_a_wider_step_takes_at_least_a_plain_one(width, batch):
+    steps = OfEstimate(shipped_table(H200), 512)
+    found = steps.ratio(batch, width, width - 1).value
+    assert 1.0 <= found.low <= found.value <= found.high
+
+
+def test_costs_that_fall_make_no_step_shorter():
+    falls = SimpleNamespace(step_cost_us=lambda *_: np.linspace(100.0, 1.0, 64))
+    found = OfEstimate(falls, 512).ratio(1, 63, 62).value
+    assert (found.low, found.value) == (1.0, 1.0) and found.high > 1.0
+
+
 @given(st.integers(1, 64))
 def test_without_a_run_a_step_grows_as_other_servers_do(width):
-    steps = Unserved((4, 8))
+    steps = Unserved(asked=(4, 8))
     found = steps.ratio(4, width, width - 1)
     assert found.value.value == pytest.approx(width**EXPONENT)
     assert found.basis == "other servers"

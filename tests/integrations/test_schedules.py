@@ -47,7 +47,9 @@ def test_plain_decoding_is_a_length_of_a_schedule(table, tmp_path, name):
     written = write_schedule(table, name, tmp_path / "s", 5, 0)
     for batch, drafts in (written.chosen | {10_000: 0}).items():
         assert READERS[name](written.content, batch) == drafts
-    assert any("drafts nothing beyond" in note for note in written.made.notes)
+    assert any(
+        "beyond it" in note and "drafts nothing" in note for note in written.made.notes
+    )
 
 
 def test_one_length_is_no_schedule(table, tmp_path):
@@ -114,11 +116,10 @@ def plan_of(drafts, value):
     return DraftPlan({1: 1.0}, gain)
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_no_file_is_written_where_drafting_does_not_pay(table, tmp_path, name):
+def test_no_file_is_written_where_drafting_does_not_pay(table, tmp_path):
     answer = Answer(advisor_of(table), plan_of(1, 0.8))
     with pytest.raises(DataError, match="run the engine without speculation"):
-        write_advice(answer, name, tmp_path / "x")
+        write_advice(answer, "vllm", tmp_path / "x")
     assert not list(tmp_path.iterdir())
 
 
@@ -148,16 +149,6 @@ class TestOfAServer:
             assert false not in said
         assert "eagle" not in said.lower().replace("speculative-eagle-topk", "")
         assert "Nothing checks that what serves is gpt-oss-20b on RTX 4090" in said
-
-    def test_a_schedule_ends_where_drafting_stops_gaining(self, place):
-        """2.4 tokens for 1.5 plain steps at batch 1, and for 2.2 at batch 8."""
-        words = ("export", "1.0.0.json", "--for", "vllm", "--accept", "3:1.8")
-        done = evict(*words, folder=place)
-        assert done.exit_code == 0, done.output
-        content = json.loads((place / "vllm.json").read_text())
-        first, last = content["num_speculative_tokens_per_batch_size"]
-        assert first[0] == 1 and first[2] == 3
-        assert last[1:] == [8, 0]
 
 
 def test_another_engines_table_is_marked(table, tmp_path):

@@ -12,16 +12,15 @@ from typing import Any
 import yaml
 
 from evict_profile.advice.answer import Answer
-from evict_profile.advice.steps import NOT_STATED, OfEstimate, OfServed
+from evict_profile.advice.steps import Table
 from evict_profile.errors import DataError
 from evict_profile.integrations.exporters.additive import sglang_sps
 from evict_profile.integrations.exporters.planners import Export, staircases_at
 from evict_profile.integrations.exporters.schedules import ENGINES
 from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
-from evict_profile.served.table import ServedTable
 from evict_profile.table import CostTable, ServedStep
-from evict_profile.table.key import Caveats
+from evict_profile.table.key import NOT_STATED, Caveats
 
 FORMATS: Mapping[str, Callable[..., Export]] = {"sglang-sps": sglang_sps}
 """Planners for which `evict-profile export TABLE --for` writes."""
@@ -51,18 +50,18 @@ def write_format(
         )
     export = FORMATS[name](served, drafts, context, max_tokens)
     at = staircases_at(served.table, context)[0].context
-    return _written(export, served.table, served.caveats, name, at, out)
+    return _written(export, table, at, table.caveats, name, out)
 
 
 def write_advice(answer: Answer, name: str, out: Path) -> Export:
     """Write the advised draft lengths by batch."""
     advisor, plan = answer.advisor, answer.plan
-    steps, gain, table = advisor.steps, plan.gain, advisor.steps.table
-    if table is None or isinstance(steps, OfEstimate):
+    steps, gain = advisor.steps, plan.gain
+    if steps.table is None or steps.estimated:
         raise DataError(
-            f"{table and table.path}: is estimated, and says which K pays but not "
-            "which is best; time your server with 'evict-profile probe', make a table "
-            "with 'evict-profile import', and export that"
+            f"{steps.table and steps.table.path}: is estimated, and says which K pays "
+            "but not which is best; time your server with 'evict-profile probe', make "
+            "a table with 'evict-profile import', and export that"
         )
     if not any(each.drafts for each in plan.advised):
         raise DataError(
@@ -70,29 +69,31 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
             "is written: run the engine without speculation"
         )
     export = ENGINES[name](plan.advised, advisor)
-    settled = f"95 % interval of the speed-up is {gain.low:.2f} to {gain.high:.2f}."
+    unsure = (
+        f"Not settled: the 95 % interval of the speed-up is {gain.low:.2f} to "
+        f"{gain.high:.2f}."
+    )
     notes = (
-        *[f"Not settled: the {settled}"] * (not gain.worthwhile),
+        *[unsure] * (not gain.worthwhile),
         f"One acceptance for all requests ({advisor.lengths.source}): prompts, "
         "temperatures and lengths that accept otherwise want another draft length.",
         *[f"Drafting: {steps.drafting}."] * bool(steps.drafting),
     )
     export = replace(export, notes=(*notes, *export.notes))
-    at = (c for b in plan.traffic for c in steps.caveats(b))
-    caveats = tuple(dict.fromkeys(at))
-    return _written(export, table, caveats, name, steps.context, out)
+    caveats = tuple(dict.fromkeys(c for b in plan.traffic for c in steps.caveats(b)))
+    return _written(export, steps.table, steps.context, caveats, name, out)
 
 
 def _written(
     export: Export,
-    table: CostTable | ServedTable,
+    table: Table,
+    context: float | None,
     caveats: Caveats,
     name: str,
-    context: float | None,
     out: Path,
 ) -> Export:
     """The export as written; `evict_profile` in it has notes and the table's key."""
-    notes = (*_lost_by_all(table, caveats, name, context), *export.notes)
+    notes = (*_lost_by_all(table, context, caveats, name), *export.notes)
     origin = {
         "key": to_mapping(table.key),
         "table_version": table.version,
@@ -106,7 +107,7 @@ def _written(
 
 
 def _lost_by_all(
-    table: CostTable | ServedTable, caveats: Caveats, name: str, at: float | None
+    table: Table, context: float | None, caveats: Caveats, name: str
 ) -> Iterator[str]:
     key, system = table.key, name.partition("-")[0]
     if key.engine != NOT_STATED and system not in key.engine:
@@ -116,10 +117,9 @@ def _lost_by_all(
             "costs differ: use this file to try the format, and measure to serve."
         )
     yield from (f"Note: {caveat}." for caveat in caveats)
-    if at is not None:
-        yield f"Costs are at context {at:g} alone."
-    title = OfServed(table).title if isinstance(table, ServedTable) else table.title
-    yield f"Nothing checks that what serves is {title}."
+    if context is not None:
+        yield f"Costs are at context {context:g} alone."
+    yield f"Nothing checks that what serves is {table.title}."
 
 
 def _text(export: Export, origin: Mapping[str, Any]) -> str:

@@ -8,12 +8,11 @@ TensorRT-LLM drafts nothing. A command names the drafter whose time is in the ad
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from evict_profile.advice.acceptance import AcceptedLengths
 from evict_profile.advice.advise import Advisor
 from evict_profile.advice.drafting import drafters
 from evict_profile.advice.plan import Range
@@ -55,23 +54,19 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
     One candidate a slot, since SGLang would choose among several by acceptance alone.
     """
     fields = {str(each.first): {"candidate_steps": [each.drafts]} for each in ranges}
-    notes = [_beyond(ranges, "SGLang")]
-    steps = _longest(ranges)
+    notes, steps = [_beyond(ranges, "SGLang")], _longest(ranges)
     chain = f"--speculative-eagle-topk 1 --speculative-num-steps {steps}"
-    command = (
-        f"python -m sglang.launch_server --model-path {MODEL} "
-        f"{_tp(advisor, '--tp-size')}"
-        f"{_method('sglang', advisor).replace('CHAIN', chain)} "
-    )
-    if len(ranges) == 1:
-        command += f"--speculative-num-draft-tokens {steps + 1}"
-        return Export(fields, tuple(notes), command)
-    notes.append(
-        "For SGLang 0.5.20 to 0.5.23, EAGLE, EAGLE3 or NEXTN with topk 1, without DP "
-        "attention and multi-layer EAGLE: it rounds a batch up to a captured size "
-        "before it looks here."
-    )
-    command += "--speculative-adaptive --speculative-adaptive-config FILE"
+    last = f"--speculative-num-draft-tokens {steps + 1}"
+    if len(ranges) > 1:
+        last = "--speculative-adaptive --speculative-adaptive-config FILE"
+        notes.append(
+            "For SGLang 0.5.20 to 0.5.23, EAGLE, EAGLE3 or NEXTN with topk 1, without "
+            "DP attention and multi-layer EAGLE: it rounds a batch up to a captured "
+            "size before it looks here."
+        )
+    method = _method("sglang", advisor).replace("CHAIN", chain)
+    launch = f"python -m sglang.launch_server --model-path {MODEL}"
+    command = f"{launch} {_tp(advisor, '--tp-size')}{method} {last}"
     return Export(fields, tuple(notes), command)
 
 
@@ -81,18 +76,36 @@ def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
     The smallest key must have `max_draft_len`.
     """
     config = {**_method("trtllm", advisor), "max_draft_len": ranges[0].drafts}
-    notes = [_beyond(ranges, "TensorRT-LLM")]
+    notes = [_beyond(ranges, "TensorRT-LLM", goes_on=len(ranges) == 1)]
     if len(ranges) > 1:
         config["draft_len_schedule"] = {each.last: each.drafts for each in ranges}
-        notes = [
-            f"Beyond batch {ranges[-1].last}, the last that is covered, TensorRT-LLM "
-            "drafts nothing, and no batch drafts more than the smallest one.",
+        notes.append(
             "Each key is the last batch of its range; releases that require the key 1 "
-            "read keys as first batches: do not use it there.",
-        ]
+            "read keys as first batches: do not use it there."
+        )
     fields = {"speculative_config": config}
     command = f"trtllm-serve {MODEL} {_tp(advisor, '--tp_size')}--config FILE"
     return Export(fields, tuple(notes), command, style="yaml")
+
+
+def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
+    """llama-server's draft length; it decodes one request after another.
+
+    The note has what the advice takes to be accepted, for a server of the user to act
+    on: lengths for all K, that rise by at most one a K.
+    """
+    drafts, lengths = ranges[0].drafts, advisor.lengths
+    method = _method("llama-cpp", advisor)
+    command = f"llama-server -m {MODEL} {method} --spec-draft-n-max {drafts}"
+    rates = np.diff(lengths.committed[: drafts + 1])
+    falls = (np.diff(rates, prepend=1.0, append=0.0) <= 0.0).all()
+    every = lengths.levels[: drafts + 1].tolist() == [*range(drafts + 1)]
+    to_see = (
+        "To see it on your server, accepted as given whatever is drafted: "
+        f"{command} --spec-draft-p-min 0 "
+        f"--spec-synth-rates {','.join(f'{rate:.3g}' for rate in rates)}"
+    )
+    return Export({"n_max": drafts}, (to_see,) * bool(falls and every), command)
 
 
 def _longest(ranges: Ranges) -> int:
@@ -114,40 +127,15 @@ def _method(engine: str, advisor: Advisor) -> Any:
     raise ConfigError(f"--drafter {kind}: {engine} runs none; choose from {runs}")
 
 
-def _beyond(ranges: Ranges, engine: str) -> str:
+def _beyond(ranges: Ranges, engine: str, goes_on: bool = True) -> str:
     """What the engine does beyond the last range."""
-    if not any(each.drafts for each in ranges if each.last == ranges[-1].last):
-        return f"Chosen up to batch {ranges[-1].last}; {engine} drafts nothing beyond."
-    return (
-        f"Chosen up to batch {ranges[-1].last}; beyond it {engine} goes on with the "
-        "last draft length, which may lose there: run at most "
-        f"{ranges[-1].last} requests."
-    )
-
-
-def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
-    """llama-server's draft length; it decodes one request after another."""
-    drafts = ranges[0].drafts
-    method = _method("llama-cpp", advisor)
-    command = f"llama-server -m MODEL {method} --spec-draft-n-max {drafts}"
-    fields = {"n_max": drafts}
-    return Export(fields, tuple(_to_see(advisor.lengths, drafts, command)), command)
-
-
-def _to_see(lengths: AcceptedLengths, drafts: int, command: str) -> Iterator[str]:
-    """How to compare the prediction with a server of the user.
-
-    Servers accept only lengths for all K, that rise by at most one a K.
-    """
-    levels = lengths.levels[: drafts + 1].tolist()
-    rates = np.diff(lengths.committed[: drafts + 1])
-    falls = (np.diff(rates, prepend=1.0, append=0.0) <= 0.0).all()
-    if falls and levels == list(range(drafts + 1)):
-        yield (
-            "To see it on your server, accepted as given whatever is drafted: "
-            f"{command} --spec-draft-p-min 0 "
-            f"--spec-synth-rates {','.join(f'{rate:.3g}' for rate in rates)}"
+    last, does = ranges[-1].last, "drafts nothing"
+    if goes_on and ranges[-1].drafts:
+        does = (
+            "goes on with the last draft length, which may lose there: run at most "
+            f"{last} requests"
         )
+    return f"Chosen up to batch {last}; beyond it {engine} {does}."
 
 
 ENGINES: Mapping[str, Callable[[Ranges, Advisor], Export]] = {
