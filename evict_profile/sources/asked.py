@@ -10,8 +10,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.io import data_root, nearest
 from evict_profile.physics import parameters
 from evict_profile.records import read_mapping
-from evict_profile.sources.aiconfigurator import gpu_named
-from evict_profile.sources.pairs import BYTES_PER_VALUE, L2_MB
+from evict_profile.sources.pairs import BYTES_PER_VALUE, GPUS
 from evict_profile.table.search import DTYPES, NEAREST
 
 ENGINES = ("sglang", "trtllm", "vllm")
@@ -54,7 +53,7 @@ def offered(
     Raises:
         ConfigError: nothing can.
     """
-    name = gpu and gpu_named(gpu, tuple(L2_MB))
+    name = gpu and gpu_named(gpu)
     if engine:
         _check_engine(engine)
     found = {
@@ -135,7 +134,7 @@ def assumption(model: ModelSpec, asked: Deployment) -> str:
 
 def check_names(gpu: str, engine: str, dtype: str | None) -> str:
     """The GPU as in the rows; refuses names that no row has."""
-    name = gpu_named(gpu, tuple(L2_MB))
+    name = gpu_named(gpu)
     _check_engine(engine)
     known = [*DTYPES, *BYTES_PER_VALUE]
     if dtype and dtype not in known:
@@ -143,6 +142,18 @@ def check_names(gpu: str, engine: str, dtype: str | None) -> str:
             f"--dtype {dtype}: is unknown; choose one of {', '.join(known)}"
         )
     return name
+
+
+def gpu_named(asked: str) -> str:
+    """Resolve a prefix: "h200" is "h200_sxm"."""
+    wanted = asked.lower().replace("-", "_")
+    found = [name for name in GPUS if f"{name}_".startswith(f"{wanted}_")]
+    if wanted in found or len(found) == 1:
+        return wanted if wanted in found else found[0]
+    raise ConfigError(
+        f"--gpu {asked}: there are rows of {', '.join(GPUS)}{nearest(wanted, [*GPUS])}"
+        "; name one of them"
+    )
 
 
 def _check_engine(engine: str) -> None:

@@ -4,25 +4,22 @@ The grid ends where the rows of attention end, which at many requests is at a sh
 context: the GPU that was measured held no more cached tokens.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from evict_profile.cells import Sample, to_frame
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec
-from evict_profile.sources.curves import Interval
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.parts import Parts
-from evict_profile.stats import Floats
+from evict_profile.stats import Estimate
 from evict_profile.sweep.grid import make_grid
 from evict_profile.table import COMPOSED
 
 WIDTHS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64, 128, 256)
 CONTEXTS, LONG_CONTEXTS = (512, 2048), (8192, 32768)
-"""Rows are gated at the first alone. Further, attention's bounds widen intervals."""
+"""A table ends at the first alone where the fit of all does not pass its gates."""
 
 UNIONS, MAX_TOKENS, VALIDATION = 7, 2048, 16
 LARGE, CHAIN = 1024, 8
@@ -43,7 +40,7 @@ class Composer:
 
     def covers(self, width: int, context: int, batch: int) -> bool:
         small = width * batch <= LARGE or width <= CHAIN
-        return small and self.parts.mixers.reaches(context, batch)
+        return small and self.parts.attention.reaches(context, batch)
 
     def layer(
         self, tokens: int, union: float, context: int, batch: int
@@ -53,27 +50,29 @@ class Composer:
         return {
             **self.parts.moe_layer(tokens),
             "experts": float(experts_us[0]),
-            "attention": self.parts.attention(tokens, context, batch).us,
+            "attention": self.parts.attention.at(tokens, context, batch).value,
         }
 
     def rest(self, tokens: int, context: int, batch: int) -> dict[str, float]:
         """Microseconds of each part outside the MoE layers."""
         parts = {"head": self.parts.head(tokens)}
         if layers := self.model.dense_layers:
-            attention_us = self.parts.attention(tokens, context, batch).us
+            attention_us = self.parts.attention.at(tokens, context, batch).value
             own = self.parts.dense_layer(tokens)
             parts["dense layers"] = layers * (sum(own.values()) + attention_us)
         return parts
 
-    def step(self, tokens: int, union: float, context: int, batch: int) -> Interval:
-        """A step; the interval is that of attention."""
+    def step(self, tokens: int, union: float, context: int, batch: int) -> Estimate:
+        """A step in microseconds; its bounds are those of attention."""
         layer_us = sum(self.layer(tokens, union, context, batch).values())
         rest_us = sum(self.rest(tokens, context, batch).values())
         us = self.model.moe_layers * layer_us + rest_us
-        attention = self.parts.attention(tokens, context, batch)
-        layers = self.model.num_layers
-        below, above = attention.low - attention.us, attention.high - attention.us
-        return Interval(us + layers * below, us, us + layers * above)
+        one, layers = (
+            self.parts.attention.at(tokens, context, batch),
+            self.model.num_layers,
+        )
+        low, high = (us + layers * (end - one.value) for end in (one.low, one.high))
+        return Estimate(us, low, high)
 
 
 def sweep_of(contexts: tuple[int, ...] = CONTEXTS + LONG_CONTEXTS) -> SweepSpec:
@@ -114,14 +113,3 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
         )
         parts.append({f"{name.replace(' ', '_')}_us": us for name, us in own.items()})
     return pd.concat([to_frame(samples), pd.DataFrame(parts)], axis=1)
-
-
-def monotonicity_violations(composer: Composer, contexts: Sequence[int]) -> Floats:
-    """Relative fall of each step under a narrower one of the same union, [steps]."""
-    experts, found = composer.model.moe.num_experts, []
-    for batch, context in product(BATCHES, contexts):
-        widths = [n for n in WIDTHS if n * batch <= LARGE]
-        steps = (composer.step(n * batch, experts, context, batch) for n in widths)
-        us = np.array([step.us for step in steps])
-        found.append(1.0 - us / np.maximum.accumulate(us))
-    return np.concatenate(found)

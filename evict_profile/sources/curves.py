@@ -5,7 +5,6 @@ constant.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,14 +14,6 @@ from evict_profile.stats import Floats
 
 MIN_LEVELS = 2
 """Contexts that a batch needs to be interpolated over context."""
-
-
-class Interval(NamedTuple):
-    """Microseconds."""
-
-    low: float
-    us: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -66,35 +57,6 @@ class AttentionLatency:
             us = np.array([curve.at(context) for curve in self.curves])
             self._at_context[context] = Curve(self.batches, us)
         return self._at_context[context].at(sequences)
-
-
-@dataclass(frozen=True)
-class StateLatency:
-    """Latency of a recurrent layer's kernels by tokens of a sequence, and sequences.
-
-    Each token is a step of the recurrence and one more state that is kept, so that
-    latency is linear in the tokens.
-    """
-
-    curves: dict[int, Curve]
-    _at_sequences: dict[float, Floats] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, rows: pd.DataFrame) -> "StateLatency":
-        widths = np.unique(rows["seq_len"]).tolist()
-        of_width = {width: rows[rows["seq_len"] == width] for width in widths}
-        return cls({w: Curve.of(own, "batch_size") for w, own in of_width.items()})
-
-    def at(self, width: float, sequences: float) -> float:
-        """Microseconds."""
-        if sequences not in self._at_sequences:
-            us = np.array([curve.at(sequences) for curve in self.curves.values()])
-            self._at_sequences[sequences] = us
-        us, widths = self._at_sequences[sequences], np.array(list(self.curves), float)
-        if len(us) == 1 or width <= widths[-1]:
-            return float(np.interp(width, widths, us))
-        slope = max(0.0, (us[-1] - us[-2]) / (widths[-1] - widths[-2]))
-        return float(us[-1] + slope * (width - widths[-1]))
 
 
 @dataclass(frozen=True)

@@ -44,33 +44,29 @@ class KernelRows:
     substituted_versions: dict[str, str] = field(default_factory=dict)
     stand_ins: dict[str, str] = field(default_factory=dict)
 
-    def engines(self, operation: str) -> list[str]:
-        """Engines with rows on this GPU, this one first."""
-        found = {name for name, _ in self.source.engines(self.pair.gpu, operation)}
-        return sorted(found, key=lambda name: (name != self.pair.engine, name))
-
-    def has(self, operation: str) -> bool:
-        return self.pair.engine in self.engines(operation)
-
-    def of(self, operation: str, engine: str = "", **wanted: Any) -> pd.DataFrame:
-        """Rows with these values, of this engine if none is named."""
-        where = (self.pair.gpu, operation, engine or self.pair.engine)
+    def of(self, operation: str, **wanted: Any) -> pd.DataFrame:
+        """Rows with these values."""
+        where = (self.pair.gpu, operation, self.pair.engine)
         version = self.source.version_for(*where, self.pair.version)
         if version != self.pair.version:
             self.substituted_versions[operation] = version
         rows = self.source.rows(*where, version)
         for name, value in wanted.items():
-            listed = value if isinstance(value, list) else [value]
-            own = rows[rows[name].isin(listed)]
+            own = rows[rows[name] == value]
             if own.empty:
                 there = ", ".join(map(str, sorted(rows[name].unique())))
                 raise ConfigError(
-                    f"{where[2]} {version} on {self.pair.gpu}: {operation} has "
+                    f"{self.pair.engine} {version} on {self.pair.gpu}: {operation} has "
                     f"no rows with {name} {value}, only {there}; choose another "
                     "--tp, --ep, --dtype or engine"
                 )
             rows = own
         return rows
+
+    def moved_us(self, moved: float) -> float:
+        """Of a small kernel that moves bytes: a launch, and they over the bandwidth."""
+        gpu = self.source.facts(self.pair.gpu)
+        return gpu.launch_us + moved / gpu.bandwidth_gbps / 1e3
 
     def nearest_dtype(self, operation: str, dtype: str, usable: set[str]) -> str:
         for found in (dtype, *NEAREST_DTYPES.get(dtype, ())):
