@@ -59,7 +59,8 @@ def estimate(
     from evict_profile.sources.asked import Deployment, check_fit, check_names
 
     dtype = dtype or model.checkpoint_dtype
-    check_fit(model, Deployment(check_names(gpu, engine, dtype), engine, dtype, tp))
+    gpu = check_names(gpu, engine, dtype)
+    check_fit(model, Deployment(gpu, engine, dtype, tp))
     from evict_profile.sources.aiconfigurator import open_source
     from evict_profile.sources.pairs import kernels_of
 

@@ -47,12 +47,9 @@ class Attention:
     def at(self, tokens: int, context: int, batch: int) -> Estimate:
         """One layer, mean over all of them, between its bounds."""
         found = [(n, cost(tokens, context, batch)) for n, cost in self._costs]
-        value = sum(n * us.value for n, us in found)
-        low, high = (
-            sum(n * getattr(us, e) for n, us in found) for e in ("low", "high")
-        )
-        layers = self.model.num_layers
-        return Estimate(value / layers, low / layers, high / layers)
+        ends = [(n, (us.value, us.low, us.high)) for n, us in found]
+        sums = (sum(n * us[end] for n, us in ends) for end in range(3))
+        return Estimate(*(us / self.model.num_layers for us in sums))
 
     @property
     def kernel(self) -> str:

@@ -67,10 +67,8 @@ class Composer:
         layer_us = sum(self.layer(tokens, union, context, batch).values())
         rest_us = sum(self.rest(tokens, context, batch).values())
         us = self.model.moe_layers * layer_us + rest_us
-        one, layers = (
-            self.parts.attention.at(tokens, context, batch),
-            self.model.num_layers,
-        )
+        one = self.parts.attention.at(tokens, context, batch)
+        layers = self.model.num_layers
         low, high = (us + layers * (end - one.value) for end in (one.low, one.high))
         return Estimate(us, low, high)
 
