@@ -129,5 +129,5 @@ def _estimated(names: Names, say: Callable[[str], None]) -> CostTable:
             f"download --no-deps {PACKAGE}=={VERSION}, and the same command with "
             f"{asked.options} --from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
         ) from error
-    known = () if dtype else (assumption(shape, asked),)
+    known = () if dtype else (assumption(shape),)
     return replace(table, caveats=table.caveats + known)

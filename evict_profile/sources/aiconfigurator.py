@@ -2,8 +2,7 @@
 
 `aisimulate` goes on where `aiconfigurator-core` ends (both Apache-2.0, PyPI). A wheel
 holds one Parquet file for each GPU, family, engine and version. No code of it runs.
-Other releases and unknown columns are refused: they may change what a row means. Rows
-of an engine between releases (`dev-<commit>`) are read if that version is named.
+Other releases and unknown columns are refused: they may change what a row means.
 """
 
 import fnmatch
@@ -17,7 +16,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import yaml
 from packaging.version import Version
 
 from evict_profile.errors import ConfigError
@@ -38,12 +36,9 @@ ATTRIBUTION = (
 GET = f"get it with: pip download --no-deps {PACKAGE}=={VERSION}"
 
 DEV = "dev-"
-"""Begins the version of rows that were measured between releases of their engine."""
+"""Begins the version of rows between releases of their engine, which are not read."""
 
-BY_PATH = ("framework", "version", "device", "op_name")
-"""Columns that some files leave to their path."""
-
-COMMON = ("kernel_source", "latency")
+COMMON = ("framework", "version", "device", "op_name", "kernel_source", "latency")
 UNUSED = ("power", "power_limit", "sample_count")
 ELIGIBLE = "default_eligible"
 """False on rows that the package itself leaves out."""
@@ -98,13 +93,6 @@ OPERATIONS = {
 }
 
 
-class Gpu(NamedTuple):
-    """From the data sheet, and the latency of an elementwise kernel."""
-
-    bandwidth_gbps: float
-    launch_us: float
-
-
 @dataclass(frozen=True, eq=False)
 class Source:
     """The rows of one wheel.
@@ -118,7 +106,6 @@ class Source:
     ineligible: dict[str, int] = field(default_factory=dict)
     read: dict[str, str] = field(default_factory=dict)
     _rows: dict[str, "pd.DataFrame"] = field(default_factory=dict, repr=False)
-    _gpus: dict[str, Gpu] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -132,38 +119,15 @@ class Source:
         for name in self._names():
             gpu, family, engine, version, file = name.split("/")[-5:]
             kind = file.removesuffix(".parquet")
-            if (family, kind) in known:
+            if (family, kind) in known and not version.startswith(DEV):
                 found[gpu, kind, engine, version] = name
         return found
 
-    @cached_property
-    def gpus(self) -> tuple[str, ...]:
-        """GPUs with rows of MoE layers."""
-        return tuple(sorted({k[0] for k in self.files if k[1] == "moe_perf"}))
-
-    def facts(self, gpu: str) -> Gpu:
-        if gpu not in self._gpus:
-            path = f"{systems_of(self.package)}/{gpu}.yaml"
-            stated = yaml.safe_load(self._bytes(path))["gpu"]
-            self._gpus[gpu] = Gpu(
-                bandwidth_gbps=float(stated["mem_bw"]) / 1e9,
-                launch_us=1e6 * float(stated["mem_empirical_constant_latency"]),
-            )
-        return self._gpus[gpu]
-
-    def engines(
-        self, gpu: str, operation: str, version: str = ""
-    ) -> list[tuple[str, str]]:
-        """(engine, release) pairs with rows of an operation, the newest last.
-
-        Or those of one version, which may lie between releases.
-        """
+    def engines(self, gpu: str, operation: str) -> list[tuple[str, str]]:
+        """(engine, release) pairs with rows of an operation, the newest last."""
         file = OPERATIONS[operation].file
         found = [(k[2], k[3]) for k in self.files if k[:2] == (gpu, file)]
-        if version.startswith(DEV):
-            return [pair for pair in found if pair[1] == version]
-        releases = [pair for pair in found if not pair[1].startswith(DEV)]
-        return sorted(releases, key=lambda pair: (pair[0], Version(pair[1])))
+        return sorted(found, key=lambda pair: (pair[0], Version(pair[1])))
 
     def version_for(self, gpu: str, operation: str, engine: str, version: str) -> str:
         """This version, else the newest older one, else the oldest."""
@@ -175,8 +139,6 @@ class Source:
                 f"{engine} on {gpu}: {self.name} has no rows of {operation}; "
                 "choose another engine: evict-profile estimate --list"
             )
-        if version.startswith(DEV):
-            return own[-1]
         before = [v for v in own if Version(v) <= Version(version)]
         return before[-1] if before else own[0]
 
@@ -188,8 +150,6 @@ class Source:
         path = self.files[gpu, kind.file, engine, version]
         if path not in self._rows:
             own = self._checked(path, kind)
-            if "op_name" not in own:
-                own["op_name"] = operation
             self._rows[path] = own.assign(us=1e3 * own["latency"])
         return self._rows[path]
 
@@ -204,7 +164,7 @@ class Source:
                 f"{path}: is damaged ({reason}); {GET}, and give that"
             ) from error
         needed = {*COMMON, *kind.columns.split()}
-        known = needed.union(BY_PATH, UNUSED, kind.optional.split(), [ELIGIBLE])
+        known = needed.union(UNUSED, kind.optional.split(), [ELIGIBLE])
         columns = set(rows.columns)
         if needed - columns or columns - known:
             missing, unknown = sorted(needed - columns), sorted(columns - known)

@@ -81,8 +81,10 @@ def composer_of(
     own = [ExpertRows.of(source, each) for each in kernels]
     near = [by_bytes(source, each) for each in own if not each.identified]
     good = list(filter(passes, own)) or list(filter(passes, near))
-    best = min(good or near or own, key=_mean_log_us)
-    others = tuple(each.kernel for each in kernels if each != best.pair)
+    # Of two data types the first, which has more bits.
+    best = min(good or near or own, key=lambda e: (e.pair.dtype, _mean_log_us(e)))
+    alike = (each for each in kernels if each.dtype == best.pair.dtype)
+    others = tuple(each.kernel for each in alike if each != best.pair)
     return Composer(best, Parts(source, best.pair, model), others)
 
 
@@ -137,7 +139,10 @@ def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
 def _check(gates: Sequence[Gate]) -> None:
     failed = [f"{gate.name}: {gate.message}" for gate in gates if not gate.passed]
     if failed:
-        raise MeasurementError(f"not composed, since {' | '.join(failed)}")
+        raise MeasurementError(
+            f"not composed, since {' | '.join(failed)}; measure your server with: "
+            "evict-profile probe URL --out runs.jsonl"
+        )
 
 
 def _composition(

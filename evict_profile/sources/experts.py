@@ -54,7 +54,7 @@ class ExpertRows:
         layers = _rows_by_layer(source, pair.gpu, pair.engine, pair.version)
         own = layers.get((pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep))
         rows = rows.iloc[:0] if own is None else rows.iloc[own]
-        return cls(pair, rows, source.facts(pair.gpu).bandwidth_gbps)
+        return cls(pair, rows, GPUS[pair.gpu].bandwidth_gbps)
 
     @cached_property
     def balanced(self) -> pd.DataFrame:

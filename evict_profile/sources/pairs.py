@@ -26,23 +26,26 @@ UNGATED = {(1024, 2688), (2048, 5120), (2688, 1856), (4096, 2688)}
 """(hidden size, expert width) of Nemotron's experts, which have two matrices."""
 
 
-class Facts(NamedTuple):
-    """A GPU's L2 cache, by its data sheet, and its name to the driver."""
+class Gpu(NamedTuple):
+    """By the data sheet, and its name to the driver."""
 
     l2_mb: float
+    bandwidth_gbps: float
     device: str
 
 
 GPUS = {
-    "a100_sxm": Facts(40, "NVIDIA A100-SXM4-80GB"),
-    "b200_sxm": Facts(126, "NVIDIA B200"),
-    "b300_sxm": Facts(126, "NVIDIA B300 SXM6 AC"),
-    "gb200": Facts(126, "NVIDIA GB200"),
-    "gb300": Facts(126, "NVIDIA GB300"),
-    "h100_sxm": Facts(50, "NVIDIA H100 80GB HBM3"),
-    "h200_sxm": Facts(50, "NVIDIA H200"),
-    "l40s": Facts(96, "NVIDIA L40S"),
-    "rtx_pro_6000_server": Facts(128, "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
+    "a100_sxm": Gpu(40, 2039, "NVIDIA A100-SXM4-80GB"),
+    "b200_sxm": Gpu(126, 7700, "NVIDIA B200"),
+    "b300_sxm": Gpu(126, 7750, "NVIDIA B300 SXM6 AC"),
+    "gb200": Gpu(126, 8000, "NVIDIA GB200"),
+    "gb300": Gpu(126, 8000, "NVIDIA GB300"),
+    "h100_sxm": Gpu(50, 3350, "NVIDIA H100 80GB HBM3"),
+    "h200_sxm": Gpu(50, 4800, "NVIDIA H200"),
+    "l40s": Gpu(96, 864, "NVIDIA L40S"),
+    "rtx_pro_6000_server": Gpu(
+        128, 1792, "NVIDIA RTX PRO 6000 Blackwell Server Edition"
+    ),
 }
 
 DEEPSEEK_SHAPE = (7168, 2048, 8, 256)
@@ -101,22 +104,15 @@ class KernelKey(NamedTuple):
         return known and (divides or not self.grouped) and experts % self.ep == 0
 
 
-def pairs(
-    source: Source, gpu: str, engine: str | None = None, version: str = ""
-) -> list[KernelKey]:
-    """Kernels with rows of a release, or of `version` between two."""
-    found = [
-        pair
-        for own, release in source.engines(gpu, "moe", version)
-        if engine in (None, own)
-        for pair in _pairs_of(source, gpu, own, release)
-    ]
+def pairs(source: Source, gpu: str, engine: str) -> list[KernelKey]:
+    """Kernels with rows of a release of the engine."""
+    releases = [release for own, release in source.engines(gpu, "moe") if own == engine]
+    found = [p for each in releases for p in _pairs_of(source, gpu, engine, each)]
     if found:
         return found
     raise ConfigError(
-        f"no rows of {gpu} under {engine} {version}".rstrip()
-        + " whose unions are known; see what there is with: evict-profile "
-        "estimate --list"
+        f"no rows of {gpu} under {engine} whose unions are known; see what there is "
+        "with: evict-profile estimate --list"
     )
 
 
@@ -138,37 +134,26 @@ def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
 
 
 def kernels_of(
-    source: Source,
-    model: ModelSpec,
-    gpu: str,
-    engine: str,
-    dtype: str,
-    tp: int = 1,
-    version: str | None = None,
+    source: Source, model: ModelSpec, gpu: str, engine: str, dtype: str, tp: int
 ) -> list[KernelKey]:
-    """Kernels whose `tp` ranks split every expert; by default the newest version's.
+    """Kernels of the newest version whose `tp` ranks split every expert.
 
     Those with rows of the model's layer, of any cut; else all of the data type.
     """
-    found = [p for p in pairs(source, gpu, engine, version or "") if p.ep == 1]
-    found = _filter_or_fail(found, "dtype", DTYPES.get(dtype, dtype))
-    wanted = shape_of(model)
-    found = [pair for pair in found if pair.shape == wanted] or found
-    version = version or max((pair.version for pair in found), key=Version)
-    found = _filter_or_fail(found, "version", version, "engine-version")
-    asked = {pair._replace(shape=wanted, tp=tp) for pair in found}
+    every = [pair for pair in pairs(source, gpu, engine) if pair.ep == 1]
+    # Experts that are published in mxfp4 run with 16 bits of activations or with 8.
+    named = (dtype, DTYPES.get(dtype, dtype))
+    found = [p for p in every if p.dtype in named or f"_{dtype}" in p.dtype]
+    if not found:
+        there = ", ".join(sorted({pair.dtype for pair in every}))
+        raise ConfigError(
+            f"--dtype: no rows of {named[1]}, only of {there}; choose one of them"
+        )
+    shape = shape_of(model)
+    found = [pair for pair in found if pair.shape == shape] or found
+    newest = max((pair.version for pair in found), key=Version)
+    asked = {p._replace(shape=shape, tp=tp) for p in found if p.version == newest}
     return sorted(pair for pair in asked if pair.is_known)
-
-
-def _filter_or_fail(
-    found: list[KernelKey], field: str, value: str | int, option: str = ""
-) -> list[KernelKey]:
-    if own := [pair for pair in found if getattr(pair, field) == value]:
-        return own
-    there = ", ".join(map(str, sorted({getattr(pair, field) for pair in found})))
-    raise ConfigError(
-        f"--{option or field}: no rows of {value}, only of {there}; choose one of them"
-    )
 
 
 def layer_name(pair: KernelKey) -> str:

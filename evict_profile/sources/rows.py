@@ -15,7 +15,7 @@ import pandas as pd
 
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.pairs import KernelKey
+from evict_profile.sources.pairs import GPUS, KernelKey
 
 BF16 = "bfloat16"
 NEAREST_DTYPES = {
@@ -26,6 +26,9 @@ NEAREST_DTYPES = {
 }
 MAX_SLOWDOWN = 2.0
 """Of quantised over bf16 products of one token: above, the host was timed."""
+
+LAUNCH_US = 3.0
+"""Of a small kernel on any GPU, as the wheel states it."""
 
 Latency = Callable[..., float]
 """Microseconds by sizes."""
@@ -65,8 +68,7 @@ class KernelRows:
 
     def moved_us(self, moved: float) -> float:
         """Of a small kernel that moves bytes: a launch, and they over the bandwidth."""
-        gpu = self.source.facts(self.pair.gpu)
-        return gpu.launch_us + moved / gpu.bandwidth_gbps / 1e3
+        return LAUNCH_US + moved / GPUS[self.pair.gpu].bandwidth_gbps / 1e3
 
     def nearest_dtype(self, operation: str, dtype: str, usable: set[str]) -> str:
         for found in (dtype, *NEAREST_DTYPES.get(dtype, ())):
