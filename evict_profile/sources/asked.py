@@ -94,7 +94,8 @@ def _check_ranks(model: ModelSpec, asked: Deployment, fewest: int) -> None:
         raise ConfigError(
             f"{model.name} in {asked.dtype} does not fit on {asked.tp} {asked.gpu}: "
             f"its weights alone take {_weights_gb(model, asked.dtype):,.0f} GB, "
-            f"without cache and activations; give --tp {fewest} or more, or a smaller --dtype"
+            f"without cache and activations; give --tp {fewest} or more, or a "
+            "smaller --dtype"
         )
     heads = model.attention.num_heads
     if heads % asked.tp:
