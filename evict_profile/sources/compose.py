@@ -83,8 +83,8 @@ def composer_of(
     good = list(filter(passes, own)) or list(filter(passes, near))
     # Of two data types the first, which has more bits.
     best = min(good or near or own, key=lambda e: (e.pair.dtype, _mean_log_us(e)))
-    alike = (each for each in kernels if each.dtype == best.pair.dtype)
-    others = tuple(each.kernel for each in alike if each != best.pair)
+    same = (each for each in kernels if each.dtype == best.pair.dtype)
+    others = tuple(each.kernel for each in same if each != best.pair)
     return Composer(best, Parts(source, best.pair, model), others)
 
 

@@ -35,16 +35,16 @@ class Gpu(NamedTuple):
 
 
 GPUS = {
-    "a100_sxm": Gpu(40, 2039, "NVIDIA A100-SXM4-80GB"),
-    "b200_sxm": Gpu(126, 7700, "NVIDIA B200"),
-    "b300_sxm": Gpu(126, 7750, "NVIDIA B300 SXM6 AC"),
-    "gb200": Gpu(126, 8000, "NVIDIA GB200"),
-    "gb300": Gpu(126, 8000, "NVIDIA GB300"),
-    "h100_sxm": Gpu(50, 3350, "NVIDIA H100 80GB HBM3"),
-    "h200_sxm": Gpu(50, 4800, "NVIDIA H200"),
-    "l40s": Gpu(96, 864, "NVIDIA L40S"),
+    "a100_sxm": Gpu(40, 2039.0, "NVIDIA A100-SXM4-80GB"),
+    "b200_sxm": Gpu(126, 7700.0, "NVIDIA B200"),
+    "b300_sxm": Gpu(126, 7750.0, "NVIDIA B300 SXM6 AC"),
+    "gb200": Gpu(126, 8000.0, "NVIDIA GB200"),
+    "gb300": Gpu(126, 8000.0, "NVIDIA GB300"),
+    "h100_sxm": Gpu(50, 3350.0, "NVIDIA H100 80GB HBM3"),
+    "h200_sxm": Gpu(50, 4800.0, "NVIDIA H200"),
+    "l40s": Gpu(96, 864.0, "NVIDIA L40S"),
     "rtx_pro_6000_server": Gpu(
-        128, 1792, "NVIDIA RTX PRO 6000 Blackwell Server Edition"
+        128, 1792.0, "NVIDIA RTX PRO 6000 Blackwell Server Edition"
     ),
 }
 
