@@ -27,8 +27,7 @@ from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.report.console import Rows, print_rows
 from evict_profile.sources.aiconfigurator import Source, open_source
-from evict_profile.sources.compose import composer_of
-from evict_profile.sources.composer import Composer
+from evict_profile.sources.compose import Composer, composer_of
 from evict_profile.sources.gates import slope_gate
 from evict_profile.sources.pairs import pairs, shape_of
 

@@ -64,8 +64,12 @@ def estimate(
     kernels = kernels_of(rows, model, *asked)
 
     from evict_profile.report.public import composed_page, show_estimate
-    from evict_profile.sources.compose import compose, composer_of, export_composed
-    from evict_profile.sources.composer import sweep_of
+    from evict_profile.sources.compose import (
+        compose,
+        composer_of,
+        export_composed,
+        sweep_of,
+    )
 
     say(stderr, "estimating: about 15 s")
     table, cells = compose(composer_of(rows, kernels, model), sweep_of())

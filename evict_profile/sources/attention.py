@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.config.model import LayerSpec, ModelSpec
-from evict_profile.sources.curves import AttentionLatency
-from evict_profile.sources.rows import BF16, KernelRows, Latency
+from evict_profile.sources.rows import BF16, AttentionLatency, KernelRows, Latency
 from evict_profile.stats import Estimate
 
 PLAIN, MLA, MODULE = "attention", "mla", "mla module"

@@ -1,5 +1,7 @@
 """A cost table from public rows: gates, cells, and the fit of measured tables.
 
+The grid ends where the rows of attention end, which at many requests is at a shorter
+context: the GPU that was measured held no more cached tokens.
 docs/research/estimates.md has the error against served steps.
 """
 
@@ -13,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from evict_profile import __version__
-from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.cells import Sample, to_frame
+from evict_profile.config import GridSpec, ModelSpec, SweepSpec
 from evict_profile.cost_model import Term
 from evict_profile.errors import MeasurementError
 from evict_profile.fit.export import make_table, save_next
@@ -23,17 +26,11 @@ from evict_profile.fit.hinge import MIN_SHARE, fit_cost
 from evict_profile.fit.points import split_points
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, Source
-from evict_profile.sources.composer import (
-    CONTEXTS,
-    WIDTHS,
-    Composer,
-    cells_of,
-    sweep_of,
-)
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import by_bytes, expert_gates, misfit, passes
 from evict_profile.sources.pairs import GPUS, KernelKey, layer_name
 from evict_profile.sources.parts import NOT_INCLUDED, Parts
+from evict_profile.stats import Estimate
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.latency import Samples
 from evict_profile.table import (
@@ -45,6 +42,14 @@ from evict_profile.table import (
     Staircase,
 )
 
+WIDTHS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64, 128, 256)
+CONTEXTS, LONG_CONTEXTS = (512, 2048), (8192, 32768)
+"""A table ends at the first alone where the fit of all does not pass its gates."""
+
+UNIONS, MAX_TOKENS, VALIDATION = 7, 2048, 16
+LARGE, CHAIN = 1024, 8
+"""Above so many tokens only widths of chains are composed, at the largest batches."""
+
 ROUTERS = (
     "plain: a plain top-k of the sampler's choice",
     "grouped 8/4: DeepSeek-V3's gate, in front of its rows under this engine",
@@ -52,6 +57,93 @@ ROUTERS = (
 
 ERROR = CompositionError(step=0.18, growth=0.12)
 """From the p90 of 30 % and 19 % of composed against served times."""
+
+
+@dataclass(frozen=True)
+class Composer:
+    """Step latencies of one model by one kernel's experts and all other parts."""
+
+    experts: ExpertRows
+    parts: Parts
+    other_kernels: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> ModelSpec:
+        return self.parts.model
+
+    def covers(self, width: int, context: int, batch: int) -> bool:
+        small = width * batch <= LARGE or width <= CHAIN
+        return small and self.parts.attention.reaches(context, batch)
+
+    def layer(
+        self, tokens: int, union: float, context: int, batch: int
+    ) -> dict[str, float]:
+        """Microseconds of each part of one MoE layer."""
+        experts_us = self.experts.us(np.array([tokens], float), np.array([union]))
+        return {
+            **self.parts.moe_layer(tokens),
+            "experts": float(experts_us[0]),
+            "attention": self.parts.attention.at(tokens, context, batch).value,
+        }
+
+    def rest(self, tokens: int, context: int, batch: int) -> dict[str, float]:
+        """Microseconds of each part outside the MoE layers."""
+        parts = {"head": self.parts.head(tokens)}
+        if layers := self.model.dense_layers:
+            attention_us = self.parts.attention.at(tokens, context, batch).value
+            own = self.parts.dense_layer(tokens)
+            parts["dense layers"] = layers * (sum(own.values()) + attention_us)
+        return parts
+
+    def step(self, tokens: int, union: float, context: int, batch: int) -> Estimate:
+        """A step in microseconds; its bounds are those of attention."""
+        layer_us = sum(self.layer(tokens, union, context, batch).values())
+        rest_us = sum(self.rest(tokens, context, batch).values())
+        us = self.model.moe_layers * layer_us + rest_us
+        one = self.parts.attention.at(tokens, context, batch)
+        layers = self.model.num_layers
+        low, high = (us + layers * (end - one.value) for end in (one.low, one.high))
+        return Estimate(us, low, high)
+
+
+def sweep_of(contexts: tuple[int, ...] = CONTEXTS + LONG_CONTEXTS) -> SweepSpec:
+    grid = GridSpec(
+        width=WIDTHS,
+        union=UNIONS,
+        context=contexts,
+        batch=BATCHES,
+        max_tokens=MAX_TOKENS,
+        natural=False,
+        validation=VALIDATION,
+    )
+    return SweepSpec(name=COMPOSED, grid=grid, runner=COMPOSED)
+
+
+def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
+    samples, parts = [], []
+    for order, cell in enumerate(make_grid(sweep, composer.model).measured):
+        at, layers = (cell.context, cell.batch), cell.part == "layers"
+        if not composer.covers(cell.width, *at):
+            continue
+        if layers:
+            own = composer.layer(cell.tokens, cell.union, *at)
+        else:
+            own = composer.rest(cell.tokens, *at)
+        samples.append(
+            Sample(
+                cell,
+                round=1,
+                order=order,
+                seed=0,
+                clock_us=sum(own.values()),
+                observed_width=cell.width,
+                observed_union=float(cell.union) if layers else float("nan"),
+                union_low=cell.union,
+                union_high=cell.union,
+            )
+        )
+        parts.append({f"{name.replace(' ', '_')}_us": us for name, us in own.items()})
+    return pd.concat([to_frame(samples), pd.DataFrame(parts)], axis=1)
 
 
 @dataclass(frozen=True)

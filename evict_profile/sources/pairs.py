@@ -8,7 +8,6 @@ from packaging.version import Version
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.unions import GROUPS
 from evict_profile.table.search import DTYPES
 
 BYTES_PER_VALUE = {
@@ -49,6 +48,7 @@ GPUS = {
 }
 
 DEEPSEEK_SHAPE = (7168, 2048, 8, 256)
+GROUPS, KEPT = 8, 4
 GROUPING_ENGINES = {("sglang", "0.5.14"), ("vllm", "0.24.0")}
 """Engines that group DeepSeek-V3's experts in their rows; by plain unions these would
 exceed the memory's bandwidth by 1.4 to 2 times."""

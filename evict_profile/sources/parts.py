@@ -11,9 +11,8 @@ from functools import cached_property
 from evict_profile.config.model import ModelSpec
 from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.attention import MLA, MODULE, Attention
-from evict_profile.sources.curves import Curve, GemmLatency
 from evict_profile.sources.pairs import KernelKey
-from evict_profile.sources.rows import BF16, KernelRows, Latency
+from evict_profile.sources.rows import BF16, Curve, GemmLatency, KernelRows, Latency
 
 ATTENTION_DTYPES = {"fp8": "fp8", "fp8_block": "fp8_block"}
 MLP_DTYPES = {**ATTENTION_DTYPES, "nvfp4": "nvfp4"}

@@ -15,8 +15,7 @@ from evict_profile.report import calibration_page, replay_page
 from evict_profile.sources import compose
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.asked import assumption, deployment_of
-from evict_profile.sources.compose import composer_of
-from evict_profile.sources.composer import cells_of, sweep_of
+from evict_profile.sources.compose import cells_of, composer_of, sweep_of
 from evict_profile.sources.pairs import kernels_of
 from evict_profile.table import Composition, CostTable, find_table, measured
 from evict_profile.table.document import file_sha256

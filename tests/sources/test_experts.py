@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.sources.aiconfigurator import open_source
-from evict_profile.sources.experts import ExpertRows, are_strays
+from evict_profile.sources.experts import ExpertRows, are_strays, balanced_union
 from evict_profile.sources.gates import expert_gates, misfit, passes
 from evict_profile.sources.pairs import pairs
-from evict_profile.sources.unions import balanced_union
 from tests.sources import wheel as made
 from tests.sources.wheel import PAIR, US_PER_EXPERT, moe_rows, moe_us
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.sources.unions import balanced_union
+from evict_profile.sources.experts import balanced_union
 from tests.sources.wheel import PAIR
 
 

@@ -12,8 +12,8 @@ from evict_profile.sources.aiconfigurator import (
     VERSION,
     systems_of,
 )
+from evict_profile.sources.experts import balanced_union
 from evict_profile.sources.pairs import KernelKey
-from evict_profile.sources.unions import balanced_union
 
 GPU, DEVICE, PEAK_GBPS = "h200_sxm", "NVIDIA H200", 4800.0
 ENGINE, ENGINE_VERSION, KERNEL = "sglang", "0.5.14", "fused_moe"
