@@ -27,8 +27,7 @@ from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.report.console import Rows, print_rows
 from evict_profile.sources.aiconfigurator import Source, open_source
-from evict_profile.sources.compose import composer_of
-from evict_profile.sources.composer import Composer
+from evict_profile.sources.compose import Composer, composer_of
 from evict_profile.sources.gates import slope_gate
 from evict_profile.sources.pairs import pairs, shape_of
 
@@ -106,7 +105,7 @@ def _composer(
     model, groups = load_model(MODELS[path]), max(1, int(ep))
     dtype = MXFP4 if "gpt-oss" in path else DTYPES.get(str(quantised), str(quantised))
     asked = dtype, int(tp) // groups, groups
-    known = pairs(source, gpu, engine, model)
+    known = [p for p in pairs(source, gpu, engine) if p.shape == shape_of(model)]
     found = [pair for pair in known if (pair.dtype, pair.tp, pair.ep) == asked]
     if not found:
         raise ConfigError(f"no rows of {dtype}, {shape_of(model)}, tp {tp}, ep {ep}")
@@ -123,7 +122,7 @@ def _compared(
         batch, context = int(row.batch_size), INPUT + int(row.osl) // 2
         place = {"deployment": deployment, "batch": batch, "osl": row.osl}
         costs = {
-            name: composer.step(batch, union, context, batch).us / 1e3
+            name: composer.step(batch, union, context, batch).value / 1e3
             for name, union in _unions(composer, batch).items()
         }
         facts = {"slope": gate.passed, "near": bool(composer.parts.rows.stand_ins)}

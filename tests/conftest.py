@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from evict_profile.fit.export import export_workload, make_table, with_workload
 from evict_profile.fit.fitted import fit_run
 from evict_profile.io import data_root
-from evict_profile.sources import composer
+from evict_profile.sources import compose
 from evict_profile.table import CostTable
 from evict_profile.table.document import file_sha256
 from tests.command import evict
@@ -79,9 +79,9 @@ def composed_path(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("composed")
     words = ("--model", "qwen3-30b-a3b", "--gpu", "h200", "--engine", "sglang")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(composer, "WIDTHS", (1, 4, 16, 64))
-        patch.setattr(composer, "BATCHES", (1, 4))
-        patch.setattr(composer, "UNIONS", 5)
+        patch.setattr(compose, "WIDTHS", (1, 4, 16, 64))
+        patch.setattr(compose, "BATCHES", (1, 4))
+        patch.setattr(compose, "UNIONS", 5)
         done = evict("estimate", *words, "--from", wheel, folder=folder)
     assert done.exit_code == 0, done.output
     assert "composed from public rows, not measured" in done.stdout

@@ -118,13 +118,11 @@ def _estimated(names: Names, say: Callable[[str], None]) -> CostTable:
         )
     shape = load_model(model)  # what is mistyped, before the other libraries load
     from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, MissingSource
-    from evict_profile.sources.asked import assumption, check_names, deployment_of
+    from evict_profile.sources.asked import assumption, deployment_of, has_rows
     from evict_profile.sources.estimate import estimated_table
 
-    try:
-        check_names(gpu, engine.lower(), dtype=None)
-    except ConfigError as error:
-        raise ConfigError(f"no public rows are of {gpu} under {engine}") from error
+    if not has_rows(gpu, engine.lower()):
+        raise ConfigError(f"no public rows are of {gpu} under {engine}")
     asked = deployment_of(shape, gpu, engine.lower(), dtype, tp)
     try:
         table = estimated_table(shape, asked, rows, say)
@@ -134,5 +132,5 @@ def _estimated(names: Names, say: Callable[[str], None]) -> CostTable:
             f"download --no-deps {PACKAGE}=={VERSION}, and the same command with "
             f"{asked.options} --from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
         ) from error
-    known = () if dtype else (assumption(shape, asked),)
+    known = () if dtype else (assumption(shape),)
     return replace(table, caveats=table.caveats + known)

@@ -14,7 +14,7 @@ from evict_profile.cli.options import console, reject_unused, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, say, write_text
 
-USED_BY_LIST = {"list_them", "model_name", "gpu", "engine", "as_json"}
+USED_BY_LIST = {"list_them", "source", "as_json"}
 
 
 def estimate(
@@ -24,31 +24,29 @@ def estimate(
     ),
     gpu: str | None = Option(None, help="GPU name, such as h200; see --list."),
     engine: str | None = Option(None, help="Engine: sglang, vllm or trtllm."),
-    engine_version: str | None = Option(
-        None, help="Engine version.", show_default="newest"
-    ),
     dtype: str | None = Option(
         None,
         help="Type of the expert weights: bf16, fp8, fp8_block, nvfp4 ...",
         show_default="as published",
     ),
-    tp: int = Option(1, min=1, help="Tensor-parallel size."),
-    list_them: bool = Option(False, "--list", help="List what can be estimated."),
+    tp: int | None = Option(
+        None, min=1, help="Tensor-parallel size.", show_default="the fewest that fit"
+    ),
+    list_them: bool = Option(False, "--list", help="List GPUs and engines with rows."),
     source: options.Source = None,
     tables: options.Tables = Path("composed"),
     as_json: options.AsJson = False,
 ) -> None:
     """Estimate a GPU's table from public kernel timings."""
     from evict_profile.config import load_model
+    from evict_profile.sources.aiconfigurator import open_source
 
     if list_them:
         unused = {each.name or "" for each in ctx.command.params} - USED_BY_LIST
         reject_unused(ctx, unused, "with --list")
         from evict_profile.report.offers import show_offers
-        from evict_profile.sources.asked import offered
 
-        model = load_model(model_name) if model_name else None
-        show_offers(console, offered(model, gpu, engine), bool(model), as_json)
+        show_offers(console, open_source(source), as_json)
         return
     if not (model_name and gpu and engine):
         raise ConfigError(
@@ -56,20 +54,22 @@ def estimate(
             "with: evict-profile estimate --list"
         )
     model = load_model(model_name)
-    from evict_profile.sources.asked import Deployment, check_fit, check_names
+    from evict_profile.sources.asked import deployment_of
 
-    dtype = dtype or model.checkpoint_dtype
-    check_fit(model, Deployment(check_names(gpu, engine, dtype), engine, dtype, tp))
-    from evict_profile.sources.aiconfigurator import open_source
-    from evict_profile.sources.pairs import kernels_of
-
+    asked = deployment_of(model, gpu, engine, dtype, tp)
     rows = open_source(source)
     check_folder(tables)
-    kernels = kernels_of(rows, model, gpu, engine, dtype, tp, engine_version)
+    from evict_profile.sources.pairs import kernels_of
+
+    kernels = kernels_of(rows, model, *asked)
 
     from evict_profile.report.public import composed_page, show_estimate
-    from evict_profile.sources.compose import compose, composer_of, export_composed
-    from evict_profile.sources.composer import sweep_of
+    from evict_profile.sources.compose import (
+        compose,
+        composer_of,
+        export_composed,
+        sweep_of,
+    )
 
     say(stderr, "estimating: about 15 s")
     table, cells = compose(composer_of(rows, kernels, model), sweep_of())

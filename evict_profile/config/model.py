@@ -232,7 +232,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
         ]
         said = (
             f"of {self.num_layers} layers {' and '.join(lacking)} are costed by their "
-            "products and the tokens they see, without their own kernels"
+            "products and bytes, without their own kernels"
         )
         recurs = any(other.kind in get_args(Recurrent) for other in others)
         rollback = "a recurrent state is rolled back at a cost that is not in them"

@@ -1,60 +1,25 @@
-"""What can be estimated from public measurements, on a terminal."""
-
-from collections.abc import Mapping, Sequence
+"""GPUs and engines with public measurements of experts, on a terminal."""
 
 from rich.console import Console
 
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.report.console import Rows, print_rows, wrapped
-from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
-from evict_profile.sources.asked import Deployment
-
-NEAR_BY = "by layers near by"
-SOURCE = f"{PACKAGE} {VERSION} ({LICENCE}), {ATTRIBUTION}"
+from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, Source
+from evict_profile.sources.pairs import GPUS
 
 
-def show_offers(
-    console: Console,
-    offers: Mapping[str, Sequence[Deployment]],
-    is_one: bool,
-    as_json: bool,
-) -> None:
-    """A row for each model and GPU; of one model, one for each data type."""
-    rows = _of_one(*offers.values()) if is_one else _of_all(offers)
+def show_offers(console: Console, source: Source, as_json: bool) -> None:
+    """The newest version of each engine."""
+    newest = {
+        (gpu, engine): version
+        for gpu in GPUS
+        for engine, version in source.engines(gpu, "moe")
+    }
+    cells = [(*where, version) for where, version in newest.items()]
+    rows = Rows(("GPU", "engine", "version"), cells)
     if as_json:
         say(console, json_of(rows.records))
         return
     print_rows(console, rows)
-    say(console, wrapped(f"rows of {SOURCE}"))
-    if not is_one:
-        say(console, "data types and --tp: evict-profile estimate --list --model NAME")
-
-
-def _of_all(offers: Mapping[str, Sequence[Deployment]]) -> Rows:
-    engines: dict[tuple[str, str], dict[str, bool]] = {}
-    for name, own in offers.items():
-        for each in own:
-            near = engines.setdefault((name, each.gpu), {})
-            near[each.engine] = each.near and near.get(each.engine, True)
-    cells = [
-        (*where, _words(near, False), _words(near, True))
-        for where, near in sorted(engines.items())
-    ]
-    return Rows(("model", "GPU", "engines", NEAR_BY), cells, ("GPU", "engines"))
-
-
-def _of_one(own: Sequence[Deployment]) -> Rows:
-    sizes: dict[tuple[str, ...], dict[str, bool]] = {}
-    for each in own:
-        where = (each.gpu, each.engine, each.dtype)
-        sizes.setdefault(where, {})[str(each.tp)] = each.near
-    cells = [
-        (*where, _words(near, False), _words(near, True))
-        for where, near in sizes.items()
-    ]
-    return Rows(("GPU", "engine", "dtype", "tp", f"tp, {NEAR_BY}"), cells)
-
-
-def _words(near: Mapping[str, bool], wanted: bool) -> str:
-    return ", ".join(sorted(name for name, own in near.items() if own == wanted))
+    say(console, wrapped(f"rows of {source.name} ({LICENCE}), {ATTRIBUTION}"))

@@ -2,14 +2,12 @@
 
 `aisimulate` goes on where `aiconfigurator-core` ends (both Apache-2.0, PyPI). A wheel
 holds one Parquet file for each GPU, family, engine and version. No code of it runs.
-Other releases and unknown columns are refused: they may change what a row means. Rows
-of an engine between releases (`dev-<commit>`) are read if that version is named.
+Other releases and unknown columns are refused: they may change what a row means.
 """
 
 import fnmatch
 import hashlib
 import zipfile
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,11 +16,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import yaml
 from packaging.version import Version
 
 from evict_profile.errors import ConfigError
-from evict_profile.io import nearest, regular
+from evict_profile.io import regular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,13 +36,10 @@ ATTRIBUTION = (
 GET = f"get it with: pip download --no-deps {PACKAGE}=={VERSION}"
 
 DEV = "dev-"
-"""Begins the version of rows that were measured between releases of their engine."""
+"""Begins the version of rows between releases of their engine, which are not read."""
 
-BY_PATH = frozenset(("framework", "version", "device", "op_name"))
-"""Columns that files with `sample_count` leave to their path."""
-
-COMMON = BY_PATH | {"kernel_source", "latency"}
-UNUSED = frozenset(("power", "power_limit", "sample_count"))
+COMMON = ("framework", "version", "device", "op_name", "kernel_source", "latency")
+UNUSED = ("power", "power_limit", "sample_count")
 ELIGIBLE = "default_eligible"
 """False on rows that the package itself leaves out."""
 
@@ -62,15 +56,6 @@ class Operation(NamedTuple):
     columns: str
     optional: str = ""
 
-
-MODULE = (
-    "model architecture mla_dtype kv_cache_dtype gemm_type num_heads batch_size isl "
-    "tp_size step"
-)
-STATE = (
-    "phase batch_size seq_len num_tokens d_model d_conv num_k_heads head_k_dim "
-    "num_v_heads head_v_dim model_name"
-)
 
 OPERATIONS = {
     "moe": Operation(
@@ -92,21 +77,11 @@ OPERATIONS = {
         "generation_mla_perf",
         "mla_dtype kv_cache_dtype num_heads batch_size isl tp_size step",
     ),
-    "mla module": Operation("mla", "mla_generation_module_perf", MODULE),
-    "dsa module": Operation("sparse_attention", "dsa_generation_module_perf", MODULE),
-    "msa module": Operation("msa", "msa_generation_module_perf", MODULE),
-    "csa module": Operation(
-        "sparse_attention", "dsv4_csa_generation_module_perf", MODULE, "compress_ratio"
-    ),
-    "hca module": Operation(
-        "sparse_attention", "dsv4_hca_generation_module_perf", MODULE, "compress_ratio"
-    ),
-    "gdn": Operation("linear_attention", "gdn_perf", STATE),
-    "kda": Operation("kda", "kda_perf", STATE),
-    "hyper-connections": Operation(
-        "mhc",
-        "mhc_module_perf",
-        "architecture num_tokens num_sites hc_mult hidden_size sinkhorn_iters",
+    "mla module": Operation(
+        "mla",
+        "mla_generation_module_perf",
+        "model architecture mla_dtype kv_cache_dtype gemm_type num_heads batch_size "
+        "isl tp_size step",
     ),
     "mla bmm": Operation("mla_bmm", "mla_bmm_perf", "bmm_dtype num_tokens num_heads"),
     "all-reduce": Operation(
@@ -116,14 +91,6 @@ OPERATIONS = {
         "backend implementation",
     ),
 }
-
-
-class Gpu(NamedTuple):
-    """From the data sheet, and the latency of an elementwise kernel."""
-
-    bandwidth_gbps: float
-    memory_gb: float
-    launch_us: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,15 +106,10 @@ class Source:
     ineligible: dict[str, int] = field(default_factory=dict)
     read: dict[str, str] = field(default_factory=dict)
     _rows: dict[str, "pd.DataFrame"] = field(default_factory=dict, repr=False)
-    _gpus: dict[str, Gpu] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
         return f"{self.package} {self.version}"
-
-    @property
-    def systems(self) -> str:
-        return systems_of(self.package)
 
     @cached_property
     def files(self) -> dict[tuple[str, str, str, str], str]:
@@ -157,41 +119,15 @@ class Source:
         for name in self._names():
             gpu, family, engine, version, file = name.split("/")[-5:]
             kind = file.removesuffix(".parquet")
-            if (family, kind) in known:
+            if (family, kind) in known and not version.startswith(DEV):
                 found[gpu, kind, engine, version] = name
         return found
 
-    @cached_property
-    def gpus(self) -> tuple[str, ...]:
-        """GPUs with rows of MoE layers."""
-        return tuple(sorted({k[0] for k in self.files if k[1] == "moe_perf"}))
-
-    def gpu(self, asked: str) -> str:
-        return gpu_named(asked, self.gpus)
-
-    def facts(self, gpu: str) -> Gpu:
-        if gpu not in self._gpus:
-            stated = yaml.safe_load(self._bytes(f"{self.systems}/{gpu}.yaml"))["gpu"]
-            self._gpus[gpu] = Gpu(
-                bandwidth_gbps=float(stated["mem_bw"]) / 1e9,
-                memory_gb=float(stated["mem_capacity"]) / 1e9,
-                launch_us=1e6 * float(stated["mem_empirical_constant_latency"]),
-            )
-        return self._gpus[gpu]
-
-    def engines(
-        self, gpu: str, operation: str, version: str = ""
-    ) -> tuple[tuple[str, str], ...]:
-        """(engine, release) pairs with rows of an operation, the newest last.
-
-        Or those of one version, which may lie between releases.
-        """
+    def engines(self, gpu: str, operation: str) -> list[tuple[str, str]]:
+        """(engine, release) pairs with rows of an operation, the newest last."""
         file = OPERATIONS[operation].file
         found = [(k[2], k[3]) for k in self.files if k[:2] == (gpu, file)]
-        if version.startswith(DEV):
-            return tuple(pair for pair in found if pair[1] == version)
-        releases = [pair for pair in found if not pair[1].startswith(DEV)]
-        return tuple(sorted(releases, key=lambda pair: (pair[0], Version(pair[1]))))
+        return sorted(found, key=lambda pair: (pair[0], Version(pair[1])))
 
     def version_for(self, gpu: str, operation: str, engine: str, version: str) -> str:
         """This version, else the newest older one, else the oldest."""
@@ -203,8 +139,6 @@ class Source:
                 f"{engine} on {gpu}: {self.name} has no rows of {operation}; "
                 "choose another engine: evict-profile estimate --list"
             )
-        if version.startswith(DEV):
-            return own[-1]
         before = [v for v in own if Version(v) <= Version(version)]
         return before[-1] if before else own[0]
 
@@ -215,33 +149,26 @@ class Source:
         kind = OPERATIONS[operation]
         path = self.files[gpu, kind.file, engine, version]
         if path not in self._rows:
-            rows = self._checked(path, kind)
-            own = {"framework": engine, "version": version, "op_name": operation}
-            for column in own.keys() - set(rows.columns):
-                rows[column] = own[column]
-            if "device" not in rows:
-                rows["device"] = self._device(gpu)
-            self._rows[path] = rows
+            own = self._checked(path, kind)
+            self._rows[path] = own.assign(us=1e3 * own["latency"])
         return self._rows[path]
 
     def _checked(self, path: str, kind: Operation) -> "pd.DataFrame":
         import pandas as pd
 
-        content = self._bytes(path)
         try:
-            rows = pd.read_parquet(BytesIO(content))
+            rows = pd.read_parquet(BytesIO(self._bytes(path)))
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ConfigError(
                 f"{path}: is damaged ({reason}); {GET}, and give that"
             ) from error
-        needed = COMMON.union(kind.columns.split())
-        stated = BY_PATH if "sample_count" in rows else frozenset[str]()
-        missing = needed - set(rows.columns) - stated
-        known = needed | UNUSED | {ELIGIBLE, *kind.optional.split()}
-        unknown = set(rows.columns) - known
-        if missing or unknown:
-            what = f"lacks {sorted(missing)}" if missing else f"has {sorted(unknown)}"
+        needed = {*COMMON, *kind.columns.split()}
+        known = needed.union(UNUSED, kind.optional.split(), [ELIGIBLE])
+        columns = set(rows.columns)
+        if needed - columns or columns - known:
+            missing, unknown = sorted(needed - columns), sorted(columns - known)
+            what = f"lacks {missing}" if missing else f"has {unknown}"
             raise ConfigError(
                 f"{path}: {what}, so its rows may mean something else than in "
                 f"{PACKAGE} {VERSION}; {GET}, and give that"
@@ -249,17 +176,10 @@ class Source:
         if ELIGIBLE in rows:
             self.ineligible[path] = int((~rows[ELIGIBLE]).sum())
             rows = rows[rows[ELIGIBLE]].reset_index(drop=True)
-        return rows.assign(us=1e3 * rows["latency"])
-
-    def _device(self, gpu: str) -> str:
-        """The GPU by its driver's name, as rows of a release state it."""
-        for operation in ("all-reduce", "moe"):
-            for engine, version in self.engines(gpu, operation):
-                return str(self.rows(gpu, operation, engine, version)["device"].iloc[0])
-        return gpu
+        return rows
 
     def _names(self) -> list[str]:
-        pattern = f"{self.systems}/data/*/*/*/*/*.parquet"
+        pattern = f"{systems_of(self.package)}/data/*/*/*/*/*.parquet"
         if isinstance(self.root, Path):
             found = self.root.glob(pattern)
             return sorted(path.relative_to(self.root).as_posix() for path in found)
@@ -317,15 +237,3 @@ def _opened(place: Path) -> Path | zipfile.Path:
         raise ConfigError(
             f"{place}: is no wheel ({error}); {GET}, and give the file"
         ) from error
-
-
-def gpu_named(asked: str, gpus: Sequence[str]) -> str:
-    """Resolve a prefix: "h200" is "h200_sxm"."""
-    wanted = asked.lower().replace("-", "_")
-    found = [name for name in gpus if f"{name}_".startswith(f"{wanted}_")]
-    if wanted in found or len(found) == 1:
-        return wanted if wanted in found else found[0]
-    raise ConfigError(
-        f"--gpu {asked}: {PACKAGE} {VERSION} has rows of {', '.join(gpus)}"
-        f"{nearest(wanted, gpus)}; name one of them"
-    )

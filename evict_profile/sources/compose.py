@@ -1,5 +1,7 @@
 """A cost table from public rows: gates, cells, and the fit of measured tables.
 
+The grid ends where the rows of attention end, which at many requests is at a shorter
+context: the GPU that was measured held no more cached tokens.
 docs/research/estimates.md has the error against served steps.
 """
 
@@ -13,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from evict_profile import __version__
-from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.cells import Sample, to_frame
+from evict_profile.config import GridSpec, ModelSpec, SweepSpec
 from evict_profile.cost_model import Term
 from evict_profile.errors import MeasurementError
 from evict_profile.fit.export import make_table, save_next
@@ -22,24 +25,12 @@ from evict_profile.fit.gates import error_gate
 from evict_profile.fit.hinge import MIN_SHARE, fit_cost
 from evict_profile.fit.points import split_points
 from evict_profile.records import replace
-from evict_profile.sources.aiconfigurator import (
-    ATTRIBUTION,
-    LICENCE,
-    Source,
-)
-from evict_profile.sources.composer import (
-    CONTEXTS,
-    WIDTHS,
-    Composer,
-    cells_of,
-    monotonicity_violations,
-    sweep_of,
-)
+from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, Source
 from evict_profile.sources.experts import ExpertRows
-from evict_profile.sources.gates import expert_gates, misfit, part_gates
-from evict_profile.sources.near import NearRows
-from evict_profile.sources.pairs import L2_MB, KernelKey, layer_name
+from evict_profile.sources.gates import by_bytes, expert_gates, misfit, passes
+from evict_profile.sources.pairs import GPUS, KernelKey, layer_name
 from evict_profile.sources.parts import NOT_INCLUDED, Parts
+from evict_profile.stats import Estimate
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.latency import Samples
 from evict_profile.table import (
@@ -51,11 +42,108 @@ from evict_profile.table import (
     Staircase,
 )
 
-WIDE = 32
-"""Tokens of the steps at batch 1 on which attention's interval is gated."""
+WIDTHS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64, 128, 256)
+CONTEXTS, LONG_CONTEXTS = (512, 2048), (8192, 32768)
+"""A table ends at the first alone where the fit of all does not pass its gates."""
+
+UNIONS, MAX_TOKENS, VALIDATION = 7, 2048, 16
+LARGE, CHAIN = 1024, 8
+"""Above so many tokens only widths of chains are composed, at the largest batches."""
+
+ROUTERS = (
+    "plain: a plain top-k of the sampler's choice",
+    "grouped 8/4: DeepSeek-V3's gate, in front of its rows under this engine",
+)
 
 ERROR = CompositionError(step=0.18, growth=0.12)
 """From the p90 of 30 % and 19 % of composed against served times."""
+
+
+@dataclass(frozen=True)
+class Composer:
+    """Step latencies of one model by one kernel's experts and all other parts."""
+
+    experts: ExpertRows
+    parts: Parts
+    other_kernels: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> ModelSpec:
+        return self.parts.model
+
+    def covers(self, width: int, context: int, batch: int) -> bool:
+        small = width * batch <= LARGE or width <= CHAIN
+        return small and self.parts.attention.reaches(context, batch)
+
+    def layer(
+        self, tokens: int, union: float, context: int, batch: int
+    ) -> dict[str, float]:
+        """Microseconds of each part of one MoE layer."""
+        experts_us = self.experts.us(np.array([tokens], float), np.array([union]))
+        return {
+            **self.parts.moe_layer(tokens),
+            "experts": float(experts_us[0]),
+            "attention": self.parts.attention.at(tokens, context, batch).value,
+        }
+
+    def rest(self, tokens: int, context: int, batch: int) -> dict[str, float]:
+        """Microseconds of each part outside the MoE layers."""
+        parts = {"head": self.parts.head(tokens)}
+        if layers := self.model.dense_layers:
+            attention_us = self.parts.attention.at(tokens, context, batch).value
+            own = self.parts.dense_layer(tokens)
+            parts["dense layers"] = layers * (sum(own.values()) + attention_us)
+        return parts
+
+    def step(self, tokens: int, union: float, context: int, batch: int) -> Estimate:
+        """A step in microseconds; its bounds are those of attention."""
+        layer_us = sum(self.layer(tokens, union, context, batch).values())
+        rest_us = sum(self.rest(tokens, context, batch).values())
+        us = self.model.moe_layers * layer_us + rest_us
+        one = self.parts.attention.at(tokens, context, batch)
+        layers = self.model.num_layers
+        low, high = (us + layers * (end - one.value) for end in (one.low, one.high))
+        return Estimate(us, low, high)
+
+
+def sweep_of(contexts: tuple[int, ...] = CONTEXTS + LONG_CONTEXTS) -> SweepSpec:
+    grid = GridSpec(
+        width=WIDTHS,
+        union=UNIONS,
+        context=contexts,
+        batch=BATCHES,
+        max_tokens=MAX_TOKENS,
+        natural=False,
+        validation=VALIDATION,
+    )
+    return SweepSpec(name=COMPOSED, grid=grid, runner=COMPOSED)
+
+
+def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
+    samples, parts = [], []
+    for order, cell in enumerate(make_grid(sweep, composer.model).measured):
+        at, layers = (cell.context, cell.batch), cell.part == "layers"
+        if not composer.covers(cell.width, *at):
+            continue
+        if layers:
+            own = composer.layer(cell.tokens, cell.union, *at)
+        else:
+            own = composer.rest(cell.tokens, *at)
+        samples.append(
+            Sample(
+                cell,
+                round=1,
+                order=order,
+                seed=0,
+                clock_us=sum(own.values()),
+                observed_width=cell.width,
+                observed_union=float(cell.union) if layers else float("nan"),
+                union_low=cell.union,
+                union_high=cell.union,
+            )
+        )
+        parts.append({f"{name.replace(' ', '_')}_us": us for name, us in own.items()})
+    return pd.concat([to_frame(samples), pd.DataFrame(parts)], axis=1)
 
 
 @dataclass(frozen=True)
@@ -76,39 +164,34 @@ class ComposedFit(Fitted):
 
 
 def composer_of(
-    source: Source,
-    kernels: Sequence[KernelKey],
-    model: ModelSpec,
+    source: Source, kernels: Sequence[KernelKey], model: ModelSpec
 ) -> Composer:
     """The fastest kernel whose rows pass their gates; without one, the fastest.
 
-    Where the model's own rows do not identify its cost, the kernel's other layers do.
+    Where the model's own rows do not identify its cost, it goes by its bytes.
     """
     own = [ExpertRows.of(source, each) for each in kernels]
-    near = [NearRows.of_others(source, each) for each in own if not each.identified]
-    good = _passing(own) or _passing(near)
-    best = min(good or near or own, key=_mean_log_us)
-    others = tuple(each.kernel for each in kernels if each != best.pair)
+    near = [by_bytes(source, each) for each in own if not each.identified]
+    good = list(filter(passes, own)) or list(filter(passes, near))
+    # Of two data types the first, which has more bits.
+    best = min(good or near or own, key=lambda e: (e.pair.dtype, _mean_log_us(e)))
+    same = (each for each in kernels if each.dtype == best.pair.dtype)
+    others = tuple(each.kernel for each in same if each != best.pair)
     return Composer(best, Parts(source, best.pair, model), others)
 
 
-def _passing(every: Sequence[ExpertRows]) -> list[ExpertRows]:
-    return [each for each in every if all(g.passed for g in expert_gates(each))]
-
-
 def _mean_log_us(experts: ExpertRows) -> float:
-    if not experts.nearest:
+    if not experts.others:
         us = experts.balanced["us"]
         return np.inf if us.empty else float(np.log(us).mean())
     tokens = np.array(WIDTHS, float)
     _, _, top_k, count = experts.pair.shape
-    union = np.minimum(top_k * tokens, count)
-    return float(np.log(experts.us(tokens, union)).mean())
+    return float(np.log(experts.us(tokens, np.minimum(top_k * tokens, count))).mean())
 
 
 def compose(composer: Composer, sweep: SweepSpec) -> tuple[CostTable, pd.DataFrame]:
     """The table, and the cells behind it; to where the fit passes its gates."""
-    gates = row_gates(composer, CONTEXTS)
+    gates = tuple(expert_gates(composer.experts))
     _check(gates)
     *shorter, _ = sweep.grid.context
     try:
@@ -140,19 +223,6 @@ def _fitted(
     return replace(table, staircases=stairs, caveats=table.own_caveats), frame
 
 
-def row_gates(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
-    """The gates before the fit. If the experts' rows fail, others are not gated."""
-    gates = tuple(expert_gates(composer.experts))
-    if not all(gate.passed for gate in gates):
-        return gates
-    union = composer.model.uniform_union(WIDE)
-    steps = [composer.step(WIDE, union, context, batch=1) for context in contexts]
-    return (
-        *gates,
-        *part_gates(steps, monotonicity_violations(composer, contexts)),
-    )
-
-
 def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
     home = (out / table.relative_path).parent
     return save_next(table, home, lambda path: frame.to_parquet(path, index=False))[1]
@@ -161,28 +231,29 @@ def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
 def _check(gates: Sequence[Gate]) -> None:
     failed = [f"{gate.name}: {gate.message}" for gate in gates if not gate.passed]
     if failed:
-        raise MeasurementError(f"not composed, since {' | '.join(failed)}")
+        raise MeasurementError(
+            f"not composed, since {' | '.join(failed)}; measure your server with: "
+            "evict-profile probe URL --out runs.jsonl"
+        )
 
 
 def _composition(
     composer: Composer, sweep: SweepSpec, samples: int, cells: int
 ) -> Composition:
     experts, parts = composer.experts, composer.parts
-    pair, rows, cold = experts.pair, experts.rows, experts.cold
+    pair, rows, others = experts.pair, experts.rows, experts.others or ()
     balanced = int((rows["distribution"] == "balanced").sum())
-    apart = misfit(experts)
-    sources = (experts, *experts.nearest)
-    device = next(e.rows["device"].iloc[0] for e in sources if len(e.rows))
+    apart, gpu = misfit(experts), GPUS[experts.pair.gpu]
     return Composition(
         fingerprint={
-            "device": str(device),
+            "device": gpu.device,
             "model": composer.model.name,
             "dtype": pair.dtype,
             "tp": parts.ranks,
             "ep": pair.ep,
             "engine": pair.engine,
             "engine_version": pair.version,
-            "attention_backend": parts.mixers.kernel,
+            "attention_backend": parts.attention.kernel,
             "moe_backend": pair.kernel,
             "graph_mode": COMPOSED,
         },
@@ -196,24 +267,24 @@ def _composition(
         licence=LICENCE,
         attribution=ATTRIBUTION,
         files=dict(parts.source.read),
-        rows_used=sum(len(each.cold) for each in sources),
+        rows_used=sum(len(each.cold) for each in (experts, *others)),
         rows_dropped={
-            "weights fit into the L2 cache": len(experts.balanced) - len(cold),
+            "weights fit into the L2 cache": len(experts.balanced) - len(experts.cold),
             "measured again, or of more tokens than are covered": balanced
             - len(experts.balanced),
             "slower or faster than both rows beside them": experts.strays,
-            "other routings, kept to judge by": len(rows) - balanced,
+            "other routings, whose unions are not exact": len(rows) - balanced,
             "not eligible, says their package": sum(parts.source.ineligible.values()),
         },
-        router=f"{pair.router}: {pair.router.reason}",
-        l2_mb=float(L2_MB[pair.gpu]),
+        router=ROUTERS[pair.grouped],
+        l2_mb=float(gpu.l2_mb),
         substituted_versions=dict(parts.rows.substituted_versions),
         stand_ins=dict(parts.rows.stand_ins),
-        without_kernels=parts.mixers.without_kernels,
+        without_kernels=parts.attention.by_bytes,
         not_included=NOT_INCLUDED,
         error=CompositionError(hypot(ERROR.step, apart), hypot(ERROR.growth, apart)),
         misfit=apart,
-        near=tuple(layer_name(each.pair) for each in experts.nearest),
+        near=tuple(layer_name(each.pair) for each in others),
         other_kernels=composer.other_kernels,
     )
 
@@ -223,7 +294,8 @@ def _widened(composer: Composer, stairs: Staircase) -> Staircase:
     widest = len(stairs.step_cost_us)
     tokens = np.maximum(np.arange(widest), stairs.batch).tolist()
     attention, at = composer.parts.attention, (stairs.context, stairs.batch)
-    low, us, high = np.array([attention(t, *at) for t in tokens]).T
+    found = [attention.at(n, *at) for n in tokens]
+    low, us, high = np.array([(each.low, each.value, each.high) for each in found]).T
     layers, cost = composer.model.num_layers, stairs.costs
     least = MIN_SHARE * cost.step_cost_us
     lower = np.maximum(cost.low_us - layers * (us - low), least)

@@ -27,10 +27,9 @@ def estimated_table(
     with suppress(DataError):
         return CostTable.load(path)
     rows = open_source(place)
-    kernels = kernels_of(rows, model, *asked[:4])
+    kernels = kernels_of(rows, model, *asked)
     # What has no rows is refused before scipy loads.
-    from evict_profile.sources.compose import compose, composer_of
-    from evict_profile.sources.composer import sweep_of
+    from evict_profile.sources.compose import compose, composer_of, sweep_of
 
     say("estimating: about 15 s")
     table, _ = compose(composer_of(rows, kernels, model), sweep_of())

@@ -2,11 +2,21 @@
 
 On "balanced" rows U grows with the tokens until all experts are active. U and tokens
 are identified only if rows before and after that point exist.
+
+Rows state tokens, not U. The collector's balanced sampler gives it: it chooses expert
+(t + j * ceil(E/k)) mod E for token t and choice j, so U is exact. A group-limited
+router (DeepSeek-V3: the best 4 of 8 groups) replaces wanted experts outside the kept
+groups by the lowest experts inside: 64 tokens activate half of all experts.
+
+A layer without such rows goes by its bytes. An expert takes them over the bandwidth
+that the kernel reaches, a token the time of its products, and a layer what it takes
+besides: medians over the kernel's other layers.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache
+from math import ceil
 
 import numpy as np
 import pandas as pd
@@ -14,8 +24,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.pairs import KEY, L2_MB, KernelKey
-from evict_profile.sources.unions import balanced_union, power_law_union
+from evict_profile.sources.pairs import GPUS, GROUPS, KEPT, KEY, KernelKey
 from evict_profile.stats import Bools, Floats, Ints
 
 COLD = 1.5
@@ -31,15 +40,18 @@ STRAY = 2.0
 which it is wrong. More tokens never take less time, and rows are at most a doubling of
 tokens apart. 272 of the 3,347,211 rows of 0.12.0 are wrong by it."""
 
-POWER_LAWS = {"power_law_1.01": 1.01, "power_law_1.2": 1.2}
-MAX_POWER_LAW_TOKENS = 128
+MIN_LAYERS = 2
+"""Other layers of a kernel that its law needs."""
 
 
 @dataclass(frozen=True)
 class ExpertRows:
+    """The rows of a layer; `others` are layers whose law costs it in their place."""
+
     pair: KernelKey
     rows: pd.DataFrame
     peak_gbps: float
+    others: tuple["ExpertRows", ...] | None = None
 
     @classmethod
     def of(cls, source: Source, pair: KernelKey) -> "ExpertRows":
@@ -47,55 +59,42 @@ class ExpertRows:
         layers = _rows_by_layer(source, pair.gpu, pair.engine, pair.version)
         own = layers.get((pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep))
         rows = rows.iloc[:0] if own is None else rows.iloc[own]
-        return cls(pair, rows, source.facts(pair.gpu).bandwidth_gbps)
+        return cls(pair, rows, GPUS[pair.gpu].bandwidth_gbps)
 
     @cached_property
     def balanced(self) -> pd.DataFrame:
-        """One row per token count, with exact `union` and `cold`."""
+        """Median latency by tokens, with exact `union` and `cold`."""
+        us = self._by_tokens[~are_strays(self._by_tokens)]
+        rows = us[us.index <= MAX_TOKENS].reset_index()
         _, _, top_k, experts = self.pair.shape
-        facts = {"experts": experts, "top_k": top_k}
-        router, ep = self.pair.router, self.pair.ep
-        union = partial(balanced_union, **facts, ep=ep, router=router)
-        return self._medians("balanced", MAX_TOKENS, union)
+        cut = (experts, top_k, self.pair.ep, self.pair.grouped)
+        unions = np.array([balanced_union(int(n), *cut) for n in rows["num_tokens"]])
+        read = unions.astype(np.float64) * self.pair.bytes_per_expert
+        cache = 1e6 * GPUS[self.pair.gpu].l2_mb
+        return rows.assign(union=unions.astype(np.float64), cold=read > COLD * cache)
 
     @cached_property
     def cold(self) -> pd.DataFrame:
         return self.balanced[self.balanced["cold"]]
 
-    @cached_property
-    def routings(self) -> pd.DataFrame:
-        """Cold rows of random routings at their mean unions; not fitted."""
-        _, _, top_k, experts = self.pair.shape
-        union = partial(power_law_union, experts=experts, top_k=top_k)
-        rows = pd.concat(
-            [
-                self._medians(name, MAX_POWER_LAW_TOKENS, partial(union, exponent=by))
-                for name, by in POWER_LAWS.items()
-            ],
-            ignore_index=True,
-        )
-        return rows[rows["cold"]]
-
     @property
     def strays(self) -> int:
         """Rows that are left out, since both rows beside them contradict them."""
-        routings = self.rows["distribution"].unique()
-        return sum(int(are_strays(self._by_tokens(each)).sum()) for each in routings)
+        return int(are_strays(self._by_tokens).sum())
 
     @property
     def identified(self) -> bool:
-        """Three unions and a plateau, which U and tokens need to be identified."""
+        """Three unions and a plateau, which U and tokens need, or a law."""
+        if self.others is not None:
+            return len(self.others) >= MIN_LAYERS
         unions = self.cold["union"]
         return unions.nunique() >= 3 and bool((unions == unions.max()).sum() > 1)
 
     @property
-    def nearest(self) -> tuple["ExpertRows", ...]:
-        """Other layers whose rows cost this one."""
-        return ()
-
-    @property
     def origin(self) -> str:
-        """The rows that cost this layer, in words."""
+        """What costs this layer, in words."""
+        if self.others is not None:
+            return f"by its bytes and {len(self.others)} other layers of the kernel"
         unions = sorted({int(union) for union in self.cold["union"]})
         read = f"{len(self.cold)} of {len(self.balanced)} rows were read from memory"
         return f"{read}, unions {unions}"
@@ -103,7 +102,9 @@ class ExpertRows:
     @cached_property
     def coefficients(self) -> Floats:
         """Microseconds per unit of each of `columns`, float64 [columns]."""
-        return fitted(self.design(self.cold), self.cold["us"].to_numpy())
+        if self.others is not None:
+            return law(self, self.others)
+        return fitted(self.design, self.cold["us"].to_numpy())
 
     @property
     def bandwidth_share(self) -> float:
@@ -119,37 +120,28 @@ class ExpertRows:
         return columns(tokens, union / self.pair.ep) @ self.coefficients
 
     def held_out(self) -> Floats:
-        """Relative error of each cold row predicted from the others, [rows]."""
-        design, us = self.design(self.cold), self.cold["us"].to_numpy()
+        """Relative error of rows that were not used to predict them, [rows].
+
+        Of each cold row by the others; of a law, of each layer by those of other sizes.
+        """
+        if self.others is not None:
+            return np.concatenate([_left_out(own, self.others) for own in self.others])
+        design, us = self.design, self.cold["us"].to_numpy()
         errors = np.empty(len(us))
         for row in range(len(us)):
-            others = np.arange(len(us)) != row
-            errors[row] = design[row] @ fitted(design[others], us[others]) / us[row]
+            rest = np.arange(len(us)) != row
+            errors[row] = design[row] @ fitted(design[rest], us[rest]) / us[row]
         return np.abs(errors - 1.0)
 
-    def off_diagonal(self) -> Floats:
-        """Relative error of each row of another routing, float64 [rows]."""
-        predicted = self.design(self.routings) @ self.coefficients
-        error: Floats = np.abs(predicted / self.routings["us"].to_numpy() - 1.0)
-        return error
+    @property
+    def design(self) -> Floats:
+        """Columns of the cold rows."""
+        tokens = self.cold["num_tokens"].to_numpy(float)
+        return columns(tokens, self.cold["union"].to_numpy())
 
-    def design(self, rows: pd.DataFrame) -> Floats:
-        return columns(rows["num_tokens"].to_numpy(float), rows["union"].to_numpy())
-
-    def _medians(
-        self, distribution: str, most: int, union: Callable[[int], float]
-    ) -> pd.DataFrame:
-        """Median latency by tokens, with `union` and `cold`."""
-        us = self._by_tokens(distribution)
-        us = us[~are_strays(us)]
-        rows = us[us.index <= most].reset_index()
-        unions = np.array([union(int(n)) for n in rows["num_tokens"]], dtype=np.float64)
-        read = unions * self.pair.bytes_per_expert
-        cache = 1e6 * L2_MB[self.pair.gpu]
-        return rows.assign(union=unions, cold=read > COLD * cache)
-
-    def _by_tokens(self, distribution: str) -> "pd.Series[float]":
-        rows = self.rows[self.rows["distribution"] == distribution]
+    @cached_property
+    def _by_tokens(self) -> "pd.Series[float]":
+        rows = self.rows[self.rows["distribution"] == "balanced"]
         return rows.groupby("num_tokens")["us"].median()
 
 
@@ -184,3 +176,61 @@ def fitted(design: Floats, us: Floats) -> Floats:
     size = np.maximum(np.linalg.norm(relative, axis=0), 1e-12)
     solution: Floats = nnls(relative / size, np.ones(len(us)))[0] / size
     return solution
+
+
+def law(layer: ExpertRows, others: Sequence[ExpertRows]) -> Floats:
+    """Microseconds per unit of each of `columns`, float64 [columns]."""
+    share = np.median([each.bandwidth_share for each in others])
+    base = np.median([each.coefficients[0] for each in others])
+    work = [each.coefficients[2:] / _work(each.pair) for each in others]
+    read = layer.pair.bytes_per_expert / (share * layer.peak_gbps) / 1e3
+    return np.array([base, read, *np.median(work, axis=0) * _work(layer.pair)])
+
+
+def _left_out(layer: ExpertRows, layers: Sequence[ExpertRows]) -> Floats:
+    """Errors of the rows of a layer, by other sizes, else by other cuts, [rows]."""
+    rest = [each for each in layers if each.pair != layer.pair]
+    sizes = [each for each in rest if each.pair.shape != layer.pair.shape]
+    us = layer.cold["us"].to_numpy(float)
+    error: Floats = np.abs(layer.design @ law(layer, sizes or rest) / us - 1.0)
+    return error
+
+
+def _work(pair: KernelKey) -> float:
+    return pair.bytes_per_expert * pair.shape[2]
+
+
+@lru_cache(maxsize=4096)
+def balanced_union(
+    tokens: int, experts: int, top_k: int, ep: int = 1, grouped: bool = False
+) -> int:
+    """Distinct experts of the first of `ep` ranks under balanced routing."""
+    wanted = _wanted(tokens, experts, top_k)
+    counts = (wanted[:, :, None] == np.arange(experts)).sum(axis=1)
+    if grouped:
+        counts = np.where(_in_kept_groups(counts), counts, -1)
+    # A stable sort: ties go to the lowest expert, as in a top-k.
+    chosen = np.argsort(-counts, axis=1, kind="stable")[:, :top_k]
+    return len(np.unique(chosen[chosen < experts // ep]))
+
+
+def _wanted(tokens: int, experts: int, top_k: int) -> Ints:
+    """Experts of the balanced sampler, int64 [tokens, top_k]."""
+    stride = ceil(experts / top_k)
+    start = np.arange(tokens, dtype=np.float32)[:, None]
+    if tokens < stride:
+        start = start * np.float32(stride) / np.float32(tokens)
+    choice = np.arange(top_k, dtype=np.float32)[None, :] * np.float32(stride)
+    wanted: Ints = np.floor((start + choice) % experts).astype(np.int64)
+    return wanted
+
+
+def _in_kept_groups(counts: Ints) -> Bools:
+    """Experts in kept groups, bool [tokens, experts]; their best two vote."""
+    tokens, experts = counts.shape
+    ranked = np.sort(counts.reshape(tokens, GROUPS, -1), axis=2)
+    votes = ranked[:, :, -2:].sum(axis=2)
+    kept = np.argsort(-votes, axis=1, kind="stable")[:, :KEPT]
+    group = np.arange(experts) // (experts // GROUPS)
+    inside: Bools = (group[None, :, None] == kept[:, None, :]).any(axis=2)
+    return inside

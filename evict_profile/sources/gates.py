@@ -4,60 +4,61 @@ They find benchmarks that keep weights in the cache, kernels without tuning, and
 labels, by the rows' own numbers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import cache
 from itertools import count
 
 import numpy as np
 
 from evict_profile.fit.gates import is_good
-from evict_profile.sources.curves import Interval
+from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.experts import ExpertRows
-from evict_profile.sources.pairs import BYTES_PER_VALUE
-from evict_profile.sources.rows import BF16
+from evict_profile.sources.pairs import KernelKey, pairs
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.table import Gate
 
 SLOPE_RANGE = (0.4, 1.15)
 """Implied bandwidth over the data sheet's. Few layers lie at 0.3 to 0.4; below are
-kernels that time something else than reading weights."""
+kernels that time something else than reading weights, and rows that are labelled with
+fewer bits than they read."""
 
 MAX_MISFIT = 0.3
-"""Standard deviation of rows about a fit that did not see them. Up to this, twice as
-much covers 96 % or more of the rows of other routings."""
-
-MISLABELLED, MIN_AS_BF16 = 0.3, 0.6
-MAX_ATTENTION_SHARE = 0.10
-MAX_DIP = 0.05
-MIN_ROUTINGS = 4
+"""Standard deviation of rows about a fit that did not see them."""
 
 
 def expert_gates(experts: ExpertRows) -> Iterator[Gate]:
-    """Gates on the experts' rows. The first is needed by the rest.
-
-    Rows of other routings are gated only without group-limited routing, which changes
-    the sampler's choice.
-    """
-    dtype, nearest = experts.pair.dtype, experts.nearest
-    needed = (
-        "two usable layers of the kernel are needed"
-        if nearest
-        else "three unions and a plateau are needed: this shard fits into the L2 cache "
-        "or has too few experts, and too few layers near by are usable"
-    )
-    yield _gate("identified union", experts.identified, experts.origin, f"; {needed}")
-    if not experts.identified:
-        return
-    yield slope_gate(experts)
-    share = experts.bandwidth_share
-    as_bf16 = share * BYTES_PER_VALUE[BF16] / BYTES_PER_VALUE[dtype]
+    """Gates on the experts' cost. The first is needed by the rest."""
     yield _gate(
-        "bytes of the label",
-        share >= MISLABELLED or not MIN_AS_BF16 <= as_bf16 <= 1.0,
-        f"labelled {dtype}",
-        f", but as bf16 weights were read it would be {as_bf16:.2f} of peak",
+        "identified union",
+        experts.identified,
+        experts.origin,
+        "; three unions and a plateau are needed, or two usable layers of the kernel: "
+        "this shard fits into the L2 cache or has too few experts",
     )
-    for name, errors in _unseen(experts).items():
-        yield _misfit_gate(name, errors)
+    if experts.identified:
+        yield slope_gate(experts)
+        yield _misfit_gate(experts.held_out())
+
+
+def passes(experts: ExpertRows) -> bool:
+    return all(gate.passed for gate in expert_gates(experts))
+
+
+def by_bytes(source: Source, own: ExpertRows) -> ExpertRows:
+    """A layer by the law of its kernel's layers whose own rows pass their gates."""
+    layers = _usable(source, own.pair._replace(shape=(0, 0, 0, 0), tp=0))
+    others = tuple(each for each in layers if each.pair != own.pair)
+    return ExpertRows(own.pair, own.rows, own.peak_gbps, others)
+
+
+@cache
+def _usable(source: Source, kernel: KernelKey) -> tuple[ExpertRows, ...]:
+    every = (
+        ExpertRows.of(source, pair)
+        for pair in pairs(source, kernel.gpu, kernel.engine)
+        if pair._replace(shape=kernel.shape, tp=kernel.tp) == kernel
+    )
+    return tuple(filter(passes, every))
 
 
 def misfit(experts: ExpertRows) -> float:
@@ -65,26 +66,9 @@ def misfit(experts: ExpertRows) -> float:
 
     0 for a layer whose own rows keep to the errors that measured tables are allowed.
     """
-    unseen = _unseen(experts).values()
-    if not experts.nearest and all(is_good(_summary(each)) for each in unseen):
-        return 0.0
-    return max(map(_deviation, unseen))
-
-
-def _unseen(experts: ExpertRows) -> dict[str, Floats]:
-    """Relative errors of rows that the fit did not see."""
-    found = {"held-out rows": experts.held_out()}
-    if experts.pair.router.groups == 1 and len(experts.routings) >= MIN_ROUTINGS:
-        found["rows of other routings"] = experts.off_diagonal()
-    return found
-
-
-def _deviation(errors: Floats) -> float:
-    return float(np.sqrt(np.square(errors).mean()))
-
-
-def _summary(errors: Floats) -> ErrorSummary:
-    return summarise_errors(1.0 + errors, np.ones(len(errors)))
+    errors = experts.held_out()
+    tidy = experts.others is None and is_good(_summary(errors))
+    return 0.0 if tidy else _deviation(errors)
 
 
 def slope_gate(experts: ExpertRows) -> Gate:
@@ -94,7 +78,7 @@ def slope_gate(experts: ExpertRows) -> Gate:
     why = (
         "more than memory gives: fewer experts ran than the union says"
         if share > high
-        else "something else than reading weights was timed"
+        else "something else than reading weights of this type was timed"
     )
     passed = low <= share <= high
     # As many digits as it takes not to round to the other side of a bound.
@@ -103,25 +87,19 @@ def slope_gate(experts: ExpertRows) -> Gate:
     return _gate("slope", passed, says, f", outside {low}..{high}: {why}")
 
 
-def part_gates(bounds: Sequence[Interval], dips: Floats) -> Iterator[Gate]:
-    """`bounds` are of steps of the whole model; `dips`, `monotonicity_violations`."""
-    worst = max(max(b.us - b.low, b.high - b.us) / b.us for b in bounds)
-    yield _gate(
-        "attention interval",
-        worst <= MAX_ATTENTION_SHARE,
-        f"its bounds move a step at batch 1 by up to {worst:.1%}",
-        f"; above {MAX_ATTENTION_SHARE:.0%} its rows leave a tree's time too open",
-    )
-    dip = float(dips.max(initial=0.0))
-    says = f"no cell is cheaper than a narrower one by more than {dip:.1%}"
-    yield _gate("monotone", dip <= MAX_DIP, says, "; rows contradict")
-
-
-def _misfit_gate(name: str, errors: Floats) -> Gate:
+def _misfit_gate(errors: Floats) -> Gate:
     deviation = _deviation(errors)
     says = f"{_summary(errors)}, one standard deviation {deviation:.1%}"
     why = f"; allowed are {MAX_MISFIT:.0%}: time follows more than union and tokens"
-    return _gate(name, deviation <= MAX_MISFIT, says, why)
+    return _gate("held-out rows", deviation <= MAX_MISFIT, says, why)
+
+
+def _deviation(errors: Floats) -> float:
+    return float(np.sqrt(np.square(errors).mean()))
+
+
+def _summary(errors: Floats) -> ErrorSummary:
+    return summarise_errors(1.0 + errors, np.ones(len(errors)))
 
 
 def _gate(name: str, passed: bool, says: str, why: str) -> Gate:

@@ -5,11 +5,9 @@ from typing import NamedTuple
 
 from packaging.version import Version
 
-from evict_profile.config.load import known_models, load_model
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.unions import RoutingRule, router_of
 from evict_profile.table.search import DTYPES
 
 BYTES_PER_VALUE = {
@@ -26,18 +24,34 @@ BYTES_PER_VALUE = {
 UNGATED = {(1024, 2688), (2048, 5120), (2688, 1856), (4096, 2688)}
 """(hidden size, expert width) of Nemotron's experts, which have two matrices."""
 
-L2_MB = {
-    "a100_sxm": 40,
-    "b200_sxm": 126,
-    "b300_sxm": 126,
-    "gb200": 126,
-    "gb300": 126,
-    "h100_sxm": 50,
-    "h200_sxm": 50,
-    "l40s": 96,
-    "rtx_pro_6000_server": 128,
+
+class Gpu(NamedTuple):
+    """By the data sheet, and its name to the driver."""
+
+    l2_mb: float
+    bandwidth_gbps: float
+    device: str
+
+
+GPUS = {
+    "a100_sxm": Gpu(40, 2039.0, "NVIDIA A100-SXM4-80GB"),
+    "b200_sxm": Gpu(126, 7700.0, "NVIDIA B200"),
+    "b300_sxm": Gpu(126, 7750.0, "NVIDIA B300 SXM6 AC"),
+    "gb200": Gpu(126, 8000.0, "NVIDIA GB200"),
+    "gb300": Gpu(126, 8000.0, "NVIDIA GB300"),
+    "h100_sxm": Gpu(50, 3350.0, "NVIDIA H100 80GB HBM3"),
+    "h200_sxm": Gpu(50, 4800.0, "NVIDIA H200"),
+    "l40s": Gpu(96, 864.0, "NVIDIA L40S"),
+    "rtx_pro_6000_server": Gpu(
+        128, 1792.0, "NVIDIA RTX PRO 6000 Blackwell Server Edition"
+    ),
 }
-"""By data sheets."""
+
+DEEPSEEK_SHAPE = (7168, 2048, 8, 256)
+GROUPS, KEPT = 8, 4
+GROUPING_ENGINES = {("sglang", "0.5.14"), ("vllm", "0.24.0")}
+"""Engines that group DeepSeek-V3's experts in their rows; by plain unions these would
+exceed the memory's bandwidth by 1.4 to 2 times."""
 
 KEY = [
     "kernel_source",
@@ -73,40 +87,33 @@ class KernelKey(NamedTuple):
         return matrices * hidden * width / self.tp * BYTES_PER_VALUE[self.dtype]
 
     @property
-    def router(self) -> RoutingRule:
-        return router_of(self.engine, self.version, self.kernel, self.shape)
+    def grouped(self) -> bool:
+        """Whether a group-limited router was in front of the experts.
+
+        TensorRT-LLM's collector gives every model DeepSeek's in its mode of latency.
+        """
+        release = (self.engine, self.version)
+        grouping = release in GROUPING_ENGINES and self.shape == DEEPSEEK_SHAPE
+        return grouping or "min_latency" in self.kernel
 
     @property
     def is_known(self) -> bool:
-        groups, experts = self.router.groups, self.shape[3]
-        grouped = groups == 1 or (experts % groups == 0 and experts > groups)
-        known = self.dtype in BYTES_PER_VALUE and self.gpu in L2_MB
-        return known and grouped and experts % self.ep == 0
+        experts = self.shape[3]
+        divides = experts % GROUPS == 0 and experts > GROUPS
+        known = self.dtype in BYTES_PER_VALUE and self.gpu in GPUS
+        return known and (divides or not self.grouped) and experts % self.ep == 0
 
 
-def pairs(
-    source: Source,
-    gpu: str | None = None,
-    engine: str | None = None,
-    model: ModelSpec | None = None,
-    version: str = "",
-) -> list[KernelKey]:
-    """Kernels with rows of a release, or of `version` between two; of a model, those
-    of its layer."""
-    found = [
-        pair
-        for name in ([source.gpu(gpu)] if gpu else source.gpus)
-        for own, release in source.engines(name, "moe", version)
-        if engine in (None, own)
-        for pair in _pairs_of(source, name, own, release)
-    ]
-    if not found:
-        raise ConfigError(
-            f"no rows of {gpu or 'any GPU'} under {engine} {version}".rstrip()
-            + " whose unions are known; see what there is with: evict-profile "
-            "estimate --list"
-        )
-    return [pair for pair in found if model is None or pair.shape == shape_of(model)]
+def pairs(source: Source, gpu: str, engine: str) -> list[KernelKey]:
+    """Kernels with rows of a release of the engine."""
+    releases = [release for own, release in source.engines(gpu, "moe") if own == engine]
+    found = [p for each in releases for p in _pairs_of(source, gpu, engine, each)]
+    if found:
+        return found
+    raise ConfigError(
+        f"no rows of {gpu} under {engine} whose unions are known; see what there is "
+        "with: evict-profile estimate --list"
+    )
 
 
 @cache
@@ -127,51 +134,28 @@ def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
 
 
 def kernels_of(
-    source: Source,
-    model: ModelSpec,
-    gpu: str,
-    engine: str,
-    dtype: str,
-    tp: int = 1,
-    version: str | None = None,
+    source: Source, model: ModelSpec, gpu: str, engine: str, dtype: str, tp: int
 ) -> list[KernelKey]:
-    """Kernels whose `tp` ranks split every expert; by default the newest version's.
+    """Kernels of the newest version whose `tp` ranks split every expert.
 
     Those with rows of the model's layer, of any cut; else all of the data type.
     """
-    every = pairs(source, gpu, engine, version=version or "")
-    found = [pair for pair in every if pair.ep == 1]
-    found = _filter_or_fail(found, "dtype", DTYPES.get(dtype, dtype))
-    wanted = shape_of(model)
-    found = [pair for pair in found if pair.shape == wanted] or found
-    version = version or max((pair.version for pair in found), key=Version)
-    found = _filter_or_fail(found, "version", version, "engine-version")
-    asked = {pair._replace(shape=wanted, tp=tp) for pair in found}
+    every = [pair for pair in pairs(source, gpu, engine) if pair.ep == 1]
+    # Experts that are published in mxfp4 run with 16 bits of activations or with 8.
+    named = (dtype, DTYPES.get(dtype, dtype))
+    found = [p for p in every if p.dtype in named or f"_{dtype}" in p.dtype]
+    if not found:
+        there = ", ".join(sorted({pair.dtype for pair in every}))
+        raise ConfigError(
+            f"--dtype: no rows of {named[1]}, only of {there}; choose one of them"
+        )
+    shape = shape_of(model)
+    found = [pair for pair in found if pair.shape == shape] or found
+    newest = max((pair.version for pair in found), key=Version)
+    asked = {p._replace(shape=shape, tp=tp) for p in found if p.version == newest}
     return sorted(pair for pair in asked if pair.is_known)
-
-
-def _filter_or_fail(
-    found: list[KernelKey], field: str, value: str | int, option: str = ""
-) -> list[KernelKey]:
-    if own := [pair for pair in found if getattr(pair, field) == value]:
-        return own
-    there = ", ".join(map(str, sorted({getattr(pair, field) for pair in found})))
-    raise ConfigError(
-        f"--{option or field}: no rows of {value}, only of {there}; choose one of them"
-    )
 
 
 def layer_name(pair: KernelKey) -> str:
     hidden, width, top_k, experts = pair.shape
-    sizes = f"{experts} experts of {hidden}x{width}, top-{top_k}"
-    name, *_ = models_by_shape().get(pair.shape, [sizes])
-    return f"{name} at tp {pair.tp}"
-
-
-@cache
-def models_by_shape() -> dict[tuple[int, ...], list[str]]:
-    """The shipped models with each shape of experts."""
-    found: dict[tuple[int, ...], list[str]] = {}
-    for model in (load_model(str(path)) for path in known_models()):
-        found.setdefault(shape_of(model), []).append(model.name)
-    return found
+    return f"{experts} experts of {hidden}x{width}, top-{top_k} at tp {pair.tp}"

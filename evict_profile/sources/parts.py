@@ -1,6 +1,6 @@
 """Latency of a forward's parts other than routed experts.
 
-Products, norms and all-reduces of a layer, and the head; `mixers` has attention. Norms
+Products, norms and all-reduces of a layer, and the head; `attention` has that. Norms
 take the source's constant for a small kernel. Attention weights, head and router stay
 bf16 where experts have four bits.
 """
@@ -8,14 +8,11 @@ bf16 where experts have four bits.
 from dataclasses import dataclass
 from functools import cached_property
 
-import pandas as pd
-
 from evict_profile.config.model import ModelSpec
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.curves import Curve, GemmLatency, Interval
-from evict_profile.sources.mixers import Mixers
+from evict_profile.sources.attention import MLA, MODULE, Attention
 from evict_profile.sources.pairs import KernelKey
-from evict_profile.sources.rows import BF16, KernelRows, Latency
+from evict_profile.sources.rows import BF16, Curve, GemmLatency, KernelRows, Latency
 
 ATTENTION_DTYPES = {"fp8": "fp8", "fp8_block": "fp8_block"}
 MLP_DTYPES = {**ATTENTION_DTYPES, "nvfp4": "nvfp4"}
@@ -45,8 +42,8 @@ class Parts:
         return KernelRows(self.source, self.pair)
 
     @cached_property
-    def mixers(self) -> Mixers:
-        return Mixers(self.rows, self.model, self.ranks, self.attention_dtype)
+    def attention(self) -> Attention:
+        return Attention(self.rows, self.model, self.ranks, self.attention_dtype)
 
     @property
     def ranks(self) -> int:
@@ -86,31 +83,25 @@ class Parts:
         product = self._products[BF16].at(tokens, vocabulary, self.model.hidden_size)
         return product + 2 * self._norm(tokens)
 
-    def attention(self, tokens: int, context: int, batch: int) -> Interval:
-        """Attention of a layer, mean over all kinds of layers."""
-        return self.mixers.at(tokens, context, batch)
-
     def _around(self, tokens: int) -> dict[str, float]:
         parts = {"norms": NORMS * self._norm(tokens)}
         if self.ranks > 1:
             elements = tokens * self.model.hidden_size
             parts["all-reduce"] = ALL_REDUCES * self._all_reduce.at(elements)
-        if self.model.residual_streams > 1:
-            parts["hyper-connections"] = sum(us(tokens) for us in self._streams)
         return {**parts, **self._mixing_products(tokens)}
 
     def _mixing_products(self, tokens: int) -> dict[str, float]:
         """Mean over layers; other kinds count by a product of their weights."""
         model, found = self.model, {}
         products, share = self._products[self.attention_dtype], model.full_layers
-        if share and self.mixers.operation != "mla module":
+        if share and self.attention.operation != MODULE:
             sizes = self._attention_sizes()
             found["attention"] = share * sum(products.at(tokens, *s) for s in sizes)
-        if share and self.mixers.operation == "mla":
+        if share and self.attention.operation == MLA:
             found["latent"] = share * sum(us(tokens) for us in self._latent_products)
         for other in model.other_layers:
             outputs = other.weights // model.hidden_size // self.ranks
-            if outputs and not self.mixers.holds_products(other):
+            if outputs:
                 us = products.at(tokens, outputs, model.hidden_size)
                 found[other.kind] = other.layers * us
         return {f"{name} products": us / model.num_layers for name, us in found.items()}
@@ -123,15 +114,20 @@ class Parts:
         return up + products.at(tokens, hidden, own)
 
     def _norm(self, tokens: int) -> float:
-        """A launch, and two reads and two writes of every token's bf16 values."""
-        gpu = self.source.facts(self.pair.gpu)
-        moved = 4 * 2 * tokens * self.model.hidden_size
-        return gpu.launch_us + moved / gpu.bandwidth_gbps / 1e3
+        """A launch, and two reads and two writes of every token's bf16 values.
+
+        Hyper-connections mix all streams of a token, and go by these bytes alone.
+        """
+        streams = self.model.residual_streams
+        if streams > 1:
+            self.rows.stand_ins["hyper-connections"] = "their bytes"
+        moved = 4 * 2 * tokens * self.model.hidden_size * streams
+        return self.rows.moved_us(moved)
 
     def _attention_sizes(self) -> list[tuple[int, int]]:
         """(outputs, inputs) of the products before and after attention's kernel."""
         a, hidden = self.model.attention, self.model.hidden_size
-        heads, kv_heads = self.mixers.heads.values()
+        heads, kv_heads = self.attention.heads.values()
         values, keys = heads * a.head_dim, a.qk_head_dim or a.head_dim
         output, gate = (hidden, values), values if a.output_gate else 0
         if a.kind != "mla":
@@ -151,27 +147,12 @@ class Parts:
     @cached_property
     def _latent_products(self) -> list[Latency]:
         """By tokens, before and after attention."""
-        rows, heads = self.rows.of("mla bmm", bmm_dtype=BF16), self.mixers.heads
-        return self._by_tokens("mla bmm", rows, num_heads=heads["num_heads"])
-
-    @cached_property
-    def _streams(self) -> list[Latency]:
-        """Hyper-connections by tokens: before and after both halves of a layer."""
-        [engine, *_] = self.rows.engines("hyper-connections") or [""]
-        streams = self.model.residual_streams
-        rows = self.rows.of("hyper-connections", engine, hc_mult=streams)
-        hidden = self.model.hidden_size
-        return self._by_tokens("hyper-connections", rows, hidden_size=hidden)
-
-    def _by_tokens(
-        self, operation: str, rows: pd.DataFrame, **sizes: int
-    ) -> list[Latency]:
-        """One latency for each of an operation's names."""
+        heads = {"num_heads": self.attention.heads["num_heads"]}
         return [
             self.rows.latency(
-                operation, own, sizes, lambda each: Curve.of(each, "num_tokens").at
+                "mla bmm", own, heads, lambda each: Curve.of(each, "num_tokens").at
             )
-            for _, own in rows.groupby("op_name")
+            for _, own in self.rows.of("mla bmm", bmm_dtype=BF16).groupby("op_name")
         ]
 
     @cached_property

@@ -15,7 +15,8 @@ import pandas as pd
 
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.pairs import KernelKey
+from evict_profile.sources.pairs import GPUS, KernelKey
+from evict_profile.stats import Floats
 
 BF16 = "bfloat16"
 NEAREST_DTYPES = {
@@ -26,6 +27,12 @@ NEAREST_DTYPES = {
 }
 MAX_SLOWDOWN = 2.0
 """Of quantised over bf16 products of one token: above, the host was timed."""
+
+MIN_LEVELS = 2
+"""Contexts that a batch needs to be interpolated over context."""
+
+LAUNCH_US = 3.0
+"""Of a small kernel on any GPU, as the wheel states it."""
 
 Latency = Callable[..., float]
 """Microseconds by sizes."""
@@ -44,33 +51,28 @@ class KernelRows:
     substituted_versions: dict[str, str] = field(default_factory=dict)
     stand_ins: dict[str, str] = field(default_factory=dict)
 
-    def engines(self, operation: str) -> list[str]:
-        """Engines with rows on this GPU, this one first."""
-        found = {name for name, _ in self.source.engines(self.pair.gpu, operation)}
-        return sorted(found, key=lambda name: (name != self.pair.engine, name))
-
-    def has(self, operation: str) -> bool:
-        return self.pair.engine in self.engines(operation)
-
-    def of(self, operation: str, engine: str = "", **wanted: Any) -> pd.DataFrame:
-        """Rows with these values, of this engine if none is named."""
-        where = (self.pair.gpu, operation, engine or self.pair.engine)
+    def of(self, operation: str, **wanted: Any) -> pd.DataFrame:
+        """Rows with these values."""
+        where = (self.pair.gpu, operation, self.pair.engine)
         version = self.source.version_for(*where, self.pair.version)
         if version != self.pair.version:
             self.substituted_versions[operation] = version
         rows = self.source.rows(*where, version)
         for name, value in wanted.items():
-            listed = value if isinstance(value, list) else [value]
-            own = rows[rows[name].isin(listed)]
+            own = rows[rows[name] == value]
             if own.empty:
                 there = ", ".join(map(str, sorted(rows[name].unique())))
                 raise ConfigError(
-                    f"{where[2]} {version} on {self.pair.gpu}: {operation} has "
+                    f"{self.pair.engine} {version} on {self.pair.gpu}: {operation} has "
                     f"no rows with {name} {value}, only {there}; choose another "
                     "--tp, --ep, --dtype or engine"
                 )
             rows = own
         return rows
+
+    def moved_us(self, moved: float) -> float:
+        """Of a small kernel that moves bytes: a launch, and they over the bandwidth."""
+        return LAUNCH_US + moved / GPUS[self.pair.gpu].bandwidth_gbps / 1e3
 
     def nearest_dtype(self, operation: str, dtype: str, usable: set[str]) -> str:
         for found in (dtype, *NEAREST_DTYPES.get(dtype, ())):
@@ -120,3 +122,89 @@ class KernelRows:
         return lambda *sizes: float(
             beyond * found[0](*sizes) ** (1.0 - share) * found[-1](*sizes) ** share
         )
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Latency over one size; float64 [levels], sizes increasing."""
+
+    sizes: Floats
+    us: Floats
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, size: str) -> "Curve":
+        medians = rows.groupby(size)["us"].median()
+        return cls(medians.index.to_numpy(float), medians.to_numpy(float))
+
+    def at(self, size: float) -> float:
+        """Microseconds."""
+        beyond = max(1.0, size / float(self.sizes[-1]))
+        log_us = np.interp(np.log(size), np.log(self.sizes), np.log(self.us))
+        return float(np.exp(log_us) * beyond)
+
+
+@dataclass(frozen=True)
+class AttentionLatency:
+    """Attention latency by sequences and context: a curve for each batch."""
+
+    batches: Floats
+    curves: tuple[Curve, ...]
+    _at_context: dict[float, Curve] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> "AttentionLatency":
+        """Rows of decoding; their cache holds `isl + step` tokens."""
+        rows = rows.assign(context=rows["isl"] + rows["step"])
+        curves = {b: Curve.of(own, "context") for b, own in rows.groupby("batch_size")}
+        kept = {b: c for b, c in curves.items() if len(c.sizes) >= MIN_LEVELS}
+        return cls(np.array(list(kept), dtype=np.float64), tuple(kept.values()))
+
+    def at(self, sequences: float, context: float) -> float:
+        """Microseconds; each sequence has one query."""
+        if context not in self._at_context:
+            us = np.array([curve.at(context) for curve in self.curves])
+            self._at_context[context] = Curve(self.batches, us)
+        return self._at_context[context].at(sequences)
+
+
+@dataclass(frozen=True)
+class GemmLatency:
+    """Latency of [m, k] x [k, n]: float64 [m, n, k], NaN where not measured."""
+
+    axes: tuple[Floats, Floats, Floats]
+    us: Floats
+    _curves: dict[tuple[int, int], Curve] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> "GemmLatency":
+        m, n, k = (np.unique(rows[name]).astype(float) for name in "mnk")
+        medians = rows.groupby(["m", "n", "k"])["us"].median()
+        every = medians.reindex(pd.MultiIndex.from_product((m, n, k))).to_numpy(float)
+        return cls((m, n, k), every.reshape(len(m), len(n), len(k)))
+
+    def at(self, m: int, n: int, k: int) -> float:
+        """Microseconds, linear in m."""
+        if (n, k) not in self._curves:
+            self._curves[n, k] = self._curve(n, k)
+        curve = self._curves[n, k]
+        beyond = max(1.0, m / float(curve.sizes[-1]))
+        return float(np.interp(m, curve.sizes, curve.us) * beyond)
+
+    def _curve(self, n: int, k: int) -> Curve:
+        """Latency over m, bilinear in log n and log k, without levels with a NaN."""
+        log_us, beyond = np.log(self.us), 1.0
+        for size, levels in ((k, self.axes[2]), (n, self.axes[1])):
+            at = np.interp(np.log(size), np.log(levels), np.arange(len(levels)))
+            low, share = int(at), at % 1.0
+            below = log_us[..., low]
+            log_us = (
+                (1.0 - share) * below + share * log_us[..., low + 1] if share else below
+            )
+            beyond *= max(1.0, size / levels[-1])
+        known = ~np.isnan(log_us)
+        if not known.any():
+            raise ConfigError(
+                f"no rows of products with {n} outputs and {k} inputs; choose another "
+                "--dtype or engine"
+            )
+        return Curve(self.axes[0][known], np.exp(log_us[known]) * beyond)

@@ -5,8 +5,7 @@ import pytest
 
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import open_source
-from evict_profile.sources.curves import Curve
-from evict_profile.sources.rows import KernelRows
+from evict_profile.sources.rows import Curve, KernelRows
 from tests.sources import wheel as made
 from tests.sources.wheel import PAIR, gemm_rows
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.sources import unions
-from evict_profile.sources.unions import DEEPSEEK, PLAIN, balanced_union, router_of
+from evict_profile.sources.experts import balanced_union
+from tests.sources.wheel import PAIR
 
 
 @given(
@@ -44,28 +44,21 @@ def test_even_layouts_activate_all_slots(experts, top_k):
         assert balanced_union(tokens, experts, top_k) == expected
     assert balanced_union(32, 512, 10) == 316  # an uneven layout
     # Grouped routing cannot follow the sampler.
-    found = [balanced_union(n, 256, 8, 1, DEEPSEEK) for n in (1, 2, 4, 8, 16, 32, 64)]
+    found = [
+        balanced_union(n, 256, 8, 1, grouped=True) for n in (1, 2, 4, 8, 16, 32, 64)
+    ]
     assert found == [8, 12, 20, 35, 66, 128, 128]
-
-
-@pytest.mark.parametrize("tokens", [1, 2, 4, 16, 64])
-@pytest.mark.parametrize("exponent", [1.01, 1.2])
-def test_a_power_law_activates_no_more_than_even_routing(tokens, exponent):
-    """It shares out every slot."""
-    union = unions.power_law_union(tokens, 128, 8, exponent)
-    assert 8 <= union <= balanced_union(tokens, 128, 8)
-    assert union == unions.power_law_union(tokens, 128, 8, exponent)
-    assert unions.power_law_union(1, 64, 4, 1.2) == 4
-    assert 60 < unions.power_law_union(2048, 64, 4, 1.01) <= 64
 
 
 def test_the_router_follows_engine_kernel_and_shape():
     deepseek, qwen = (7168, 2048, 8, 256), (2048, 768, 8, 128)
-    assert router_of("sglang", "0.5.14", "triton", deepseek) is DEEPSEEK
-    assert router_of("vllm", "0.24.0", "triton", deepseek) is DEEPSEEK
-    assert router_of("sglang", "0.5.10", "triton", deepseek) is PLAIN
-    assert router_of("trtllm", "1.3.0rc20", "cutlass", deepseek) is PLAIN
-    assert router_of("sglang", "0.5.14", "triton", qwen) is PLAIN
-    fast = router_of("trtllm", "1.3.0rc20", "flow_min_latency", qwen)
-    assert fast is unions.MIN_LATENCY
-    assert (str(PLAIN), str(DEEPSEEK)) == ("plain", "grouped 8/4")
+    for engine, version, kernel, shape, grouped in (
+        ("sglang", "0.5.14", "triton", deepseek, True),
+        ("vllm", "0.24.0", "triton", deepseek, True),
+        ("sglang", "0.5.10", "triton", deepseek, False),
+        ("trtllm", "1.3.0rc20", "cutlass", deepseek, False),
+        ("sglang", "0.5.14", "triton", qwen, False),
+        ("trtllm", "1.3.0rc20", "flow_min_latency", qwen, True),
+    ):
+        named = {"engine": engine, "version": version, "kernel": kernel}
+        assert PAIR._replace(**named, shape=shape).grouped == grouped

@@ -5,17 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from evict_profile.sources.aiconfigurator import (
-    BY_PATH,
     OPERATIONS,
     PACKAGE,
     VERSION,
     systems_of,
 )
+from evict_profile.sources.experts import balanced_union
 from evict_profile.sources.pairs import KernelKey
-from evict_profile.sources.unions import balanced_union, power_law_union
 
 GPU, DEVICE, PEAK_GBPS = "h200_sxm", "NVIDIA H200", 4800.0
 ENGINE, ENGINE_VERSION, KERNEL = "sglang", "0.5.14", "fused_moe"
@@ -37,16 +35,12 @@ def moe_rows(**changed: Any) -> list[dict[str, Any]]:
     facts = {"kernel_source": KERNEL, "moe_dtype": "bfloat16", "hidden_size": HIDDEN}
     facts |= {"inter_size": WIDTH, "topk": TOP_K, "num_experts": EXPERTS}
     facts |= {"moe_tp_size": 1, "moe_ep_size": 1}
-    rows = []
-    for tokens in TOKENS:
-        unions = {
-            "balanced": balanced_union(tokens, EXPERTS, TOP_K),
-            "power_law_1.2": power_law_union(tokens, EXPERTS, TOP_K, 1.2),
-        }
-        for distribution, union in unions.items():
-            own = {"distribution": distribution, "num_tokens": tokens}
-            rows.append(facts | own | {"us": moe_us(tokens, union)} | changed)
-    return rows
+    return [
+        {**facts, "distribution": "balanced", "num_tokens": tokens}
+        | {"us": moe_us(tokens, balanced_union(tokens, EXPERTS, TOP_K))}
+        | changed
+        for tokens in TOKENS
+    ]
 
 
 def gemm_us(m: int, n: int, k: int) -> float:
@@ -77,40 +71,6 @@ def attention_rows(**changed: Any) -> list[dict[str, Any]]:
         each | {"batch_size": batch, "isl": context, "us": attention_us(batch, context)}
         for each in (whole, whole | halves)
         for batch, context in product((1, 16, 256, 4096), (128, 1024, 8192))
-    ]
-
-
-def module_rows(model: str, heads: int, times: float = 1.0) -> list[dict[str, Any]]:
-    """Decoding by a module of attention with its products."""
-    facts = {"model": model, "architecture": "some", "mla_dtype": "bfloat16"}
-    facts |= {"kv_cache_dtype": "bfloat16", "gemm_type": "bfloat16", "step": 0}
-    facts |= {"num_heads": heads, "tp_size": 1}
-    sizes = product((1, 16, 256, 4096), (128, 1024, 8192))
-    us = {size: times * 20.0 * attention_us(*size) for size in sizes}
-    return [
-        facts | {"batch_size": batch, "isl": context, "us": found}
-        for (batch, context), found in us.items()
-    ]
-
-
-def state_us(heads: float, batch: float, tokens: float = 1.0) -> float:
-    """A state is read once and kept for every token."""
-    return 2.0 * heads**0.5 * batch**0.5 * (1 + tokens) / 2
-
-
-def state_rows(
-    widths: tuple[int, ...], heads: tuple[int, ...] = (8, 32)
-) -> list[dict[str, Any]]:
-    """Half of the time is the convolution's, as a kernel of its own."""
-    facts = {"d_model": HIDDEN, "d_conv": 4, "num_k_heads": 8, "model_name": "some"}
-    facts |= {"head_k_dim": 128, "head_v_dim": 128}
-    return [
-        facts
-        | {"phase": "verify" if width > 1 else "generation", "kernel_source": kernel}
-        | {"batch_size": batch, "seq_len": width, "num_tokens": batch * width}
-        | {"num_v_heads": own, "us": state_us(own, batch, width) / 2}
-        for kernel in ("causal_conv1d_update", "recurrence")
-        for own, batch, width in product(heads, (1, 16, 256), widths)
     ]
 
 
@@ -146,8 +106,6 @@ def write_rows(
     frame = frame.assign(latency=frame.pop("us") / 1e3)
     if "kernel_source" not in frame:
         frame["kernel_source"] = KERNEL
-    if "sample_count" in frame:
-        frame = frame.drop(columns=[*BY_PATH])
     place = root / systems_of(package) / "data" / gpu / kind.family / engine / version
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"{kind.file}.parquet"
@@ -165,8 +123,4 @@ def write_wheel(root: Path, version: str = VERSION, package: str = PACKAGE) -> P
         "all-reduce": all_reduce_rows(),
     }.items():
         write_rows(root, operation, rows, package=package)
-    gpu = {"mem_bw": PEAK_GBPS * 1e9, "mem_capacity": 141e9}
-    gpu |= {"mem_empirical_constant_latency": 3e-6}
-    facts = root / systems_of(package) / f"{GPU}.yaml"
-    facts.write_text(yaml.safe_dump({"gpu": gpu}))
     return root
