@@ -39,7 +39,7 @@ from evict_profile.served.growth import (
     unserved,
 )
 from evict_profile.served.run import Run
-from evict_profile.served.setting import SAME_CONTEXT, Setting, settings_of
+from evict_profile.served.setting import Setting, near_context, settings_of
 from evict_profile.stats import Estimate
 from evict_profile.table.document import as_text, read_signed, slug
 from evict_profile.table.key import NOT_STATED, Key
@@ -140,7 +140,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         """The contexts that runs state, the smallest first; () if none does."""
         found = list[float]()
         for context in sorted(s.context for s in self.settings if s.context):
-            if not found or context > SAME_CONTEXT * found[-1]:
+            if not (found and near_context(context, found[-1])):
                 found.append(context)
         return tuple(found)
 
@@ -209,7 +209,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         chosen = self._context(context)
         found: dict[int, list[Setting]] = {}
         for each in self.settings:
-            if chosen is None or not each.context or _same(each.context, chosen):
+            if near_context(each.context, chosen):
                 found.setdefault(each.batch, []).append(each)
         return dict(sorted(found.items()))
 
@@ -221,7 +221,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         near = min(
             self.contexts, key=lambda each: abs(math.log(each / max(context, 1)))
         )
-        if _same(near, max(context, 1.0)):
+        if near_context(near, max(context, 1.0)):
             return near
         known = ", ".join(f"{each:.0f}" for each in self.contexts)
         raise DataError(
@@ -319,7 +319,3 @@ def _beside(each: Setting, base: Setting) -> Estimate:
 def _raised(ratio: Estimate) -> Estimate:
     """Over plain decoding at least 1: less is noise, or `make` refuses the runs."""
     return Estimate(max(ratio.value, 1.0), ratio.low, max(ratio.high, 1.0))
-
-
-def _same(one: float, other: float) -> bool:
-    return max(one, other) <= SAME_CONTEXT * min(one, other)
