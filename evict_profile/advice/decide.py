@@ -12,6 +12,7 @@ from evict_profile.advice.drafting import has_schedules
 from evict_profile.advice.plan import CHANGE, DraftPlan, plan, traffic_of
 from evict_profile.advice.steps import OfServed, Table
 from evict_profile.errors import DataError
+from evict_profile.served.findings import findings, is_fault
 from evict_profile.table import Outside
 
 
@@ -69,6 +70,9 @@ class Decision:
             lead = self.plan.lead.levels
             if split := self.advisor.steps.split(self.batches[0], lead):
                 yield split
+        if isinstance(steps := self.advisor.steps, OfServed):
+            found = findings(steps.table.runs, steps.table.left_out)
+            yield from (each.sentence for each in found if is_fault(each))
         for batch, reason in self.unknown.items():
             yield f"Not known at batch {batch}: {reason}."
 

@@ -101,12 +101,3 @@ def _calibrate_by_trace(
     say(console, f"table: {written}")
     write_text(calibration_page(found, made), out)
     say(console, f"page: {out}")
-
-
-def judge_runs(words: list[str]) -> bool:
-    """The answer of `advise --check`: findings come where runs are read."""
-    files = join(words)
-    raise ConfigError(
-        "findings come by themselves where runs are read; type: evict-profile import "
-        f"{files} --model NAME --gpu NAME"
-    )

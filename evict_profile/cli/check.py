@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Context, Option
@@ -12,6 +13,9 @@ from evict_profile.errors import ConfigError
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.records import to_mapping
+
+if TYPE_CHECKING:
+    from evict_profile.served.table import ServedTable
 
 
 def check(
@@ -53,33 +57,27 @@ def check(
             f"--reuse-for {reuse_for} needs {', '.join(unsaid)}: who states it, why, "
             "and what was measured again"
         )
-    if _is_served(table):
+    from evict_profile.served.search import load_any
+    from evict_profile.served.table import ServedTable
+
+    if isinstance(served := load_any(table), ServedTable):
         reject_unused(ctx, {"recheck", "reuse_for"}, "with a table of a server's runs")
-        _check_served(table, as_json)
+        _check_served(served, as_json)
         return
     _check_table(table, recheck, python, as_json)
     if reuse_for:
         _state_reuse(table, reuse_for, who, why, rechecked)
 
 
-def _is_served(path: Path) -> bool:
-    from evict_profile.served.search import load_any
-    from evict_profile.served.table import ServedTable
-
-    return isinstance(load_any(path), ServedTable)
-
-
-def _check_served(path: Path, as_json: bool) -> None:
+def _check_served(table: "ServedTable", as_json: bool) -> None:
     from evict_profile.report.served import show_findings
     from evict_profile.served.findings import findings, is_fault, unknown
-    from evict_profile.served.table import ServedTable
 
-    table = ServedTable.load(path)
     found = findings(table.runs, table.left_out)
     if as_json:
         say(console, json_of([each._asdict() for each in found]))
     else:
-        say(console, f"{path}: schema and hash: valid")
+        say(console, f"{table.path}: schema and hash: valid")
         show_findings(console, found, unknown(table.runs))
     if any(map(is_fault, found)):
         raise typer.Exit(1)

@@ -137,11 +137,13 @@ def _contexts(runs: Sequence[Run]) -> dict[float, int]:
 
 def same_context(one: Setting, other: Setting) -> bool:
     """Whether two settings have one mean context, or one of them states none."""
-    contexts = one.context, other.context
-    if not all(contexts):
+    return near_context(one.context, other.context)
+
+
+def near_context(one: float | None, other: float | None) -> bool:
+    if not (one and other):
         return True
-    low, high = sorted(filter(None, contexts))
-    return high <= SAME_CONTEXT * low
+    return max(one, other) <= SAME_CONTEXT * min(one, other)
 
 
 def check_repeats(setting: Setting) -> None:

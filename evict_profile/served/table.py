@@ -39,7 +39,7 @@ from evict_profile.served.growth import (
     unserved,
 )
 from evict_profile.served.run import Run
-from evict_profile.served.setting import SAME_CONTEXT, Setting, settings_of
+from evict_profile.served.setting import Setting, near_context, settings_of
 from evict_profile.stats import Estimate
 from evict_profile.table.document import as_text, read_signed, slug
 from evict_profile.table.key import NOT_STATED, Key
@@ -140,7 +140,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         """The contexts that runs state, the smallest first; () if none does."""
         found = list[float]()
         for context in sorted(s.context for s in self.settings if s.context):
-            if not found or context > SAME_CONTEXT * found[-1]:
+            if not (found and near_context(context, found[-1])):
                 found.append(context)
         return tuple(found)
 
@@ -209,7 +209,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         chosen = self._context(context)
         found: dict[int, list[Setting]] = {}
         for each in self.settings:
-            if chosen is None or not each.context or _same(each.context, chosen):
+            if near_context(each.context, chosen):
                 found.setdefault(each.batch, []).append(each)
         return dict(sorted(found.items()))
 
@@ -221,7 +221,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         near = min(
             self.contexts, key=lambda each: abs(math.log(each / max(context, 1)))
         )
-        if _same(near, max(context, 1.0)):
+        if near_context(near, max(context, 1.0)):
             return near
         known = ", ".join(f"{each:.0f}" for each in self.contexts)
         raise DataError(
@@ -259,24 +259,29 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
             raise DataError(f"{self.path}: batch {batch} has no run of plain decoding")
         if not known:
             return unserved(width)
-        if reference > 1:
-            return StepRatio(self._from_several(batch, width, known), "other K")
-        if len(known) > 1:
-            return StepRatio(
-                _raised(self._from_several(batch, width, known)), "other K"
-            )
-        ((n, ratio),) = known.items()
-        return StepRatio(_raised(self._from_one(batch, width, n, ratio)), "other K")
+        found = self._from_others(batch, width, reference, known)
+        return StepRatio(_raised(found) if reference == 1 else found, "other K")
 
-    def _from_one(self, batch: int, width: int, n: int, ratio: Estimate) -> Estimate:
-        """From one K; below it, at least from the straight line to no change."""
-        found = self._scaled(batch, width, n, ratio)
-        error = math.hypot(log_half_width(ratio), OWN_ERROR)
-        low, high = found * math.exp(-error), found * math.exp(error)
-        if width < n:
-            line = 1.0 + (ratio.low - 1.0) * (width - 1) / (n - 1)
-            low, high = min(low, line), max(high, ratio.high)
-        return Estimate(found, low, high)
+    def _from_others(
+        self, batch: int, width: int, reference: int, known: Mapping[int, Estimate]
+    ) -> Estimate:
+        """From the nearest K, by the law through two of them or of other servers."""
+        pair = _nearest(width, known)
+        n = min(pair, key=lambda each: abs(math.log(each / width)))
+        ratio, error = known[n], OWN_ERROR
+        if len(pair) == 2:
+            (least, one), (most, other) = ((each, known[each]) for each in pair)
+            slope = math.log(other.value / one.value) / math.log(most / least)
+            value = ratio.value * (width / n) ** max(slope, 0.0)
+            error = BETWEEN_ERROR if least < width < most else OWN_ERROR
+        else:
+            value = self._scaled(batch, width, n, ratio)
+        found = around(value, math.hypot(log_half_width(ratio), error))
+        if len(pair) == 2 or reference > 1 or width > n:
+            return found
+        # The start of drafting is unknown: from a straight line to no change at all.
+        line = 1.0 + (ratio.low - 1.0) * (width - 1) / (n - 1)
+        return Estimate(value, min(found.low, line), max(found.high, ratio.high))
 
     def _scaled(self, batch: int, width: int, n: int, ratio: Estimate) -> float:
         if self.shape is None:
@@ -286,26 +291,15 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
             return ratio.value
         return 1.0 + (ratio.value - 1.0) * grown / known
 
-    def _from_several(
-        self, batch: int, width: int, known: Mapping[int, Estimate]
-    ) -> Estimate:
-        """A power law through the two widths that are nearest, never falling."""
-        near = sorted(known, key=lambda n: abs(math.log(n / width)))
-        inside = [n for n in sorted(known) if n < width][-1:] + [
-            n for n in sorted(known) if n > width
-        ][:1]
-        pair = sorted(inside if len(inside) == 2 else near[:2])
-        if len(pair) < 2:
-            n = pair[0]
-            value = self._scaled(batch, width, n, known[n])
-            return around(value, math.hypot(log_half_width(known[n]), OWN_ERROR))
-        (n, one), (m, other) = ((each, known[each]) for each in pair)
-        slope = max(math.log(other.value / one.value) / math.log(m / n), 0.0)
-        base = one if abs(math.log(n / width)) <= abs(math.log(m / width)) else other
-        at = n if base is one else m
-        value = base.value * (width / at) ** slope
-        apart = BETWEEN_ERROR if len(inside) == 2 else OWN_ERROR
-        return around(value, math.hypot(log_half_width(base), apart))
+
+def _nearest(width: int, known: Mapping[int, Estimate]) -> list[int]:
+    """The two known widths that a width lies between, else the nearest; sorted."""
+    below, above = (
+        [n for n in sorted(known) if (n > width) == side] for side in (0, 1)
+    )
+    if below and above:
+        return [below[-1], above[0]]
+    return below[-2:] or above[:2]
 
 
 def _as_neighbour(ratio: Estimate) -> Estimate:
@@ -325,7 +319,3 @@ def _beside(each: Setting, base: Setting) -> Estimate:
 def _raised(ratio: Estimate) -> Estimate:
     """Over plain decoding at least 1: less is noise, or `make` refuses the runs."""
     return Estimate(max(ratio.value, 1.0), ratio.low, max(ratio.high, 1.0))
-
-
-def _same(one: float, other: float) -> bool:
-    return max(one, other) <= SAME_CONTEXT * min(one, other)

@@ -40,6 +40,13 @@ def test_other_batches_are_answered_beside_one_of_which_nothing_is_known():
         decide(served_table(*FLAT), "3:2.4", batch=128)
 
 
+def test_what_speaks_against_runs_is_said_and_remarks_are_not():
+    """A step of 4 tokens in 5 plain steps; that runs ran once is in the interval."""
+    slow = notes((1, 0, 10.0), (1, 3, 50.0))
+    assert "verifies 4 tokens takes 5.0 plain steps: experts cannot" in slow
+    assert "ran once" not in slow
+
+
 def test_batches_without_plain_decoding_are_asked_for_alone():
     rows = ((1, 0, 8.0), (1, 3, 12.0), (8, 2, 10.0), (8, 3, 12.0))
     found = decide(served_table(*rows), "1.8,2.2,2.5")

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from evict_profile.errors import DataError
 from evict_profile.served.growth import BATCH_ERROR
 from evict_profile.served.run import Run
 from evict_profile.served.table import ServedTable
@@ -55,8 +54,3 @@ def test_runs_without_noise_leave_the_error_of_other_batches():
 
 def test_plain_decoding_is_one_plain_step_at_every_batch():
     assert table(1.2, 2.7).ratio(8, 1, 0).value == Estimate(1.0, 1.0, 1.0)
-
-
-def test_nothing_is_known_beyond_the_served_batches():
-    with pytest.raises(DataError, match="serve plain decoding and one K at batch 32"):
-        table(1.2, 2.7).ratio(32, 4, 3)

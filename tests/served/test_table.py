@@ -87,6 +87,15 @@ def test_above_the_one_k_that_ran_it_grows_as_other_servers_do():
     assert math.log(found.high / found.value) > OWN_ERROR
 
 
+@pytest.mark.parametrize(
+    ("text", "width", "value"),
+    [("1,0,10|1,3,20|1,7,18", 16, 1.8), ("1,0,10|1,1,11|1,2,15|1,15,15", 5, 1.5)],
+)
+def test_several_k_carry_to_others_without_falling(text, width, value):
+    """Beyond two K that fall, and between the two that a K lies between."""
+    assert ratio(made(text), 1, width).value.value == pytest.approx(value)
+
+
 @given(st.floats(1.0, 3.0), st.integers(2, 20))
 def test_no_step_is_below_plain_decoding(three, width):
     assert ratio(made(f"1,0,10|1,3,{10 * three}"), 1, width).value.value >= 1.0
