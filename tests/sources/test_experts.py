@@ -124,8 +124,8 @@ def test_a_layer_without_rows_follows_the_law_of_the_others():
     expected = [law_us(PAIR, *place) for place in zip(tokens, union, strict=True)]
     assert found.us(tokens, union) == pytest.approx(expected, rel=1e-6)
     assert misfit(found) < 1e-6 and passes(found)
-    odd = (*LAYERS[:2], layer(SHAPES[2], times=1.05))
-    assert 0.02 < misfit(of_others(odd)) < 0.3, "each is left out"
+    odd = (LAYERS[0], layer(SHAPES[2], times=1.05))
+    assert 0.04 < misfit(of_others(odd)) < 0.06, "each is left out"
 
 
 @pytest.mark.parametrize("layers", [LAYERS[:1], ()])
