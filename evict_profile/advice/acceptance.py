@@ -25,6 +25,10 @@ FALL = 0.85
 """Accepted drafts over those of a shorter K, below which their texts differ: published
 curves fall to 0.89 (benchmarks/served/data/inferencex-golden-al.csv)."""
 
+APART, HEAVY = 1.2, 0.2
+"""Ratio of two lengths of one K above which they are of different texts, where each has
+at least this share of the weight: the idle tail of a log says little."""
+
 KNOWN = (
     "give the first draft's chance from 0 to 1 (0.75), accepted lengths of K = 1, 2, 3 "
     "(1.84,2.51,3.01) or of any K (3:2.51), K and the mean acceptance rate (4:64%), "
@@ -57,14 +61,21 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
 def _of_pairs(text: str) -> AcceptedLengths:
     """Lengths of some K; a share is the mean rate over all positions: 1 + K x rate."""
     lengths, pairs = dict[int, float](), text.split(",")
-    for drafts, _, value in (each.partition(":") for each in pairs):
+    for drafts, value in map(_split, pairs):
         number = _number(value)
         is_length = number >= 1.0 and not value.endswith("%")
         lengths[int(drafts)] = number if is_length else 1.0 + int(drafts) * number
     if len(lengths) < len(pairs):
         raise ConfigError(f"--accept {text}: names a K twice; give each K once")
     _check_given(text, lengths)
-    return of_some(lengths, "lengths as given")
+    rates = any(_number(v) < 1.0 or v.endswith("%") for _, v in map(_split, pairs))
+    read = ", a rate as the mean over K positions" * rates
+    return of_some(lengths, f"lengths as given{read}")
+
+
+def _split(pair: str) -> tuple[str, str]:
+    drafts, _, value = pair.partition(":")
+    return drafts, value
 
 
 def _of_numbers(text: str) -> AcceptedLengths:
@@ -162,11 +173,12 @@ def of_runs(runs: "Sequence[Run]", name: str) -> AcceptedLengths:
     """From the lengths that runs state, weighted by their steps, else requests."""
     known = [run for run in runs if run.drafts and run.accept_lengths]
     _check_alike(known, name)
+    _check_one_length(known, name)
     means, half = dict[int, float](), dict[int, float]()
     for k in sorted({k for run in known for k in run.accept_lengths}):
         own = [run for run in known if k in run.accept_lengths]
         lengths = np.array([run.accept_lengths[k] for run in own])
-        weights = np.array([run.load.steps or run.batch for run in own])
+        weights = np.array([*map(_weight, own)])
         share = weights / weights.sum()
         means[k] = mean = float(share @ lengths)
         error = np.linalg.norm(share * (lengths - mean)) if len(own) > 1 else 0.0
@@ -175,6 +187,33 @@ def of_runs(runs: "Sequence[Run]", name: str) -> AcceptedLengths:
     found = of_some(means, f"{len(known)} runs of {name}")
     own_half = np.interp(found.levels[1:], list(half), list(half.values()))
     return replace(found, half_width=np.hypot(found.half_width, [0.0, *own_half]))
+
+
+def _check_one_length(runs: "Sequence[Run]", name: str) -> None:
+    """Refuse a K whose length depends on the batch or the text of its runs."""
+    for k in {k for run in runs for k in run.accept_lengths}:
+        own = [run for run in runs if k in run.accept_lengths]
+        total = sum(map(_weight, own))
+        for kind in ("batch", "text"):
+            groups: dict[object, list[Run]] = {}
+            for run in own:
+                groups.setdefault(getattr(run, kind), []).append(run)
+            means = {
+                of: sum(_weight(r) * r.accept_lengths[k] for r in some) / weight
+                for of, some in groups.items()
+                if (weight := sum(map(_weight, some))) >= HEAVY * total
+            }
+            least, most = (pick(means, key=means.__getitem__) for pick in (min, max))
+            if means[most] > APART * means[least]:
+                raise ConfigError(
+                    f"{name}: K = {k} commits {means[most]:.2f} tokens at {kind} "
+                    f"{most} and {means[least]:.2f} at {kind} {least}, and no one "
+                    f"length is both; give one, as --accept {k}:{means[most]:.2f}"
+                )
+
+
+def _weight(run: "Run") -> float:
+    return run.load.steps or run.batch
 
 
 def _check_alike(runs: "Sequence[Run]", name: str) -> None:

@@ -159,8 +159,7 @@ class Advisor:
         if table is None:
             return cls(Unserved(asked=asked or (1,)), lengths, kind)
         if isinstance(table, ServedTable):
-            at = min(table.contexts, default=None) if context is None else context
-            return cls(OfServed(table, at), lengths, kind)
+            return cls(OfServed(table, _one_context(table, context)), lengths, kind)
         at = min(table.axes.context) if context is None else context
         if not sweep:
             return cls(OfEstimate(table, at, outside), lengths, kind)
@@ -217,6 +216,17 @@ class Advisor:
             else _speed(committed / against, found.value, errors),
             step_us=plain_us and plain_us * found.value.value,
         )
+
+
+def _one_context(table: ServedTable, context: float | None) -> float | None:
+    """The context that is asked for, else the one that ran."""
+    if context is None and len(table.contexts) > 1:
+        known = ", ".join(f"{each:.0f}" for each in table.contexts)
+        raise ConfigError(
+            f"{table.path}: runs are at contexts of {known} tokens; say which with "
+            "--context"
+        )
+    return min(table.contexts, default=None) if context is None else context
 
 
 def _times(estimate: Estimate, factor: float) -> Estimate:

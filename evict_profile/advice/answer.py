@@ -147,11 +147,16 @@ class Answer:
         )
 
 
-def own_way(advisor: Advisor, batch: int) -> DraftOption:
-    """The way of the longest stated K at a batch; of a rate alone, the nearest to 3."""
-    wanted = advisor.lengths.longest_stated or 3
+def stated_ways(advisor: Advisor, batch: int) -> list[DraftOption]:
+    """The ways of the stated K at a batch; of a rate alone, the nearest to K = 3."""
     ways = advisor.at(batch).ways[1:]
-    return min(ways, key=lambda way: abs(way.levels - wanted))
+    stated = [way for way in ways if way.levels in advisor.lengths.stated]
+    return stated or [min(ways, key=lambda way: abs(way.levels - 3))]
+
+
+def own_way(advisor: Advisor, batch: int) -> DraftOption:
+    """The fastest of the stated K."""
+    return max(stated_ways(advisor, batch), key=lambda way: way.speed.value)
 
 
 PLAIN, UNKNOWN = "plain decoding", "no interval is known"

@@ -81,16 +81,21 @@ NO_STEP = "it states no step"
 
 
 def next_command(path: Path, settings: Sequence["Setting"]) -> str:
-    """The command that advises by the lengths that runs state; "" without them."""
+    """The command that advises by the lengths of chains at the first batch; or ""."""
+    known = [s for s in settings if s.drafts and s.is_chain and s.accept_length]
+    if not known:
+        return ""
+    batch, context = known[0].batch, known[0].context
     lengths = {
         each.levels: length.value
-        for each in settings
-        if each.drafts and (length := each.accept_length)
+        for each in known
+        if (length := each.accept_length)
+        and (each.batch, each.context) == (batch, context)
     }
-    if not lengths:
-        return ""
     accept = ",".join(f"{k}:{length:.2f}" for k, length in sorted(lengths.items()))
-    return f"evict-profile advise {quote(str(path))} --accept {accept}"
+    words = f"evict-profile advise {quote(str(path))} --accept {accept}"
+    several = len({each.batch for each in known}) > 1
+    return words + f" --batch {batch}" * several
 
 
 def files_and_drafts(words: Sequence[str]) -> list[tuple[Path, int | None]]:

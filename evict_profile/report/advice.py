@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 from evict_profile.advice.advise import Advisor, BatchAdvice, DraftOption
-from evict_profile.advice.answer import own_way
+from evict_profile.advice.answer import stated_ways
 from evict_profile.advice.decide import Decision, decide
 from evict_profile.advice.steps import Steps
 from evict_profile.integrations.exporters import ENGINES
@@ -187,7 +187,7 @@ class Advice:
         if self.decision.every:
             return [*at.ways[1:]]
         if self._steps.estimated:
-            return [own_way(advisor, at.batch)]
+            return stated_ways(advisor, at.batch)
         return [way for way in at.ways if way is at.best or way.basis == "measured"]
 
 

@@ -33,6 +33,9 @@ UNUSUAL, GROWTH, ALL = 0.35, 1.09, 0.97
 rejection from one draft to the next, and the share of drafts from which nearly all are
 accepted (benchmarks/served/data)."""
 
+UNLIKE = 1.2
+"""Ratio of two accepted lengths of one K, above which they are of different texts."""
+
 SYNTHETIC = ("random", "prefix_repetition", "generated-shared-prefix")
 PREFILL, FULL, WAVES, KV_FULL = 0.1, 0.8, 4, 0.9
 """Prefill's share of a request, requests that ran over those that were asked for, all
@@ -58,6 +61,8 @@ SENTENCES = {
     "that repeat themselves; read some, and run other prompts",
     "rejected": "{:.2f} tokens are accepted, and 97 % of published settings accept "
     "more than {:.2f}; check the text, and the drafter's model",
+    "texts": "{} commits {:.2f} tokens and {} {:.2f}, so one speed-up is of neither; "
+    "import each text as a table of its own",
     "plain": "no plain run has this batch{}, so the speed-up is unknown; run one",
     "slow": "a step that verifies {} tokens takes {:.1f} plain steps: experts cannot "
     "cause that, since {} plain steps verify as many; look at CUDA graphs, the "
@@ -167,6 +172,11 @@ def _place(run: Run) -> str:
 def _of_setting(each: Setting) -> Iterator[_Found]:
     steps_ms = [run.step_us / 1e3 for run in each.runs if run.step_us]
     texts = {run.text for run in each.runs}
+    lengths = [(n, run.text) for run in each.runs if (n := run.accept_length)]
+    if len(texts) > 1 and lengths:
+        (least, poor), (most, rich) = min(lengths), max(lengths)
+        if most > UNLIKE * least:
+            yield _Found("texts", most / least, (rich, most, poor, least))
     if len(texts) == 1 and max(steps_ms) > REPEATED * min(steps_ms):
         ends = min(steps_ms), max(steps_ms)
         yield _Found("repeats", ends[1] / ends[0], ends)
@@ -198,7 +208,7 @@ def _beside(each: Setting, plain: Setting) -> Iterator[_Found]:
 def _of_ratio(each: Setting, plain: Setting) -> Iterator[_Found]:
     ratio, length = each.ratio_to(plain), each.accept_length
     if ratio.value < 1.0:
-        what = "the noise of these runs allows 1.00, which a table takes"
+        what = "repeat both runs, or look for a missing accepted length"
         yield _Found("faster", 1.0 / ratio.value, (each.width, ratio.value, what))
     if ratio.value > each.width:
         badness = ratio.value / each.width
@@ -285,7 +295,7 @@ def _of_filling(load: Load, batch: int) -> Iterator[_Found]:
     most = WAVES * batch
     if load.at_once and load.at_once < FULL * batch:
         yield _Found("full", 1.0 - load.at_once / batch, (load.at_once, most))
-    elif not load.at_once and 0 < (load.requests or 0) < most:
+    elif not load.at_once and batch > 1 and 0 < (load.requests or 0) < most:
         yield _Found("few", 1.0, (load.requests, most))
 
 

@@ -59,6 +59,10 @@ class Setting:
         return self.runs[0].levels
 
     @property
+    def is_chain(self) -> bool:
+        return self.width == self.levels + 1
+
+    @property
     def context(self) -> float | None:
         known = [run.context for run in self.runs if run.context is not None]
         return float(np.mean(known)) if known else None

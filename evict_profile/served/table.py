@@ -186,7 +186,8 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         """
         reference = self.reference(batch, context)
         near = self._near(batch, context)
-        found = [self._served(each, width, reference.width, context) for each in near]
+        place = width, levels, reference
+        found = [self._served(each, *place, context) for each in near]
         if len(found) == 1 or width == reference.width:
             return found[0]
         ends = [_as_neighbour(ratio.value) for ratio in found]
@@ -245,22 +246,34 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         )
 
     def _served(
-        self, batch: int, width: int, reference: int, context: float | None
+        self,
+        batch: int,
+        width: int,
+        levels: int,
+        reference: Setting,
+        context: float | None,
     ) -> StepRatio:
-        """The ratio at a served batch, over the setting of another width."""
+        """The ratio at a served batch; what did not run is carried from chains."""
+        drafted = [each for each in self.served_at(batch, context) if each.drafts]
         own = self.served_at(batch, context)
-        base = next(each for each in own if each.width == reference)
-        if width == reference:
+        base = next(each for each in own if each.width == reference.width)
+        if (width, levels) == (base.width, base.levels):
             return StepRatio(SAME, "measured")
-        known = {each.width: _beside(each, base) for each in own if each.width > 1}
-        if width in known:
-            return StepRatio(known[width], "measured")
+        for each in drafted:
+            if (each.width, each.levels) == (width, levels):
+                return StepRatio(_over(each, base), "measured")
         if width == 1:
             raise DataError(f"{self.path}: batch {batch} has no run of plain decoding")
-        if not known:
-            return unserved(width)
-        found = self._from_others(batch, width, reference, known)
-        return StepRatio(_raised(found) if reference == 1 else found, "other K")
+        known = {each.width: _over(each, base) for each in drafted if each.is_chain}
+        if known and width == levels + 1:
+            found = self._from_others(batch, width, base.width, known)
+            return StepRatio(_raised(found) if base.width == 1 else found, "other K")
+        if drafted:
+            raise DataError(
+                f"{self.path}: trees ran at batch {batch}, and a tree's step says "
+                "little of another's or of a chain's; serve what is asked for"
+            )
+        return unserved(width)
 
     def _from_others(
         self, batch: int, width: int, reference: int, known: Mapping[int, Estimate]
@@ -308,14 +321,11 @@ def _as_neighbour(ratio: Estimate) -> Estimate:
     return Estimate(ratio.value, min(ratio.low, least.low), max(ratio.high, least.high))
 
 
-def _beside(each: Setting, base: Setting) -> Estimate:
+def _over(each: Setting, base: Setting) -> Estimate:
     """A setting's step over the reference's."""
-    if each is base:
-        return SAME
-    ratio = each.ratio_to(base)
-    return _raised(ratio) if base.width == 1 else ratio
+    return SAME if each is base else each.ratio_to(base)
 
 
 def _raised(ratio: Estimate) -> Estimate:
-    """Over plain decoding at least 1: less is noise, or `make` refuses the runs."""
+    """At least 1: a step that did not run is not predicted below plain decoding."""
     return Estimate(max(ratio.value, 1.0), ratio.low, max(ratio.high, 1.0))

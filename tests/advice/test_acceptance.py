@@ -4,6 +4,7 @@ import pytest
 
 from evict_profile.advice.acceptance import acceptance_of, of_rate, of_runs, of_yaml
 from evict_profile.errors import ConfigError
+from evict_profile.records import replace
 from evict_profile.served.run import Deployment, Load, Run
 from tests.advice import logs
 from tests.served.probe.fake_server import FakeServer
@@ -123,13 +124,24 @@ class TestRuns:
         assert found.committed[3] == pytest.approx(2.47)
 
     def test_runs_without_steps_weigh_by_their_requests(self):
-        found = of_runs([run({3: 2.0}, 1), run({3: 2.5}, 4)], "probe")
-        assert found.committed[3] == pytest.approx(2.4)
+        found = of_runs([run({3: 2.2}, 1), run({3: 2.5}, 4)], "probe")
+        assert found.committed[3] == pytest.approx(2.44)
+
+    def test_lengths_of_several_batches_or_texts_are_no_one_length(self):
+        with pytest.raises(ConfigError, match=r"2\.80 tokens at batch 1 and 2\.10"):
+            of_runs([run({3: 2.8}, 1), run({3: 2.1}, 2)], "b.csv")
+        code, chat = (replace(run({3: n}), text=t) for n, t in ((3.2, "a"), (1.7, "b")))
+        with pytest.raises(ConfigError, match=r"3\.20 tokens at text a and 1\.70"):
+            of_runs([code, chat], "t.csv")
+
+    def test_a_mean_rate_is_said_to_be_one(self):
+        assert "the mean over K positions" in acceptance_of("3:60%")[0].source
+        assert "mean over" not in acceptance_of("3:2.8")[0].source
 
     def test_the_interval_is_of_several_runs(self):
         """Of equal weights: Student's t for two runs, 12.7, x the mean's error."""
-        half = of_runs([run({3: 2.0}), run({3: 2.5})], "a").half_width
-        assert half[3] == pytest.approx(12.706 * 0.25 / 2.25, rel=1e-3)
+        half = of_runs([run({3: 2.2}), run({3: 2.5})], "a").half_width
+        assert half[3] == pytest.approx(12.706 * 0.15 / 2.35, rel=1e-3)
         assert half[0] == 0.0 and (half[1:] >= half[3]).all()
         assert of_runs([run({3: 2.0})], "a").half_width[3] == 0.0
 

@@ -7,11 +7,14 @@ import pytest
 from evict_profile.advice.decide import decide
 from evict_profile.cli.advise import batches_of
 from evict_profile.errors import ConfigError, DataError
+from evict_profile.records import replace
+from evict_profile.served import make
 from evict_profile.served.growth import EXPONENT
 from evict_profile.table import CostTable
 from tests.advice.served import served_table
 from tests.command import evict, refused
 from tests.exported import shipped_table
+from tests.served.runs import rows
 from tests.traces.synthetic import TINY, Plan, write_trace
 
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
@@ -197,3 +200,21 @@ class TestCommand:
     )
     def test_former_options_say_what_to_type(self, place, words, instead):
         assert instead in refused("advise", *words, folder=place)
+
+
+def test_of_several_stated_lengths_the_fastest_is_judged():
+    """K = 63 of 2.6 tokens loses; K = 3 of 2.4 is as good as alone."""
+    decision = decide(None, "3:2.4,63:2.6")
+    assert "Yours of 2.40 at K = 3 is 1.44 times" in str(decision.answer)
+
+
+def test_of_several_contexts_one_has_to_be_named():
+    runs = [
+        replace(each, context=context)
+        for context in (512.0, 8192.0)
+        for each in rows("1,0,10|1,3,15")
+    ]
+    table = make.served_table(runs, {}, "m", "g")
+    with pytest.raises(ConfigError, match="512, 8192 tokens; say which with --context"):
+        decide(table, "3:2.4")
+    assert "1.60 times" in str(decide(table, "3:2.4", context=8192).answer)

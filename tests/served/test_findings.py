@@ -10,7 +10,7 @@ from evict_profile.advice.acceptance import of_rate
 from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.served.findings import ALL, UNUSUAL, findings, is_fault, unknown
-from evict_profile.served.run import Deployment
+from evict_profile.served.run import Deployment, Load
 from tests.served.runs import SERVER, clean, rows, run
 
 
@@ -45,7 +45,6 @@ def test_clean_runs_yield_nothing_and_nothing_is_unknown():
         ({"equal_lengths": True}, "lengths", "one input and one output length"),
         ({"failed": 7}, "failed", "7 requests failed"),
         ({"at_once": 0.75}, "full", "0.8 requests ran at once in the mean"),
-        ({"at_once": None, "requests": 3}, "few", "3 requests leave the last batches"),
         ({"has_prefill": True}, "wall", "no time of a token is stated"),
         ({"prefill": 0.48}, "prefill", "48% of a request's time"),
         ({"drafted": 1.88}, "K", "not the same at each step: 1.88"),
@@ -114,9 +113,27 @@ def test_a_step_above_its_tokens_plain_steps_is_no_experts(drafts, step_ms, time
 
 
 def test_a_step_below_plain_within_noise_is_said():
-    """Upper B2: the table takes 1.00, and the file 0.93."""
+    """Upper B2."""
     line, _ = said(rows("1,0,20|1,3,18.57"))
-    assert "verifies 4 tokens takes 0.93 plain steps; the noise of these runs" in line
+    assert "verifies 4 tokens takes 0.93 plain steps; repeat both runs" in line
+
+
+def test_few_requests_leave_batches_half_empty():
+    few = Load(requests=3)
+    runs = [replace(run, load=few) for run in rows("4,0,10|4,3,18")]
+    assert "3 requests leave the last batches half empty" in " ".join(said(runs))
+    runs = [replace(run, load=few) for run in rows("1,0,10|1,3,18")]
+    assert "half empty" not in " ".join(said(runs))
+
+
+def test_texts_that_differ_are_found():
+    lengths = {"code": 3.2, "chat": 1.7}
+    runs = [
+        replace(run, text=text, accept_lengths={3: length} if run.drafts else {})
+        for run in rows("1,0,10|1,3,18")
+        for text, length in lengths.items()
+    ]
+    assert "code commits 3.20 tokens and chat 1.70" in " ".join(said(runs))
 
 
 def test_most_runs_left_out_is_a_finding():

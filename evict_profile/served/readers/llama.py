@@ -16,7 +16,9 @@ from evict_profile.served.readers.facts import Given, Reading
 from evict_profile.served.run import Deployment, Load, Run
 
 EVALUATED = re.compile(r"(prompt )?eval time =\s*([\d.]+) ms /\s*(\d+) (tokens|runs)\b")
-_ACCEPTED = re.compile(r"draft acceptance(?: rate)? = [\d.]+ \(\s*(\d+) accepted")
+_ACCEPTED = re.compile(
+    r"draft acceptance(?: rate)? = [\d.]+ \(\s*(\d+) accepted /\s*(\d+) generated"
+)
 ENGINE = "llama.cpp"
 
 
@@ -32,7 +34,9 @@ def read(path: Path, text: str, given: Given) -> Reading:
         return Reading([])
     requests[0]["prompt_n"] = sum(int(count) for prompt, _, count, _ in lines if prompt)
     if accepted := _ACCEPTED.findall(text):
-        requests[0]["draft_n_accepted"] = sum(map(int, accepted))
+        counts = zip(*accepted, strict=True)
+        for name, own in zip(("draft_n_accepted", "draft_n"), counts, strict=True):
+            requests[0][name] = sum(map(int, own))
     return Reading([_run(requests, path, 1, given)])
 
 
@@ -51,6 +55,11 @@ def _run(requests: Sequence[Facts], path: Path, number: int, given: Given) -> Ru
     if steps <= 0:
         raise ConfigError(f"{source}: holds no decoded token; let replies be longer")
     drafts, length = facts.drafts_of(path, None, given), tokens / steps
+    if (drafted := total("draft_n") / steps) > drafts + 0.5:
+        raise ConfigError(
+            f"{source}: {drafted:.1f} tokens are drafted a step, and K = {drafts} was "
+            "given; give the K of that server"
+        )
     stated = any("draft_n_accepted" in each for each in requests)
     return facts.timed(
         source,

@@ -40,7 +40,10 @@ _FACTS = {
     "verified": re.compile(r"speculative_num_draft_tokens=(\d+)"),
     "levels": re.compile(r"speculative_num_steps=(\d+)"),
     "topk": re.compile(r"speculative_eagle_topk=(\d+)"),
-    "adaptive": re.compile(r"speculative_adaptive=(True)"),
+    "adaptive": re.compile(
+        r"(speculative_adaptive=True|speculative_algorithm='NGRAM'"
+        r"|SpeculativeConfig\(method='(?:ngram|suffix)')"
+    ),
     "plain": re.compile(r"speculative_(?:algorithm|config)=(None)"),
     "interval": re.compile(r"decode_log_interval=(\d+)"),
     "model": re.compile(r"(?:model_path=|with config: model=)'([^']+)'"),
@@ -194,14 +197,16 @@ def _runs(server: _Server, path: Path, number: int, given: Given) -> Iterator[Ru
     stated = server.stated
     if "adaptive" in stated:
         raise ConfigError(
-            f"{path}: the server changes K while it runs (speculative_adaptive); start "
-            "it with one K"
+            f"{path}: the server changes K while it runs ({stated['adaptive']}); start "
+            "it with one K and a method that drafts at every step"
         )
     drafts = facts.drafts_of(path, server.drafts, given)
     known: Facts = {"drafts": drafts}
     if drafts:
         shape = {"levels": "levels", "topk": "topk", "width": "verified"}
         known |= {n: int(stated[own]) for n, own in shape.items() if own in stated}
+        if known.get("topk", 1) > 1 and "levels" in known:
+            known["drafts"] = known["levels"]  # Of a tree K is its depth.
     deployment = Deployment(
         model=stated.get("model", ""),
         engine=server.engine,

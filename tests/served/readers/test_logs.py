@@ -121,4 +121,4 @@ def test_a_tree_keeps_its_shape(tmp_path):
         "tokens=4", "tokens=8"
     )
     run = runs_of(tmp_path, logs.sglang(start=start))[0]
-    assert (run.drafts, run.levels, run.topk, run.width) == (7, 3, 4, 8)
+    assert (run.drafts, run.levels, run.topk, run.width) == (3, 3, 4, 8)
