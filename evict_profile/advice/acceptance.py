@@ -193,15 +193,15 @@ def _check_one_length(runs: "Sequence[Run]", name: str) -> None:
     """Refuse a K whose length depends on the batch or the text of its runs."""
     for k in {k for run in runs for k in run.accept_lengths}:
         own = [run for run in runs if k in run.accept_lengths]
-        total = sum(map(_weight, own))
+        total = sum(run.load.steps or 1.0 for run in own)
         for kind in ("batch", "text"):
             groups: dict[object, list[Run]] = {}
             for run in own:
                 groups.setdefault(getattr(run, kind), []).append(run)
             means = {
-                of: sum(_weight(r) * r.accept_lengths[k] for r in some) / weight
+                of: float(np.mean([run.accept_lengths[k] for run in some]))
                 for of, some in groups.items()
-                if (weight := sum(map(_weight, some))) >= HEAVY * total
+                if sum(run.load.steps or 1.0 for run in some) >= HEAVY * total
             }
             least, most = (pick(means, key=means.__getitem__) for pick in (min, max))
             if means[most] > APART * means[least]:

@@ -175,7 +175,7 @@ class Advisor:
         table = self.steps.table
         raise ConfigError(
             f"{table and table.path}: covers no draft at any of its batches "
-            f"{', '.join(map(str, every))}; sweep wider, or serve a K"
+            f"{', '.join(map(str, every))}; sweep wider, or serve a chain (topk 1)"
         )
 
     def at(self, batch: int) -> BatchAdvice:

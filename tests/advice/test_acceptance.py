@@ -129,7 +129,7 @@ class TestRuns:
 
     def test_lengths_of_several_batches_or_texts_are_no_one_length(self):
         with pytest.raises(ConfigError, match=r"2\.80 tokens at batch 1 and 2\.10"):
-            of_runs([run({3: 2.8}, 1), run({3: 2.1}, 2)], "b.csv")
+            of_runs([run({3: 2.8}, 1), run({3: 2.1}, 64)], "b.csv")
         code, chat = (replace(run({3: n}), text=t) for n, t in ((3.2, "a"), (1.7, "b")))
         with pytest.raises(ConfigError, match=r"3\.20 tokens at text a and 1\.70"):
             of_runs([code, chat], "t.csv")
