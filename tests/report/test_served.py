@@ -40,7 +40,6 @@ class TestShow:
         assert "left out: 1 run" in evict("show", path, folder=tmp_path).stdout
 
     def test_own_tables_are_listed_and_found_by_name(self, path, tmp_path):
-        """Newcomer A2."""
         for words in ((), ("--model", "M"), ("--gpu", "h200", "--engine", "vllm")):
             said = evict("show", *words, folder=tmp_path).stdout
             assert str(path.relative_to(tmp_path)) in said
@@ -117,7 +116,7 @@ class TestDiff:
         assert "no difference" in done.stdout
 
     def test_another_deployment_is_named_first(self, path, tmp_path):
-        """Newcomer C: two GPUs were compared without a word."""
+        """Two GPUs differ in more than their numbers."""
         other = save(
             tmp_path, clean(step_ms=30.0, deployment=Deployment()), gpu="H200 NVL"
         )

@@ -86,7 +86,7 @@ NOISY = (0.97, 1.0, 1.03) * 2
 
 
 def test_a_queue_at_other_batches_names_both():
-    """Threads D: logs of 9 running and 56 waiting, and of 19 and 81."""
+    """Logs of 9 running and 56 waiting, and of 19 and 81."""
     [plain, *_], drafting = clean(times=1), clean(times=1)[1]
     runs = [
         replace(plain, batch=19, load=replace(plain.load, at_once=19.0, waiting=81)),
@@ -107,13 +107,12 @@ def test_a_log_without_a_step_is_judged_too():
     ("drafts", "step_ms", "times"), [(3, 48.2, 4.8), (8, 207, 20.7)]
 )
 def test_a_step_above_its_tokens_plain_steps_is_no_experts(drafts, step_ms, times):
-    """Threads C: 4 tokens in 4.82 plain steps, and 9 in 20.7."""
+    """4 tokens in 4.82 plain steps, and 9 in 20.7."""
     [line] = said(clean(drafts, step_ms, length=1.0 + drafts * 0.6))
     assert f"verifies {drafts + 1} tokens takes {times} plain steps: experts" in line
 
 
 def test_a_step_below_plain_within_noise_is_said():
-    """Upper B2."""
     line, _ = said(rows("1,0,20|1,3,18.57"))
     assert "verifies 4 tokens takes 0.93 plain steps; repeat both runs" in line
 

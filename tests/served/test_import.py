@@ -66,7 +66,6 @@ def test_no_next_step_is_named_where_no_length_is_known(folder):
     ["4,0,10\n4,3,20\n64,0,10\n64,3,20\n", "1,0,10\n1,3,20\n16,0,20\n16,3,40\n"],
 )
 def test_steps_of_one_ratio_have_it_at_a_batch_between(folder, steps, width, ratio):
-    """Threads A, from the file on."""
     imported(folder, text=f"batch,K,step ms\n{steps}")
     assert table_of(folder).ratio(8, width, width - 1).value.value == pytest.approx(
         ratio
@@ -88,21 +87,19 @@ def test_steps_of_one_ratio_have_it_at_a_batch_between(folder, steps, width, rat
     ],
 )
 def test_runs_that_cannot_be_are_refused_and_leave_nothing(folder, text, says):
-    """Newcomer A8, A12 and D; threads C; upper B2."""
     (folder / "runs.csv").write_text(text)
     assert says in refused("import", "runs.csv", *NAMES, folder=folder)
     assert not (folder / "cost_tables").exists()
 
 
 def test_a_queue_is_no_all_clear(folder):
-    """Threads D."""
     said = imported(folder, text="batch,K,step ms,waiting\n9,0,10,0\n9,3,20,56\n")
     assert "K = 3 at batch 9: 56 requests waited while 9 ran" in said
     assert "Nothing was found" not in said
 
 
 def test_findings_are_said_where_no_table_can_be_made(folder):
-    """Threads D: a log of a queue alone was given the all-clear."""
+    """A log of a queue alone is no all-clear."""
     (folder / "runs.csv").write_text("batch,K,step ms,waiting\n9,3,20,56\n")
     done = evict("import", "runs.csv", *NAMES, folder=folder)
     assert done.exit_code == 2
@@ -111,7 +108,6 @@ def test_findings_are_said_where_no_table_can_be_made(folder):
 
 
 def test_contexts_are_rows_of_their_own(folder):
-    """Threads E."""
     text = "batch,K,step ms,context\n1,0,10,512\n1,3,15,512\n1,0,20,8192\n1,3,50,8192\n"
     said = imported(folder, text=text)
     rows = [line.split() for line in said.splitlines() if line.startswith("K = 3")]
@@ -119,7 +115,7 @@ def test_contexts_are_rows_of_their_own(folder):
 
 
 def test_a_noisy_setting_is_imported(folder):
-    """Newcomer A1: no draft pays at 10.7 plain steps, however noisy."""
+    """No draft pays at 10.7 plain steps, however noisy."""
     drafting = [18.04 * n for n in (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4)]
     rows = [f"1,0,{1.678},\n"] * 8 + [f"1,3,{ms},2.4\n" for ms in drafting]
     said = imported(folder, text="batch,K,step ms,accepted\n" + "".join(rows))
@@ -177,13 +173,12 @@ def about(drafts):
 
 
 def test_a_probe_without_a_wave_holds_no_run(folder):
-    """Newcomer A8: a traceback."""
     resume(folder / "runs.jsonl", Probed(about(0), "chat"))
     assert "holds no run" in refused("import", "runs.jsonl", *NAMES, folder=folder)
 
 
 def test_a_round_whose_larger_batch_alone_was_slow_is_kept(folder):
-    """Mutant 3 of slow rounds: the smallest batch shows whether the machine was."""
+    """The smallest batch of a round shows whether the machine was slow."""
     path = folder / "runs.jsonl"
     for drafts in (0, 3):
         resume(path, Probed(about(drafts), "chat"))

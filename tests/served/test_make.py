@@ -54,7 +54,7 @@ def test_flags_that_an_engine_sets_to_draft_may_differ():
     ],
 )
 def test_runs_of_another_model_are_refused(served, typed):
-    """Threads K: Qwen3.5's runs became a version of Qwen3.6's table."""
+    """Qwen3.5's runs are no version of Qwen3.6's table."""
     both = {"model": served}
     with pytest.raises(ConfigError, match=f"states the model {served}, and --model"):
         served_table(stated(both, both), {}, typed, "g")
@@ -103,7 +103,6 @@ def test_the_key_has_what_runs_state_and_nothing_else():
 
 
 def test_a_step_surely_below_plain_is_refused():
-    """Threads C, upper B2: it was raised to the plain step in silence."""
     with pytest.raises(
         ConfigError, match=r"5.00 ms, less than the plain step of 10.00"
     ):
@@ -126,7 +125,7 @@ def test_a_drafting_step_is_compared_at_its_own_context():
 
 
 def test_a_noisy_setting_is_not_refused():
-    """Newcomer A1: 2.40 tokens for the time of 10.7 plain steps is below 1."""
+    """2.40 tokens for the time of 10.7 plain steps is below 1."""
     noise = (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4)
     runs = [run(1, 0, 1.678)] * 8 + [run(1, 3, 18.04 * n, length=2.4) for n in noise]
     ratio = served_table(runs, {}, "m", "g").ratio(1, 4, 3).value

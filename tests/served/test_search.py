@@ -33,7 +33,7 @@ SELF = Path("cost_tables")
 
 @pytest.mark.usefixtures("tree")
 def test_the_newest_of_a_name_is_found_however_it_is_spelled():
-    """Newcomer A2: what was just made was not found."""
+    """What was just made is found."""
     for model in ("qwen3.6-35b-a3b", "Qwen/Qwen3.6-35B-A3B"):
         for gpu in ("rtx-4090", "RTX 4090", "rtx4090", "4090"):
             found = find_served(model, gpu, "vllm")

@@ -29,7 +29,7 @@ def ratio(table, batch, width, **place):
 
 @pytest.mark.parametrize(("text", "batch"), [(FLAT, 8), (GROWING, 2), (GROWING, 8)])
 def test_between_batches_of_one_ratio_it_is_that_ratio(text, batch):
-    """Threads A: a law through all steps said 1.07 to 1.82."""
+    """At constant K, whatever the steps do."""
     found = ratio(made(text), batch, 4)
     assert found.value.value == pytest.approx(2.0)
     assert found.basis == "other batch"
@@ -66,14 +66,14 @@ def test_at_a_served_setting_it_is_the_runs(plain, three, seven):
 
 
 def test_its_interval_at_a_served_setting_is_that_of_the_runs():
-    """Threads F: runs in an estimated table were less sure than alone."""
+    """No other error is added."""
     twelve = "|".join(f"16,0,{10 + n / 50}|16,3,{19 + n / 50}" for n in range(6))
     found = ratio(made(twelve), 16, 4).value
     assert found.high / found.low < 1.03
 
 
 def test_below_the_one_k_that_ran_it_may_be_the_line_or_no_change():
-    """Threads G: where drafting takes its time once a step, K = 2 takes it all."""
+    """Where drafting takes its time once a step, K = 2 takes it all."""
     found = ratio(made("1,0,10|1,6,20"), 1, 3)
     assert found.basis == "other K"
     assert found.value.value == pytest.approx(2.0 * (3 / 7) ** OWN_EXPONENT)
@@ -105,7 +105,7 @@ def test_no_step_is_below_plain_decoding(three, width):
 
 
 def test_a_step_below_plain_within_noise_stays_as_it_was_measured():
-    """Upper B2: 18.57 ms beside 20.00 ms; what did not run is no faster than plain."""
+    """18.57 ms beside 20.00 ms; what did not run is no faster than plain."""
     table = made("1,0,20|1,3,18.57")
     assert ratio(table, 1, 4).value.value == pytest.approx(18.57 / 20)
     assert ratio(table, 1, 3).value.value >= 1.0
@@ -128,7 +128,7 @@ def test_k_against_k_needs_no_plain_run():
 
 
 def test_contexts_are_an_axis():
-    """Threads E: 512 and 8,192 were one step at 4,352."""
+    """512 and 8,192 tokens are no step at 4,352."""
     runs = [
         run(1, k, step, context=context)
         for context, plain, drafting in ((512.0, 10, 15), (8192.0, 20, 50))
