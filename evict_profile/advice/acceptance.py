@@ -184,7 +184,7 @@ def of_runs(runs: "Sequence[Run]", name: str) -> AcceptedLengths:
         error = np.linalg.norm(share * (lengths - mean)) if len(own) > 1 else 0.0
         wide = (len(own) / max(len(own) - 1, 1)) ** 0.5
         half[k] = float(student(max(len(own) - 1, 1)) * wide * error / mean)
-    found = of_some(means, f"{len(known)} runs of {name}")
+    found = of_some(means, f"{len(known)} run{'s' * (len(known) > 1)} of {name}")
     own_half = np.interp(found.levels[1:], list(half), list(half.values()))
     return replace(found, half_width=np.hypot(found.half_width, [0.0, *own_half]))
 

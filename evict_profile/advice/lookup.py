@@ -106,17 +106,17 @@ def _swept(
 def _estimated(names: Names, say: Callable[[str], None]) -> CostTable:
     """An estimate by public kernel rows; a `ConfigError` says why there is none."""
     model, gpu, engine, tp, dtype, rows = names
-    if not (model and gpu and engine):
-        missing = [
-            f"--{each}" for each in Names._fields[:3] if not getattr(names, each)
-        ]
-        raise ConfigError(f"{' and '.join(missing)} would have to be given too")
-    if not dtype and (named := QUANTISED.search(model)):
+    if model and not dtype and (named := QUANTISED.search(model)):
         raise ConfigError(
             f"--model {model}: its name says {named[0]}; give the weights' format with "
             "--dtype"
         )
-    shape = load_model(model)  # what is mistyped, before the other libraries load
+    shape = load_model(model) if model else None  # A mistyped name is the reason.
+    if not (model and shape and gpu and engine):
+        missing = [
+            f"--{each}" for each in Names._fields[:3] if not getattr(names, each)
+        ]
+        raise ConfigError(f"{' and '.join(missing)} would have to be given too")
     from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, MissingSource
     from evict_profile.sources.asked import assumption, deployment_of, has_rows
     from evict_profile.sources.estimate import estimated_table

@@ -33,7 +33,10 @@ def write_explore(console: Console, found: Sequence[Found], out: Path) -> None:
         say(console, f"not a table: {refused}")
     tables = [each.table for each in found if each.table]
     if not tables:
-        raise ConfigError(f"{out}: not written, since no table was found; name others")
+        raise ConfigError(
+            f"{out}: not written, since no cost table was found; name others, and "
+            "report served tables one by one"
+        )
     write_text(explore_page(tables), out)
     say(console, f"page: {out}")
 

@@ -99,9 +99,15 @@ def shape_of(table: CostTable) -> Shape:
 
 def assumed(table: ServedTable) -> tuple[str, ...]:
     """What the key states and no run does."""
-    if any(run.deployment.tp for run in table.runs):
-        return ()
-    return ("no run states its tensor-parallel size, and 1 is assumed",)
+    stated = {run.deployment.model for run in table.runs} - {""}
+    labels = [
+        f"runs state the model {name}, and {table.key.model} is taken as a name of it"
+        for name in sorted(stated)
+        if not (_words(name) & _words(table.key.model))
+    ]
+    if not any(run.deployment.tp for run in table.runs):
+        labels.append("no run states its tensor-parallel size, and 1 is assumed")
+    return tuple(labels)
 
 
 def _check(runs: Sequence[Run], model: str, gpu: str) -> None:
@@ -151,11 +157,13 @@ def _same_model(served: str, typed: str) -> bool:
     of_shape = [model_named(name, known) for name in (served, typed)]
     if all(of_shape) and of_shape[0] != of_shape[1]:
         return False
-    one, other = (
-        set(re.findall(r"[\w.]+", name.rpartition("/")[2].lower().replace("_", "-")))
-        for name in (served, typed)
-    )
+    one, other = _words(served), _words(typed)
     return one <= other or other <= one or not one & other
+
+
+def _words(name: str) -> set[str]:
+    """The words of a model's name, without its owner."""
+    return set(re.findall(r"[\w.]+", name.rpartition("/")[2].lower().replace("_", "-")))
 
 
 def _same_gpu(served: str, typed: str) -> bool:

@@ -90,6 +90,11 @@ def test_the_reason_names_tables_near_by(place):
     assert "--model qwen3-30b-a3b --gpu h200 --engine sglang --tp 4" in known.reason
 
 
+def test_a_mistyped_model_is_the_reason_also_without_an_engine(place):
+    known = found(Names("qwen3-30b-a3", "h200"))
+    assert "nearest: qwen3-30b-a3b" in known.reason
+
+
 def test_a_format_in_the_models_name_is_asked_for(place):
     known = found(NAMES._replace(model="Qwen/Qwen3-30B-A3B-FP8"))
     assert "its name says FP8; give the weights' format with --dtype" in known.reason

@@ -82,6 +82,14 @@ def test_a_name_is_a_label_and_never_another_model(model, tmp_path):
     assert path.relative_to(tmp_path).parts[1] == model
 
 
+def test_a_label_that_shares_no_word_with_the_model_is_said():
+    own = Deployment(model="Qwen/Qwen3-30B-A3B", tp=1)
+    runs = [replace(run, deployment=own) for run in rows("1,0,10|1,3,20")]
+    [said] = assumed(served_table(runs, {}, "mine", "H200"))
+    assert "state the model Qwen/Qwen3-30B-A3B, and mine is taken" in said
+    assert not assumed(served_table(runs, {}, "qwen3-30b-a3b", "H200"))
+
+
 def test_another_gpu_is_refused_and_another_spelling_is_not():
     both = {"gpu": "NVIDIA GeForce RTX 4090"}
     assert served_table(stated(both, both), {}, "m", "rtx4090").key.gpu == "rtx4090"

@@ -187,8 +187,10 @@ class _Line:
             if rate > 1.0:
                 raise self._error("acceptance", f"{rate:g}", "a rate from 0 to 1")
             length = 1.0 + drafts * rate
-        if length is None or (not drafts and length == 1.0):
+        if length is None or (not drafts and length in (0.0, 1.0)):
             return {}
+        if not length:
+            raise self._error("accept_length", "0", "at least 1")
         return {self.found.get("levels", drafts): length}
 
     def _times_us(self, drafts: int) -> tuple[float | None, float | None]:

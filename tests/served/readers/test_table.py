@@ -82,6 +82,11 @@ def test_k_may_be_typed_for_a_csv_without_it(tmp_path):
     assert run.drafts == 3
 
 
+def test_a_plain_row_may_state_that_nothing_is_accepted(tmp_path):
+    [run] = runs_of(tmp_path, "batch,K,step ms,accepted\n8,0,10,0\n")
+    assert run.accept_length == 1.0
+
+
 def test_acceptance_alone_is_a_run_without_a_step(tmp_path):
     [run] = runs_of(tmp_path, "batch,K,accepted\n8,3,2.5\n")
     assert (run.step_us, run.accept_length) == (None, 2.5)
@@ -101,6 +106,7 @@ def test_acceptance_alone_is_a_run_without_a_step(tmp_path):
         ("batch,K,step ms,accepted\n8,3,10,5\n", "commits 1 to 4 tokens"),
         ("batch,K,step ms,accepted\n8,0,10,2\n", "commits 1 to 1 tokens"),
         ("batch,K,step ms,accepted\n8,3,10,0.62\n", "0.62 is a rate; .* acceptance"),
+        ("batch,K,step ms,accepted\n8,3,10,0\n", "accepted must be at least 1"),
         ("batch,K,step ms,acceptance\n8,3,10,2.62\n", "acceptance must be a rate"),
         ("batch,K,step ms\n8,0,fast\n", "step ms must be a number in ms.*is fast"),
         ("batch,K,step ms\n8,0,1.2.3\n", "step ms must be a number"),
