@@ -111,7 +111,10 @@ def _composer(
         raise ConfigError(f"no rows of {dtype}, {shape_of(model)}, tp {tp}, ep {ep}")
     order = [version for _, version in source.engines(gpu, "moe")]
     newest = max(found, key=lambda pair: order.index(pair.version))
-    return composer_of(source, [newest], model)
+    composer = composer_of(source, [newest], model)
+    if not composer.experts.identified:
+        raise ConfigError(f"experts have no cost: {composer.experts.origin}")
+    return composer
 
 
 def _compared(

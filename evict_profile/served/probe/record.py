@@ -99,18 +99,6 @@ def step_fault(server: ServerInfo, wave: Rates | Wave) -> str:
     return ""
 
 
-def fault_of(server: ServerInfo, wave: Rates | Wave) -> str:
-    """Why a wave shows no step of the server's K, and the remedy; "" if it does."""
-    if fault := step_fault(server, wave):
-        return fault
-    if server.adaptive:
-        return "the server changes K while it runs; start it with one K"
-    drafted = drafted_of(server, wave)
-    if not near(drafted, server.drafts):
-        return f"{drafted:.2f} tokens are drafted a step; K = {server.drafts} is stated"
-    return ""
-
-
 def drafted_of(server: ServerInfo, wave: Rates | Wave) -> float:
     """Tokens drafted a step: the server's K where it does not count them."""
     return server.drafts if wave.drafted is None else wave.drafted
