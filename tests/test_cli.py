@@ -16,7 +16,6 @@ import yaml
 
 from evict_profile.fit import gates
 from evict_profile.io import data_root
-from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
 from evict_profile.table import CostTable
 from tests.command import evict, refused
 
@@ -49,7 +48,6 @@ H200 = (
     / "sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json"
 )
 ADVISE = ("advise", H200, "--accept")
-AUDIT = ("audit", "--drafts", "sampled", "--accept", "rejection", "--rule", "ratio")
 
 
 def test_a_sweep_writes_table_samples_and_report(profiled):
@@ -299,28 +297,6 @@ def test_a_foreign_file_among_tables_is_named(profiled, tmp_path):
     (home / "latest.json").write_text("{}")
     words = ("export", profiled / "run", "--tables", tmp_path / "tables")
     assert "latest.json: is not named by a version" in refused(*words, folder=tmp_path)
-
-
-def test_help_of_an_audit_has_every_word_that_it_takes(tmp_path):
-    said = evict("audit", "--help", folder=tmp_path).stdout
-    for words in (DRAFTS, ACCEPTANCES, RULES, SCORES):
-        assert ", ".join(words) in said
-
-
-def test_audit_answers_in_json(tmp_path):
-    done = evict(*AUDIT, "--score", "own", "--json", folder=tmp_path)
-    answer = json.loads(done.stdout)
-    assert done.exit_code == 0
-    assert answer["lossless"] is False
-    assert answer["max_tv"] > 0.05
-    assert answer["counterexample"]["got"] != answer["counterexample"]["expected"]
-    assert answer["why"]
-
-
-def test_audit_names_what_is_lossless_instead(tmp_path):
-    done = evict(*AUDIT, "--score", "shifted", folder=tmp_path)
-    assert "BIASED" in done.stdout
-    assert "lossless instead: the stop rule on shifted scores" in done.stdout
 
 
 def test_a_table_is_written_for_sglang(workload_table, tmp_path):

@@ -14,11 +14,11 @@ import typer
 from typer.core import TyperGroup
 
 from evict_profile import __version__
-from evict_profile.cli import measure, read
+from evict_profile.cli import former, measure, read
 from evict_profile.cli.advise import advise
 from evict_profile.cli.calibrate import calibrate
 from evict_profile.cli.check import check
-from evict_profile.cli.estimate import compose, estimate
+from evict_profile.cli.estimate import estimate
 from evict_profile.cli.export import export
 from evict_profile.cli.imports import import_runs
 from evict_profile.cli.options import console, reject_empty, stderr
@@ -54,7 +54,6 @@ PANELS: dict[str, dict[Callable[..., None], str]] = {
         read.diff: "diff TABLE OTHER",
         check: "check TABLE --recheck",
         read.doctor: "doctor",
-        read.audit: "audit --drafts sampled --accept rejection --rule stop --score own",
     },
 }
 """Commands by the panel of --help, each with an example."""
@@ -102,8 +101,9 @@ for panel, commands in PANELS.items():
         name = example.split()[0]
         app.command(name, rich_help_panel=panel, epilog=epilog)(command)
 app.command("profile", hidden=True)(measure.sweep)
-FORMER = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command("compose", hidden=True, context_settings=FORMER)(compose)
+ANY_WORDS = {"allow_extra_args": True, "ignore_unknown_options": True}
+for name, answer in former.ANSWERS.items():
+    app.command(name, hidden=True, context_settings=ANY_WORDS)(answer)
 
 
 def _print_version(asked: bool) -> None:

@@ -4,7 +4,6 @@ What kernels take is known; the host and the drafter of a server are not. So it 
 in break-evens, and names the two runs that settle whether drafting pays.
 """
 
-import shlex
 from pathlib import Path
 
 from typer import Context, Option
@@ -77,11 +76,3 @@ def estimate(
     page = path.with_suffix(".html")
     write_text(composed_page(table, cells), page)
     show_estimate(console, table, path, page, as_json)
-
-
-def compose(ctx: Context) -> None:
-    """Answer the former name of `estimate`."""
-    words = shlex.join(["--list"] if "--all" in ctx.args else ctx.args)
-    raise ConfigError(
-        f"compose is called estimate; type: evict-profile estimate {words}".rstrip()
-    )

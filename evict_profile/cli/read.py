@@ -1,4 +1,4 @@
-"""Commands that read: show, report, diff, doctor and audit."""
+"""Commands that read: show, report, diff and doctor."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,6 @@ from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
 from evict_profile.io import as_json as json_of
 from evict_profile.io import check_outputs, say, write_text
-from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
 from evict_profile.records import to_mapping
 
 RUN_HEADER = "sweep.json"
@@ -201,25 +200,3 @@ def doctor(as_json: options.AsJson = False) -> None:
         return
     for finding in examine():
         say(console, str(finding))
-
-
-def audit(
-    drafts: str | None = Option(None, help=", ".join(DRAFTS)),
-    accept: str | None = Option(None, help=", ".join(ACCEPTANCES)),
-    rule: str | None = Option(None, help=", ".join(RULES)),
-    score: str | None = Option(None, help=", ".join(SCORES)),
-    as_json: options.AsJson = False,
-) -> None:
-    """Check whether a truncation rule is lossless.
-
-    Without options, every combination is checked, as in docs/explanation/lossless.md.
-    """
-    from evict_profile.lossless.audit import COMBINATIONS, audit_of_words
-    from evict_profile.lossless.audit import audit as audit_of
-    from evict_profile.report.audits import show_audit, show_audits
-
-    words = {"drafts": drafts, "accept": accept, "rule": rule, "score": score}
-    if any(words.values()):
-        show_audit(console, audit_of_words(words), as_json)
-    else:
-        show_audits(console, list(map(audit_of, COMBINATIONS)), as_json)

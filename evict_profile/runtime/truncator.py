@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from evict_profile.errors import ConfigError
-from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classify
+from evict_profile.lossless import Acceptance, Combination, Drafts, classify
 from evict_profile.runtime import checks, decision
 from evict_profile.runtime.costs import (
     ALLOCATIONS,

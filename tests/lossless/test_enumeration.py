@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.lossless.rules import SCORES
+from evict_profile.lossless import SCORES
 from tests.lossless.proof.cuts import Cut, by_score, score_threshold
 from tests.lossless.proof.enumeration import (
     Decoding,

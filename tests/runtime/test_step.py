@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError
-from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, Combination, classify
+from evict_profile.lossless import ACCEPTANCES, DRAFTS, Combination, classify
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, CostTable, DecodingStep, Truncator
 from evict_profile.runtime.costs import ALLOCATIONS, Overhead

@@ -7,17 +7,66 @@ means that the classification or the enumeration is wrong, and is a defect of th
 package.
 """
 
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from random import Random
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from evict_profile.lossless.audit import WORLDS, Audit, Counterexample
-from evict_profile.lossless.rules import classify
+from evict_profile.lossless import (
+    ACCEPTANCES,
+    DRAFTS,
+    RULES,
+    SCORES,
+    Classification,
+    Combination,
+    classify,
+)
 from tests.lossless.proof.enumeration import marginal, target_law, total_variation
 from tests.lossless.proof.trials import draw_decoding, readable
 from tests.lossless.proof.world import COIN_WORLD
+
+WORLDS = 96
+COMBINATIONS = [
+    Combination(*words) for words in product(DRAFTS, ACCEPTANCES, RULES, SCORES)
+]
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """The output with the largest bias. The readable world alone has no seed."""
+
+    seed: int | None
+    parents: tuple[int, ...]
+    cut: str
+    tv: Fraction
+    output: tuple[tuple[int, ...], ...]
+    expected: Fraction
+    got: Fraction
+    world: str
+
+    def __str__(self):
+        tokens = " with ".join(" ".join(map(str, own)) for own in self.output)
+        return (
+            f"{self.world}; drafts with parents {self.parents}; {self.cut}: "
+            f"{tokens} is emitted with probability {self.got}, not {self.expected}"
+        )
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A verdict, and what the trials found."""
+
+    combination: Combination
+    verdict: Classification
+    largest: Counterexample | None
+    readable: Counterexample | None
+
+    @property
+    def max_tv(self):
+        return self.largest.tv if self.largest else Fraction(0)
 
 
 class Contradiction(AssertionError):
@@ -68,7 +117,7 @@ def settle(subject, lossless, trials, alone=False):
 
 def largest(biased):
     """The counterexample of the largest total variation, if there is one."""
-    return max(biased, key=lambda each: Fraction(each.tv), default=None)
+    return max(biased, key=lambda each: each.tv, default=None)
 
 
 def examine(decoding, alone=False, seed=None):
@@ -86,14 +135,46 @@ def examine(decoding, alone=False, seed=None):
     output = max(sorted(gaps), key=lambda o: abs(gaps[o]))
     return Counterexample(
         seed=seed,
-        vocabulary=decoding.worlds[0].vocabulary,
         parents=decoding.tree.parents,
         cut=str(decoding.cut),
-        horizon=decoding.horizon,
-        tv=str(tv),
+        tv=tv,
         output=output,
-        expected=str(expected.get(output, zero)),
-        got=str(law.get(output, zero)),
+        expected=expected.get(output, zero),
+        got=law.get(output, zero),
         world=COIN_WORLD if seed is None else f"random, of seed {seed}",
-        tv_value=float(tv),
     )
+
+
+def summary(audits):
+    """Combinations by reason, with the largest total variation.
+
+    Each biased rule and score on sampled drafts is a line of its own.
+    """
+    groups = {}
+    for each in audits:
+        words, verdict = each.combination, each.verdict
+        by_reason = verdict.lossless or words.drafts == "topk"
+        key = (verdict.why,) if by_reason else (words.rule, words.score)
+        groups.setdefault(key, []).append(each)
+    return [
+        (
+            _joint_name([each.combination for each in group]),
+            max(each.max_tv for each in group),
+        )
+        for group in groups.values()
+    ]
+
+
+def _joint_name(combinations):
+    drafts, acceptance, rule, score = (
+        every
+        if {*used} == {*known}
+        else " or ".join(word for word in known if word in used)
+        for used, known, every in zip(
+            zip(*map(astuple, combinations), strict=True),
+            (DRAFTS, ACCEPTANCES, RULES, SCORES),
+            ("any", "any", "any rule", "any score"),
+            strict=True,
+        )
+    )
+    return f"{drafts} drafts, {acceptance}, {rule}, {score}"

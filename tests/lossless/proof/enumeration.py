@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from evict_profile.lossless.rules import Acceptance, Drafts, Score
+from evict_profile.lossless import Acceptance, Drafts, Score
 from tests.lossless.proof.cuts import Cut, Kept, Scores, Spent
 from tests.lossless.proof.world import ONE, ROOT, Tokens, ToyWorld, Tree
 
