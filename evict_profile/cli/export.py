@@ -39,7 +39,6 @@ def export(
     ),
     traffic: options.Traffic = None,
     context: options.ContextTokens = None,
-    by_context: bool = Option(False, "--by-context", hidden=True),
     draft_level_ms: options.DraftLevelMs = None,
     drafter: options.DrafterKind = None,
     outside: options.Outside = "refuse",
@@ -76,10 +75,6 @@ def export(
         raise ConfigError(f"--for {reader}: choose one of {', '.join(known)}")
     unused = OF_PLANNERS if reader in ENGINES else OF_ENGINES
     reject_unused(ctx, unused | NOT_OF.get(reader, set()), f"with --for {reader}")
-    if by_context:
-        raise ConfigError(
-            "--by-context: no release reads such a file; type --context TOKENS instead"
-        )
     source, *others = sources
     if others:
         raise ConfigError(f"--for {reader} writes one table; leave out {others[0]}")

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from evict_profile import table
 from evict_profile.config.model import AttentionSpec, ModelSpec, MoeSpec
+from evict_profile.integrations.environment import Settings
 from evict_profile.integrations.sglang.decision import Metrics
 from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.modes import ByTable, Mode
 from evict_profile.integrations.sglang.plugin import hooks
 from evict_profile.integrations.sglang.serving import Serving
-from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted, best_nodes
 from evict_profile.table.provenance import Origin
 from runners.protocol import Refusal

@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 
+from evict_profile.integrations.environment import Settings
 from evict_profile.integrations.sglang import router, tree, worker
 from evict_profile.integrations.sglang.compat import (
     SUPPORTED,
@@ -20,7 +21,6 @@ from evict_profile.integrations.sglang.compat import (
 )
 from evict_profile.integrations.sglang.plugin import SWITCH_TARGET, hooks
 from evict_profile.integrations.sglang.serving import Serving
-from evict_profile.integrations.sglang.settings import Settings
 from tests.sglang.sources import Sources, versions
 
 SRT = "sglang.srt."

@@ -114,10 +114,10 @@ def test_the_entry_point_wraps_a_worker_once_and_only_when_asked(
 
     original = WorkerWrapperBase.init_device
     monkeypatch.setattr(WorkerWrapperBase, "init_device", original)
-    monkeypatch.delenv(plugin.TABLE, raising=False)
+    monkeypatch.delenv("EVICT_PROFILE_TABLE", raising=False)
     plugin.register()
     assert WorkerWrapperBase.init_device is original
-    monkeypatch.setenv(plugin.TABLE, str(table_path))
+    monkeypatch.setenv("EVICT_PROFILE_TABLE", str(table_path))
     plugin.register()
     wrapped = WorkerWrapperBase.init_device
     plugin.register()

@@ -9,10 +9,10 @@ from multiprocessing import parent_process
 from typing import Any
 
 from evict_profile.errors import ConfigError, EvictProfileError
+from evict_profile.integrations.environment import from_environment
 from evict_profile.integrations.sglang import router, tree, worker
 from evict_profile.integrations.sglang.compat import CUTTING, check_hooks, installed
 from evict_profile.integrations.sglang.serving import Serving
-from evict_profile.integrations.sglang.settings import from_environment
 
 logger = logging.getLogger("evict_profile.sglang")
 

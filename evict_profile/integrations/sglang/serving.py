@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from evict_profile.errors import ConfigError, EvictProfileError
+from evict_profile.integrations.environment import Settings
 from evict_profile.integrations.sglang import compat
 from evict_profile.integrations.sglang.decision import Metrics
 from evict_profile.integrations.sglang.graphs import (
@@ -32,7 +33,6 @@ from evict_profile.integrations.sglang.graphs import (
 from evict_profile.integrations.sglang.modes import ByTable, FixedWidth, Mode
 from evict_profile.integrations.sglang.ranks import Ranks, Said
 from evict_profile.integrations.sglang.router import BudgetHook, RouteBuffers
-from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted, Scores
 
 logger = logging.getLogger("evict_profile.sglang")

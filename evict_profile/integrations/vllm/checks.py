@@ -4,13 +4,13 @@ Every doubt is a refusal, since the server's own curves are better than another
 machine's. vLLM's attention and MoE backends have no names to check.
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations import matching
+from evict_profile.integrations.environment import from_environment
 from evict_profile.integrations.exporters.planners import curve_of, staircases_at
 from evict_profile.table import CostTable, DraftClock, Drafting, ServedStep
 
@@ -85,7 +85,7 @@ def _matching_table(path: Path, model_runner: Any) -> CostTable:
         "experts": model.get_num_experts(),
         "top-k": model.get_num_experts_per_tok(),
     }
-    allow = os.environ.get("EVICT_PROFILE_ALLOW", "")
+    allow = from_environment().allow
     fix = "see which there are with: evict-profile show"
     return matching.load_matching_table(path, observed, shape, allow, fix)
 

@@ -7,16 +7,15 @@ parallel group decides for all, so that no rank waits for another.
 """
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import EvictProfileError
+from evict_profile.integrations.environment import from_environment
 
 logger = logging.getLogger("evict_profile.vllm")
 
-TABLE = "EVICT_PROFILE_TABLE"
 OFF = "evict-profile: off, vLLM keeps its own curves: {}"
 
 
@@ -30,11 +29,11 @@ class EvictProfileWorker:
 
 def register() -> None:
     """The entry point; without a table it imports nothing of vLLM."""
-    if not (path := os.environ.get(TABLE)):
-        return
-    from evict_profile.integrations.vllm.checks import installed
-
     try:
+        if not (path := from_environment().table):
+            return
+        from evict_profile.integrations.vllm.checks import installed
+
         installed()
     except EvictProfileError as error:
         logger.warning("%s", OFF.format(error))
@@ -43,7 +42,7 @@ def register() -> None:
 
     original = WorkerWrapperBase.init_device
     if not getattr(original, "by_evict_profile", False):
-        WorkerWrapperBase.init_device = after_init(original, Path(path))
+        WorkerWrapperBase.init_device = after_init(original, path)
 
 
 def after_init(original: Callable[[Any], None], path: Path) -> Callable[[Any], None]:

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from evict_profile.fit.export import export_workload, make_table, with_workload
+from evict_profile.integrations.environment import Settings
 from evict_profile.integrations.sglang import compat, observer
-from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.table import CostTable
 from evict_profile.table.document import file_sha256
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.integrations.environment import Settings
 from evict_profile.integrations.sglang import observer
 from evict_profile.integrations.sglang.modes import VerifyTimer
 from evict_profile.integrations.sglang.observer import (
@@ -21,7 +22,6 @@ from evict_profile.integrations.sglang.observer import (
     TraceWriter,
     accepted_nodes,
 )
-from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import depths
 from evict_profile.traces import Trace, load_traces
 from tests.integrations.sglang.drafter import drafting

@@ -7,10 +7,10 @@ from importlib import metadata
 
 import pytest
 
+from evict_profile.integrations.environment import VARIABLES, Settings
 from evict_profile.integrations.sglang import plugin, worker
 from evict_profile.integrations.sglang.plugin import create_worker, hooks, register
 from evict_profile.integrations.sglang.serving import Serving
-from evict_profile.integrations.sglang.settings import VARIABLES, Settings
 from tests.integrations.sglang.server import (
     Batch,
     EagleDraftWorker,

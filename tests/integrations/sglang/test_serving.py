@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from evict_profile.errors import DataError
+from evict_profile.integrations.environment import Settings
 from evict_profile.integrations.sglang import compat, serving
 from evict_profile.integrations.sglang.decision import Chooser, Metrics
 from evict_profile.integrations.sglang.modes import FixedWidth, VerifyTimer
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.router import BudgetHook
-from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.records import replace
 from evict_profile.runtime import DecodingStep
 from evict_profile.runtime.staleness import WINDOW

@@ -15,10 +15,10 @@ import torch
 from torch.distributed import HashStore
 
 from evict_profile.errors import ConfigError, DataError
+from evict_profile.integrations.environment import Settings
 from evict_profile.integrations.sglang import compat, ranks, serving
 from evict_profile.integrations.sglang.decision import Chooser, Metrics
 from evict_profile.integrations.sglang.modes import FixedWidth
-from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Scores
 from tests.integrations.sglang.server import (
     RANK,

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from evict_profile.integrations.environment import Settings
 from evict_profile.integrations.sglang.graphs import own_state
 from evict_profile.integrations.sglang.router import BudgetHook
 from evict_profile.integrations.sglang.serving import Serving
-from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.worker import truncating
 from evict_profile.runtime import DecodingStep
 from tests.integrations.sglang.server import (

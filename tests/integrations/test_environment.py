@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.settings import (
+from evict_profile.integrations.environment import (
     VARIABLES,
     Settings,
     from_environment,

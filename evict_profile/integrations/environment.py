@@ -1,4 +1,7 @@
-"""What the environment asks the plug-in to do. SGLang has no flags for plug-ins."""
+"""What the environment asks a plug-in to do. Engines have no flags for plug-ins.
+
+vLLM's plug-in reads MODE, TABLE and ALLOW alone.
+"""
 
 import os
 import re
@@ -17,7 +20,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Settings(msgspec.Struct, frozen=True, rename="upper"):
-    """Settings from EVICT_PROFILE_TABLE and so on; see docs/use/sglang.md."""
+    """Settings from EVICT_PROFILE_TABLE and so on (docs/reference/environment.md)."""
 
     mode: Literal["off", "observe", "on"] = "off"
     table: Path | None = None
