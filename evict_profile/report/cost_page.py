@@ -10,8 +10,8 @@ from evict_profile.report import figures_cost as figures
 from evict_profile.report.console import Rows, error_rows
 from evict_profile.report.data import View
 from evict_profile.report.figures_step import served_parts
+from evict_profile.report.pays import how_to_decide, pays
 from evict_profile.report.render import render
-from evict_profile.report.tables import marginal_rows
 from evict_profile.table import CostTable, measured
 
 MAX_UNMEASURED = 200
@@ -35,6 +35,8 @@ def cost_page(view: View) -> str:
         title=f"What verification costs: {table.key.model} on {table.key.where}",
         view=view,
         table=table,
+        decision=pays(table),
+        command=how_to_decide(table),
         place="context {:,}, batch {}".format(*view.place),
         **served_parts(table),
         surface=figures.surface(view),
@@ -44,7 +46,6 @@ def cost_page(view: View) -> str:
         few=widest[0],
         many=widest[-1],
         errors=error_rows(table.fit.held_out, FITS),
-        marginal=marginal_rows(table.fit.marginal),
         unmeasured=_unmeasured_rows(fitted),
         identity=Rows(("fact", "value"), list(_identity(table).items())),
     )

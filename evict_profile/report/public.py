@@ -20,6 +20,7 @@ from evict_profile.report.console import (
 )
 from evict_profile.report.figures_step import served_parts
 from evict_profile.report.numbers import spread
+from evict_profile.report.pays import how_to_decide, pays
 from evict_profile.report.render import render
 from evict_profile.served.growth import EXPONENT, unserved
 from evict_profile.table import Composition, CostTable
@@ -105,6 +106,8 @@ def composed_page(table: CostTable, cells: pd.DataFrame) -> str:
         title=f"What verification costs: {table.key.model} on {table.key.where}",
         table=table,
         made=made,
+        decision=pays(table),
+        command=how_to_decide(table),
         **served_parts(table),
         parts=part_rows(cells),
         errors=error_rows(table.fit.held_out),

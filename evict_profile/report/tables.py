@@ -13,6 +13,7 @@ from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.report.console import Rows, error_rows, print_rows, wrapped
 from evict_profile.report.numbers import three_digits
+from evict_profile.report.pays import pays
 from evict_profile.table import (
     DATASHEET,
     MEASURED,
@@ -76,6 +77,7 @@ def show_table(console: Console, table: CostTable, as_json: bool = False) -> Non
         return
     title = f"{table.title}, {key.graph_mode}, version {table.version}"
     say(console, wrapped(title))
+    say(console, wrapped(pays(table), "  "))
     for name, fact in facts.items():
         say(console, wrapped(f"{name}: {fact}", "  "))
     for statement in table.reuse:

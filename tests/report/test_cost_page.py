@@ -6,6 +6,7 @@ from markupsafe import escape
 from evict_profile.cells import OK, cell_of
 from evict_profile.records import replace
 from evict_profile.report.cost_page import cost_page
+from evict_profile.report.pays import pays
 from evict_profile.table import Gate
 from tests.report.pages import check_page
 
@@ -78,12 +79,15 @@ def test_cells_that_were_not_measured_are_listed(rich_view, text, rich_text):
     assert "No cell was skipped." in text
 
 
-def test_what_one_more_expert_costs_is_listed(text):
-    assert "<td>expert in each layer</td>" in text
+def test_the_page_opens_with_what_decides_and_the_command(view, text):
+    opening = text[: text.index("<section")]
+    assert pays(view.table) in opening
+    assert "evict-profile advise --model" in opening
 
 
-def test_latency_comes_first_and_the_fit_s_figures_are_folded(text):
-    """A reader sees two drawings before anything is opened."""
+def test_cost_over_n_and_u_comes_first_and_the_fit_s_figures_are_folded(text):
+    """A reader sees three drawings before anything is opened."""
     before, folded = text.split("figures of the cells")
-    assert before.count("<svg") == 2
-    assert folded[: folded.index("</details>")].count("<svg") == 4
+    assert before.index("cost over n and U") < before.index("latency of a step")
+    assert before.count("<svg") == 3
+    assert folded[: folded.index("</details>")].count("<svg") == 3
