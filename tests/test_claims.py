@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from evict_profile.fit.fitted import fitted_of_table
+from evict_profile.report.data import View
 from evict_profile.served.growth import unserved
-from evict_profile.table import CostTable, measured
+from evict_profile.table import CostTable
 from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
 FOUND = json.loads((ROOT / "docs/research/data/served.json").read_text())
 CLAIMS = "docs/research/claims.md"
+MEDIAN = "{{{0}, median:.1f}} % ({{{0}, p90:.1f}} %)"
 NO_RUN = "no run, {}"
 ONE_K = "plain and one K, {}"
 RIVALS = [
@@ -22,19 +25,13 @@ RIVALS = [
 GROUPS = ("chosen on, table", "chosen on, power", "composable, table")
 BESIDE = [*RIVALS, *GROUPS, "composable, power", ONE_K.format("n^p")]
 README = [
-    "errs by {no run, n^p, median} % (p90 {no run, n^p, p90} %) on "
-    "{no run, n^p, rows:.0f} public runs of {no run, n^p, servers:.0f} servers",
-    "{no run, inside 95 %:.0f} % of runs are inside an interval of a factor of "
-    "{no run, high over low:.1f}, and {no run, inside, servers once:.0f} % with",
-    "{no run, settled:.0f} % are settled, {no run, surely wrong:.0f} runs wrongly",
-    "n^0.37 {no run, table, package median} % ({no run, table, package p90} %)",
+    "{no run, n^p, median} % ({no run, n^p, p90} %) on {no run, n^p, rows:.0f} runs of "
+    "{no run, n^p, servers:.0f} servers; {no run, surely wrong:.0f} answers surely",
     "{plain and one K, n^p, rows:.0f} pairs of {plain and one K, n^p, servers:.0f} s",
-    "a factor of {plain and one K, high over low:.1f} (aim 1.6), "
-    "{plain and one K, settled:.0f} % are settled (aim 60 %)",
-    "loses {loss, n^p:.1f} % of speed, the longest accepted length "
-    "{loss, longest length:.1f} %. Where a table is, it loses {loss, table:.1f} %",
-    *(f"{{{name}, median:.1f}} % ({{{name}, p90:.1f}} %)" for name in BESIDE),
+    "n^0.37 {no run, AISimulate, package median} % "
+    "({no run, AISimulate, package p90} %)",
 ]
+SHOWN = [NO_RUN.format("speed-up 1"), NO_RUN.format("AISimulate"), *BESIDE[-6:]]
 ANSWERS = ("no run", "plain and one K", "plain and two K", "between batches")
 SERVED = [
     "p = {EXPONENT:.2f}, error {ERROR:.2f} |",
@@ -53,11 +50,13 @@ SERVED = [
         f"| {{{name}, settled:.0f}} % | {{{name}, surely wrong:.0f}}"
         for name in ANSWERS
     ),
+    "loses {loss, n^p:.1f} % of speed, the longest accepted length "
+    "{loss, longest length:.1f} %",
     *(f"| {{left out, {why}:.0f}} |" for why in ("dense", "not stated", "above n")),
 ]
 SENTENCES = [
-    *(("README.md", each) for each in README),
-    *((CLAIMS, each) for each in README[-len(BESIDE) :]),
+    *(("README.md", each) for each in [*README, *map(MEDIAN.format, SHOWN)]),
+    *((CLAIMS, MEDIAN.format(each)) for each in BESIDE),
     (CLAIMS, "{plain and one K, settled} % settled (aim 60, met), "),
     *(("docs/explanation/served.md", each) for each in SERVED),
 ]
@@ -89,21 +88,24 @@ def test_errors_without_and_with_u_are_those_of_the_shipped_table(page):
     assert f" {with_u}" in row
 
 
-def test_the_latencies_that_readme_begins_with_are_those_of_the_shipped_table():
+def test_the_latencies_that_readme_states_are_those_of_the_shipped_table():
     [path] = tracked("cost_tables/*/torch-moe/1.2.1.json")
-    found = measured(CostTable.load(path).provenance).union_test
-    few, many = (
-        f"{found[f'{size}_us'] / 1e3:.0f} ms with {found[f'{size}_union']}"
-        for size in ("small", "large")
-    )
-    sentence = (
-        f"the same {found['width']} tokens take {few} activated experts and > {many}."
-    )
-    assert sentence in " ".join((ROOT / "README.md").read_text().split())
+    view = View(*fitted_of_table(path))
+    ms = {
+        cell.union: f"{view.medians[cell].value / 1e3:,.0f}"
+        for cell in view.forced
+        if cell.width == 64
+    }
+    *first, last = ms.values()
+    *unions, most = map(str, ms)
+    assert (
+        f"same 64 tokens in {', '.join(first)} and {last} ms where they activate U = "
+        f"{', '.join(unions)} and {most} experts"
+    ) in " ".join((ROOT / "README.md").read_text().split())
 
 
 @pytest.mark.parametrize("drafts", [1, 3, 5, 7])
 def test_the_printed_break_evens_are_those_of_a_server_without_runs(drafts):
     ratio = unserved(drafts + 1).value
-    row = f"| {drafts} | {ratio.value:.2f} | {ratio.low:.2f}..{ratio.high:.2f} |"
-    assert row in (ROOT / "README.md").read_text()
+    page = " ".join((ROOT / "docs/decide/draft-length.md").read_text().split())
+    assert f"{ratio.value:.2f} at K = {drafts}" in page

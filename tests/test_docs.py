@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,6 +23,7 @@ from evict_profile.config.sweep import (
 from evict_profile.integrations.vllm.checks import SUPPORTED
 from evict_profile.sweep.grid import make_grid
 from evict_profile.table import COMPOSED, CostTable
+from tests.command import evict
 from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
@@ -99,6 +101,21 @@ def test_python_runs_as_printed(document, monkeypatch):
     monkeypatch.chdir(ROOT)
     for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
         exec(compile(block, str(document), "exec"), {"__name__": "__main__"})
+
+
+def test_the_console_of_the_readme_is_what_the_commands_print(tmp_path):
+    readme = (ROOT / "README.md").read_text()
+    [block] = re.findall(r"```console\n(.*?)```", readme, re.DOTALL)
+    (tmp_path / "examples").mkdir()
+    shutil.copy(ROOT / "examples/runs.csv", tmp_path / "examples")
+    for said in block.removeprefix("$ ").split("\n$ "):
+        command, _, output = said.partition("\n")
+        program, *words = shlex.split(command)
+        if program == "cat":
+            printed = (ROOT / words[0]).read_text()
+        else:
+            printed = evict(*words, folder=tmp_path).stdout
+        assert output.strip() in printed, command
 
 
 def test_the_readme_shows_python():
