@@ -5,7 +5,6 @@ python docs/write_cli.py
 
 from collections.abc import Iterator
 from inspect import cleandoc
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,10 @@ def lines() -> Iterator[str]:
     context = group.make_context("evict-profile", [], resilient_parsing=True)
     yield f"# Command line\n\n{cleandoc(group.help)}\n"
     commands = [each for each in group.commands.values() if not each.hidden]
-    for panel, own in groupby(commands, lambda each: each.rich_help_panel):
-        yield f"**{panel}**\n"
-        for command in own:
-            summary = cleandoc(command.help).partition("\n")[0]
-            yield f"- [`{command.name}`](#{command.name}): {summary}"
-        yield ""
+    for command in commands:
+        summary = cleandoc(command.help).partition("\n")[0]
+        yield f"- [`{command.name}`](#{command.name}): {summary}"
+    yield ""
     for command in commands:
         yield from section(command, context)
 

@@ -33,30 +33,24 @@ USER_ERROR = 2
 INTERRUPTED = 130
 UNWRITABLE = {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}
 
-PANELS: dict[str, dict[Callable[..., None], str]] = {
-    "Measure": {
-        measure.sweep: "sweep qwen3-30b-a3b --plan demo",
-        measure.fit: "fit runs/qwen3-30b-a3b/demo",
-        export: "export TABLE --for sglang --accept 3:2.64",
-        probe: "probe http://127.0.0.1:30000 --out runs.jsonl",
-        import_runs: "import runs.jsonl --model qwen3-30b-a3b --gpu h200",
-        calibrate: "calibrate TABLE traces.parquet",
-        estimate: "estimate --model qwen3-30b-a3b --gpu h200 --engine sglang",
-        measure.fleet: "fleet fleet.yaml --plan-only",
-    },
-    "Decide": {
-        advise: "advise TABLE --accept 3:2.64 --batch 8",
-        replay: "replay TABLE --synthetic easy --batch 1 --batch 8",
-    },
-    "Read": {
-        read.show: "show --model qwen3-30b-a3b --gpu h200",
-        read.report: "report --explore cost_tables --out explore.html",
-        read.diff: "diff TABLE OTHER",
-        check: "check TABLE --recheck",
-        read.doctor: "doctor",
-    },
+COMMANDS: dict[Callable[..., None], str] = {
+    measure.sweep: "sweep qwen3-30b-a3b --plan demo",
+    measure.fit: "fit runs/qwen3-30b-a3b/demo",
+    export: "export TABLE --for sglang --accept 3:2.64",
+    probe: "probe http://127.0.0.1:30000 --out runs.jsonl",
+    import_runs: "import runs.jsonl --model qwen3-30b-a3b --gpu h200",
+    calibrate: "calibrate TABLE traces.parquet",
+    estimate: "estimate --model qwen3-30b-a3b --gpu h200 --engine sglang",
+    measure.fleet: "fleet fleet.yaml --plan-only",
+    advise: "advise TABLE --accept 3:2.64 --batch 8",
+    replay: "replay TABLE --synthetic easy --batch 1 --batch 8",
+    read.show: "show --model qwen3-30b-a3b --gpu h200",
+    read.report: "report --explore cost_tables --out explore.html",
+    read.diff: "diff TABLE OTHER",
+    check: "check TABLE --recheck",
+    read.doctor: "doctor",
 }
-"""Commands by the panel of --help, each with an example."""
+"""Commands in the order of --help: measure, decide, read; each with an example."""
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -92,14 +86,13 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings=HELP,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Measure what verification costs in MoE speculative decoding: sweep, fit, "
     "export cost tables, and decide with them.",
 )
-for panel, commands in PANELS.items():
-    for command, example in commands.items():
-        epilog = f"Example: evict-profile {example}"
-        name = example.split()[0]
-        app.command(name, rich_help_panel=panel, epilog=epilog)(command)
+for command, example in COMMANDS.items():
+    epilog = f"Example: evict-profile {example}"
+    app.command(example.split()[0], epilog=epilog)(command)
 app.command("profile", hidden=True)(measure.sweep)
 ANY_WORDS = {"allow_extra_args": True, "ignore_unknown_options": True}
 for name, answer in former.ANSWERS.items():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from typer import Argument, Context, Option
 
-from evict_profile.cli import options
+from evict_profile.cli import complete, options
 from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say
@@ -30,6 +30,9 @@ def export(
         "--for",
         help="Engine that reads the file: vllm, sglang, trtllm, llama-cpp; or "
         "sglang-sps, for its planner.",
+        autocompletion=complete.known(
+            "vllm", "sglang", "trtllm", "llama-cpp", "sglang-sps"
+        ),
     ),
     out: Path | None = Option(
         None, help="Output file of --for.", show_default="READER.json, or .yaml"

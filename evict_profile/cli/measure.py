@@ -6,7 +6,7 @@ from typing import Literal
 import typer
 from typer import Argument, Context, Option
 
-from evict_profile.cli import options
+from evict_profile.cli import complete, options
 from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import Interrupted, MeasurementError
 from evict_profile.io import check_folder, say
@@ -21,9 +21,15 @@ UNUSED_OPTIONS = {
 def sweep(
     ctx: Context,
     model: str = Argument(
-        metavar="MODEL", help="Model: a shipped name, a YAML, a HF config.json or GGUF."
+        autocompletion=complete.shipped("models"),
+        metavar="MODEL",
+        help="Model: a shipped name, a YAML, a HF config.json or GGUF.",
     ),
-    plan: str = Option("demo", help="Plan of the sweep: a shipped name, or a YAML."),
+    plan: str = Option(
+        "demo",
+        help="Plan of the sweep: a shipped name, or a YAML.",
+        autocompletion=complete.shipped("sweeps"),
+    ),
     out: Path | None = Option(None, help="Run folder.", show_default="runs/MODEL/PLAN"),
     layers: int | None = Option(
         None, min=1, help="MoE layers to run.", show_default="the plan's"

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from rich.console import Console
 from typer import Argument, Context, Option
 
+from evict_profile.cli import complete
 from evict_profile.errors import ConfigError
 
 console = Console()
@@ -68,9 +69,24 @@ ACCEPT_HELP = (
     "the mean rate (4:64%), lengths of K = 1, 2, 3 (1.84,2.51,3.01), a server's URL, "
     "or a file: of runs, FILE.yaml[:curve] or TRACE.parquet."
 )
-ModelName = Annotated[str | None, Option(help="Model name, also as on Hugging Face.")]
-GpuName = Annotated[str | None, Option(help="GPU name, such as h200.")]
-EngineName = Annotated[str | None, Option(help="Engine: sglang, vllm or trtllm.")]
+ModelName = Annotated[
+    str | None,
+    Option(
+        help="Model name, also as on Hugging Face.",
+        autocompletion=complete.shipped("models"),
+    ),
+]
+GpuName = Annotated[
+    str | None,
+    Option(help="GPU name, such as h200.", autocompletion=complete.shipped("gpus")),
+]
+EngineName = Annotated[
+    str | None,
+    Option(
+        help="Engine: sglang, vllm or trtllm.",
+        autocompletion=complete.known("sglang", "vllm", "trtllm"),
+    ),
+]
 Traffic = Annotated[
     str | None,
     Option(
@@ -97,12 +113,13 @@ DraftLevelMs = Annotated[
         show_default="the table's, else assumed",
     ),
 ]
+DRAFTERS = ("eagle3", "mtp", "mtp_head", "draft_model", "pard", "dflash")
 DrafterKind = Annotated[
     str | None,
     Option(
         "--drafter",
-        help="What drafts, for the flags: eagle3, mtp, mtp_head, draft_model, pard, "
-        "dflash.",
+        help=f"What drafts, for the flags: {', '.join(DRAFTERS)}.",
+        autocompletion=complete.known(*DRAFTERS),
         show_default="mtp if the model has MTP layers, else eagle3",
     ),
 ]
