@@ -38,6 +38,9 @@ def profiled(tmp_path_factory):
     assert done.exit_code == 0, done.stderr
     assert "table: tables/h200-sxm/tiny/roofline/1.0.0.json" in done.stdout
     assert "the union axis: median held-out error" in done.stdout
+    assert f"report, for any browser: {folder / 'run/report.html'}" in done.stdout
+    assert "\nDrafting K = 3 pays at batch 1 where a step commits more" in done.stdout
+    assert done.stdout.endswith("1.0.0.json --accept 3:LENGTH\n")
     return folder
 
 

@@ -95,8 +95,7 @@ def sweep(
         raise MeasurementError(why) from refusal
     write_report(fitted, table, page)
     say(console, f"sweep {end}: {store.folder}")
-    show_export(console, table, path)
-    say(console, f"report: {page}")
+    show_export(console, table, path, page)
 
 
 def fit(

@@ -10,7 +10,14 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import judge
 from evict_profile.io import as_json, say
 from evict_profile.records import to_mapping
-from evict_profile.report.console import Rows, error_rows, print_rows, show_gates
+from evict_profile.report.console import (
+    Rows,
+    error_rows,
+    print_rows,
+    show_gates,
+    wrapped,
+)
+from evict_profile.report.pays import pays
 from evict_profile.sweep.recheck import Recheck
 from evict_profile.table import CostTable
 
@@ -41,7 +48,8 @@ def show_fit(console: Console, fitted: Fitted, json: bool = False) -> None:
         say(console, f"not measured ({row.status}): {cell_of(row)}: {row.reason}")
 
 
-def show_export(console: Console, table: CostTable, path: Path) -> None:
+def show_export(console: Console, table: CostTable, path: Path, page: Path) -> None:
+    """The end of a sweep: its table, errors, and what to do with them."""
     fit, without = table.fit, table.fit.held_out["tokens only"].median
     say(console, outcome(table, path))
     if fit.validation:
@@ -52,6 +60,9 @@ def show_export(console: Console, table: CostTable, path: Path) -> None:
         f"the union axis: median held-out error {without:.1%} without it, "
         f"{fit.held_out['hinge'].median:.1%} with it",
     )
+    say(console, f"report, for any browser: {page.resolve()}")
+    say(console, wrapped(pays(table)))
+    say(console, f"next: evict-profile advise {path} --accept 3:LENGTH")
 
 
 def show_recheck(console: Console, recheck: Recheck) -> None:
