@@ -18,7 +18,7 @@ from evict_profile.stats import Floats, main_mode, median_of_draws
 Part = Literal["layers", "non_moe"]
 Split = Literal["balanced", "natural"]
 
-MUCH_FURTHER, FAR_OUTSIDE = 3.0, 5.0
+DISTURBED_IQR_RATIO, OUTLIER_IQRS = 3.0, 5.0
 """In interquartile ranges of the pooled samples."""
 
 MIN_POOLED = 100
@@ -225,7 +225,7 @@ def _medians_and_errors(cells: Sequence[Floats]) -> tuple[Floats, Floats]:
     if not len(shape):
         return medians, np.zeros(len(cells))
     apart = (high - low) / medians / max(float(np.subtract(*_quartiles(shape))), 1e-12)
-    disturbed = np.where(apart > MUCH_FURTHER, apart, 1.0)
+    disturbed = np.where(apart > DISTURBED_IQR_RATIO, apart, 1.0)
     counts, place = np.unique([len(c) for c in cells], return_inverse=True)
     means, errors = np.array([median_of_draws(shape, n) for n in counts]).T[:, place]
     known = len(shape) >= MIN_POOLED
@@ -251,7 +251,7 @@ def _without_far(relative: Floats) -> Floats:
     if not len(relative):
         return relative
     high, low = _quartiles(relative)
-    reach = FAR_OUTSIDE * (high - low)
+    reach = OUTLIER_IQRS * (high - low)
     middle = float(np.median(relative))
     return relative[np.abs(relative - middle) <= reach] if reach else relative
 

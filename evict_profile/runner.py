@@ -42,10 +42,10 @@ QUIET_CPU = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 }
 
-PATIENCE_S = 10.0
+EXIT_TIMEOUT_S = 10.0
 """How long a runner may take to end by itself. When a sweep is to stop, its runner may
 answer so much later than its longest answer before took."""
-ANSWER_S, OPEN_S = 900.0, 7200.0
+ANSWER_TIMEOUT_S, OPEN_TIMEOUT_S = 900.0, 7200.0
 """How long it may take to answer; to open, for that loads a model."""
 POLL_S = 0.5
 """How often to look whether it still lives: a child may hold the pipe of a dead one."""
@@ -183,7 +183,7 @@ class Runner:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-            limit_s = OPEN_S if request["do"] == "open" else ANSWER_S
+            limit_s = OPEN_TIMEOUT_S if request["do"] == "open" else ANSWER_TIMEOUT_S
             asked, line = time.monotonic(), self._line(limit_s)
             while found := PROGRESS.match(line):
                 self._show(found[1].decode())
@@ -211,7 +211,7 @@ class Runner:
         """What it says until a line is whole or it ended."""
         assert self._process.stdout
         pipe, said = self._process.stdout.fileno(), b""
-        ends, grace_s = time.monotonic() + limit_s, PATIENCE_S + self._longest_s
+        ends, grace_s = time.monotonic() + limit_s, EXIT_TIMEOUT_S + self._longest_s
         while not said.endswith(b"\n"):
             ended = self._process.poll() is not None
             if select.select([pipe], [], [], 0.0 if ended else POLL_S)[0]:
@@ -246,7 +246,7 @@ class Runner:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
         try:
-            self._process.wait(0.0 if after is KeyboardInterrupt else PATIENCE_S)
+            self._process.wait(0.0 if after is KeyboardInterrupt else EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._kill()
         if listens:
@@ -266,7 +266,7 @@ class Runner:
     def _crash(self, ended: str = "") -> RunnerCrash:
         """The process ended: with its last words, if it had any."""
         try:
-            ended = ended or f"ended with status {self._process.wait(PATIENCE_S)}"
+            ended = ended or f"ended with status {self._process.wait(EXIT_TIMEOUT_S)}"
         except subprocess.TimeoutExpired:
             ended = "closed its output and went on, so it was killed,"
         self._kill()

@@ -28,7 +28,7 @@ REFERENCE_ROWS, REFERENCE_COLUMNS = 4, 2048
 MIN_REFERENCE_BYTES, MAX_REFERENCE_BYTES = 48 << 20, 512 << 20
 REFERENCE_RUNS = 15
 """Whose median stands for the machine's speed now, where single ones are too noisy."""
-SWEEPS = 20
+L2_FLUSHES = 20
 """Writes before a GPU sample: one clears the cache; the others keep the device busy
 for about a millisecond, so that the launch of a large graph is not timed as well."""
 
@@ -139,7 +139,7 @@ class CudaClock:
             before()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
-        for _ in range(SWEEPS):
+        for _ in range(L2_FLUSHES):
             self.sweep.zero_()
         start.record()
         run()

@@ -191,7 +191,7 @@ def test_a_log_with_nothing_in_it_does_not_stay(tmp_path):
 
 def test_a_runner_that_does_not_listen_ends_at_ctrl_c(tmp_path, monkeypatch):
     """It is killed, without the time that others have to end by themselves."""
-    monkeypatch.setattr(runner_module, "PATIENCE_S", "not asked for")
+    monkeypatch.setattr(runner_module, "EXIT_TIMEOUT_S", "not asked for")
     pid = tmp_path / "pid"
     deaf = "import os, time\n" + f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
     with pytest.raises(KeyboardInterrupt), speaking(tmp_path, deaf + "time.sleep(600)"):
@@ -204,7 +204,7 @@ def test_a_runner_that_does_not_listen_ends_at_ctrl_c(tmp_path, monkeypatch):
 
 def test_a_runner_that_closes_its_output_and_goes_on_is_killed(tmp_path, monkeypatch):
     """It has crashed for the sweep, which goes on with another."""
-    monkeypatch.setattr(runner_module, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(runner_module, "EXIT_TIMEOUT_S", 0.2)
     mute = "import os, time\nos.close(1)\ntime.sleep(600)"
     with (
         speaking(tmp_path, mute) as runner,
@@ -216,7 +216,7 @@ def test_a_runner_that_closes_its_output_and_goes_on_is_killed(tmp_path, monkeyp
 def test_a_runner_that_never_answers_is_killed_with_what_it_started(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(runner_module, "ANSWER_S", 1.0)
+    monkeypatch.setattr(runner_module, "ANSWER_TIMEOUT_S", 1.0)
     deaf = CHILD + "import time\ntime.sleep(600)"
     with speaking(tmp_path, deaf) as runner:
         with pytest.raises(RunnerCrash, match="gave no answer in 1 s and said nothing"):
@@ -226,8 +226,8 @@ def test_a_runner_that_never_answers_is_killed_with_what_it_started(
 
 def test_a_runner_that_hangs_ends_soon_after_the_deadline(tmp_path, monkeypatch):
     """Also one that loads its model."""
-    monkeypatch.setattr(runner_module, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(runner_module, "OPEN_S", 60.0)
+    monkeypatch.setattr(runner_module, "EXIT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(runner_module, "OPEN_TIMEOUT_S", 60.0)
     path, now = tmp_path / "hung.py", Deadline(time.monotonic())
     path.write_text("import time\ntime.sleep(600)")
     with (
@@ -240,7 +240,7 @@ def test_a_runner_that_hangs_ends_soon_after_the_deadline(tmp_path, monkeypatch)
 @script("SCRIPTED_SLEEP", "1.5")
 def test_an_answer_may_take_as_long_as_the_longest_before(scripted, monkeypatch):
     """Also when the sweep is to stop."""
-    monkeypatch.setattr(runner_module, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(runner_module, "EXIT_TIMEOUT_S", 1.0)
     scripted.measure(CELL, [1])
     scripted._deadline.at_monotonic = time.monotonic()
     assert scripted.measure(CELL, [1])

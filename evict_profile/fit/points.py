@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from evict_profile.cells import MUCH_FURTHER, Cell, frame_of, places_of
+from evict_profile.cells import DISTURBED_IQR_RATIO, Cell, frame_of, places_of
 from evict_profile.cost_model import Features, Shape, features_at
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid
@@ -21,7 +21,7 @@ def points_of(points: pd.DataFrame, part: str, split: str) -> pd.DataFrame:
 
 def undisturbed(points: pd.DataFrame) -> pd.DataFrame:
     """Without disturbed cells, whose medians say little of what they cost."""
-    largest = MUCH_FURTHER * float(points["error"].min())
+    largest = DISTURBED_IQR_RATIO * float(points["error"].min())
     return points[points["error"] < largest]
 
 

@@ -33,7 +33,7 @@ SMALLEST = torch.finfo(torch.float32).tiny
 """The least that weights are divided by."""
 
 
-INSIDE = 1 << 32
+IN_GROUP_BONUS = 1 << 32
 """Added to the order of experts of a token's groups; above any 32-bit float."""
 
 
@@ -146,7 +146,7 @@ def picking_order(
     by_group = picked.view(len(picked), groups.total, -1)
     best = by_group.topk(1 if bias is None else 2, dim=2).values.sum(dim=2)
     own = best.sort(dim=1, descending=True, stable=True).indices[:, : groups.kept]
-    inside = torch.zeros_like(best, dtype=torch.int64).scatter_(1, own, INSIDE)
+    inside = torch.zeros_like(best, dtype=torch.int64).scatter_(1, own, IN_GROUP_BONUS)
     return (order.view_as(by_group) + inside[:, :, None]).flatten(1)
 
 

@@ -270,7 +270,7 @@ class GrowingTrees:
         )
 
 
-def bound_by_parent(path_prob: Floats, parent: NDArray[Any]) -> Floats:
+def clip_to_parents(path_prob: Floats, parent: NDArray[Any]) -> Floats:
     """Path probabilities [B, N] of which none is above its parent's."""
     parent = np.ascontiguousarray(parent, np.int64)
     if not decision.kernels.rises(path_prob, parent, *path_prob.shape):

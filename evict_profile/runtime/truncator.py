@@ -27,7 +27,7 @@ from evict_profile.runtime.costs import (
     pools_of,
 )
 from evict_profile.runtime.decision import History, Plan, Terms
-from evict_profile.runtime.scoring import Calibration, GrowingTrees, bound_by_parent
+from evict_profile.runtime.scoring import Calibration, GrowingTrees, clip_to_parents
 from evict_profile.stats import Floats
 from evict_profile.table import OUTSIDES, CostTable, Outside
 
@@ -132,7 +132,7 @@ class Truncator:
         depths = checks.host_ints("depth", depth, shown.shape)
         parents = checks.host_ints("parent", parent, shown.shape)
         if parents is not None:
-            shown = bound_by_parent(shown, parents)
+            shown = clip_to_parents(shown, parents)
         batch, nodes = shown.shape
         levels = None if depths is None else int(depths.max(initial=0))
         return self.begin(batch, context, nodes).plan_drafted(shown, levels, parents)

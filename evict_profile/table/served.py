@@ -29,7 +29,7 @@ ASSUMED = (
 LEVELS = 32
 """Drafted levels in an assumed clock; deeper ones take as long as the last."""
 
-KEPT = 2048
+CACHE_SIZE = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ class ServedStep:
 
     @cached_property
     def _costs(self) -> Callable[[int, float], StepCosts]:
-        return lru_cache(KEPT)(partial(self.table.costs, outside=self.outside))
+        return lru_cache(CACHE_SIZE)(partial(self.table.costs, outside=self.outside))
 
 
 def _assumed(table: CostTable, context: float) -> Drafting:

@@ -11,7 +11,7 @@ from evict_profile.fleet.run import FleetFolder
 from evict_profile.sweep.machine import cpu_name
 from tests.command import refused
 from tests.fleet.conftest import NAME, write_fleet
-from tests.fleet.test_run import PATIENCE_S, parts_of, start, sweeps_of, until
+from tests.fleet.test_run import EXIT_TIMEOUT_S, parts_of, start, sweeps_of, until
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_a_killed_worker_is_retried_and_a_killed_driver_continues(address, tmp_p
     first.send_signal(signal.SIGKILL)
     first.communicate()
     until(lambda: not sweeps_of(tmp_path))
-    said, _ = start(tmp_path, "--address", address).communicate(timeout=PATIENCE_S)
+    said, _ = start(tmp_path, "--address", address).communicate(timeout=EXIT_TIMEOUT_S)
     assert "1 jobs: 1 published" in said, said
     assert before.items() <= parts_of(tmp_path).items()
     assert FleetFolder(tmp_path / "fleet").outcomes()[NAME].keys() == {"table"}

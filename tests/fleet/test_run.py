@@ -27,11 +27,11 @@ from tests.fleet.conftest import NAME, SHORT, write_fleet
 from tests.sweep.conftest import comparable
 
 FLEET = ("fleet", "fleet.yaml", "--out", "fleet", "--tables", "tables")
-PATIENCE_S = 120.0
+EXIT_TIMEOUT_S = 120.0
 
 
 def until(ready):
-    ends = time.monotonic() + PATIENCE_S
+    ends = time.monotonic() + EXIT_TIMEOUT_S
     while time.monotonic() < ends:
         if found := ready():
             return found
@@ -208,7 +208,7 @@ def test_whatever_ends_a_sweep_or_the_command_it_is_continued(tmp_path, fleet_of
     until(lambda: any("2-of-2" in str(path) for path in parts_of(tmp_path)))
     # As a terminal sends it: to the whole process group.
     os.killpg(stopped.pid, signal.SIGINT)
-    printed, _ = stopped.communicate(timeout=PATIENCE_S)
+    printed, _ = stopped.communicate(timeout=EXIT_TIMEOUT_S)
     assert stopped.returncode == 130, printed
     assert "is kept, the same command continues it" in printed
     until(lambda: not sweeps_of(tmp_path))

@@ -118,5 +118,5 @@ def test_a_gpu_s_sample_finds_a_cold_cache(monkeypatch):
 
     monkeypatch.setattr(cuda, "sweep", Sweep())
     reading = cuda.time(lambda: order.append("run"))
-    assert order == ["write"] * module.SWEEPS + ["run"]
+    assert order == ["write"] * module.L2_FLUSHES + ["run"]
     assert reading.clock_us == 2000.0

@@ -214,8 +214,8 @@ def hanging(tmp_path, monkeypatch):
     """The scripted runner hangs at a cell, and nobody waits for it long."""
     journal = tmp_path / "journal"
     journal.touch()
-    monkeypatch.setattr(runner, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(runner, "ANSWER_S", 30.0)
+    monkeypatch.setattr(runner, "EXIT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(runner, "ANSWER_TIMEOUT_S", 30.0)
     monkeypatch.setenv("RUNNER_JOURNAL", str(journal))
     monkeypatch.setenv("SCRIPTED_HANG", place_of(BAD))
     return journal

@@ -93,7 +93,7 @@ def _written(
     out: Path,
 ) -> Export:
     """The export as written; `evict_profile` in it has notes and the table's key."""
-    notes = (*_lost_by_all(table, context, caveats, name), *export.notes)
+    notes = (*_general_notes(table, context, caveats, name), *export.notes)
     origin = {
         "key": to_mapping(table.key),
         "table_version": table.version,
@@ -106,7 +106,7 @@ def _written(
     return replace(export, notes=notes, command=command)
 
 
-def _lost_by_all(
+def _general_notes(
     table: Table, context: float | None, caveats: Caveats, name: str
 ) -> Iterator[str]:
     key, system = table.key, name.partition("-")[0]
