@@ -59,6 +59,15 @@ def test_a_sweep_writes_table_samples_and_report(profiled):
     assert "<svg" in (profiled / "run/report.html").read_text()
 
 
+def test_a_grid_that_no_fit_can_use_is_refused_before_it_is_measured(tmp_path):
+    grid = {"width": [1, 8], "union": 2, "context": [64], "batch": [1]}
+    (tmp_path / "few.yaml").write_text(yaml.safe_dump({**ROOFLINE, "grid": grid}))
+    words = ("sweep", "tiny", "--plan", "few.yaml", "--out", "run")
+    said = refused(*words, folder=tmp_path)
+    assert "has 3 forced and 2 non-MoE cells, and a fit needs 8 and 3" in said
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("minutes", ["inf", "0"])
 def test_a_refused_sweep_leaves_its_report(profiled, tmp_path, monkeypatch, minutes):
     """Marked as refused. There is no table, and the reason is said once."""

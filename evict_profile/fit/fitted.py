@@ -19,7 +19,6 @@ from evict_profile.cost_model import ForwardCost, Term
 from evict_profile.errors import DataError
 from evict_profile.fit.baselines import FITTERS, fit_terms, held_out
 from evict_profile.fit.hinge import (
-    FIT_SPLIT,
     STANDARD_ERRORS_95,
     bootstrap,
     fit_cost,
@@ -37,7 +36,7 @@ from evict_profile.fit.points import (
 )
 from evict_profile.fit.provenance import check_header, provenance_of, scaling_half_width
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
-from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.grid import Grid, make_grid, too_few
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.merge import merged
 from evict_profile.sweep.store import Header, Store
@@ -51,7 +50,6 @@ from evict_profile.table import (
 )
 from evict_profile.table.document import samples_of
 
-MIN_LAYER_CELLS, MIN_NON_MOE_CELLS = 8, 3
 MIN_UNSEEN_CELLS = 8
 """Below which the misfit is judged by held-out cells as well."""
 
@@ -246,16 +244,12 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
 
 def _check_cells(folder: Path, header: Header, anchor: Cell, samples: Samples) -> None:
     measured = set(cells_of(samples.timed))
-    forced = sum(cell.split == FIT_SPLIT for cell in measured)
-    non_moe = sum(cell.part == "non_moe" for cell in measured)
-    min_non_moe = 0 if header.sweep.whole else MIN_NON_MOE_CELLS
-    if forced < MIN_LAYER_CELLS or non_moe < min_non_moe:
+    if lacks := too_few(measured, header.sweep.whole):
         why = samples.frame.loc[samples.frame["status"] == "mismatch", "reason"]
         wrong = f" ({len(why)} samples left out: {why.iloc[0]})" if len(why) else ""
         raise DataError(
-            f"{folder}: holds {forced} forced and {non_moe} non-MoE cells, and a fit "
-            f"needs {MIN_LAYER_CELLS} and {min_non_moe}{wrong}; run the same sweep "
-            "again if it was not finished, else add widths or unions to its grid"
+            f"{folder}: holds {lacks}{wrong}; run the same sweep again if it was not "
+            "finished, else add widths or unions to its grid"
         )
     if anchor not in measured:
         raise DataError(

@@ -22,7 +22,7 @@ from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import to_mapping
 from evict_profile.runner import RunnerCrash, RunnerRefusal, RunnerStopped
 from evict_profile.sweep.checks import union_test_width
-from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.grid import Grid, make_grid, too_few
 from evict_profile.sweep.machine import CpuWatch, GpuWatch, load, watch
 from evict_profile.sweep.plan import GridPlan, round_order, sample_seed
 from evict_profile.sweep.session import OpenRunner
@@ -234,6 +234,10 @@ def run_sweep(
     """
     limits, console = limits or Limits(), console or Console(stderr=True)
     whole = make_grid(spec, model)
+    if lacks := too_few(whole.measured, spec.whole):
+        raise ConfigError(
+            f"sweep '{spec.name}': its grid has {lacks}; add widths or unions to it"
+        )
     union_test_width(whole, model)
     log, deadline = store.folder / "runner.log", Deadline()
     others, quiet = load()  # before the runner is one of them

@@ -35,6 +35,9 @@ difference of 10 % between shards (2.2 % standard error); the anchor alone does 
 NATURAL_SHARE, NON_MOE_SHARE = 4, 8
 """Of so many spread forced cells, one is measured beside with each."""
 
+MIN_FORCED_CELLS, MIN_NON_MOE_CELLS = 8, 3
+"""Of a fit, whose held-out error needs folds of whole cells."""
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -111,6 +114,24 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
     # Odd ones validate, so that half of what little there may be does.
     return Grid(
         tuple(sorted(measured)), refused, anchor, off_levels[::2], off_levels[1::2]
+    )
+
+
+def too_few(cells: Collection[Cell], whole: bool) -> str:
+    """What cells a fit lacks; empty if it has enough.
+
+    Args:
+        cells: those that are measured, or planned.
+        whole: of whole forwards, which have no part outside the MoE layers.
+    """
+    forced = sum(cell.split == "balanced" for cell in cells)
+    non_moe = sum(cell.part == "non_moe" for cell in cells)
+    least = 0 if whole else MIN_NON_MOE_CELLS
+    if forced >= MIN_FORCED_CELLS and non_moe >= least:
+        return ""
+    return (
+        f"{forced} forced and {non_moe} non-MoE cells, and a fit needs "
+        f"{MIN_FORCED_CELLS} and {least}"
     )
 
 

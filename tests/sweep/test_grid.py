@@ -5,10 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.cells import Cell
-from evict_profile.config import GridSpec, SweepSpec, load_model
+from evict_profile.config import GridSpec, SweepSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
-from evict_profile.sweep.grid import COMMON_CELLS, make_grid
+from evict_profile.sweep.grid import COMMON_CELLS, make_grid, too_few
+from tests.shipped import tracked
 
 TINY = load_model("tiny")
 some = st.sets(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1).map(tuple)
@@ -207,3 +208,24 @@ def test_shards_share_the_validation_cells():
     grid = make_grid(spec_of(width=(1, 8, 64), union=(4, 32), validation=9), TINY)
     shards = [grid.shard(index, 2).validation for index in range(2)]
     assert sorted(shards[0] + shards[1]) == sorted(grid.validation)
+
+
+@pytest.mark.parametrize(
+    ("axes", "whole", "lacks"),
+    [
+        ({"width": (1, 8), "union": 2}, False, "3 forced and 2 non-MoE cells"),
+        ({"width": (1, 2, 4, 8), "union": 2}, True, "a fit needs 8 and 0"),
+        ({"width": (1, 2, 4, 8), "union": 5}, False, ""),
+    ],
+)
+def test_a_grid_says_what_a_fit_lacks(axes, whole, lacks):
+    spec = replace(spec_of(batch=(1,), **axes), whole=whole)
+    said = too_few(make_grid(spec, TINY).measured, whole)
+    assert lacks in said if lacks else said == ""
+
+
+@pytest.mark.parametrize("model", ["tiny", "qwen3-30b-a3b", "deepseek-v3"])
+@pytest.mark.parametrize("plan", tracked("configs/sweeps/*.yaml"), ids=lambda p: p.stem)
+def test_every_shipped_plan_has_enough_cells_for_its_fit(plan, model):
+    spec = load_sweep(str(plan))
+    assert too_few(make_grid(spec, load_model(model)).measured, spec.whole) == ""
