@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from evict_profile.config.drafters import check_is_target
 from evict_profile.config.gguf import gguf_mapping
 from evict_profile.config.huggingface import is_huggingface, model_mapping
 from evict_profile.config.model import ModelSpec
@@ -57,6 +58,7 @@ def load_model(name: str) -> ModelSpec:
     is_gguf = path.suffix == ".gguf"
     content = gguf_mapping(path) if is_gguf else read_mapping(path)
     if is_huggingface(content):
+        check_is_target(content, path)
         content = model_mapping(content, path)
     return parse(ModelSpec, content, str(path))
 
