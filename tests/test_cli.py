@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from evict_profile import __main__
 from evict_profile.fit import gates
 from evict_profile.io import data_root
 from evict_profile.table import CostTable
@@ -319,3 +320,27 @@ def test_a_table_is_written_for_sglang(workload_table, tmp_path):
     assert "95 % interval" in done.stdout
     sps = json.loads(out.read_text())
     assert len(sps["m_probes"]) == len(sps["theta_seconds"])
+
+
+@pytest.mark.parametrize("word", ["--version", "--help"])
+def test_a_full_disk_ends_what_is_printed_while_words_are_parsed(word):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "evict_profile", word],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: stdout: No space left on device; free")
+
+
+def test_ctrl_c_while_the_command_line_loads_is_one_sentence(monkeypatch, capsys):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evict_profile.cli.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted; no file is left half written\n"

@@ -6,7 +6,8 @@ what it calls when it runs, so that `--help` and mistakes need no torch or panda
 
 import errno
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any
 
@@ -57,28 +58,46 @@ HELP = {"help_option_names": ["-h", "--help"]}
 class ErrorGroup(TyperGroup):
     """Prints a user's mistake as one sentence with exit code 2; Ctrl-C exits 130."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the words; --version and --help print while that is done."""
+        with one_sentence():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with one_sentence(ctx):
             reject_empty(ctx.args)
             return super().invoke(ctx)
-        except Interrupted as interruption:
-            sentence, code = str(interruption), INTERRUPTED
-        except KeyboardInterrupt:
-            sentence, code = "interrupted; no file is left half written", INTERRUPTED
-        except EvictProfileError as error:
-            sentence, code = f"error: {error}", USER_ERROR
-        except UsageError as error:
-            reason = error.format_message().rstrip(".?")
-            command = (error.ctx or ctx).command_path
-            sentence, code = f"error: {reason}; see: {command} --help", USER_ERROR
-        except OSError as error:
-            if error.errno not in UNWRITABLE:
-                raise
-            reason = f"{error.filename or 'stdout'}: {error.strerror}"
-            sentence = f"error: {reason}; free space or choose another path"
-            code = USER_ERROR
-        say(stderr, sentence)
-        raise typer.Exit(code)
+
+
+@contextmanager
+def one_sentence(ctx: Any = None) -> Iterator[None]:
+    """End with the sentence of an error and its exit code.
+
+    Without a context, a wrong word is left to the parser, which names it.
+    """
+    try:
+        yield
+        return
+    except Interrupted as interruption:
+        sentence, code = str(interruption), INTERRUPTED
+    except KeyboardInterrupt:
+        sentence, code = "interrupted; no file is left half written", INTERRUPTED
+    except EvictProfileError as error:
+        sentence, code = f"error: {error}", USER_ERROR
+    except UsageError as error:
+        if ctx is None:
+            raise
+        reason = error.format_message().rstrip(".?")
+        command = (error.ctx or ctx).command_path
+        sentence, code = f"error: {reason}; see: {command} --help", USER_ERROR
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        reason = f"{error.filename or 'stdout'}: {error.strerror}"
+        sentence = f"error: {reason}; free space or choose another path"
+        code = USER_ERROR
+    say(stderr, sentence)
+    raise typer.Exit(code)
 
 
 app = typer.Typer(
