@@ -60,7 +60,7 @@ def calibrate(
 def _calibrate_by_routes(path: Path, routes: Path, tables: Path | None) -> None:
     """Learn activation from the experts of a server's replies."""
     from evict_profile.calibrate.activation import routed_curve
-    from evict_profile.fit.export import export_workload, with_workload
+    from evict_profile.fit.export import export_workload, outcome, with_workload
     from evict_profile.table import CostTable
 
     table = CostTable.load(path)
@@ -72,7 +72,7 @@ def _calibrate_by_routes(path: Path, routes: Path, tables: Path | None) -> None:
         )
     say(console, f"activation: {curve.workload}")
     table = with_workload(table, table.acceptance, curve, None)
-    say(console, f"table: {export_workload(table, path, tables)[1]}")
+    say(console, outcome(*export_workload(table, path, tables)))
 
 
 def _calibrate_by_trace(
@@ -84,7 +84,7 @@ def _calibrate_by_trace(
 ) -> None:
     """Learn acceptance, activation and drafting from the chosen steps of a trace."""
     from evict_profile.calibrate.study import calibrated_table, calibration_study
-    from evict_profile.fit.export import export_workload
+    from evict_profile.fit.export import export_workload, outcome
     from evict_profile.report.calibration_page import calibration_page, show_calibration
     from evict_profile.table import CostTable, files_of
     from evict_profile.traces import load_traces
@@ -98,6 +98,6 @@ def _calibrate_by_trace(
     found = calibration_study(trace, before)
     show_calibration(console, found, before)
     made, written = export_workload(calibrated_table(found, before), path, tables)
-    say(console, f"table: {written}")
+    say(console, outcome(made, written))
     write_text(calibration_page(found, made), out)
     say(console, f"page: {out}")

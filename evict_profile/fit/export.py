@@ -186,10 +186,13 @@ def export_workload(
 
     Into the same folder, or into its place in a tree of tables. The samples are put
     beside it, so that it can be refitted by itself. No file that is there is
-    overwritten, and the table is written last.
+    overwritten, and the table is written last. One that is there already is loaded.
     """
-    content = samples_of(path, table.provenance.samples_sha256).read_bytes()
+    samples_sha256 = table.provenance.samples_sha256
+    content = samples_of(path, samples_sha256).read_bytes()
     home = (tables / table.relative_path).parent if tables else path.parent
+    if same := _same_in(home, table, samples_sha256):
+        return same, same.path
     return save_next(table, home, lambda p: p.write_bytes(content), table.version)
 
 

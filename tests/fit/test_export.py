@@ -207,10 +207,17 @@ def test_a_version_is_after_that_of_its_source_in_any_tree(saved_table, tmp_path
     """No two tables of one key share a version; a newer one that is there counts."""
     table = replace(CostTable.load(saved_table), version="1.2.3")
     versions = [
-        export_workload(table, saved_table, tmp_path / "tables")[1].stem
-        for _ in range(2)
+        export_workload(each, saved_table, tmp_path / "tables")[1].stem
+        for each in (table, replace(table, drafting=DRAFTING))
     ]
     assert versions == ["1.2.4", "1.2.5"]
+
+
+def test_an_equal_table_is_loaded_and_not_written_again(workload_table):
+    table = CostTable.load(workload_table)
+    made, path = export_workload(replace(table, version="1.0.0"), workload_table)
+    assert (made, path) == (table, workload_table)
+    assert len(list(workload_table.parent.glob("*.json"))) == 2
 
 
 def test_a_workload_needs_the_samples_of_its_table(saved_table):
