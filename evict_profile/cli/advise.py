@@ -71,7 +71,7 @@ def advise(
     from evict_profile.report.advice import Advice
     from evict_profile.served.search import load_any
 
-    batches = batches_of(batch or ())
+    batches = options.batches_of(batch or [])
     names = Names(model, gpu, engine, tp, dtype, source)
     if table:
         known, preface = Known(load_any(table)), ""
@@ -93,13 +93,3 @@ def advise(
     )
     advice = Advice(decision, preface, known.reason, (model or "MODEL", gpu or "GPU"))
     say(console, advice.json() if as_json else str(advice))
-
-
-def batches_of(words: list[str] | tuple[()]) -> list[int]:
-    """Batch sizes from "1,8" and "16"."""
-    sizes = [each.strip() for word in words for each in word.split(",")]
-    if wrong := [each for each in sizes if not each.isdecimal() or int(each) < 1]:
-        raise ConfigError(
-            f"--batch {wrong[0]}: give whole numbers from 1 on, as in --batch 1,8"
-        )
-    return [int(each) for each in sizes]

@@ -125,6 +125,16 @@ DrafterKind = Annotated[
 ]
 
 
+def batches_of(words: Sequence[str]) -> list[int]:
+    """Batch sizes from "1,8" and "16", each once."""
+    sizes = [each.strip() for word in words for each in word.split(",")]
+    if wrong := [each for each in sizes if not each.isdecimal() or int(each) < 1]:
+        raise ConfigError(
+            f"--batch {wrong[0]}: give whole numbers from 1 on, as in --batch 1,8"
+        )
+    return list(dict.fromkeys(map(int, sizes)))
+
+
 def reject_unused(ctx: Context, unused: Collection[str], where: str) -> None:
     for option in ctx.command.params:
         source = ctx.get_parameter_source(option.name or "")

@@ -20,7 +20,9 @@ def probe(
     url: str = Argument(
         metavar="URL", help="URL of the server, such as http://localhost:8000."
     ),
-    batch: str = Option("1,4,16", help="Batch sizes: requests decoded at once."),
+    batch: list[str] = Option(
+        ["1,4,16"], help="Batch sizes: requests decoded at once, as 1,8; repeatable."
+    ),
     minutes: float = Option(5.0, help="Minutes to probe, without warm-up."),
     out: Path = Option(help="File of runs (.jsonl); new runs are added to it."),
     drafts: int | None = Option(
@@ -50,7 +52,7 @@ def probe(
     """
     if not 0.0 < minutes < inf:
         raise ConfigError(f"--minutes {minutes}: give minutes above 0, as 5")
-    sizes = _sizes(batch)
+    sizes = options.batches_of(batch)
     check_writable(out)
 
     from evict_profile.progress import progress_bar
@@ -94,12 +96,3 @@ def _next_step(out: Path, drafts: set[int]) -> str:
     if len(drafts) == 1:
         return f"probe the server again with K = 3 into the same file, {out}"
     return f"evict-profile import {quote(str(out))} --model NAME --gpu NAME"
-
-
-def _sizes(text: str) -> list[int]:
-    sizes = [int(word) if word.isdecimal() else 0 for word in text.split(",")]
-    if min(sizes) < 1 or len(set(sizes)) < len(sizes):
-        raise ConfigError(
-            f"--batch {text}: give whole numbers of at least 1, as 1,4,16"
-        )
-    return sizes

@@ -22,7 +22,7 @@ def replay(
     synthetic: Synthetic | None = Option(
         None, help="Synthetic workload instead of a trace."
     ),
-    batch: list[int] = Option([1], min=1, help="Batch size; repeatable."),
+    batch: list[str] = Option(["1"], help="Batch sizes, as 1,8; repeatable."),
     workload: options.Workloads = None,
     temperature: list[float] | None = Option(
         None, help="Use only this temperature; repeatable.", show_default="all"
@@ -35,7 +35,7 @@ def replay(
     """Replay a trace under drafting policies, and compare them."""
     if bool(traces) == bool(synthetic):
         raise ConfigError("give either a trace file, or --synthetic easy")
-    own = parse_share("--part", part)
+    own, batches = parse_share("--part", part), options.batches_of(batch)
     from evict_profile.replay.study import replay_study, replayed_trace
     from evict_profile.report.replay_page import replay_page, show_replay
     from evict_profile.table import CostTable, files_of
@@ -45,7 +45,6 @@ def replay(
     chosen = replayed_trace(
         traces, synthetic or "", covered, workload or [], temperature or [], own
     )
-    batches = list(dict.fromkeys(batch))
     found = replay_study(chosen, covered, batches, seeds, partial(say, stderr))
     show_replay(console, found)
     write_text(replay_page(found), out)

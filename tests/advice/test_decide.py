@@ -5,7 +5,7 @@ import json
 import pytest
 
 from evict_profile.advice.decide import decide
-from evict_profile.cli.advise import batches_of
+from evict_profile.cli.options import batches_of
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
 from evict_profile.served import make
