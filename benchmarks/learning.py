@@ -31,7 +31,7 @@ from evict_profile.replay.sums import tokens_per_s
 from evict_profile.table import ActivationCurve, CostTable
 from evict_profile.traces.synthetic import synthetic_trace
 
-TEXTS, BATCHES, SEEDS = ("easy", "bimodal", "hard"), (1, 4, 16), 2
+TEXTS, BATCHES, SEEDS = ("easy", "bimodal", "hard"), (1, 4, 16), 6
 CONTEXT = 1024
 LEAST = 0.05
 NOISE = 0.03

@@ -16,6 +16,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from evict_profile.config.model import uniform_union
 from evict_profile.cost_model import padded_tokens
@@ -72,18 +73,32 @@ class Parts(NamedTuple):
         )
 
 
+class Learnt(Struct, frozen=True):
+    """What a learner knows, and the table that it belongs to, as a file holds it."""
+
+    table_sha256: str
+    steps: int
+    level: float
+    growth: float
+    level_var: float
+    growth_var: float
+    covariance: float
+
+
 class Learner:
     """Learns a and b from verifications of one server; starts at the table.
 
     Attributes:
         level: a, share of C(n, k) that the server takes beyond the table's.
         growth: b, growths of uniform routing beyond the table's.
+        union_share: the text's growth over that of uniform routing, at the last width.
         version: counts changes that are worth reading costs anew; 0 is the table.
         steps: verifications that were learnt from.
     """
 
     def __init__(self, level_bounds: tuple[float, float]) -> None:
         self.level = self.growth = 0.0
+        self.union_share = math.nan
         self.version = self.steps = 0
         self._low, self._high = (bound - 1.0 for bound in level_bounds)
         (level_sd, growth_sd), self._covariance = PRIOR_SD, 0.0
@@ -116,10 +131,33 @@ class Learner:
         self._covariance = both - to_level * to_growth / variance
         self._growth_var = growth_var - to_growth * to_growth / variance
         self.steps += 1
+        if uniform > 0.0:
+            share = growth / uniform + self.growth
+            self.union_share = min(max(share, SHARES[0]), SHARES[1])
         level, own = self._used
         if abs(self.level - level + slope * (self.growth - own)) > LEAST_CHANGE:
             self._used = self.level, self.growth
             self.version += 1
+
+    def learnt(self, table_sha256: str) -> Learnt:
+        return Learnt(
+            table_sha256,
+            self.steps,
+            self.level,
+            self.growth,
+            self._level_var,
+            self._growth_var,
+            self._covariance,
+        )
+
+    def restore(self, learnt: Learnt) -> None:
+        """Go on from what was learnt before, inside this table's bounds."""
+        self.steps = learnt.steps
+        self.level = min(max(learnt.level, self._low), self._high)
+        self.growth = min(max(learnt.growth, -SHARES[1]), SHARES[1])
+        self._level_var, self._growth_var = learnt.level_var, learnt.growth_var
+        self._covariance = learnt.covariance
+        self._used, self.version = (self.level, self.growth), 1
 
     @property
     def at_bound(self) -> bool:
