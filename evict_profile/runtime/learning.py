@@ -36,7 +36,7 @@ MOST_SD = 5.0
 SHARES = 0.0, 1.3
 """Bounds of the growth, in growths of uniform routing."""
 
-LEAST_CHANGE = 0.002
+LEAST_CHANGE = 0.01
 """Smaller changes of a cost are not worth reading all costs anew."""
 
 
