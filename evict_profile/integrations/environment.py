@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, rename="upper"):
     capture_sizes: frozenset[Count] | None = None
     allow: Literal["", "composed"] = ""
     width: Count | None = None
+    state: Path | None = None
 
 
 FIXES = {

@@ -4,12 +4,13 @@ An evaluation takes hundreds of microseconds, and depends on batch and context a
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from evict_profile.errors import ConfigError, DataError
+from evict_profile.runtime.learning import Learner, Parts
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable, Outside
 
@@ -22,8 +23,11 @@ CACHE_SIZE = 2048
 Allocation = Literal["batch", "uniform"]
 ALLOCATIONS = get_args(Allocation)
 
-Costs = tuple[Floats, tuple[str, ...]]
-"""Step cost when each pool keeps k nodes, float64 [most + 1], and its caveats."""
+Place = tuple[int, int | None, float]
+"""Batch, nodes of a request (None: all that are covered), and context, as read."""
+
+Costs = tuple[Floats, tuple[str, ...], Place]
+"""Step cost when each pool keeps k nodes, float64 [most + 1], its caveats and place."""
 
 
 class Overhead(NamedTuple):
@@ -59,6 +63,9 @@ class CostCache:
         self._contexts = lru_cache(CACHE_SIZE)(table.contexts)
         self._measured = {(each.batch, each.context) for each in table.staircases}
         self._cached_cost = lru_cache(CACHE_SIZE)(self._cost)
+        self._learnt_us = lru_cache(CACHE_SIZE)(self._learnt)
+        self._parts = lru_cache(CACHE_SIZE)(partial(Parts.of, table))
+        self.learner = Learner(table.watch_bounds)
         self.overhead = lru_cache(CACHE_SIZE)(self._overhead)
         self.clock_us = lru_cache(CACHE_SIZE)(self._clock_us)
 
@@ -69,14 +76,39 @@ class CostCache:
             near = round(context / CONTEXT_STEP) * CONTEXT_STEP
         least, most = self._contexts(batch)
         near = min(max(near, least), most)
+        place = batch, nodes, near
+        us, caveats = self._cached_cost(*place)
+        if self.learner.version:
+            us = self._learnt_us(*place, self.learner.version)
         if least <= context <= most:
-            return self._cached_cost(batch, nodes, near)
+            return us, caveats, place
         if self._outside == "refuse":
             self._table.costs(batch, context, self._outside)
-        us, caveats = self._cached_cost(batch, nodes, near)
-        return us, (*caveats, f"context {context:g} read as {near:g}")
+        return us, (*caveats, f"context {context:g} read as {near:g}"), place
 
-    def _cost(self, batch: int, nodes: int | None, context: float) -> Costs:
+    def observe(self, place: Place, tokens: int, verify_us: float) -> None:
+        """Learn from the time of the verification of so many tokens."""
+        batch, _, context = place
+        self.learner.observe(self._parts(batch, context).at(tokens), verify_us)
+
+    def forward_us(self, place: Place, tokens: int) -> float:
+        """The table's forward of so many tokens, whatever was learnt."""
+        equal, growth, _ = self._parts(place[0], place[2]).at(tokens)
+        return equal + growth
+
+    def _learnt(
+        self, batch: int, nodes: int | None, context: float, version: int
+    ) -> Floats:
+        """As `_cost`, of the forward that was learnt."""
+        us = self.learner.corrected(self._parts(batch, context))
+        us = us + self._table.rest_us(np.arange(len(us)), batch)
+        pools = pools_of(self._allocation, batch)
+        nodes = len(us) if nodes is None else nodes
+        return reachable_costs(us, batch, nodes, pools, self._capture_sizes)
+
+    def _cost(
+        self, batch: int, nodes: int | None, context: float
+    ) -> tuple[Floats, tuple[str, ...]]:
         cost = self._table.costs(batch, context, self._outside)
         us, caveats = cost.step_cost_us, cost.caveats
         pools = pools_of(self._allocation, batch)
@@ -140,7 +172,11 @@ class FixedCosts:
         self._us = np.arange(width, 0.0, -1.0)
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
-        return self._us if nodes is None else self._us[: nodes + 1], ()
+        us = self._us if nodes is None else self._us[: nodes + 1]
+        return us, (), (batch, nodes, context)
+
+    def observe(self, place: Place, tokens: int, verify_us: float) -> None:
+        """A fixed width learns nothing."""
 
     def overhead(self, batch: int, levels: int) -> Overhead:
         return Overhead()

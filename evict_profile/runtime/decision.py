@@ -27,6 +27,7 @@ from evict_profile.runtime import checks
 from evict_profile.runtime.costs import (
     ALLOCATIONS,
     Allocation,
+    Place,
     pools_of,
     reachable_costs,
 )
@@ -67,6 +68,7 @@ class Plan(Struct, frozen=True):
         step_cost_us: the table's cost of the parts in `includes`; NaN without any.
         acceptance_ratio: factor on expected acceptance, learned from recent steps.
         caveats: reasons why the cost is not exactly the table's.
+        place: where the costs were read.
         includes: "verify"; with depths also "draft" and "fixed" where the table knows
             them; empty at a fixed width.
     """
@@ -78,6 +80,7 @@ class Plan(Struct, frozen=True):
     step_cost_us: float
     acceptance_ratio: float
     caveats: tuple[str, ...]
+    place: Place
     includes: tuple[str, ...] = ("verify",)
 
     @property

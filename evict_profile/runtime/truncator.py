@@ -27,11 +27,15 @@ from evict_profile.runtime.costs import (
     pools_of,
 )
 from evict_profile.runtime.decision import History, Plan, Terms
+from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.scoring import Calibration, GrowingTrees, clip_to_parents
 from evict_profile.stats import Floats
 from evict_profile.table import OUTSIDES, CostTable, Outside
 
 AnyObjective = Literal["ratio", "rate", "fixed"]
+
+LEAST_US = 1e-3
+"""Of a time that was observed."""
 
 
 class Rules(NamedTuple):
@@ -39,6 +43,14 @@ class Rules(NamedTuple):
     history: History
     calibration: Calibration | None = None
     allocation: Allocation = "batch"
+
+    def observe(
+        self, plan: Plan, committed: int, step_us: float | None, verify_us: float | None
+    ) -> None:
+        self.history.observe(plan, committed, step_us)
+        if verify_us is not None:
+            verify_us = checks.number("verify_us", verify_us, LEAST_US)
+            self.costs.observe(plan.place, plan.tokens, verify_us)
 
 
 class Truncator:
@@ -154,7 +166,11 @@ class Truncator:
         return DecodingStep(self._rules, batch, context, nodes)
 
     def observe(
-        self, plan: Plan, committed_tokens: int, step_us: float | None = None
+        self,
+        plan: Plan,
+        committed_tokens: int,
+        step_us: float | None = None,
+        verify_us: float | None = None,
     ) -> None:
         """Learn how a planned step went.
 
@@ -162,12 +178,32 @@ class Truncator:
             plan: the plan of the step.
             committed_tokens: tokens that the batch gained, at least one a request.
             step_us: time of the whole step, drafting included; None takes the cost.
+            verify_us: time of the target's forward alone, from which the costs of the
+                next steps are corrected (`evict_profile.runtime.learning`). Without
+                it the table stays as it is, and equal steps give equal plans.
 
         Raises:
             ConfigError: more tokens than verified, fewer than requests, or no valid
                 time.
         """
-        self._rules.history.observe(plan, committed_tokens, step_us)
+        self._rules.observe(plan, committed_tokens, step_us, verify_us)
+
+    @property
+    def learner(self) -> Learner | None:
+        """What verifications taught; None at a fixed width."""
+        costs = self._rules.costs
+        return None if isinstance(costs, FixedCosts) else costs.learner
+
+    def forward_us(self, plan: Plan) -> float:
+        """The table's cost of a plan's verification, whatever was learnt since.
+
+        Raises:
+            ConfigError: a fixed width has no costs.
+        """
+        costs = self._rules.costs
+        if isinstance(costs, FixedCosts):
+            raise ConfigError("a fixed width has no costs; plan from a table")
+        return costs.forward_us(plan.place, plan.tokens)
 
 
 class DecodingStep:
@@ -187,7 +223,8 @@ class DecodingStep:
         limited = nodes is not None and self._pools != batch
         self._limit = nodes if limited and nodes is not None else sys.maxsize
         context = checks.number("context", context)
-        self._costs, self._caveats = rules.costs.at(batch, nodes, context)
+        at = rules.costs.at(batch, nodes, context)
+        self._costs, self._caveats, self._place = at
         self._terms = rules.history.terms(batch)
 
     def _begin_trees(self) -> GrowingTrees:
@@ -237,6 +274,16 @@ class DecodingStep:
         (self._trees or self._begin_trees()).grow(prob, parent)
 
     @property
+    def levels(self) -> int:
+        """Levels that were drafted."""
+        return self._trees.levels if self._trees else 0
+
+    @property
+    def last_plan(self) -> Plan:
+        assert self._plan is not None, "plan a step before its plan is read"
+        return self._plan
+
+    @property
     def scores(self) -> Floats:
         """Acceptance of each node, float64 [B, nodes]: level by level, family after
         family, siblings by rank; 0 for padding."""
@@ -273,9 +320,15 @@ class DecodingStep:
             return self._choose(shown, levels)
         return self._choose(calibration.on_cpu(shown, parent), levels, shown)
 
-    def observe(self, committed_tokens: int, step_us: float | None = None) -> None:
+    def observe(
+        self,
+        committed_tokens: int,
+        step_us: float | None = None,
+        verify_us: float | None = None,
+    ) -> None:
+        """As `Truncator.observe`, of this step's plan."""
         assert self._plan is not None, "plan a step before it is observed"
-        self._rules.history.observe(self._plan, committed_tokens, step_us)
+        self._rules.observe(self._plan, committed_tokens, step_us, verify_us)
 
     def _choose(
         self, scores: Floats, levels: int | None, ties: Floats | None = None
@@ -298,6 +351,7 @@ class DecodingStep:
             self._costs.item(k) + overhead.us if includes else math.nan,
             terms.acceptance_ratio,
             self._caveats + overhead.caveats,
+            self._place,
             includes,
         )
         return self._plan

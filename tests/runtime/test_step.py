@@ -46,7 +46,7 @@ class Given(NamedTuple):
     includes: tuple[str, ...] = ("verify",)
 
     def at(self, batch, nodes, context):
-        return self.us, ()
+        return self.us, (), (batch, nodes, context)
 
     def clock_us(self, batch):
         return np.array(self.clock)

@@ -5,6 +5,7 @@ one step lies between. Steps with a prefill between are not timed.
 """
 
 import logging
+import math
 import shlex
 import sys
 import time
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from evict_profile.integrations.sglang.tree import Ints, depths, parents
 from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Plan, StepWatch, Truncator
+from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.staleness import WINDOW
 
 FIRST_STEPS = 32
@@ -36,6 +38,8 @@ GAUGES = {
     "decision_us": "Time of a step that deciding takes, mean, microseconds.",
     "exchange_us": "Time of a step in exchanges between ranks, mean, microseconds.",
     "verify_ratio": "Time of a verification over its cost, median.",
+    "cost_scale": "Level of the machine over the cost table's, learnt.",
+    "union_share": "Growth by the union over that of uniform routing, learnt.",
 }
 
 LINE = (
@@ -87,8 +91,11 @@ class Chooser:
     greedily or sampled target-only, where any truncation is lossless.
     """
 
-    def __init__(self, table: CostTable, capture_sizes: Sequence[int]) -> None:
+    def __init__(
+        self, table: CostTable, capture_sizes: Sequence[int], learns: bool = True
+    ) -> None:
         self._table, self._capture_sizes = table, capture_sizes
+        self._learns = learns
         self._contexts = cache(table.contexts)
         self._truncator = Truncator(
             self._table,
@@ -122,7 +129,7 @@ class Chooser:
         step = self._truncator.begin(requests, self._inside(requests, context), nodes)
         plan = step.plan_drafted(path_prob, levels, parent)
         captured = self._at_captured_width(plan, path_prob)
-        return self._chosen(captured, context, levels or 0, begun_us)
+        return self._chosen(captured, context, begun_us)
 
     def pause(self, requests: int, context: float) -> WidthChoice | None:
         if not self.can_pause:
@@ -131,10 +138,17 @@ class Chooser:
         step = self._truncator.begin(requests, self._inside(requests, context))
         if step.deeper():
             return None
-        return self._chosen(step.plan(), context, 0, begun_us)
+        return self._chosen(step.plan(), context, begun_us)
 
-    def learn(self, accepted: NDArray[Any]) -> StepOutcome | None:
-        """Learn what each request accepted in the last step; before the next choice."""
+    def learn(
+        self, accepted: NDArray[Any], verify_us: float | None = None
+    ) -> StepOutcome | None:
+        """Learn how the last step went; before the next choice.
+
+        Args:
+            accepted: tokens that each request committed.
+            verify_us: time of its verification.
+        """
         (last, self._last), since_us = (self._last, None), self._since_us
         if last is None and since_us is not None:
             return None  # learnt already, when the pause was decided
@@ -143,8 +157,17 @@ class Chooser:
             return None
         step_us = None if since_us is None else now_us - since_us
         outcome = StepOutcome(last, int(accepted.sum()), step_us)
-        self._truncator.observe(last.plan, outcome.committed, step_us)
+        known = self._learns and last.verify_us is not None
+        self._truncator.observe(
+            last.plan, outcome.committed, step_us, verify_us if known else None
+        )
         return outcome
+
+    @property
+    def learner(self) -> Learner:
+        learner = self._truncator.learner
+        assert learner, "a chooser plans from a table"
+        return learner
 
     def costs(self, requests: int) -> bool:
         least, most = self._table.fit.domain["batch"]
@@ -156,18 +179,11 @@ class Chooser:
     def exclude_prefill(self) -> None:
         self._since_us = None
 
-    def _chosen(
-        self, plan: Plan, context: float, levels: int, begun_us: float
-    ) -> WidthChoice:
-        verify_us = None
+    def _chosen(self, plan: Plan, context: float, begun_us: float) -> WidthChoice:
         requests = len(plan.host_keep)
         inside = context == self._inside(requests, context)
-        if inside and requests in self._measured:
-            verify_us = float(plan.step_cost_us)
-            if plan.whole_step and self._table.drafting:
-                clock = self._table.drafting.at(requests)
-                verify_us -= clock.overhead_us(levels)
-                verify_us -= clock.token_us * (int(plan.tokens) - requests)
+        known = inside and requests in self._measured
+        verify_us = self._truncator.forward_us(plan) if known else None
         self._last = WidthChoice(plan, _now_us() - begun_us, verify_us)
         return self._last
 
@@ -203,7 +219,7 @@ class Metrics:
     """
 
     def __init__(self, prometheus: bool = False, ranks: int = 1) -> None:
-        self.verify_ratio = 1.0
+        self.verify_ratio, self.cost_scale, self.union_share = 1.0, 1.0, math.nan
         self._line = LINE + (EXCHANGE if ranks > 1 else "")
         self._gauges: dict[str, Any] = {}
         if prometheus:
@@ -238,6 +254,8 @@ class Metrics:
         sums = self._sums
         means = {
             "verify_ratio": self.verify_ratio,
+            "cost_scale": self.cost_scale,
+            "union_share": self.union_share,
             "width": sums["width"] / sums["steps"],
             "tokens_per_request": sums["committed"] / sums["requests"],
             "decision_us": sums["decision_us"] / sums["steps"],

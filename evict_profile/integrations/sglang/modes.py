@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +14,10 @@ from torch import Tensor
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.compat import assigned, on_gpu
 from evict_profile.integrations.sglang.decision import Chooser, DriftWatch, Metrics
+from evict_profile.integrations.sglang.state import OFF, StateFile
 from evict_profile.integrations.sglang.tree import Drafted, Scores, best_nodes
 from evict_profile.runtime import CostTable
+from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.scoring import ConditionalScorer
 
 DEFAULT_CAPTURE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -120,12 +123,16 @@ class ByTable(Mode):
         widths: frozenset[int] | None,
         worker: Any,
         metrics: Metrics,
+        state: Path | None = None,
     ) -> None:
         self.capture_sizes = capture_sizes_of(
             table, worker.speculative_num_draft_tokens, widths
         )
         self._table, self.most = table, table.fit.domain["batch"][1]
-        self._chooser = Chooser(table, self.capture_sizes)
+        self._learns = state != OFF
+        self._chooser = Chooser(table, self.capture_sizes, self._learns)
+        self._state = StateFile(state, table.sha256) if state and self._learns else None
+        self._resume()
         self.can_pause = self._chooser.can_pause
         self._metrics, self._drift = metrics, DriftWatch(table)
         self._timer = VerifyTimer(worker.target_worker.model_runner)
@@ -136,7 +143,12 @@ class ByTable(Mode):
     def leave_out(self, widths: Collection[int]) -> None:
         """Do without these widths; before the first step."""
         self.capture_sizes = tuple(w for w in self.capture_sizes if w not in widths)
-        self._chooser = Chooser(self._table, self.capture_sizes)
+        self._chooser = Chooser(self._table, self.capture_sizes, self._learns)
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._state:
+            self._state.restore(self._chooser.learner)
 
     def begin(self, prefill: bool) -> None:
         if prefill:
@@ -190,13 +202,20 @@ class ByTable(Mode):
         lengths = batch.seq_lens if batch.seq_lens_cpu is None else batch.seq_lens_cpu
         accepted, *rest = fetch(self._pinned, self._accepted, lengths, *more)
         verify_us = self._timer.take_us()
-        if outcome := self._chooser.learn(accepted):
+        if outcome := self._chooser.learn(accepted, verify_us):
             estimated_us = outcome.choice.verify_us
             if verify_us is not None and estimated_us is not None:
                 self._metrics.verify_ratio = self._drift.add(verify_us, estimated_us)
+                self._show(self._chooser.learner)
             self._metrics.add(outcome, self.exchange_us)
             self.exchange_us = 0.0
         return rest
+
+    def _show(self, learner: Learner) -> None:
+        self._metrics.cost_scale = 1.0 + learner.level
+        self._metrics.union_share = learner.union_share
+        if self._state:
+            self._state.save_when_due(learner)
 
 
 class VerifyTimer:

@@ -143,7 +143,8 @@ class Serving:
             return FixedWidth(table, asked.width, worker, self.scores)
         prometheus = compat.option(self.runner.server_args, "enable_metrics")
         metrics = Metrics(bool(prometheus) and self.ranks.leads, self.ranks.size)
-        return ByTable(table, asked.capture_sizes, worker, metrics)
+        state = asked.state if self.ranks.leads else None
+        return ByTable(table, asked.capture_sizes, worker, metrics, state)
 
     def ready(self) -> None:
         """Build each width's graphs; after the server's own were captured."""

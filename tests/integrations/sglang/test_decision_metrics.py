@@ -114,7 +114,7 @@ def test_gauges_show_what_the_log_says(clock, monkeypatch):
     fake.Gauge = Gauge
     monkeypatch.setitem(sys.modules, "prometheus_client", fake)
     made = Metrics(prometheus=True)
-    made.verify_ratio = 1.5
+    made.verify_ratio, made.cost_scale, made.union_share = 1.5, 1.1, 0.4
     made.add(outcome())
     made.log(("verify",))
     assert gauges == {
@@ -124,6 +124,8 @@ def test_gauges_show_what_the_log_says(clock, monkeypatch):
         "evict_profile:observed_us": 300.0,
         "evict_profile:decision_us": 10.0,
         "evict_profile:verify_ratio": 1.5,
+        "evict_profile:cost_scale": 1.1,
+        "evict_profile:union_share": 0.4,
     }
 
 

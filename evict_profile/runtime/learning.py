@@ -1,0 +1,165 @@
+"""Two numbers that a server's own verifications teach about a table.
+
+A verification of n tokens takes, by a table, C(n, k) where all tokens choose the same
+experts, and a growth for the experts that they activate beyond these. A server differs
+in its level (driver, clocks, build) and in its text, which activates more or fewer:
+
+    observed = (1 + a) C(n, k) + growth(n) + b [C(n, U_uniform(n)) - C(n, k)]
+
+A slope that is free in n would take one for the other. C(n, k) and C(n, U) were
+measured with unions forced apart from n, so served steps alone identify a and b. Both
+follow a random walk, and each step updates them by Kalman's filter (R. E. Kalman,
+1960), in errors relative to C(n, k). Widths that are never chosen teach nothing.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from evict_profile.config.model import uniform_union
+from evict_profile.cost_model import padded_tokens
+from evict_profile.stats import Floats
+from evict_profile.table import CostTable
+
+PRIOR_SD = 0.1, 0.5
+WALK_SD = 0.001, 0.01
+"""Of a and b: what is not known at first, and what a step may add."""
+
+NOISE = 0.06
+"""Of one verification's time, one standard deviation."""
+
+MOST_SD = 5.0
+"""A time further off, in standard deviations of the filter, counts as so far."""
+
+SHARES = 0.0, 1.3
+"""Bounds of the growth, in growths of uniform routing."""
+
+LEAST_CHANGE = 0.01
+"""Smaller changes of a cost are not worth reading all costs anew."""
+
+
+class Parts(NamedTuple):
+    """Microseconds of a forward by tokens, or at one width: float64 [T + 1] each."""
+
+    equal: Floats
+    growth: Floats
+    uniform: Floats
+
+    @classmethod
+    def of(cls, table: CostTable, batch: int, context: float) -> "Parts":
+        """Parts of each number of tokens that the table covers for a batch."""
+        least, most = table.fit.domain["batch"]
+        covered = min(max(batch, least), most)
+        asked = np.arange(table.max_tokens(batch) + 1)
+        tokens = padded_tokens(asked, batch, table.axes.capture_sizes)
+        moe = table.model.moe
+        unions = (
+            float(moe.top_k),
+            table.activation.at(tokens, batch),
+            uniform_union(moe.num_experts, moe.top_k, tokens),
+        )
+        equal, own, uniform = (
+            table.cost.latency_us(tokens, union, context, covered) for union in unions
+        )
+        return cls(equal, np.maximum(own - equal, 0.0), uniform - equal)
+
+    def at(self, tokens: int) -> tuple[float, float, float]:
+        return (
+            self.equal.item(tokens),
+            self.growth.item(tokens),
+            self.uniform.item(tokens),
+        )
+
+
+class Learnt(Struct, frozen=True):
+    """What a learner knows, and the table that it belongs to, as a file holds it."""
+
+    table_sha256: str
+    steps: int
+    level: float
+    growth: float
+    level_var: float
+    growth_var: float
+    covariance: float
+
+
+class Learner:
+    """Learns a and b from verifications of one server; starts at the table.
+
+    Attributes:
+        level: a, share of C(n, k) that the server takes beyond the table's.
+        growth: b, growths of uniform routing beyond the table's.
+        union_share: the text's growth over that of uniform routing, at the last width.
+        version: counts changes that are worth reading costs anew; 0 is the table.
+        steps: verifications that were learnt from.
+    """
+
+    def __init__(self, level_bounds: tuple[float, float]) -> None:
+        self.level = self.growth = 0.0
+        self.union_share = math.nan
+        self.version = self.steps = 0
+        self._low, self._high = (bound - 1.0 for bound in level_bounds)
+        (level_sd, growth_sd), self._covariance = PRIOR_SD, 0.0
+        self._level_var, self._growth_var = level_sd**2, growth_sd**2
+        self._used = 0.0, 0.0
+
+    def corrected(self, parts: Parts) -> Floats:
+        """Microseconds of a forward by tokens, float64 [T + 1]."""
+        low, high = SHARES
+        growth = parts.growth + self.growth * parts.uniform
+        bounded = np.clip(growth, low * parts.uniform, high * parts.uniform)
+        corrected: Floats = (1.0 + self.level) * parts.equal + bounded
+        return corrected
+
+    def observe(self, parts: tuple[float, float, float], verify_us: float) -> None:
+        """Learn from the time of a verification whose parts are known."""
+        equal, growth, uniform = parts
+        slope, error = uniform / equal, (verify_us - equal - growth) / equal
+        level_var = self._level_var + WALK_SD[0] ** 2
+        growth_var = self._growth_var + WALK_SD[1] ** 2
+        both = self._covariance
+        to_level, to_growth = level_var + slope * both, both + slope * growth_var
+        variance = to_level + slope * to_growth + (NOISE * verify_us / equal) ** 2
+        most = MOST_SD * math.sqrt(variance)
+        off = error - self.level - slope * self.growth
+        off = min(max(off, -most), most) / variance
+        self.level = min(max(self.level + to_level * off, self._low), self._high)
+        self.growth = min(max(self.growth + to_growth * off, -SHARES[1]), SHARES[1])
+        self._level_var = level_var - to_level * to_level / variance
+        self._covariance = both - to_level * to_growth / variance
+        self._growth_var = growth_var - to_growth * to_growth / variance
+        self.steps += 1
+        if uniform > 0.0:
+            share = growth / uniform + self.growth
+            self.union_share = min(max(share, SHARES[0]), SHARES[1])
+        level, own = self._used
+        if abs(self.level - level + slope * (self.growth - own)) > LEAST_CHANGE:
+            self._used = self.level, self.growth
+            self.version += 1
+
+    def learnt(self, table_sha256: str) -> Learnt:
+        return Learnt(
+            table_sha256,
+            self.steps,
+            self.level,
+            self.growth,
+            self._level_var,
+            self._growth_var,
+            self._covariance,
+        )
+
+    def restore(self, learnt: Learnt) -> None:
+        """Go on from what was learnt before, inside this table's bounds."""
+        self.steps = learnt.steps
+        self.level = min(max(learnt.level, self._low), self._high)
+        self.growth = min(max(learnt.growth, -SHARES[1]), SHARES[1])
+        self._level_var, self._growth_var = learnt.level_var, learnt.growth_var
+        self._covariance = learnt.covariance
+        self._used, self.version = (self.level, self.growth), 1
+
+    @property
+    def at_bound(self) -> bool:
+        """Whether the level is where the table's interval ends: another machine."""
+        return not self._low < self.level < self._high
