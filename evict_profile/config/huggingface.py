@@ -11,6 +11,7 @@ from typing import Any
 
 from evict_profile.config.attention import attention_mapping, flagged
 from evict_profile.config.families import Config, Family, known_families
+from evict_profile.config.names import published_name
 
 NESTED = ("text_config", "llm_config", "language_config")
 """Keys of the language model in multimodal configs."""
@@ -33,14 +34,16 @@ def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
         notes.append("layers without experts lie between those with experts")
     if method := config.section("quantization_config").get("quant_method"):
         notes.append(f"weights are published as {method}; sizes here are of its dtype")
-    published = str(config.get("_name_or_path") or "")
-    ours = path.suffix == ".yaml" and "/" in published
-    folder = path.resolve().parent.name if path.stem == "config" else path.stem
+    stated = str(config.get("_name_or_path") or "")
+    name = published_name(path, stated)
+    published = stated if path.suffix == ".yaml" else name
     given = str(config.get("dtype") or config.get("torch_dtype"))
     return {
         # Without the owner and in lower case, to be part of a file's name.
-        "name": (Path(published).name or folder).lower(),
-        "source": f"https://huggingface.co/{published}" if ours else str(path),
+        "name": name.rpartition("/")[2].lower(),
+        "source": f"https://huggingface.co/{published}"
+        if "/" in published
+        else str(path),
         "hidden_size": config.hidden,
         "num_layers": config.layers,
         "vocab_size": config.count("vocab_size"),
