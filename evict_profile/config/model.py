@@ -42,9 +42,26 @@ BYTES_PER_VALUE: dict[str, float] = {
     "iq1_m": 56 / 256,
     "iq1_s": 50 / 256,
     "mxfp4": 17 / 32,
+    "mxfp8": 33 / 32,
+    "nvfp4": 9 / 16,
+    "nf4": (4 + 32 / 64) / 8,
+    "nf4_double": (4 + 8 / 64 + 32 / (64 * 256)) / 8,
+    "int4": 4 / 8,
+    "int8": 1,
 }
-"""Bytes per weight; of ggml's types a block's bytes over its values (ggml-common.h)."""
+"""Bytes per weight; of ggml's types a block's bytes over its values (ggml-common.h).
 
+mxfp4 and mxfp8 have a scale of 8 bits per 32 values, nvfp4 one of 8 per 16. nf4 has one
+of 32 per 64, or of 8, with another of 32 per 256 of those. One scale per row or matrix
+is left out.
+"""
+BYTES_PER_VALUE |= {
+    f"{'u' * zeros}int{bits}_g{group}": (bits + (16 + zeros * bits) / group) / 8
+    for bits in (2, 3, 4, 8)
+    for group in (32, 64, 128)
+    for zeros in (0, 1)
+}
+"""A scale of 16 bits for each group; with "uint" a zero point as wide as a weight."""
 
 Windowed = Literal["sliding", "chunked", "sparse", "csa", "hca"]
 Recurrent = Literal["linear", "mamba", "conv"]
@@ -181,7 +198,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
     dense_layers: Amount = 0
     dense_width: Amount = 0
     dtype: str = "bfloat16"
-    checkpoint_dtype: Literal["bfloat16", "fp8", "fp8_block", "mxfp4"] = "bfloat16"
+    checkpoint_dtype: str = "bfloat16"
     tied_embeddings: bool = False
     mtp_layers: Amount = 0
     residual_streams: Count = 1
@@ -189,9 +206,10 @@ class ModelSpec(Struct, frozen=True, dict=True):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.dtype not in BYTES_PER_VALUE:
-            known = ", ".join(BYTES_PER_VALUE)
-            raise ValueError(f"dtype {self.dtype!r} is not one of {known}")
+        for dtype in (self.dtype, self.checkpoint_dtype):
+            if dtype not in BYTES_PER_VALUE:
+                known = ", ".join(BYTES_PER_VALUE)
+                raise ValueError(f"dtype {dtype!r} is not one of {known}")
         if self.dense_layers >= self.num_layers:
             raise ValueError(
                 f"dense_layers {self.dense_layers} must leave at least one of "

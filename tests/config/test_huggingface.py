@@ -154,7 +154,7 @@ def test_what_a_shape_cannot_say_is_refused(content, sentence):
     ("content", "note"),
     [
         (QWEN3_30B | {"mlp_only_layers": [5]}, "lie between"),
-        (DEEPSEEK_V3 | {"quantization_config": {"quant_method": "fp8"}}, "as fp8"),
+        (DEEPSEEK_V3 | {"quantization_config": {"quant_method": "odd"}}, "known (odd)"),
     ],
 )
 def test_reservations_are_noted(content, note):
