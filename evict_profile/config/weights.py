@@ -28,6 +28,7 @@ FORMATS = {
 """Formats by patterns of their names in any program; the first that is found."""
 FLOATS = {(8, None): "fp8", (8, 32): "mxfp8", (4, 16): "nvfp4", (4, 32): "mxfp4"}
 """By bits and the number of values that share a scale."""
+UNKNOWN = "weights are published in a format that is not known"
 EXPERTS = re.compile(r"\bexperts\b")
 
 
@@ -41,7 +42,7 @@ def published_format(config: Config) -> tuple[str, list[str]]:
         return found or "bfloat16", []
     named = " ".join(str(quantized.get(k)) for k in WORDS if quantized.get(k))
     of = f"{named or 'without quant_method'}{f', {found}' * bool(found)}"
-    return "bfloat16", [f"weights are published in a format that is not known ({of})"]
+    return "bfloat16", [f"{UNKNOWN} ({of})"]
 
 
 def _quantization(config: Config) -> Config:

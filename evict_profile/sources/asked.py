@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from evict_profile.config.model import BYTES_PER_VALUE as STORED
 from evict_profile.config.model import ModelSpec
+from evict_profile.config.weights import UNKNOWN
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root, nearest
 from evict_profile.records import read_mapping
@@ -59,9 +60,10 @@ def deployment_of(
 
 def assumption(model: ModelSpec) -> str:
     """What is said of a data type that was not given."""
+    known = not any(note.startswith(UNKNOWN) for note in model.notes)
     return (
-        f"experts are taken as {model.checkpoint_dtype}, as {model.name} is published; "
-        "--dtype names another format"
+        f"experts are taken as {model.checkpoint_dtype}"
+        f"{f', as {model.name} is published' * known}; --dtype names another format"
     )
 
 
