@@ -21,7 +21,8 @@ UNUSED_OPTIONS = {
 def sweep(
     ctx: Context,
     model: str = Argument(
-        metavar="MODEL", help="Model: a shipped name, a YAML, a HF config.json or GGUF."
+        metavar="MODEL",
+        help="Model: a shipped name, a YAML, a HF config.json or its folder, a GGUF.",
     ),
     plan: str = Option("demo", help="Plan of the sweep: a shipped name, or a YAML."),
     out: Path | None = Option(None, help="Run folder.", show_default="runs/MODEL/PLAN"),
@@ -61,11 +62,13 @@ def sweep(
     given = {"layers": layers, "device": device, "dtype": dtype}
     spec = replace(spec, **{name: value for name, value in given.items() if value})
 
+    from evict_profile.report.model import model_line
     from evict_profile.sweep.engine import Limits, run_sweep
     from evict_profile.sweep.store import Store
 
     store = Store(out or Path("runs") / shape.name / spec.name)
     limits = Limits(max_minutes, shard or "1/1")
+    say(console, model_line(shape))
     finished = run_sweep(spec, shape, store, limits, console, python)
     end = "finished" if finished else "stopped; the same command continues it"
     if shard:

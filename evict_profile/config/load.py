@@ -1,19 +1,21 @@
 """Models by name or file: YAML, a Hugging Face `config.json`, or GGUF."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from evict_profile.config.gguf import gguf_mapping
 from evict_profile.config.huggingface import is_huggingface, model_mapping
 from evict_profile.config.model import ModelSpec
 from evict_profile.config.names import model_named, published_name, same_shape
+from evict_profile.errors import ConfigError
 from evict_profile.io import named_file
 from evict_profile.records import parse, read_mapping
 
 
 def name_or_file(name: str) -> str:
     """Argument of --model for a model: its name, or a file without one here."""
-    known = model_named(name, [path.stem for path in known_models()])
+    known = model_named(name, _known_names())
     return name if known else f"FILE, the YAML of {name}"
 
 
@@ -27,7 +29,7 @@ def load_model(name: str) -> ModelSpec:
     """
     given = _file(name)
     if not (given.is_file() or (os.sep in name and given.is_dir())):
-        name = model_named(name, [path.stem for path in known_models()]) or name
+        name = model_named(name, _known_names()) or name
     path = named_file("models", str(_file(name)), [*same_shape()])
     is_gguf = path.suffix == ".gguf"
     content = gguf_mapping(path) if is_gguf else read_mapping(path)
@@ -45,6 +47,21 @@ def model_label(name: str) -> str:
     stated = content.get("_name_or_path")
     known = content.get("name") or published_name(path, stated)
     return str(known).rpartition("/")[2].lower()
+
+
+def is_model(path: Path) -> bool:
+    """Whether a path, or a name without a file, is of a model and of no table."""
+    inside = _file(str(path))
+    if inside.suffix != ".json" or not inside.is_file():
+        is_name = not path.exists() and model_named(str(path), _known_names())
+        return bool(is_name) or path.suffix in (".yaml", ".gguf")
+    with suppress(ConfigError):
+        return is_huggingface(read_mapping(inside))
+    return False
+
+
+def _known_names() -> list[str]:
+    return [path.stem for path in known_models()]
 
 
 def _file(name: str) -> Path:
