@@ -49,9 +49,8 @@ def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
     if known.is_file():
         return known
     if as_path.is_dir():
-        raise ConfigError(
-            f"{name}: is a folder; give the file in it, such as {as_path}/config.json"
-        )
+        without = " without config.json" if kind == "models" else ""
+        raise ConfigError(f"{name}: is a folder{without}; give a file in it")
     names = sorted(p.stem for p in folder.glob("*.yaml"))
     near = nearest(name, [*names, *others])
     raise ConfigError(

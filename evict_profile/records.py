@@ -74,8 +74,7 @@ def parse(
     try:
         made = msgspec.convert(content, kind, str_keys=True)
     except msgspec.ValidationError as invalid:
-        sentence = _sentence(invalid, kind, content, extra_keys)
-        raise error(f"{source}: {sentence}") from invalid
+        raise error(f"{source}: {_sentence(invalid, kind, content)}") from invalid
     if extra_keys:
         return made
     if found := _unknown_key(content, made):
@@ -149,79 +148,37 @@ def _unknown_key(content: Any, made: Any, where: str = "") -> tuple[str, Any] | 
 
 
 def _keys(record: Any) -> tuple[str, ...]:
-    """The keys that a record, or a class of records, takes; none if it is no record."""
+    """The keys that a record takes; none if it is no record."""
     if dataclasses.is_dataclass(record):
         return tuple(field.name for field in dataclasses.fields(record))
     tag = getattr(getattr(record, "__struct_config__", None), "tag_field", None)
     return (*([tag] if tag else []), *getattr(record, "__struct_fields__", ()))
 
 
-def _sentence(
-    error: msgspec.ValidationError, kind: Any, content: Any, extra_keys: bool
-) -> str:
+def _sentence(error: msgspec.ValidationError, kind: Any, content: Any) -> str:
     reason, _, path = str(error).partition(" - at `$")
     field = path.rstrip("`").removeprefix(".")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):
-        return _missing(field, missing[1], kind, content, extra_keys)
-    value = _value_at(content, field)
+        return f"key '{field}{'.' * bool(field)}{missing[1]}' is missing; add it"
+    # "fit.layers[0].low" or "runners[...].python"
+    parts, value = re.findall(r"\.\.\.|[^.\[\]]+", field), content
     if reason.startswith("Invalid enum value"):
-        words = [
-            repr(w) for t in _types_at(kind, field) for w in getattr(t, "values", ())
-        ]
-        reason = f"must be one of {', '.join(words)}"
+        reason = f"must be one of {', '.join(_words(inspect.type_info(kind), parts))}"
+    for part in parts:
+        try:
+            value = value[int(part) if part.isdigit() else part]
+        except (KeyError, IndexError, TypeError):
+            value = {}
     given = "" if isinstance(value, dict | list | tuple) else f" (got {value!r})"
     return f"{field}: {reason}{given}" if field else reason
 
 
-def _missing(owner: str, name: str, kind: Any, content: Any, extra_keys: bool) -> str:
-    """A key that a record lacks, and the unknown key that may be meant for it."""
-    prefix, given = f"{owner}." if owner else "", _value_at(content, owner)
-    sentence = f"key '{prefix}{name}' is missing"
-    # The error does not name which of several records it is.
-    if extra_keys or "[...]" in owner or not isinstance(given, dict):
-        return f"{sentence}; add it"
-    types = _types_at(kind, owner)
-    known = [key for t in types for key in _keys(getattr(t, "cls", None))]
-    unknown = [str(key) for key in given if key not in known]
-    if nearest := get_close_matches(name, unknown, 1, cutoff=0.0):
-        return (
-            f"{sentence}, and '{prefix}{nearest[0]}' is unknown; fix its spelling, or "
-            f"remove it and add '{name}'"
-        )
-    return f"{sentence}; add it"
-
-
-def _parts(field: str) -> list[str]:
-    """Split "fit.layers[0].low" or "runners[...].python"."""
-    return re.findall(r"\.\.\.|[^.\[\]]+", field)
-
-
-def _value_at(content: Any, field: str) -> Any:
-    """The value of a mapping at a field; {} where the path does not say."""
-    for part in _parts(field):
-        try:
-            content = content[int(part) if part.isdigit() else part]
-        except (KeyError, IndexError, TypeError):
-            return {}
-    return content
-
-
-def _types_at(kind: Any, field: str) -> list[inspect.Type]:
-    """The types that may stand at a field, the members of a union one by one."""
-    types = _members(inspect.type_info(kind))
-    for part in _parts(field):
-        types = [m for each in types for t in _inner(each, part) for m in _members(t)]
-    return types
-
-
-def _inner(of: inspect.Type, part: str) -> list[inspect.Type]:
-    """The type of a field, an item or a value of a type; [] if it has none."""
-    if isinstance(of, inspect.StructType | inspect.DataclassType):
-        return [field.type for field in of.fields if field.encode_name == part]
-    if isinstance(of, inspect.ListType | inspect.VarTupleType):
-        return [of.item_type]
-    return [of.value_type] if isinstance(of, inspect.DictType) else []
-
-
-def _members(of: inspect.Type) -> list[inspect.Type]:
-    return list(of.types) if isinstance(of, inspect.UnionType) else [of]
+def _words(of: inspect.Type, parts: list[str]) -> list[str]:
+    """Words that may stand at the end of a path through a type's fields and items."""
+    if isinstance(of, inspect.UnionType):
+        return [word for each in of.types for word in _words(each, parts)]
+    if not parts:
+        return [repr(value) for value in getattr(of, "values", ())]
+    inner = {field.encode_name: field.type for field in getattr(of, "fields", ())}
+    item = getattr(of, "item_type", getattr(of, "value_type", None))
+    return _words(found, parts[1:]) if (found := inner.get(parts[0], item)) else []

@@ -82,11 +82,7 @@ def test_a_default_may_be_written_out():
             {"parts": [{"size": 1, "a": 1}]},
             r"'parts\[0\].a'; .* write one of size, kind",
         ),
-        ({"prats": []}, r"key 'parts' is missing, and 'prats' is unknown; fix its"),
-        (
-            {"parts": [{"szie": 1, "kind": 2}]},
-            r"missing, and 'parts\[0\].szie' is unkn",
-        ),
+        ({"prats": []}, r"key 'parts' is missing; add it"),
         ({"facts": {"a": 1}}, r"key 'parts' is missing; add it"),
         ({"parts": [{"size": 0}]}, r"parts\[0\]: size must be at least 1"),
         ({"parts": [{"size": 1, "kind": "x"}]}, r"one of 'gqa', 'mla' \(got 'x'\)"),

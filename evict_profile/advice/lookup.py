@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from evict_profile.advice.steps import Table, tp_of
 from evict_profile.config import load_model
+from evict_profile.config.load import model_label
 from evict_profile.errors import ConfigError, DataError, EvictProfileError
 from evict_profile.records import replace
 from evict_profile.served.search import find_served
@@ -58,6 +59,8 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
     if not names.any:
         return Known(None)
     folders = [tables_in([folder]) for folder in search_path()]
+    given = names.model
+    names = names._replace(model=given and model_label(given))
     model, gpu, engine = names[:3]
     if found := _swept(folders, names, measured=True):
         return Known(found)
@@ -67,7 +70,7 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
     if not names.rows and (found := _swept(folders, names, measured=False)):
         return Known(found)
     try:
-        return Known(_estimated(names, say))
+        return Known(_estimated(names, given, say))
     except EvictProfileError as error:
         near = nearest_named([t for f in folders for t in f], *names[:3])
         others = f"; there is a table: {' | '.join(near)}" if near else ""
@@ -103,15 +106,21 @@ def _swept(
     return None
 
 
-def _estimated(names: Names, say: Callable[[str], None]) -> CostTable:
-    """An estimate by public kernel rows; a `ConfigError` says why there is none."""
+def _estimated(
+    names: Names, given: str | None, say: Callable[[str], None]
+) -> CostTable:
+    """An estimate by public kernel rows; a `ConfigError` says why there is none.
+
+    `given` is the model as typed: its name, or the file that states its format.
+    """
     model, gpu, engine, tp, dtype, rows = names
-    if model and not dtype and (named := QUANTISED.search(model)):
+    by_name_alone = model == given and not dtype
+    if model and by_name_alone and (named := QUANTISED.search(model)):
         raise ConfigError(
             f"--model {model}: its name says {named[0]}; give the weights' format with "
             "--dtype"
         )
-    shape = load_model(model) if model else None  # A mistyped name is the reason.
+    shape = load_model(given) if given else None  # A mistyped name is the reason.
     if not (model and shape and gpu and engine):
         missing = [
             f"--{each}" for each in Names._fields[:3] if not getattr(names, each)

@@ -19,7 +19,9 @@ USED_BY_LIST = {"list_them", "source", "as_json"}
 def estimate(
     ctx: Context,
     model_name: str | None = Option(
-        None, "--model", help="Model: a shipped name, a YAML or a HF config.json."
+        None,
+        "--model",
+        help="Model: a shipped name, a YAML, a HF config.json or its folder.",
     ),
     gpu: str | None = Option(None, help="GPU name, such as h200; see --list."),
     engine: str | None = Option(None, help="Engine: sglang, vllm or trtllm."),
@@ -62,6 +64,7 @@ def estimate(
 
     kernels = kernels_of(rows, model, *asked)
 
+    from evict_profile.report.model import model_line
     from evict_profile.report.public import composed_page, show_estimate
     from evict_profile.sources.compose import (
         compose,
@@ -70,6 +73,7 @@ def estimate(
         sweep_of,
     )
 
+    say(stderr, model_line(model))
     say(stderr, "estimating: about 15 s")
     table, cells = compose(composer_of(rows, kernels, model), sweep_of())
     path = export_composed(table, cells, tables)

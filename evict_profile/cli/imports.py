@@ -41,6 +41,7 @@ def import_runs(
     """
     files = files_and_drafts(runs)
     check_folder(tables)
+    from evict_profile.config.load import model_label
     from evict_profile.report.console import print_notes
     from evict_profile.report.served import runs_document, show_runs
     from evict_profile.served.make import assumed, save_served, served_table, shape_of
@@ -51,7 +52,7 @@ def import_runs(
     if not as_json:
         # Before a refusal too: what speaks against the runs may be its reason.
         show_runs(console, found, left_out)
-    table = served_table(found, left_out, model, gpu, growth)
+    table = served_table(found, left_out, model_label(model), gpu, growth)
     path = save_served(table, tables)
     advice = next_command(path, table.settings)
     if as_json:

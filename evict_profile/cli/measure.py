@@ -23,7 +23,7 @@ def sweep(
     model: str = Argument(
         autocompletion=complete.shipped("models"),
         metavar="MODEL",
-        help="Model: a shipped name, a YAML, a HF config.json or GGUF.",
+        help="Model: a shipped name, a YAML, a HF config.json or its folder, a GGUF.",
     ),
     plan: str = Option(
         "demo",
@@ -67,11 +67,13 @@ def sweep(
     given = {"layers": layers, "device": device, "dtype": dtype}
     spec = replace(spec, **{name: value for name, value in given.items() if value})
 
+    from evict_profile.report.model import model_line
     from evict_profile.sweep.engine import Limits, run_sweep
     from evict_profile.sweep.store import Store
 
     store = Store(out or Path("runs") / shape.name / spec.name)
     limits = Limits(max_minutes, shard or "1/1")
+    say(console, model_line(shape))
     finished = run_sweep(spec, shape, store, limits, console, python)
     end = "finished" if finished else "stopped; the same command continues it"
     if shard:

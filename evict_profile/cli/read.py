@@ -79,8 +79,9 @@ def show(
     ctx: Context,
     paths: list[Path] = Argument(
         [],
-        metavar="[TABLE|RUN|TREE]...",
-        help="Cost table (.json), run folder, or folders of cost tables.",
+        metavar="[TABLE|RUN|MODEL|TREE]...",
+        help="Cost table (.json), run folder, model (a name, its config.json or "
+        "folder, a YAML, a GGUF), or folders of cost tables.",
         show_default="EVICT_PROFILE_TABLES, or ./cost_tables and the shipped",
     ),
     model: options.ModelName = None,
@@ -90,17 +91,25 @@ def show(
     as_json: options.AsJson = False,
     as_csv: bool = Option(False, "--csv", help="Print a table's step costs as CSV."),
 ) -> None:
-    """Print a table, the fit of a run, or a list of tables."""
+    """Print a table, the fit of a run, what is read of a model, or a list of tables."""
     if as_json and as_csv:
         raise ConfigError("--json and --csv are two answers; give one of them")
     if device:
         raise ConfigError(f"--device {device}: type --gpu {device} instead")
+    from evict_profile.config.load import is_model, load_model, model_label
     from evict_profile.report.tables import step_csv
     from evict_profile.table import CostTable, search_path
 
-    names = {"model": model, "gpu": gpu, "engine": engine}
+    label = model and model_label(model)
+    names = {"model": label, "gpu": gpu, "engine": engine}
     named = paths[0] if len(paths) == 1 else None
     is_run = named is not None and (named / RUN_HEADER).is_file()
+    if named and not is_run and is_model(named):
+        reject_unused(ctx, {*names, "as_csv"}, "with a model")
+        from evict_profile.report.model import show_model
+
+        show_model(console, load_model(str(named)), as_json)
+        return
     if named and (is_run or not named.is_dir()):
         reject_unused(ctx, {*names}, "with a table or a run")
         if is_run:

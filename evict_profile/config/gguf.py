@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evict_profile.config.names import published_name
 from evict_profile.errors import ConfigError
 
 USE_YAML = "describe its shape in a YAML file, and name the GGUF in the sweep's 'llama'"
@@ -127,7 +128,7 @@ def gguf_mapping(path: Path) -> dict[str, Any]:
     attention, others, notes = _attention(file)
     attends = all(other["kind"] != "none" for other in others)
     return {
-        "name": path.stem.lower(),
+        "name": published_name(path).rpartition("/")[2].lower(),
         "source": str(path),
         "hidden_size": file.size("embedding_length"),
         "num_layers": file.layers,

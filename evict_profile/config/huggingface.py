@@ -11,6 +11,8 @@ from typing import Any
 
 from evict_profile.config.attention import attention_mapping, flagged
 from evict_profile.config.families import Config, Family, known_families
+from evict_profile.config.names import published_name
+from evict_profile.config.weights import published_format
 
 NESTED = ("text_config", "llm_config", "language_config")
 """Keys of the language model in multimodal configs."""
@@ -31,16 +33,18 @@ def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
     dense = config.layers - len(moe)
     if moe and moe[0] < dense and not config.blocks:
         notes.append("layers without experts lie between those with experts")
-    if method := config.section("quantization_config").get("quant_method"):
-        notes.append(f"weights are published as {method}; sizes here are of its dtype")
-    published = str(config.get("_name_or_path") or "")
-    ours = path.suffix == ".yaml" and "/" in published
-    folder = path.resolve().parent.name if path.stem == "config" else path.stem
+    stored, unknown = published_format(config)
+    notes += unknown
+    stated = str(config.get("_name_or_path") or "")
+    name = published_name(path, stated)
+    published = stated if path.suffix == ".yaml" else name
     given = str(config.get("dtype") or config.get("torch_dtype"))
     return {
         # Without the owner and in lower case, to be part of a file's name.
-        "name": (Path(published).name or folder).lower(),
-        "source": f"https://huggingface.co/{published}" if ours else str(path),
+        "name": name.rpartition("/")[2].lower(),
+        "source": f"https://huggingface.co/{published}"
+        if "/" in published
+        else str(path),
         "hidden_size": config.hidden,
         "num_layers": config.layers,
         "vocab_size": config.count("vocab_size"),
@@ -50,25 +54,13 @@ def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
         "dense_width": 0 if config.blocks or not dense else config.count("dense_width"),
         # A latency of float16 is that of bfloat16.
         "dtype": "float32" if given.endswith("float32") else "bfloat16",
-        "checkpoint_dtype": config.get("checkpoint_dtype") or _stored(config),
+        "checkpoint_dtype": config.get("checkpoint_dtype") or stored,
         "tied_embeddings": config.get("tie_word_embeddings") is True,
         "mtp_layers": config.count("mtp_layers", 0, at_least=0),
         "residual_streams": config.count("hc_mult", 1),
         "other_layers": others,
         "notes": notes,
     }
-
-
-def _stored(config: Config) -> str:
-    """The format of published experts; bfloat16 also of a format that has no name."""
-    stored = config.section("quantization_config")
-    method, packed = stored.get("quant_method"), str(stored.get("format"))
-    # DeepSeek-V4 states "fp8" of all but its experts.
-    if "mxfp4" in (method, packed[:5]) or config.get("expert_dtype") == "fp4":
-        return "mxfp4"
-    if method == "fp8":
-        return "fp8_block" if stored.get("weight_block_size") else "fp8"
-    return "bfloat16"
 
 
 def _read(content: dict[str, Any], path: Path) -> tuple[Config, Family, list[str]]:

@@ -1,66 +1,74 @@
 """Models by name or file: YAML, a Hugging Face `config.json`, or GGUF."""
 
-import re
-from collections.abc import Sequence
-from functools import cache
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from evict_profile.config.drafters import check_is_target
 from evict_profile.config.gguf import gguf_mapping
 from evict_profile.config.huggingface import is_huggingface, model_mapping
 from evict_profile.config.model import ModelSpec
-from evict_profile.io import data_root, named_file
+from evict_profile.config.names import model_named, published_name, same_shape
+from evict_profile.errors import ConfigError
+from evict_profile.io import named_file
 from evict_profile.records import parse, read_mapping
-
-
-@cache
-def same_shape() -> dict[str, str]:
-    """Published models with the sizes of a model that has a file."""
-    return read_mapping(data_root() / "configs" / "same_shape.yaml")
-
-
-@cache
-def name_suffixes() -> frozenset[str]:
-    """Suffixes of a model's name that do not change its sizes."""
-    listed = read_mapping(data_root() / "configs" / "name_suffixes.yaml")
-    lines = [listed["trained"], *listed["stored"]]
-    return frozenset(word for line in lines for word in line)
-
-
-def model_named(name: str, models: Sequence[str]) -> str | None:
-    """The model of a Hugging Face name: Qwen/Qwen3-30B-A3B-Instruct-2507 is
-    qwen3-30b-a3b; GLM-5-Flash is not glm-5."""
-    given = name.rpartition("/")[2].lower()
-    known = {each.rpartition("/")[2].lower(): each for each in [*same_shape(), *models]}
-    while given not in known:
-        given, _, last = given.rpartition("-")
-        if last not in name_suffixes() and not re.fullmatch(r"\d{4}", last):
-            return None
-    names = (known[given], same_shape().get(known[given]))
-    return next((each for each in names if each in models), None)
 
 
 def name_or_file(name: str) -> str:
     """Argument of --model for a model: its name, or a file without one here."""
-    known = model_named(name, [path.stem for path in known_models()])
+    known = model_named(name, _known_names())
     return name if known else f"FILE, the YAML of {name}"
 
 
 def load_model(name: str) -> ModelSpec:
     """Read a model by name, or by the path of a YAML, `config.json` or GGUF.
 
+    A folder is taken like the `config.json` in it.
+
     Raises:
         ConfigError: no such model, or one that cannot be read.
     """
-    if not Path(name).expanduser().is_file():
-        name = model_named(name, [path.stem for path in known_models()]) or name
-    path = named_file("models", name, [*same_shape()])
+    given = _file(name)
+    if not (given.is_file() or (os.sep in name and given.is_dir())):
+        name = model_named(name, _known_names()) or name
+    path = named_file("models", str(_file(name)), [*same_shape()])
     is_gguf = path.suffix == ".gguf"
     content = gguf_mapping(path) if is_gguf else read_mapping(path)
     if is_huggingface(content):
         check_is_target(content, path)
         content = model_mapping(content, path)
     return parse(ModelSpec, content, str(path))
+
+
+def model_label(name: str) -> str:
+    """The name of the model that a file or a folder describes; else the same word."""
+    path = _file(name)
+    if not path.is_file() or path.suffix not in (".json", ".yaml"):
+        return name
+    content = read_mapping(path)
+    stated = content.get("_name_or_path")
+    known = content.get("name") or published_name(path, stated)
+    return str(known).rpartition("/")[2].lower()
+
+
+def is_model(path: Path) -> bool:
+    """Whether a path, or a name without a file, is of a model and of no table."""
+    inside = _file(str(path))
+    if inside.suffix != ".json" or not inside.is_file():
+        is_name = not path.exists() and model_named(str(path), _known_names())
+        return bool(is_name) or path.suffix in (".yaml", ".gguf")
+    with suppress(ConfigError):
+        return is_huggingface(read_mapping(inside))
+    return False
+
+
+def _known_names() -> list[str]:
+    return [path.stem for path in known_models()]
+
+
+def _file(name: str) -> Path:
+    path = Path(name).expanduser()
+    return inside if (inside := path / "config.json").is_file() else path
 
 
 def known_models() -> list[Path]:

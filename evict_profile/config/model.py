@@ -42,9 +42,26 @@ BYTES_PER_VALUE: dict[str, float] = {
     "iq1_m": 56 / 256,
     "iq1_s": 50 / 256,
     "mxfp4": 17 / 32,
+    "mxfp8": 33 / 32,
+    "nvfp4": 9 / 16,
+    "nf4": (4 + 32 / 64) / 8,
+    "nf4_double": (4 + 8 / 64 + 32 / (64 * 256)) / 8,
+    "int4": 4 / 8,
+    "int8": 1,
 }
-"""Bytes per weight; of ggml's types a block's bytes over its values (ggml-common.h)."""
+"""Bytes per weight; of ggml's types a block's bytes over its values (ggml-common.h).
 
+mxfp4 and mxfp8 have a scale of 8 bits per 32 values, nvfp4 one of 8 per 16. nf4 has one
+of 32 per 64, or of 8, with another of 32 per 256 of those. One scale per row or matrix
+is left out.
+"""
+BYTES_PER_VALUE |= {
+    f"{'u' * zeros}int{bits}_g{group}": (bits + (16 + zeros * bits) / group) / 8
+    for bits in (2, 3, 4, 8)
+    for group in (32, 64, 128)
+    for zeros in (0, 1)
+}
+"""A scale of 16 bits for each group; with "uint" a zero point as wide as a weight."""
 
 Windowed = Literal["sliding", "chunked", "sparse", "csa", "hca"]
 Recurrent = Literal["linear", "mamba", "conv"]
@@ -141,6 +158,10 @@ class MoeSpec(Struct, frozen=True):
     expert_hidden: Amount = 0
     gated: bool = True
 
+    @property
+    def matrices(self) -> int:
+        return 3 if self.gated else 2
+
     def __post_init__(self) -> None:
         if self.top_k > self.num_experts:
             raise ValueError(
@@ -177,7 +198,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
     dense_layers: Amount = 0
     dense_width: Amount = 0
     dtype: str = "bfloat16"
-    checkpoint_dtype: Literal["bfloat16", "fp8", "fp8_block", "mxfp4"] = "bfloat16"
+    checkpoint_dtype: str = "bfloat16"
     tied_embeddings: bool = False
     mtp_layers: Amount = 0
     residual_streams: Count = 1
@@ -185,9 +206,10 @@ class ModelSpec(Struct, frozen=True, dict=True):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.dtype not in BYTES_PER_VALUE:
-            known = ", ".join(BYTES_PER_VALUE)
-            raise ValueError(f"dtype {self.dtype!r} is not one of {known}")
+        for dtype in (self.dtype, self.checkpoint_dtype):
+            if dtype not in BYTES_PER_VALUE:
+                known = ", ".join(BYTES_PER_VALUE)
+                raise ValueError(f"dtype {dtype!r} is not one of {known}")
         if self.dense_layers >= self.num_layers:
             raise ValueError(
                 f"dense_layers {self.dense_layers} must leave at least one of "
@@ -238,11 +260,49 @@ class ModelSpec(Struct, frozen=True, dict=True):
         rollback = "a recurrent state is rolled back at a cost that is not in them"
         return (*[said] * bool(lacking), *[rollback] * recurs, *self.notes)
 
+    @property
+    def weights_per_expert(self) -> int:
+        return self.moe.matrices * self.expert_hidden * self.moe.expert_width
+
     @cached_property
     def bytes_per_expert(self) -> int:
-        matrices = 3 if self.moe.gated else 2
-        values = matrices * self.expert_hidden * self.moe.expert_width
-        return round(values * self.bytes_per_value)
+        return round(self.weights_per_expert * self.bytes_per_value)
+
+    @property
+    def attention_weights(self) -> int:
+        """Weights of one layer's attention, mean over layers of all kinds."""
+        own = self.attention.weights(self.hidden_size)
+        others = sum(other.layers * other.weights for other in self.other_layers)
+        return round((self.full_layers * own + others) / self.num_layers)
+
+    @property
+    def common_weights(self) -> int:
+        """Weights of one MoE layer that every token uses."""
+        moe, hidden = self.moe, self.hidden_size
+        router = hidden * (moe.num_experts + 2 * moe.expert_hidden)
+        shared = moe.matrices * hidden * moe.shared_width
+        return self.attention_weights + router + shared
+
+    @property
+    def non_moe_weights(self) -> int:
+        """Weights outside MoE layers that each forward reads: dense layers, head."""
+        dense = self.attention_weights + 3 * self.hidden_size * self.dense_width
+        return self.vocab_size * self.hidden_size + self.dense_layers * dense
+
+    @property
+    def total_parameters(self) -> int:
+        """Parameters without norms, biases and what only drafts."""
+        return self._parameters(self.moe.num_experts)
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters less the routed experts that a token does not use."""
+        return self._parameters(self.moe.top_k)
+
+    def _parameters(self, experts: int) -> int:
+        layer = self.common_weights + experts * self.weights_per_expert
+        embedding = 0 if self.tied_embeddings else self.vocab_size * self.hidden_size
+        return self.moe_layers * layer + self.non_moe_weights + embedding
 
     def smallest_union(self) -> int:
         return self.moe.top_k

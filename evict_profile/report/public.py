@@ -7,10 +7,8 @@ import pandas as pd
 from rich.console import Console
 
 from evict_profile.cells import cells_of
-from evict_profile.config import ModelSpec
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
-from evict_profile.physics import parameters
 from evict_profile.report.console import (
     Rows,
     error_rows,
@@ -33,13 +31,12 @@ CLOCKS = {"clock_us", "wall_us", "reference_us"}
 def show_estimate(
     console: Console, table: CostTable, path: Path, page: Path, as_json: bool
 ) -> None:
-    """What was read of the model, its break-evens, and what settles them."""
+    """Break-evens, and what settles them."""
     rows, key = break_evens(table), table.key
     if as_json:
         files = {"table": str(path), "report": str(page)}
         say(console, json_of({**files, "break_evens": rows.records}))
         return
-    say(console, f"model: {read_of(table.model)}")
     show_gates(console, table.gates)
     say(console, table.title)
     print_rows(
@@ -59,21 +56,6 @@ def show_estimate(
     )
     say(console, f"table: {path}")
     say(console, f"report: {page}")
-
-
-def read_of(model: ModelSpec) -> str:
-    """ "qwen3-30b-a3b: 48 layers, 128 experts of 2048x768, top-8 ..."."""
-    moe, layers = model.moe, f"{model.num_layers} layers"
-    total, active = (parameters(model, n) / 1e9 for n in (moe.num_experts, moe.top_k))
-    if model.dense_layers:
-        layers += f", {model.dense_layers} of them without experts"
-    return (
-        f"{model.name}: {layers}, {moe.num_experts} experts of "
-        f"{model.expert_hidden}x{moe.expert_width}, top-{moe.top_k}, "
-        f"{model.attention.num_heads} heads of {model.attention.kind} attention, "
-        f"{total:.3g} billion weights, {active:.3g} active, "
-        f"{model.checkpoint_dtype} as published"
-    )
 
 
 def break_evens(table: CostTable) -> Rows:

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from evict_profile.config.load import known_models, model_named
+from evict_profile.config.load import known_models
+from evict_profile.config.names import model_named
 from evict_profile.errors import ConfigError
 from evict_profile.io import make_folder, sole_writer, write_atomically
 from evict_profile.records import replace

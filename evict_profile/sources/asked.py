@@ -1,12 +1,14 @@
 """The deployment that a user names, checked before rows are read or downloaded."""
 
+import re
 from itertools import count
 from typing import NamedTuple
 
+from evict_profile.config.model import BYTES_PER_VALUE as STORED
 from evict_profile.config.model import ModelSpec
+from evict_profile.config.weights import UNKNOWN
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root, nearest
-from evict_profile.physics import parameters
 from evict_profile.records import read_mapping
 from evict_profile.sources.pairs import BYTES_PER_VALUE, GPUS
 from evict_profile.table.search import DTYPES
@@ -49,7 +51,7 @@ def deployment_of(
         raise ConfigError(
             f"--dtype {dtype}: is unknown; choose one of {', '.join(known)}"
         )
-    dtype = dtype or model.checkpoint_dtype
+    dtype = dtype or _row_dtype(model)
     fewest = _fewest(model, name, dtype)
     asked = Deployment(name, engine, dtype, tp or fewest)
     _check_ranks(model, asked, fewest)
@@ -58,10 +60,16 @@ def deployment_of(
 
 def assumption(model: ModelSpec) -> str:
     """What is said of a data type that was not given."""
+    known = not any(note.startswith(UNKNOWN) for note in model.notes)
     return (
-        f"experts are taken as {model.checkpoint_dtype}, as {model.name} is published; "
-        "--dtype names another format"
+        f"experts are taken as {model.checkpoint_dtype}"
+        f"{f', as {model.name} is published' * known}; --dtype names another format"
     )
+
+
+def _row_dtype(model: ModelSpec) -> str:
+    """As rows name the published format: those of 4-bit integers name no groups."""
+    return re.sub(r"^u?int4(_g\d+)?$", "int4", model.checkpoint_dtype)
 
 
 def has_rows(gpu: str, engine: str) -> bool:
@@ -97,8 +105,8 @@ def _fewest(model: ModelSpec, gpu: str, dtype: str) -> int:
 
 
 def _weights_gb(model: ModelSpec, dtype: str) -> float:
-    value_bytes = BYTES_PER_VALUE[DTYPES.get(dtype, dtype)]
-    return parameters(model, model.moe.num_experts) * value_bytes / 2**30
+    value_bytes = (STORED | BYTES_PER_VALUE)[DTYPES.get(dtype, dtype)]
+    return model.total_parameters * value_bytes / 2**30
 
 
 def _check_ranks(model: ModelSpec, asked: Deployment, fewest: int) -> None:

@@ -121,8 +121,11 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def own_caveats(self) -> Caveats:
-        made = self.provenance
-        return (*made.caveats, *self.model.caveats(made.without_kernels))
+        made, stored = self.provenance, self.model.checkpoint_dtype
+        other = f"weights are published as {stored}; costs are of {self.key.dtype}"
+        differs = stored not in ("bfloat16", self.key.dtype) and not self.is_estimated
+        caveats = self.model.caveats(made.without_kernels)
+        return (*made.caveats, *[other] * differs, *caveats)
 
     @property
     def document(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from evict_profile.config.load import model_named
+from evict_profile.config.names import model_named
 from evict_profile.errors import DataError, EvictProfileError
 from evict_profile.io import data_root, nearest
 from evict_profile.table.cost_table import CostTable

@@ -123,9 +123,8 @@ def test_a_file_of_theirs_is_known_by_either_key():
             "checkpoint_dtype",
             "mxfp4",
         ),
-        (QWEN3_30B | {"_name_or_path": "Qwen/Qwen3-30B"}, "name", "qwen3-30b"),
+        (QWEN3_30B | {"_name_or_path": "Qwen/Qwen3-30B"}, "name", "some-folder"),
         (MIXTRAL, "name", "some-folder"),
-        (MIXTRAL | {"_name_or_path": ""}, "name", "some-folder"),
     ],
 )
 def test_each_family_is_read_its_own_way(content, field, expected):
@@ -155,7 +154,7 @@ def test_what_a_shape_cannot_say_is_refused(content, sentence):
     ("content", "note"),
     [
         (QWEN3_30B | {"mlp_only_layers": [5]}, "lie between"),
-        (DEEPSEEK_V3 | {"quantization_config": {"quant_method": "fp8"}}, "as fp8"),
+        (DEEPSEEK_V3 | {"quantization_config": {"quant_method": "odd"}}, "known (odd)"),
     ],
 )
 def test_reservations_are_noted(content, note):

@@ -3,18 +3,11 @@
 from operator import attrgetter
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.config.load import (
-    known_models,
-    load_model,
-    model_named,
-    name_suffixes,
-    same_shape,
-)
+from evict_profile.config.load import known_models, load_model
 from evict_profile.errors import ConfigError
-from evict_profile.physics import parameters
 from tests.config.files import example, failure
 
 # Billions of parameters, in total (checkpoint or paper) and active (model card).
@@ -82,13 +75,13 @@ def test_the_shape_implies_the_published_counts(name):
     if total is None:
         pytest.skip(f"{name}: published by its name alone, which rounds down")
     rel = 1e-3 if name in EXACT else ROUNDED.get(name, 0.03)
-    found = parameters(model, model.moe.num_experts) / 1e9
+    found = model.total_parameters / 1e9
     assert found == pytest.approx(total, rel=rel)
     if active is None:
         pytest.skip(f"{name}: active parameters are published to one digit")
     rel = 0.02 if name in EXACT else 0.03
     embedding = model.vocab_size * model.hidden_size * WITHOUT_EMBEDDING.get(name, 0)
-    found = (parameters(model, model.moe.top_k) - embedding) / 1e9
+    found = (model.active_parameters - embedding) / 1e9
     assert found == pytest.approx(active, rel=ROUNDED.get(name, rel))
 
 
@@ -124,36 +117,6 @@ def test_a_model_is_found_by_its_name_on_hugging_face(name, file):
 def test_another_model_of_a_similar_name_is_not_taken(name, near):
     with pytest.raises(ConfigError, match=f"and none of that name.*{near}"):
         load_model(name)
-
-
-KNOWN = {**{name: name for name in NAMES}, **same_shape()}
-SUFFIXES = st.lists(st.sampled_from([*sorted(name_suffixes()), "2507", "0528"]))
-
-
-@given(name=st.sampled_from(sorted(KNOWN)), suffixes=SUFFIXES)
-def test_a_name_is_found_with_listed_suffixes(name, suffixes):
-    given_name = f"Some/{'-'.join([name, *suffixes])}".upper()
-    assert model_named(given_name, NAMES) == KNOWN[name]
-
-
-def test_a_label_with_an_organisation_is_found_by_itself():
-    assert model_named("Acme/New-MoE", ["Acme/New-MoE"]) == "Acme/New-MoE"
-
-
-@given(
-    name=st.sampled_from(sorted(KNOWN)),
-    word=st.from_regex(r"[a-z]{1,12}[0-9.]{0,2}", fullmatch=True),
-    suffixes=SUFFIXES,
-)
-def test_a_name_with_any_other_word_is_of_another_model(name, word, suffixes):
-    assume(word not in name_suffixes() and f"{name}-{word}" not in KNOWN)
-    assert model_named("-".join([name, word, *suffixes]), NAMES) is None
-
-
-def test_every_model_of_the_same_shape_as_another_has_one():
-    same = same_shape()
-    assert set(same.values()) <= set(NAMES)
-    assert not set(same) & set(NAMES)
 
 
 @pytest.mark.parametrize(

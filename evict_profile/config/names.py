@@ -1,0 +1,77 @@
+"""Names of models: of a published one by its path, and those that mean one shape."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from evict_profile.errors import ConfigError
+from evict_profile.io import data_root
+from evict_profile.records import read_mapping
+
+ANY = re.compile(
+    "(best|blob|cache|checkpoint|ckpt|config|current|data|download|epoch|file|final|"
+    "folder|global|hf|home|hub|huggingface|input|last|latest|main|master|model|new|"
+    "original|out|output|param|result|root|snapshot|step|temp|text|tmp|weight)s?"
+)
+"""Words of names that any model's folder may have."""
+RANDOM = re.compile(r"(sha256[-_:])?[0-9a-f-]{7,}|tmp[a-z0-9_]{8}|tmp\.\w+")
+"""Digests, and names that programs make for a moment."""
+
+
+def published_name(path: Path, stated: object = "") -> str:
+    """OWNER/NAME, or NAME, of a published model.
+
+    Files of the Hugging Face cache are links, so the path comes first as it is given.
+    `stated` is the config's `_name_or_path`: often another model's, or a folder's of
+    who trained it.
+
+    Raises:
+        ConfigError: neither names a model.
+    """
+    for place in (path.absolute(), path.resolve()):
+        stem = re.sub(r"(^|[-_.])config$", "", place.stem)
+        cached = [part for part in place.parts if part.startswith("models--")]
+        for name in (stem, *cached[-1:], place.parent.name):
+            if _identifies(name):
+                return name.removeprefix("models--").replace("--", "/", 1)
+    owner, _, name = str(stated).partition("/")
+    like_published = re.fullmatch(r"\w[\w.-]*/[\w.-]+", str(stated))
+    if like_published and _identifies(owner) and _identifies(name):
+        return str(stated)
+    raise ConfigError(
+        f"{path}: nothing in its path names the model; put it in a folder of the "
+        f"model's name, such as qwen3-30b-a3b/{path.name}"
+    )
+
+
+def _identifies(name: str) -> bool:
+    words = re.findall("[a-z]{2,}", name.lower())
+    return not (RANDOM.fullmatch(name.lower()) or all(map(ANY.fullmatch, words)))
+
+
+@cache
+def same_shape() -> dict[str, str]:
+    """Published models with the sizes of a model that has a file."""
+    return read_mapping(data_root() / "configs" / "same_shape.yaml")
+
+
+@cache
+def name_suffixes() -> frozenset[str]:
+    """Suffixes of a model's name that do not change its sizes."""
+    listed = read_mapping(data_root() / "configs" / "name_suffixes.yaml")
+    lines = [listed["trained"], *listed["stored"]]
+    return frozenset(word for line in lines for word in line)
+
+
+def model_named(name: str, models: Sequence[str]) -> str | None:
+    """The model of a Hugging Face name: Qwen/Qwen3-30B-A3B-Instruct-2507 is
+    qwen3-30b-a3b; GLM-5-Flash is not glm-5."""
+    given = name.rpartition("/")[2].lower()
+    known = {each.rpartition("/")[2].lower(): each for each in [*same_shape(), *models]}
+    while given not in known:
+        given, _, last = given.rpartition("-")
+        if last not in name_suffixes() and not re.fullmatch(r"\d{4}", last):
+            return None
+    names = (known[given], same_shape().get(known[given]))
+    return next((each for each in names if each in models), None)
