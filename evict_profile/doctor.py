@@ -14,7 +14,7 @@ import psutil
 
 from evict_profile.config import ModelSpec, load_model
 from evict_profile.config.load import known_models
-from evict_profile.physics import layer_bytes, non_moe_weights
+from evict_profile.physics import layer_bytes
 from evict_profile.records import replace
 from evict_profile.sweep.machine import (
     UNKNOWN_CPU,
@@ -135,5 +135,5 @@ def _fitting(free_bytes: float) -> Finding:
 
 def _smallest_bytes(model: ModelSpec) -> int:
     embedding = model.vocab_size * model.hidden_size
-    non_moe = (embedding + non_moe_weights(model)) * model.bytes_per_value
+    non_moe = (embedding + model.non_moe_weights) * model.bytes_per_value
     return round(non_moe) + layer_bytes(model)

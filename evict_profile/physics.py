@@ -34,39 +34,9 @@ class Work:
         return max(self.bytes_moved / bandwidth_gbps / 1e3, self.flops / tflops / 1e6)
 
 
-def attention_weights(model: ModelSpec) -> int:
-    """Weights of one layer's attention, mean over layers of all kinds."""
-    own = model.attention.weights(model.hidden_size)
-    others = sum(other.layers * other.weights for other in model.other_layers)
-    return round((model.full_layers * own + others) / model.num_layers)
-
-
-def common_weights(model: ModelSpec) -> int:
-    """Weights of one MoE layer that every token uses."""
-    moe, hidden = model.moe, model.hidden_size
-    shared = (3 if moe.gated else 2) * hidden * moe.shared_width
-    router = hidden * (moe.num_experts + 2 * moe.expert_hidden)
-    return attention_weights(model) + router + shared
-
-
-def parameters(model: ModelSpec, experts: int) -> int:
-    """Parameters with `experts` a layer, without norms, biases and what only drafts."""
-    layer = (
-        common_weights(model) + experts * model.bytes_per_expert / model.bytes_per_value
-    )
-    embedding = 0 if model.tied_embeddings else model.vocab_size * model.hidden_size
-    return round(model.moe_layers * layer) + non_moe_weights(model) + embedding
-
-
 def layer_bytes(model: ModelSpec) -> int:
     experts = model.moe.num_experts * model.bytes_per_expert
-    return experts + round(common_weights(model) * model.bytes_per_value)
-
-
-def non_moe_weights(model: ModelSpec) -> int:
-    """Weights outside the MoE layers that each forward reads: dense layers, head."""
-    dense = attention_weights(model) + 3 * model.hidden_size * model.dense_width
-    return model.vocab_size * model.hidden_size + model.dense_layers * dense
+    return experts + round(model.common_weights * model.bytes_per_value)
 
 
 def seen_context(model: ModelSpec, context: float) -> float:
@@ -93,9 +63,8 @@ def layer_work(model: ModelSpec, cell: "Cell", union: float | None = None) -> Wo
     activated = float(cell.union) if union is None else union
     past = cell.batch * seen_context(model, cell.context)
     cache = past * model.attention.cache_values_per_token * model.bytes_per_value
-    weights = common_weights(model) * model.bytes_per_value
-    expert_weights = model.bytes_per_expert / model.bytes_per_value
-    per_token = common_weights(model) + model.moe.top_k * expert_weights
+    weights = model.common_weights * model.bytes_per_value
+    per_token = model.common_weights + model.moe.top_k * model.weights_per_expert
     scores = attention_flops_per_pair(model) * cell.width * past
     return Work(
         bytes_moved=weights + activated * model.bytes_per_expert + cache,
@@ -104,7 +73,7 @@ def layer_work(model: ModelSpec, cell: "Cell", union: float | None = None) -> Wo
 
 
 def non_moe_work(model: ModelSpec, cell: "Cell") -> Work:
-    weights = non_moe_weights(model)
+    weights = model.non_moe_weights
     past = cell.batch * seen_context(model, cell.context) * model.dense_layers
     cache = past * model.attention.cache_values_per_token * model.bytes_per_value
     return Work(

@@ -9,13 +9,9 @@ from evict_profile.config import AttentionSpec, ModelSpec, MoeSpec
 from evict_profile.config.model import LayerSpec
 from evict_profile.physics import (
     Work,
-    attention_weights,
-    common_weights,
     layer_bytes,
     layer_work,
-    non_moe_weights,
     non_moe_work,
-    parameters,
     seen_context,
 )
 from evict_profile.records import replace
@@ -47,7 +43,7 @@ forced = st.builds(
 
 
 def test_attention_weights_by_hand():
-    assert attention_weights(GQA) == QKVO
+    assert GQA.attention_weights == QKVO
 
 
 OTHERS = (LayerSpec("linear", 1, 90), LayerSpec("sliding", 1, 1200, window=64))
@@ -56,7 +52,7 @@ OTHERS = (LayerSpec("linear", 1, 90), LayerSpec("sliding", 1, 1200, window=64))
 def test_layers_of_other_kinds_have_their_own_weights_and_context():
     """One of three layers attends to all, one to a window, one to a state."""
     model = replace(GQA, other_layers=OTHERS)
-    assert attention_weights(model) == (QKVO + 90 + 1200) / 3
+    assert model.attention_weights == (QKVO + 90 + 1200) / 3
     assert seen_context(model, 1000) == pytest.approx((1000 + 64 + 0) / 3)
     assert seen_context(model, 10) == pytest.approx((10 + 10 + 0) / 3)
 
@@ -66,7 +62,7 @@ def test_experts_on_a_latent_without_a_gate_by_hand():
     model = replace(GQA, moe=replace(GQA.moe, gated=False, expert_hidden=4))
     assert model.bytes_per_expert == 2 * 4 * 6 * 2
     shared, latent = 2 * 10 * 7, 2 * 10 * 4
-    assert common_weights(model) == QKVO + 10 * 8 + shared + latent
+    assert model.common_weights == QKVO + 10 * 8 + shared + latent
 
 
 def test_keys_of_another_width_and_a_gate_by_hand():
@@ -80,8 +76,8 @@ def test_keys_of_another_width_and_a_gate_by_hand():
 def test_parameters_by_hand():
     dense = QKVO + 3 * 10 * 20
     layers = 2 * (COMMON + 8 * EXPERT) + dense
-    assert parameters(GQA, 8) == layers + 2 * 100 * 10
-    assert parameters(replace(GQA, tied_embeddings=True), 8) == layers + 100 * 10
+    assert GQA.total_parameters == layers + 2 * 100 * 10
+    assert replace(GQA, tied_embeddings=True).total_parameters == layers + 100 * 10
 
 
 def test_latent_attention_weights_by_hand():
@@ -97,11 +93,11 @@ def test_latent_attention_weights_by_hand():
     )
     query = 10 * 6 + 6 * 4 * (5 + 2)
     by_hand = query + 10 * (8 + 2) + 8 * 4 * 5 + 8 * 4 * 5 + 4 * 5 * 10
-    assert attention_weights(replace(GQA, attention=latent)) == by_hand
+    assert replace(GQA, attention=latent).attention_weights == by_hand
 
 
 def test_common_weights_by_hand():
-    assert common_weights(GQA) == COMMON
+    assert GQA.common_weights == COMMON
 
 
 def test_layer_bytes_by_hand():
@@ -110,7 +106,7 @@ def test_layer_bytes_by_hand():
 
 
 def test_non_moe_weights_by_hand():
-    assert non_moe_weights(GQA) == 100 * 10 + (QKVO + 3 * 10 * 20)
+    assert GQA.non_moe_weights == 100 * 10 + (QKVO + 3 * 10 * 20)
 
 
 def test_layer_work_by_hand():

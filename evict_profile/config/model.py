@@ -141,6 +141,10 @@ class MoeSpec(Struct, frozen=True):
     expert_hidden: Amount = 0
     gated: bool = True
 
+    @property
+    def matrices(self) -> int:
+        return 3 if self.gated else 2
+
     def __post_init__(self) -> None:
         if self.top_k > self.num_experts:
             raise ValueError(
@@ -238,11 +242,49 @@ class ModelSpec(Struct, frozen=True, dict=True):
         rollback = "a recurrent state is rolled back at a cost that is not in them"
         return (*[said] * bool(lacking), *[rollback] * recurs, *self.notes)
 
+    @property
+    def weights_per_expert(self) -> int:
+        return self.moe.matrices * self.expert_hidden * self.moe.expert_width
+
     @cached_property
     def bytes_per_expert(self) -> int:
-        matrices = 3 if self.moe.gated else 2
-        values = matrices * self.expert_hidden * self.moe.expert_width
-        return round(values * self.bytes_per_value)
+        return round(self.weights_per_expert * self.bytes_per_value)
+
+    @property
+    def attention_weights(self) -> int:
+        """Weights of one layer's attention, mean over layers of all kinds."""
+        own = self.attention.weights(self.hidden_size)
+        others = sum(other.layers * other.weights for other in self.other_layers)
+        return round((self.full_layers * own + others) / self.num_layers)
+
+    @property
+    def common_weights(self) -> int:
+        """Weights of one MoE layer that every token uses."""
+        moe, hidden = self.moe, self.hidden_size
+        router = hidden * (moe.num_experts + 2 * moe.expert_hidden)
+        shared = moe.matrices * hidden * moe.shared_width
+        return self.attention_weights + router + shared
+
+    @property
+    def non_moe_weights(self) -> int:
+        """Weights outside MoE layers that each forward reads: dense layers, head."""
+        dense = self.attention_weights + 3 * self.hidden_size * self.dense_width
+        return self.vocab_size * self.hidden_size + self.dense_layers * dense
+
+    @property
+    def total_parameters(self) -> int:
+        """Parameters without norms, biases and what only drafts."""
+        return self._parameters(self.moe.num_experts)
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters less the routed experts that a token does not use."""
+        return self._parameters(self.moe.top_k)
+
+    def _parameters(self, experts: int) -> int:
+        layer = self.common_weights + experts * self.weights_per_expert
+        embedding = 0 if self.tied_embeddings else self.vocab_size * self.hidden_size
+        return self.moe_layers * layer + self.non_moe_weights + embedding
 
     def smallest_union(self) -> int:
         return self.moe.top_k

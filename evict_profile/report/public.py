@@ -10,7 +10,6 @@ from evict_profile.cells import cells_of
 from evict_profile.config import ModelSpec
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
-from evict_profile.physics import parameters
 from evict_profile.report.console import (
     Rows,
     error_rows,
@@ -63,14 +62,14 @@ def show_estimate(
 def read_of(model: ModelSpec) -> str:
     """ "qwen3-30b-a3b: 48 layers, 128 experts of 2048x768, top-8 ..."."""
     moe, layers = model.moe, f"{model.num_layers} layers"
-    total, active = (parameters(model, n) / 1e9 for n in (moe.num_experts, moe.top_k))
     if model.dense_layers:
         layers += f", {model.dense_layers} of them without experts"
     return (
         f"{model.name}: {layers}, {moe.num_experts} experts of "
         f"{model.expert_hidden}x{moe.expert_width}, top-{moe.top_k}, "
         f"{model.attention.num_heads} heads of {model.attention.kind} attention, "
-        f"{total:.3g} billion weights, {active:.3g} active, "
+        f"{model.total_parameters / 1e9:.3g} billion weights, "
+        f"{model.active_parameters / 1e9:.3g} active, "
         f"{model.checkpoint_dtype} as published"
     )
 

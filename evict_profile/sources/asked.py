@@ -6,7 +6,6 @@ from typing import NamedTuple
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root, nearest
-from evict_profile.physics import parameters
 from evict_profile.records import read_mapping
 from evict_profile.sources.pairs import BYTES_PER_VALUE, GPUS
 from evict_profile.table.search import DTYPES
@@ -98,7 +97,7 @@ def _fewest(model: ModelSpec, gpu: str, dtype: str) -> int:
 
 def _weights_gb(model: ModelSpec, dtype: str) -> float:
     value_bytes = BYTES_PER_VALUE[DTYPES.get(dtype, dtype)]
-    return parameters(model, model.moe.num_experts) * value_bytes / 2**30
+    return model.total_parameters * value_bytes / 2**30
 
 
 def _check_ranks(model: ModelSpec, asked: Deployment, fewest: int) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 
 from evict_profile.cost_model import features_at
 from evict_profile.errors import DataError
-from evict_profile.physics import non_moe_weights
 from evict_profile.records import replace
 from evict_profile.stats import Estimate
 from evict_profile.table.cost_table import CostTable, Outside
@@ -161,5 +160,5 @@ def _level_us(table: CostTable, batch: int, context: float) -> float:
     union = table.activation.at(one, batch)
     features = features_at(cost.shape, one, union, np.array([context]), one)
     layers = cost.layers.latency_us(features)[0] / table.fit.measured_layers
-    head = model.vocab_size * model.hidden_size / non_moe_weights(model)
+    head = model.vocab_size * model.hidden_size / model.non_moe_weights
     return float(layers + head * cost.non_moe.latency_us(features)[0])

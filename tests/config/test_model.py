@@ -14,7 +14,6 @@ from evict_profile.config.load import (
     same_shape,
 )
 from evict_profile.errors import ConfigError
-from evict_profile.physics import parameters
 from tests.config.files import example, failure
 
 # Billions of parameters, in total (checkpoint or paper) and active (model card).
@@ -82,13 +81,13 @@ def test_the_shape_implies_the_published_counts(name):
     if total is None:
         pytest.skip(f"{name}: published by its name alone, which rounds down")
     rel = 1e-3 if name in EXACT else ROUNDED.get(name, 0.03)
-    found = parameters(model, model.moe.num_experts) / 1e9
+    found = model.total_parameters / 1e9
     assert found == pytest.approx(total, rel=rel)
     if active is None:
         pytest.skip(f"{name}: active parameters are published to one digit")
     rel = 0.02 if name in EXACT else 0.03
     embedding = model.vocab_size * model.hidden_size * WITHOUT_EMBEDDING.get(name, 0)
-    found = (parameters(model, model.moe.top_k) - embedding) / 1e9
+    found = (model.active_parameters - embedding) / 1e9
     assert found == pytest.approx(active, rel=ROUNDED.get(name, rel))
 
 
