@@ -12,7 +12,8 @@ KINDS = {
     **{name: name for name in ("full", "sliding", "chunked", "linear", "sparse")},
     **{"attention": "full", "*": "full", "mamba": "mamba", "M": "mamba"},
     **{"moe": "none", "mlp": "none", "E": "none", "-": "none", "conv": "conv"},
-    "deepseek_sparse": "sparse",
+    **{"deepseek_sparse": "sparse", "indexed": "sparse"},
+    **{"compressed_sparse": "csa", "heavily_compressed": "hca"},
 }
 """Kinds of layers by their names in lists, less "_attention"."""
 
@@ -27,21 +28,35 @@ def attention_mapping(
 
     Windows that recur evenly from the first layer are part of the attention.
     """
-    attention, kinds = _attention(config, family), _kinds(config, family)
+    kinds = _kinds(config, family)
+    attention = _attention(_of_kind("full", kinds, config), family)
     own = parse(AttentionSpec, attention, str(config.path))
     counts = Counter(kind for kind in kinds if kind != "full")
     if set(counts) == {"sliding"} and (every := _even_period(kinds)):
-        windowed = _windowed(config, own)
+        windowed = _windowed(_of_kind("sliding", kinds, config), own)
         if windowed.weights(config.hidden) == own.weights(config.hidden):
             window = config.count("sliding_window")
             return attention | {"sliding_window": window, "sliding_every": every}, []
     others = []
     for kind, layers in sorted(counts.items()):
-        rule = family.linear if kind == "linear" else ""
-        weights, state = _sizes(rule or kind, config, own)
+        rule = _rule(config, family) if kind == "linear" else ""
+        weights, state = _sizes(rule or kind, _of_kind(kind, kinds, config), family)
         other = {"kind": kind, "layers": layers, "rule": rule, "state": state}
         others.append({**other, "weights": weights, "window": _window(kind, config)})
     return attention, others
+
+
+def _of_kind(kind: str, kinds: list[str], config: Config) -> Config:
+    """The config with what transformers states by layer, alike in layers of a kind."""
+    stated = config.section("per_layer_config").content
+    layers = (str(n) for n, own in enumerate(kinds) if own == kind)
+    found = [stated.get(n.zfill(2), stated.get(n, {})) for n in layers]
+    if found and not (
+        isinstance(found[0], dict) and found.count(found[0]) == len(found)
+    ):
+        raise config.error(f"per_layer_config differs among layers of {kind} attention")
+    content = config.content | (found[0] if found else {})
+    return Config(content, config.path, config.unknown, config.read)
 
 
 def _even_period(kinds: list[str]) -> int:
@@ -52,10 +67,10 @@ def _even_period(kinds: list[str]) -> int:
 
 
 def _attention(config: Config, family: Family) -> dict[str, Any]:
-    heads = config.count("num_attention_heads")
+    heads, stated = config.count("num_attention_heads"), config.get("use_qk_norm")
     found: dict[str, Any] = {
         "num_heads": heads,
-        "qk_norm": bool(config.content.get("use_qk_norm", family.qk_norm)),
+        "qk_norm": bool(family.qk_norm if stated is None else stated),
         "output_gate": config.get("output_gate") is True,
     }
     if family.kind == "mla" or config.get("kv_lora_rank") is not None:
@@ -64,7 +79,7 @@ def _attention(config: Config, family: Family) -> dict[str, Any]:
             "kind": "mla",
             "q_lora_rank": config.count("q_lora_rank", 0, at_least=0),
             "kv_lora_rank": config.count("kv_lora_rank"),
-            "qk_rope_dim": config.count("qk_rope_head_dim"),
+            "qk_rope_dim": config.count("qk_rope_head_dim", at_least=0),
         }
         kv_heads = heads  # every head reads the one latent
     else:
@@ -84,9 +99,12 @@ def _kinds(config: Config, family: Family) -> list[str]:
     if named := config.listed("layer_types") or config.blocks:
         kinds = [str(kind).removesuffix("_attention") for kind in named[: len(layers)]]
         if odd := sorted(set(kinds) - KINDS.keys()):
+            if config.unknown:
+                raise config.unfamiliar(f"its layer_types have '{odd[0]}'")
             known = ", ".join(sorted(KINDS))
             raise config.error(f"layer_types has '{odd[0]}'; known are {known}")
-        return [KINDS[kind] for kind in kinds]
+        linear = "mamba" if family.linear == "mamba" else "linear"
+        return [KINDS[kind] if kind != "linear" else linear for kind in kinds]
     kda = config.section("linear_attn_config").listed("kda_layers")
     blocks = config.section("sparse_attention_config").listed("sparse_attention_freq")
     chosen: dict[str, Sequence[int]] = {
@@ -95,14 +113,18 @@ def _kinds(config: Config, family: Family) -> list[str]:
         or [n for n in layers if n + 1 in kda],
         "sparse": flagged(blocks, layers),
     }
-    if ratios := config.listed("compress_ratios"):
+    if ratios := config.listed("compress_ratios")[: len(layers)]:
+        if odd := [ratio for ratio in ratios if ratio not in COMPRESSED]:
+            raise config.error(f"compress_ratios has {odd[0]}; known are 0, 4 and 128")
         chosen = {kind: flagged(ratios, layers, r) for r, kind in COMPRESSED.items()}
     if not any(chosen.values()):
         if config.get("index_topk") is not None:
             chosen["sparse"] = layers
-        elif family.linear:
+        elif _rule(config, family):
             period = config.count("full_every", 4)
             chosen["linear"] = [n for n in layers if (n + 1) % period]
+        elif every := config.count("global_every", 0, at_least=0):
+            chosen["sliding"] = [n for n in layers if (n + 1) % every]
         elif family.window == "chunked":
             chosen["chunked"] = [n for n in layers if (n + 1) % 4]
         elif family.window == "alternate":
@@ -114,6 +136,15 @@ def _kinds(config: Config, family: Family) -> list[str]:
             raise config.error(why)
     by_layer = {n: kind for kind, numbers in chosen.items() for n in numbers}
     return [by_layer.get(n, "full") for n in layers]
+
+
+def _rule(config: Config, family: Family) -> str:
+    """How a linear layer updates its state, where no row says it by its keys."""
+    if family.linear:
+        return family.linear
+    kda = config.section("linear_attn_config").content
+    delta = config.get("linear_num_value_heads") is not None
+    return "kda" if kda else "gated_delta" if delta else ""
 
 
 def _windowed(config: Config, own: AttentionSpec) -> AttentionSpec:
@@ -144,14 +175,20 @@ def _window(kind: str, config: Config) -> int:
     return sum(config.count(key) for key in keys.get(kind, ()))
 
 
-def _sizes(kind: str, config: Config, own: AttentionSpec) -> tuple[int, int]:
+def _sizes(kind: str, config: Config, family: Family) -> tuple[int, int]:
     """Weights of one layer's attention or its replacement, and values of its state."""
+    own = parse(AttentionSpec, _attention(config, family), str(config.path))
     if kind == "none":
-        return 0, 0
-    if config.listed("compress_ratios"):
-        return _compressed(config), 0
+        mlps = sum(block in ("mlp", "-") for block in config.blocks)
+        others = sum(KINDS.get(block) == "none" for block in config.blocks)
+        width = config.count("dense_width") if mlps else 0
+        return mlps * 2 * config.hidden * width // others, 0
+    if config.get("o_lora_rank") is not None:
+        return _compressed(kind, config), 0
     if rule := RECURRENT.get(kind):
         return rule(config, own)
+    if kind == "linear":
+        raise config.unfamiliar("its linear layers have no known rule")
     if kind == "sparse":
         return _sparse(config, own), 0
     attention = _windowed(config, own) if kind == "sliding" else own
@@ -159,28 +196,39 @@ def _sizes(kind: str, config: Config, own: AttentionSpec) -> tuple[int, int]:
 
 
 def _sparse(config: Config, own: AttentionSpec) -> int:
-    """Attention and its indexer."""
+    """Attention and its indexer, mean over layers that may share one."""
     blocks, hidden = config.section("sparse_attention_config"), config.hidden
     if blocks.content:
         heads, dim = blocks.count("sparse_num_index_heads"), "sparse_index_dim"
         return own.weights(hidden) + hidden * (heads + 1) * blocks.count(dim)
     heads, dim_ = config.count("index_n_heads"), config.count("index_head_dim")
     query = config.count("q_lora_rank", hidden) * heads * dim_
-    return own.weights(hidden) + query + hidden * (dim_ + heads)
+    types = config.listed("indexer_types")[: config.layers] or ["full"]
+    indexer = (query + hidden * (dim_ + heads)) * types.count("full") // len(types)
+    return own.weights(hidden) + indexer
 
 
-def _compressed(config: Config) -> int:
-    """DeepSeek-V4: a latent query, one head of keys, an output in groups."""
+def _compressed(kind: str, config: Config) -> int:
+    """DeepSeek-V4: a latent query, one head of keys, an output in groups.
+
+    A compressor makes keys and their gates, two of each where windows overlap (`csa`),
+    whose indexer has a compressor of its own.
+    """
     hidden, dim = config.hidden, config.count("head_dim")
     inner = config.count("num_attention_heads") * dim
     query, out = config.count("q_lora_rank"), config.count("o_lora_rank")
     output = out * (inner + config.count("o_groups") * hidden)
-    return query * (hidden + inner) + hidden * dim + output
+    attention = query * (hidden + inner) + hidden * dim + output
+    if kind != "csa":
+        return attention + (2 * hidden * dim if kind == "hca" else 0)
+    heads, index_dim = config.count("index_n_heads"), config.count("index_head_dim")
+    indexer = query * heads * index_dim + hidden * heads
+    return attention + 4 * hidden * (dim + index_dim) + indexer
 
 
 def _mamba(config: Config, own: AttentionSpec) -> tuple[int, int]:
-    heads, size = config.count("mamba_num_heads"), config.count("ssm_state_size")
-    inner, groups = heads * config.count("mamba_head_dim"), config.count("n_groups")
+    heads, size = config.count("mamba_heads"), config.count("mamba_state")
+    inner, groups = heads * config.count("mamba_dim"), config.count("mamba_groups")
     return config.hidden * (3 * inner + 2 * groups * size + heads), inner * size
 
 
@@ -194,11 +242,12 @@ def _gated_delta(config: Config, own: AttentionSpec) -> tuple[int, int]:
 
 def _kda(config: Config, own: AttentionSpec) -> tuple[int, int]:
     stated, hidden = config.section("linear_attn_config"), config.hidden
-    heads = stated.count("num_heads", config.count("linear_heads"))
-    dim = stated.count("head_dim", config.count("linear_head_dim", 128))
+    heads = stated.count("num_heads", 0) or config.count("linear_heads")
+    dim = stated.count("head_dim", 0) or config.count("linear_head_dim", 128)
     full, low_rank = hidden * heads * dim, dim * (hidden + heads * dim)
-    gate = full if stated.get("use_full_rank_gate") is True else low_rank
-    return 4 * full + low_rank + gate + hidden * heads, heads * dim**2
+    forget = full if config.get("no_kda_lora") is True else low_rank
+    gate = full if stated.get("use_full_rank_gate") is True else forget
+    return 4 * full + forget + gate + hidden * heads, heads * dim**2
 
 
 def _lightning(config: Config, own: AttentionSpec) -> tuple[int, int]:
@@ -206,10 +255,15 @@ def _lightning(config: Config, own: AttentionSpec) -> tuple[int, int]:
     return 5 * config.hidden * inner, inner * own.head_dim
 
 
+def _conv(config: Config, own: AttentionSpec) -> tuple[int, int]:
+    return 4 * config.hidden**2, config.hidden * config.count("conv_L_cache")
+
+
 RECURRENT: dict[str, Callable[[Config, AttentionSpec], tuple[int, int]]] = {
     "mamba": _mamba,
     "gated_delta": _gated_delta,
     "kda": _kda,
     "lightning": _lightning,
+    "conv": _conv,
 }
 """Sizes of a layer with a state by kind, of a linear one by its family's rule."""

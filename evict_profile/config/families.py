@@ -1,6 +1,7 @@
 """`configs/families.yaml`, and the values of a `config.json` by its keys."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +12,17 @@ from evict_profile.errors import ConfigError
 from evict_profile.io import data_root
 from evict_profile.records import parse, read_mapping
 
+SHAPE_KEY = re.compile("moe|expert|_period|_every|latent")
+"""Names of keys that bear on a shape, in a family whose meaning nobody has stated."""
+HARMLESS = re.compile("router|bias|norm|scal|loss|dtype|overlap|impl|kernel|output")
+"""Of those, flags and names of how experts are trained, scored and run."""
+
 
 class Family(Struct, frozen=True):
-    """A row of the table: what no key states."""
+    """A row of the table: what no key states.
+
+    `implied` holds values that the family has where a file leaves their keys out.
+    """
 
     width: str = "moe_intermediate_size"
     shared: str = ""
@@ -21,8 +30,10 @@ class Family(Struct, frozen=True):
     kind: Literal["", "mla"] = ""
     qk_norm: bool = False
     window: Literal["", "everywhere", "alternate", "chunked"] = ""
-    linear: Literal["", "gated_delta", "kda", "lightning"] = ""
+    linear: Literal["", "gated_delta", "kda", "lightning", "mamba"] = ""
     gated: bool = True
+    implied: dict[str, Any] = {}
+    refused: str = ""
 
 
 class Families(Struct, frozen=True):
@@ -40,14 +51,21 @@ def known_families() -> Families:
 
 @dataclass(frozen=True)
 class Config:
-    """A `config.json`; missing and impossible values raise a ConfigError."""
+    """A `config.json`; missing and impossible values raise a ConfigError.
+
+    `unknown` is the model_type that no row of the table has, else empty. `read` gathers
+    the keys that were asked for.
+    """
 
     content: dict[str, Any]
     path: Path
+    unknown: str = ""
+    read: set[str] = field(default_factory=set)
 
     def first_key(self, name: str) -> tuple[str, Any]:
         """First key with a value, and the value; null counts as missing."""
         keys = known_families().keys.get(name, (name,))
+        self.read.update(keys)
         found = ((key, self.content.get(key)) for key in keys)
         return next((each for each in found if each[1] is not None), (keys[0], None))
 
@@ -75,20 +93,40 @@ class Config:
         return value
 
     def section(self, name: str) -> "Config":
-        value = self.content.get(name)
-        return Config(value if isinstance(value, dict) else {}, self.path)
+        value = self.get(name)
+        return Config(value if isinstance(value, dict) else {}, self.path, self.unknown)
 
     def error(self, reason: str) -> ConfigError:
         return ConfigError(f"{self.path}: {reason}")
 
     def missing(self, key: str) -> ConfigError:
+        if self.unknown:
+            return self.unfamiliar(f"key '{key}' is missing")
         fix = "add it as the published config.json has it"
         return self.error(f"key '{key}' is missing; {fix}")
+
+    def unfamiliar(self, reason: str) -> ConfigError:
+        """An error of a family that would need a row of the table."""
+        return self.error(
+            f"model_type '{self.unknown}' is unknown, and {reason}; add its row to "
+            "configs/families.yaml, or give its shape as a YAML file of configs/models"
+        )
+
+    def unread(self) -> list[str]:
+        """Keys that bear on the shape by their names, and that were not asked for."""
+        ours = self.read.union(*known_families().keys.values())
+        return [
+            key
+            for key, value in self.content.items()
+            if SHAPE_KEY.search(key) and key not in ours
+            if value and not isinstance(value, float)
+            if not (isinstance(value, bool | str) and HARMLESS.search(key))
+        ]
 
     @cached_property
     def blocks(self) -> list[str]:
         """Names of layers that are attention or an MLP, not both."""
-        pattern = self.content.get("hybrid_override_pattern")
+        pattern = self.get("hybrid_override_pattern")
         letters = list(pattern) if isinstance(pattern, str) else []
         return list(map(str, self.listed("layers_block_type"))) or letters
 

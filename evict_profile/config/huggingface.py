@@ -6,6 +6,7 @@ reservations.
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from evict_profile.config.attention import attention_mapping, flagged
 from evict_profile.config.families import Config, Family, known_families
 from evict_profile.config.names import published_name
 from evict_profile.config.weights import published_format
+from evict_profile.errors import ConfigError
 
-NESTED = ("text_config", "llm_config", "language_config")
+NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 """Keys of the language model in multimodal configs."""
-EXPERTS = {"moe", "sparse", "E"}
+EXPERTS = {"moe", "sparse", "E", "hash_moe"}
 """Names of layers with routed experts."""
 
 
@@ -28,8 +30,10 @@ def is_huggingface(content: dict[str, Any]) -> bool:
 def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """The fields of `ModelSpec`; `path` is named in errors and as the `source`."""
     config, family, notes = _read(content, path)
-    attention, others = attention_mapping(config, family)
     moe = _moe_layers(config)
+    if not moe:
+        raise _dense(content, config)
+    attention, others = attention_mapping(config, family)
     dense = config.layers - len(moe)
     if moe and moe[0] < dense and not config.blocks:
         notes.append("layers without experts lie between those with experts")
@@ -39,7 +43,7 @@ def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
     name = published_name(path, stated)
     published = stated if path.suffix == ".yaml" else name
     given = str(config.get("dtype") or config.get("torch_dtype"))
-    return {
+    mapping = {
         # Without the owner and in lower case, to be part of a file's name.
         "name": name.rpartition("/")[2].lower(),
         "source": f"https://huggingface.co/{published}"
@@ -61,30 +65,64 @@ def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
         "other_layers": others,
         "notes": notes,
     }
+    if config.unknown and (unread := config.unread()):
+        raise config.unfamiliar(f"key '{unread[0]}' is not read")
+    return mapping
 
 
 def _read(content: dict[str, Any], path: Path) -> tuple[Config, Family, list[str]]:
     """The language model's config, its family, and notes."""
-    inner: dict[str, Any] = next(
-        (content[n] for n in NESTED if isinstance(content.get(n), dict)), {}
-    )
-    config, rows = Config(content | inner, path), known_families().families
-    names = [str(c["model_type"]) for c in (inner, content) if c.get("model_type")]
+    parts = [content, *_nested(content)]
+    names = [str(part["model_type"]) for part in parts[::-1] if part.get("model_type")]
     if not names:
-        raise config.missing("model_type")
-    if config.get("experts") is None:
-        raise config.error(
-            f"model_type '{names[-1]}' is a dense model without experts; give the "
+        why = "key 'model_type' is missing; add it, it says how the others are read"
+        raise Config(content, path).error(why)
+    merged = {key: value for part in parts for key, value in part.items()}
+    # Embeddings are the whole model's, so the outermost config states them.
+    tied = (part.get("tie_word_embeddings") for part in parts)
+    merged["tie_word_embeddings"] = next((t for t in tied if t is not None), None)
+    # Versions of Ling may state the type of version 1.
+    version = re.search(r"MoeV([\d_]+)For", str(content.get("architectures")))
+    versioned = [f"{names[-1]}_v{version[1]}"] if version else []
+    tried = (*versioned, *names, *(f"{name}_text" for name in names))
+    rows = known_families().families
+    family = next((rows[name] for name in tried if name in rows), None)
+    implied = family.implied if family else {}
+    stated = {key: value for key, value in merged.items() if value is not None}
+    config = Config(implied | stated, path, "" if family else names[0])
+    if not config.get("experts"):
+        raise _dense(content, config)
+    if family and family.refused:
+        raise config.error(f"model_type '{names[0]}' is not read: {family.refused}")
+    note = f"model_type '{names[0]}' is unknown, read by the usual keys"
+    return config, family or Family(), [] if family else [note]
+
+
+def _nested(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """The language model's part of a config, and that part's own."""
+    part = next((content[n] for n in NESTED if isinstance(content.get(n), dict)), None)
+    return [part, *_nested(part)] if part else []
+
+
+def _dense(content: dict[str, Any], config: Config) -> ConfigError:
+    """An error of a config whose layers have no routed experts that could be read."""
+    name = content.get("model_type")
+    if not (keys := list(_naming_experts(content, ""))):
+        return config.error(
+            f"model_type '{name}' is a dense model without experts; give the "
             "config.json of a mixture-of-experts model"
         )
-    # Versions of Ling may state the type of version 1.
-    version = re.search(r"MoeV([\d_]+)For", str(config.get("architectures")))
-    versioned = [f"{names[-1]}_v{version[1]}"] if version else []
-    for name in (*versioned, *names, *(f"{name}_text" for name in names)):
-        if name in rows:
-            return config, rows[name], []
-    note = f"model_type '{names[0]}' is unknown, read by the usual keys"
-    return config, Family(), [note]
+    if config.unknown:
+        return config.unfamiliar(f"key '{keys[0]}' is not read")
+    return config.error(f"no layer has experts, although key '{keys[0]}' names some")
+
+
+def _naming_experts(content: dict[str, Any], within: str) -> Iterator[str]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _naming_experts(value, f"{within}{key}.")
+        elif "expert" in key and type(value) in (int, list) and value not in (0, 1, []):
+            yield within + key
 
 
 def _moe(config: Config, family: Family) -> dict[str, Any]:

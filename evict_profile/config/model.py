@@ -98,8 +98,8 @@ class AttentionSpec(Struct, frozen=True):
                 f"num_heads {self.num_heads} must be a multiple of "
                 f"num_kv_heads {self.num_kv_heads}"
             )
-        if self.kind == "mla" and not (self.kv_lora_rank and self.qk_rope_dim):
-            raise ValueError("mla needs kv_lora_rank and qk_rope_dim")
+        if self.kind == "mla" and not self.kv_lora_rank:
+            raise ValueError("mla needs kv_lora_rank")
 
     @property
     def cache_values_per_token(self) -> int:

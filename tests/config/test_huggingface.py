@@ -138,10 +138,10 @@ def test_each_family_is_read_its_own_way(content, field, expected):
         (QWEN3_30B | {"use_sliding_window": True}, "use_sliding_window"),
         (GPT_OSS | {"layer_types": ["odd_attention"] * 36}, "layer_types has 'odd'"),
         ({"model_type": "llama", "hidden_size": 4096}, "'llama' is a dense model"),
-        ({"model_type": "grok", "num_local_experts": 8}, "'num_attention_heads' is"),
+        ({"model_type": "grok", "num_local_experts": 8}, "'grok' is unknown, and key"),
         (
             {"model_type": "qwen3_vl_moe", "text_config": {"num_experts": 128}},
-            "key 'num_attention_heads' is missing",
+            "key 'num_hidden_layers' is missing; add it as the published",
         ),
         ({"architectures": ["LlamaForCausalLM"]}, "'model_type' is missing"),
     ],

@@ -59,6 +59,7 @@ EXACT += ("deepseek-v3", "gpt-oss-120b", "gpt-oss-20b", "ling-flash-2.0")
 # Some count the output head as active, not the input embedding, some neither.
 WITHOUT_EMBEDDING = {"gpt-oss-120b": 1, "gpt-oss-20b": 1, "minimax-m2.5": 1}
 WITHOUT_EMBEDDING |= {"deepseek-v3.2": 1, "glm-4.5": 2, "glm-4.5-air": 2, "glm-5": 1}
+WITHOUT_EMBEDDING |= {"deepseek-v4-flash": 1}
 WITHOUT_EMBEDDING |= {"mimo-v2-flash": 1, "minimax-m3": 2}
 NAMES = [path.stem for path in known_models()]
 SPECS = [load_model(name) for name in NAMES]
