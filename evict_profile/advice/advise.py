@@ -28,7 +28,7 @@ from evict_profile.advice.steps import (
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.served.growth import Basis
 from evict_profile.served.table import ServedTable
-from evict_profile.stats import WORTHWHILE, Estimate
+from evict_profile.stats import WORTHWHILE, Estimate, Verdict
 from evict_profile.table import MEASURED, CostTable, Outside
 
 RAN = ("measured", "table", "other batch")
@@ -52,13 +52,8 @@ class Gain:
     basis: Basis
 
     @property
-    def verdict(self) -> str:
-        low, value, high = self.speed.low, self.speed.value, self.speed.high
-        if low > 1.0 and value > WORTHWHILE:
-            return "pays"
-        if high < WORTHWHILE or (low > 1.0 and value <= WORTHWHILE):
-            return "does not pay"
-        return "not settled"
+    def verdict(self) -> Verdict:
+        return self.speed.verdict
 
 
 G = TypeVar("G", bound=Gain)

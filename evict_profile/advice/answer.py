@@ -11,7 +11,7 @@ from functools import cached_property
 from evict_profile.advice.advise import Advisor, DraftOption, Gain
 from evict_profile.advice.plan import DraftPlan
 from evict_profile.served.growth import ERROR, EXPONENT, around
-from evict_profile.stats import Estimate
+from evict_profile.stats import WHETHER_DRAFTING, Estimate
 
 PUBLIC_K = (1, 3, 5, 7)
 """Draft lengths of most public runs."""
@@ -49,7 +49,7 @@ class Answer:
             ranges = ", ".join(map(str, plan.advised))
             yield f"{unsure}{ranges}: {times(plan.gain)}{self._where}."
             return
-        if plan.measured:
+        if plan.measured and plan.verdict == "pays":
             yield f"{self._said(plan.measured)}."
             yield f"{self._said(plan.lead)}, and surely faster."
         elif plan.reference or plan.verdict == "pays":
@@ -81,7 +81,7 @@ class Answer:
             )
         ends = f"{_ends(lead.speed)} times {PLAIN}" if lead.speed.known else UNKNOWN
         return (
-            f"Not known whether drafting pays{self._where} ({ends}). "
+            f"Not settled {WHETHER_DRAFTING}{self._where} ({ends}). "
             f"If it does: K = {lead.levels}."
         )
 

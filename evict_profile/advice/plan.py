@@ -16,7 +16,7 @@ import numpy as np
 from evict_profile.advice.advise import RAN, Advisor, DraftOption, Gain, fastest, lead
 from evict_profile.advice.steps import ONE
 from evict_profile.errors import ConfigError, DataError
-from evict_profile.stats import WORTHWHILE, Estimate
+from evict_profile.stats import WORTHWHILE, Estimate, Verdict
 
 CHANGE = 1.05
 """Gain from which a schedule changes the draft length, and from which one is advised:
@@ -74,10 +74,9 @@ class DraftPlan:
         return self.lead.speed if self.pays else ONE
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """Of the schedule if it is advised, else of the lead."""
-        speed = self.gain if len(self.advised) > 1 else self.lead.speed
-        return replace(self.lead, speed=speed).verdict
+        return (self.gain if len(self.advised) > 1 else self.lead.speed).verdict
 
     @property
     def advised(self) -> tuple[Range, ...]:

@@ -151,7 +151,7 @@ class TestLead:
         [
             (1.25, 1.09, 1.44, "pays"),
             (0.22, 0.16, 0.32, "does not pay"),
-            (1.005, 1.002, 1.02, "does not pay"),
+            (1.005, 1.002, 1.02, "not settled"),
             (1.0, 0.99, 1.005, "does not pay"),
             (1.2, 0.63, 2.47, "not settled"),
             (0.9, 0.7, 1.1, "not settled"),

@@ -114,7 +114,7 @@ def test_json_has_the_answer_and_all_numbers():
 
 def test_what_is_not_settled_has_the_measurement_that_settles_it():
     said = str(advise(served_table((1, 0, 10.0), (1, 3, 24.0)), "3:2.4"))
-    assert said.startswith("Not known whether drafting pays at batch 1 (0.87 to 1.15")
+    assert said.startswith("Not settled whether drafting pays at batch 1 (0.87 to 1.15")
     assert "  evict-profile probe URL --batch 1 --out runs.jsonl\n" in said
     own = "  evict-profile import runs.jsonl --model gpt-oss-20b --gpu 'RTX 4090'\n"
     assert own in said
