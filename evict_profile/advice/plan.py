@@ -24,6 +24,9 @@ an assumed cost of schedules. vLLM with one used piecewise graphs, and fell from
 50.0 tokens a second (vLLM #49548)."""
 
 
+PLAIN = "plain decoding"
+
+
 class Range(NamedTuple):
     first: int
     last: int
@@ -33,7 +36,7 @@ class Range(NamedTuple):
         return self.first <= batch <= self.last
 
     def __str__(self) -> str:
-        what = f"K = {self.drafts}" if self.drafts else "plain decoding"
+        what = f"K = {self.drafts}" if self.drafts else PLAIN
         return f"{what} at batch {self.first} to {self.last}"
 
 
@@ -56,6 +59,11 @@ class DraftPlan:
     rival: Gain | None = None
     schedule: tuple[Range, ...] = ()
     schedule_gain: Estimate = ONE
+
+    @property
+    def over(self) -> str:
+        """What every speed is over."""
+        return f"K = {self.reference}" if self.reference else PLAIN
 
     @property
     def pays(self) -> bool:

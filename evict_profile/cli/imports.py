@@ -15,7 +15,6 @@ from evict_profile.io import check_folder, say
 
 if TYPE_CHECKING:
     from evict_profile.served.run import Run
-    from evict_profile.served.setting import Setting
 
 
 def import_runs(
@@ -53,7 +52,8 @@ def import_runs(
         show_runs(console, found, left_out)
     table = served_table(found, left_out, model, gpu, growth)
     path = save_served(table, tables)
-    advice = next_command(path, table.settings)
+    stated = any(s.is_chain and s.drafts and s.accept_length for s in table.settings)
+    advice = f"evict-profile advise {quote(str(path))}" * stated
     if as_json:
         document = {"table": str(path), "next": advice or None}
         say(console, json_of(document | runs_document(found, left_out)))
@@ -78,24 +78,6 @@ def read_files(
 
 
 NO_STEP = "it states no step"
-
-
-def next_command(path: Path, settings: Sequence["Setting"]) -> str:
-    """The command that advises by the lengths of chains at the first batch; or ""."""
-    known = [s for s in settings if s.drafts and s.is_chain and s.accept_length]
-    if not known:
-        return ""
-    batch, context = known[0].batch, known[0].context
-    lengths = {
-        each.levels: length.value
-        for each in known
-        if (length := each.accept_length)
-        and (each.batch, each.context) == (batch, context)
-    }
-    accept = ",".join(f"{k}:{length:.2f}" for k, length in sorted(lengths.items()))
-    words = f"evict-profile advise {quote(str(path))} --accept {accept}"
-    several = len({each.batch for each in known}) > 1
-    return words + f" --batch {batch}" * several
 
 
 def files_and_drafts(words: Sequence[str]) -> list[tuple[Path, int | None]]:

@@ -129,6 +129,11 @@ def test_no_k_is_compared_beyond_twice_the_longest_that_is_stated(text, last):
     assert Advisor(steps, stated(text)).at(1).ways[-1].levels == last
 
 
+def test_a_context_without_a_table_is_refused():
+    with pytest.raises(ConfigError, match="steps of other servers are of no one"):
+        Advisor.of(None, of_rate(0.7), context=4096)
+
+
 class TestLead:
     def gain(self, drafts, value, low=None, basis="measured"):
         return Gain(drafts, Estimate(value, low or 0.9 * value, 1.1 * value), basis)

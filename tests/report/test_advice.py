@@ -29,6 +29,13 @@ def rows_of(advice):
     return advice.rows(advisor, found).records
 
 
+def test_columns_say_over_which_k_they_are_without_plain_decoding():
+    found = advise(served_table((1, 1, 8.0), (1, 3, 11.0)), "1:1.7,3:2.9", batch=[1])
+    [row, *_] = rows_of(found)
+    assert {"even with K = 1 (95 %)", "times K = 1 (95 %)"} <= {*row}
+    assert json.loads(found.json())["plan"]["over"] == "K = 1"
+
+
 def test_nothing_is_to_be_run_without_a_gain():
     assert advise(served_table(*RUNS, engine="vllm"), "3:1.1").command == ""
 
