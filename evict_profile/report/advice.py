@@ -156,20 +156,21 @@ class Advice:
     def rows(self, advisor: Advisor, advice: Sequence[BatchAdvice]) -> Rows:
         """The ways of each batch; an estimate's have no column of speeds."""
         shown = [(at.batch, way) for at in advice for way in self._ways(advisor, at)]
-        over = self.decision.plan.over if self.decision.plan.reference else ""
+        plan = self.decision.plan
+        even, speed = (
+            (f"even with {plan.over} (95 %)", f"times {plan.over} (95 %)")
+            if plan.reference
+            else ("break-even (95 %)", "speed-up (95 %)")
+        )
         columns: dict[str, Callable[[DraftOption], str]] = {
             "draft": lambda way: way.name,
             "accepted": lambda way: f"{way.committed:.2f}",
-            f"{f'even with {over}' if over else 'break-even'} (95 %)": lambda way: (
-                spread(way.break_even)
-            ),
+            even: lambda way: spread(way.break_even),
         }
         if self._steps.estimated:
             columns["verdict"] = lambda way: way.verdict
         else:
-            columns[f"{f'times {over}' if over else 'speed-up'} (95 %)"] = lambda way: (
-                spread(way.speed)
-            )
+            columns[speed] = lambda way: spread(way.speed)
             if any(way.basis != "table" for _, way in shown):
                 columns["known from"] = lambda way: way.basis
             if any(way.step_us for _, way in shown):
