@@ -145,9 +145,9 @@ def _of_file(
         from evict_profile.advice.traced import of_trace
 
         return of_trace(path)
-    from evict_profile.served.readers import Given, read_runs
+    from evict_profile.served.readers import read_runs
 
-    runs = read_runs(path, Given(drafts))
+    runs = read_runs(path, drafts)
     return (_possible(text, of_runs(runs, path.name)),)
 
 

@@ -68,9 +68,9 @@ def read_files(
     files: Sequence[tuple[Path, int | None]],
 ) -> tuple[list["Run"], dict[str, str], list[str]]:
     """The runs of files, why others are left out, by source, and notes."""
-    from evict_profile.served.readers import Given, read
+    from evict_profile.served.readers import read
 
-    found = [read(path, Given(drafts)) for path, drafts in files]
+    found = [read(path, drafts) for path, drafts in files]
     runs = [run for each in found for run in each.runs]
     left_out = {k: why for each in found for k, why in each.left_out.items()}
     left_out |= {run.source: NO_STEP for run in runs if not run.step_us}
