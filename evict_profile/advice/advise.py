@@ -169,12 +169,16 @@ class Advisor:
     @property
     def batches(self) -> tuple[int, ...]:
         """The batches at which a draft can be compared."""
-        every, found = self.steps.batches(), list[int]()
+        every, found, wrong = self.steps.batches(), list[int](), list[DataError]()
         for batch in every:
-            with suppress(DataError):
+            try:
                 found += [batch] * (len(self.at(batch).ways) > 1)
+            except DataError as error:
+                wrong.append(error)
         if found:
             return tuple(found)
+        if wrong:
+            raise wrong[0]
         table = self.steps.table
         raise ConfigError(
             f"{table and table.path}: covers no draft at any of its batches "
