@@ -14,7 +14,7 @@ teachers should know about the bootstrap", 2015). Every interval of the project 
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -29,6 +29,8 @@ TAIL = (1.0 - CONFIDENCE) / 2.0
 RESAMPLES = 2000
 WORTHWHILE = 1.01
 """Speed over that of a simpler choice from which the effort pays."""
+Verdict = Literal["pays", "does not pay", "not settled"]
+WHETHER_DRAFTING = "whether drafting pays"
 MODE_WITHIN, MODE_STEPS = 0.1, 8
 MIN_PROMPTS = 5
 """With fewer prompts, resampling is not informative, and intervals are unbounded."""
@@ -132,16 +134,11 @@ class Estimate(Struct, frozen=True):
         return -np.inf < self.low < self.high < np.inf
 
     @property
-    def above_one(self) -> bool:
-        return self.low > 1.0
-
-    @property
-    def worthwhile(self) -> bool:
-        return self.value > WORTHWHILE and self.above_one
-
-    @property
-    def worthless(self) -> bool:
-        return self.high < WORTHWHILE
+    def verdict(self) -> Verdict:
+        """Of a speed over that of a simpler choice; advice and replays judge by it."""
+        if self.value > WORTHWHILE and self.low > 1.0:
+            return "pays"
+        return "does not pay" if self.high < WORTHWHILE else "not settled"
 
 
 class Bootstrap:

@@ -182,7 +182,7 @@ def wins(by_text: Sequence[Judged], budget: int) -> str:
     """How many texts the paper's rule makes faster."""
     found = [own.ratio(own.speed(MASS, budget)) for own in by_text]
     faster = sum(each.value > 1.0 for each in found)
-    surely = sum(each.above_one for each in found)
+    surely = sum(each.low > 1.0 for each in found)
     return f"{faster} of {len(found)}, surely {surely}"
 
 

@@ -1,7 +1,7 @@
 """Tokens a step commits by what it drafts, from the words and files of `--accept`.
 
-Numbers, a YAML of lengths and traces are read here; every other file, and a server's
-URL, gives runs, whose accepted lengths are weighted by the steps that they count.
+Numbers, a YAML of lengths and traces are read here; every other file, a server's URL
+and a served table give runs, whose accepted lengths are weighted by their steps.
 """
 
 import re
@@ -14,10 +14,12 @@ import numpy as np
 from evict_profile.advice.lengths import AcceptedLengths, of_lengths, of_rate, of_some
 from evict_profile.errors import ConfigError
 from evict_profile.records import read_mapping, replace
+from evict_profile.served.setting import spread
 from evict_profile.stats import student
 
 if TYPE_CHECKING:
     from evict_profile.served.run import Run
+    from evict_profile.served.table import ServedTable
 
 LONGEST_STATED = 64
 
@@ -26,8 +28,8 @@ FALL = 0.85
 curves fall to 0.89 (benchmarks/served/data/inferencex-golden-al.csv)."""
 
 APART, HEAVY = 1.2, 0.2
-"""Ratio of two lengths of one K above which they are of different texts, where each has
-at least this share of the weight: the idle tail of a log says little."""
+"""Ratio of two batches' lengths of one K above which each batch has its own, where each
+has at least this share of the weight: the idle tail of a log says little."""
 
 KNOWN = (
     "give the first draft's chance from 0 to 1 (0.75), accepted lengths of K = 1, 2, 3 "
@@ -143,9 +145,9 @@ def _of_file(
         from evict_profile.advice.traced import of_trace
 
         return of_trace(path)
-    from evict_profile.served.readers import Given, read_runs
+    from evict_profile.served.readers import read_runs
 
-    runs = read_runs(path, Given(drafts))
+    runs = read_runs(path, drafts)
     return (_possible(text, of_runs(runs, path.name)),)
 
 
@@ -169,51 +171,72 @@ def _possible(text: str, found: AcceptedLengths) -> AcceptedLengths:
     return found
 
 
-def of_runs(runs: "Sequence[Run]", name: str) -> AcceptedLengths:
-    """From the lengths that runs state, weighted by their steps, else requests."""
+def of_served(table: "ServedTable", context: float | None) -> AcceptedLengths:
+    """Of the runs of a table at a context, at each batch those of that batch."""
+    ran = sorted({each.batch for each in table.settings})
+    settings = (each for batch in ran for each in table.served_at(batch, context))
+    runs = [run for each in settings for run in each.runs]
+    return _possible(str(table.path), of_runs(runs, str(table.path), by_batch=True))
+
+
+def of_runs(
+    runs: "Sequence[Run]", name: str, by_batch: bool = False
+) -> AcceptedLengths:
+    """From the lengths that runs state; by batch if asked, or where batches differ."""
     known = [run for run in runs if run.drafts and run.accept_lengths]
     _check_alike(known, name)
-    _check_one_length(known, name)
-    means, half = dict[int, float](), dict[int, float]()
-    for k in sorted({k for run in known for k in run.accept_lengths}):
-        own = [run for run in known if k in run.accept_lengths]
-        lengths = np.array([run.accept_lengths[k] for run in own])
-        weights = np.array([*map(_weight, own)])
-        share = weights / weights.sum()
-        means[k] = mean = float(share @ lengths)
-        error = np.linalg.norm(share * (lengths - mean)) if len(own) > 1 else 0.0
-        wide = (len(own) / max(len(own) - 1, 1)) ** 0.5
-        half[k] = float(student(max(len(own) - 1, 1)) * wide * error / mean)
-    found = of_some(means, f"{len(known)} run{'s' * (len(known) > 1)} of {name}")
-    own_half = np.interp(found.levels[1:], list(half), list(half.values()))
+    of = {b: [run for run in known if run.batch == b] for b in {r.batch for r in known}}
+    whole = _mean_of(known, f"{len(known)} run{'s' * (len(known) > 1)} of {name}")
+    if not (by_batch or _lie_apart(of)):
+        return whole
+    batches = {batch: _mean_of(of[batch], whole.source) for batch in sorted(of)}
+    return replace(whole, source=f"{whole.source}, by batch", by_batch=batches)
+
+
+def _mean_of(runs: "Sequence[Run]", source: str) -> AcceptedLengths:
+    drafts = sorted({k for run in runs for k in run.accept_lengths})
+    means, half = zip(*(_length(runs, k) for k in drafts), strict=True)
+    found = of_some(dict(zip(drafts, means, strict=True)), source)
+    own_half = np.interp(found.levels[1:], drafts, half)
     return replace(found, half_width=np.hypot(found.half_width, [0.0, *own_half]))
 
 
-def _check_one_length(runs: "Sequence[Run]", name: str) -> None:
-    """Refuse a K whose length depends on the batch or the text of its runs."""
-    for k in {k for run in runs for k in run.accept_lengths}:
-        own = [run for run in runs if k in run.accept_lengths]
-        total = sum(run.load.steps or 1.0 for run in own)
-        for kind in ("batch", "text"):
-            groups: dict[object, list[Run]] = {}
-            for run in own:
-                groups.setdefault(getattr(run, kind), []).append(run)
-            means = {
-                of: float(np.mean([run.accept_lengths[k] for run in some]))
-                for of, some in groups.items()
-                if sum(run.load.steps or 1.0 for run in some) >= HEAVY * total
-            }
-            least, most = (pick(means, key=means.__getitem__) for pick in (min, max))
-            if means[most] > APART * means[least]:
-                raise ConfigError(
-                    f"{name}: K = {k} commits {means[most]:.2f} tokens at {kind} "
-                    f"{most} and {means[least]:.2f} at {kind} {least}, and no one "
-                    f"length is both; give one, as --accept {k}:{means[most]:.2f}"
-                )
+def _length(runs: "Sequence[Run]", k: int) -> tuple[float, float]:
+    """The mean length of K, and half of its relative interval.
+
+    Runs of one text weigh by their steps, else by their requests. Of several texts the
+    interval is that of one more text.
+    """
+    own = [run for run in runs if k in run.accept_lengths]
+    if len(texts := {run.text for run in own}) > 1:
+        each = [_length([run for run in own if run.text == t], k)[0] for t in texts]
+        return float(np.mean(each)), spread(np.log(each))
+    lengths = np.array([run.accept_lengths[k] for run in own])
+    weights = np.array([run.load.steps or run.batch for run in own])
+    share = weights / weights.sum()
+    mean, others = float(share @ lengths), len(own) - 1
+    if not others:
+        return mean, 0.0
+    error = np.linalg.norm(share * (lengths - mean)) * (len(own) / others) ** 0.5
+    return mean, float(student(others) * error / mean)
 
 
-def _weight(run: "Run") -> float:
-    return run.load.steps or run.batch
+def _lie_apart(of: "Mapping[int, Sequence[Run]]") -> bool:
+    """Whether batches that weigh enough have lengths of one K that lie apart."""
+    total = sum(run.load.steps or 1.0 for runs in of.values() for run in runs)
+    heavy = [
+        runs
+        for runs in of.values()
+        if sum(run.load.steps or 1.0 for run in runs) >= HEAVY * total
+    ]
+    for k in {k for runs in heavy for run in runs for k in run.accept_lengths}:
+        having = (
+            runs for runs in heavy if any(k in run.accept_lengths for run in runs)
+        )
+        means = [_length(runs, k)[0] for runs in having]
+        if max(means) > APART * min(means):
+            return True
+    return False
 
 
 def _check_alike(runs: "Sequence[Run]", name: str) -> None:

@@ -28,7 +28,7 @@ from evict_profile.advice.steps import (
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.served.growth import Basis
 from evict_profile.served.table import ServedTable
-from evict_profile.stats import WORTHWHILE, Estimate
+from evict_profile.stats import WORTHWHILE, Estimate, Verdict
 from evict_profile.table import MEASURED, CostTable, Outside
 
 RAN = ("measured", "table", "other batch")
@@ -52,13 +52,8 @@ class Gain:
     basis: Basis
 
     @property
-    def verdict(self) -> str:
-        low, value, high = self.speed.low, self.speed.value, self.speed.high
-        if low > 1.0 and value > WORTHWHILE:
-            return "pays"
-        if high < WORTHWHILE or (low > 1.0 and value <= WORTHWHILE):
-            return "does not pay"
-        return "not settled"
+    def verdict(self) -> Verdict:
+        return self.speed.verdict
 
 
 G = TypeVar("G", bound=Gain)
@@ -149,6 +144,11 @@ class Advisor:
         `asked` are the batches at which to answer without a table.
         """
         kind = drafter_of(drafter, table)
+        if table is None and context is not None:
+            raise ConfigError(
+                "--context: steps of other servers are of no one context; give a "
+                "table, or leave --context out"
+            )
         sweep = isinstance(table, CostTable) and table.origin == MEASURED
         if level_ms is not None and not sweep:
             raise ConfigError(
@@ -159,7 +159,7 @@ class Advisor:
         if table is None:
             return cls(Unserved(asked=asked or (1,)), lengths, kind)
         if isinstance(table, ServedTable):
-            return cls(OfServed(table, _one_context(table, context)), lengths, kind)
+            return cls(OfServed(table, one_context(table, context)), lengths, kind)
         at = min(table.axes.context) if context is None else context
         if not sweep:
             return cls(OfEstimate(table, at, outside), lengths, kind)
@@ -169,9 +169,16 @@ class Advisor:
     @property
     def batches(self) -> tuple[int, ...]:
         """The batches at which a draft can be compared."""
-        every = self.steps.batches()
-        if found := tuple(b for b in every if len(self.at(b).ways) > 1):
-            return found
+        every, found, wrong = self.steps.batches(), list[int](), list[DataError]()
+        for batch in every:
+            try:
+                found += [batch] * (len(self.at(batch).ways) > 1)
+            except DataError as error:
+                wrong.append(error)
+        if found:
+            return tuple(found)
+        if wrong:
+            raise wrong[0]
         table = self.steps.table
         raise ConfigError(
             f"{table and table.path}: covers no draft at any of its batches "
@@ -180,24 +187,25 @@ class Advisor:
 
     def at(self, batch: int) -> BatchAdvice:
         """Every way that is known at a batch; a `DataError` where none can be."""
-        reference = self.steps.reference_drafts(batch)
-        levels = self.lengths.levels.tolist()
+        reference, lengths = self.steps.reference_drafts(batch), self.lengths.at(batch)
+        levels = lengths.levels.tolist()
         if reference not in levels:
             raise ConfigError(
                 f"plain decoding was not served at batch {batch}, and --accept states "
                 f"no length of K = {reference}, which stands for it; give one"
             )
         base = levels.index(reference)
-        limit = MOST_STATED * (self.lengths.longest_stated or math.inf)
-        found = [self._option(batch, base, base)]
+        limit = MOST_STATED * (lengths.longest_stated or math.inf)
+        found = [self._option(batch, lengths, base, base)]
         for way, drafts in enumerate(levels):
             if way != base and drafts <= limit:
                 with suppress(DataError):
-                    found.append(self._option(batch, way, base))
+                    found.append(self._option(batch, lengths, way, base))
         return BatchAdvice(batch, tuple(found))
 
-    def _option(self, batch: int, way: int, base: int) -> DraftOption:
-        lengths = self.lengths
+    def _option(
+        self, batch: int, lengths: AcceptedLengths, way: int, base: int
+    ) -> DraftOption:
         width, levels = int(lengths.width[way]), int(lengths.levels[way])
         found = self.steps.ratio(batch, width, levels)
         committed, against = (float(lengths.committed[each]) for each in (way, base))
@@ -218,7 +226,7 @@ class Advisor:
         )
 
 
-def _one_context(table: ServedTable, context: float | None) -> float | None:
+def one_context(table: ServedTable, context: float | None) -> float | None:
     """The context that is asked for, else the one that ran."""
     if context is None and len(table.contexts) > 1:
         known = ", ".join(f"{each:.0f}" for each in table.contexts)

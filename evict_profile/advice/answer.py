@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from evict_profile.advice.advise import Advisor, DraftOption, Gain
-from evict_profile.advice.plan import DraftPlan
+from evict_profile.advice.plan import PLAIN, DraftPlan
 from evict_profile.served.growth import ERROR, EXPONENT, around
-from evict_profile.stats import Estimate
+from evict_profile.stats import WHETHER_DRAFTING, Estimate
 
 PUBLIC_K = (1, 3, 5, 7)
 """Draft lengths of most public runs."""
@@ -47,9 +47,9 @@ class Answer:
         plan, unsure = self.plan, "Not settled: " * (not self.settled)
         if len(plan.advised) > 1:
             ranges = ", ".join(map(str, plan.advised))
-            yield f"{unsure}{ranges}: {times(plan.gain)}{self._where}."
+            yield f"{unsure}{ranges}: {times(plan.gain, plan.over)}{self._where}."
             return
-        if plan.measured:
+        if plan.measured and plan.verdict == "pays":
             yield f"{self._said(plan.measured)}."
             yield f"{self._said(plan.lead)}, and surely faster."
         elif plan.reference or plan.verdict == "pays":
@@ -67,9 +67,9 @@ class Answer:
 
     def _said(self, gain: Gain) -> str:
         """What a K gives, with where that is known from."""
-        over = f"K = {self.plan.reference}" if self.plan.reference else PLAIN
         known = _KNOWN.get(gain.basis, "")
-        return f"K = {gain.levels}{known}: {times(gain.speed, over)}{self._where}"
+        gives = times(gain.speed, self.plan.over)
+        return f"K = {gain.levels}{known}: {gives}{self._where}"
 
     @property
     def _unpaid(self) -> str:
@@ -81,7 +81,7 @@ class Answer:
             )
         ends = f"{_ends(lead.speed)} times {PLAIN}" if lead.speed.known else UNKNOWN
         return (
-            f"Not known whether drafting pays{self._where} ({ends}). "
+            f"Not settled {WHETHER_DRAFTING}{self._where} ({ends}). "
             f"If it does: K = {lead.levels}."
         )
 
@@ -159,7 +159,7 @@ def own_way(advisor: Advisor, batch: int) -> DraftOption:
     return max(stated_ways(advisor, batch), key=lambda way: way.speed.value)
 
 
-PLAIN, UNKNOWN = "plain decoding", "no interval is known"
+UNKNOWN = "no interval is known"
 
 
 def times(speed: Estimate, over: str = PLAIN) -> str:

@@ -5,14 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from evict_profile.advice.acceptance import acceptance_of
-from evict_profile.advice.advise import Advisor, BatchAdvice
+from evict_profile.advice.acceptance import acceptance_of, of_served
+from evict_profile.advice.advise import Advisor, BatchAdvice, one_context
 from evict_profile.advice.answer import Answer
 from evict_profile.advice.drafting import has_schedules
+from evict_profile.advice.lengths import AcceptedLengths
 from evict_profile.advice.plan import CHANGE, DraftPlan, plan, traffic_of
 from evict_profile.advice.steps import OfServed, Table
-from evict_profile.errors import DataError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.served.findings import findings, is_fault
+from evict_profile.served.table import ServedTable
 from evict_profile.table import Outside
 
 
@@ -81,7 +83,7 @@ class Decision:
         if len(plan.advised) > 1:
             one = f"K = {plan.drafts} alone is {plan.lead.speed.value:.2f} times."
             yield (
-                f"{one if plan.drafts else 'No single K is faster.'} A schedule is "
+                f"{one if plan.drafts else 'No single K pays.'} A schedule is "
                 f"advised where it gains {CHANGE - 1.0:.0%} more."
             )
             if isinstance(steps := self.advisor.steps, OfServed):
@@ -93,18 +95,18 @@ class Decision:
                     "tokens a second (vLLM #49548)."
                 )
         elif plan.drafts:
-            gains = {at.batch: at.by_levels[plan.drafts].speed.value for at in found}
-            slower = [str(batch) for batch, gain in gains.items() if gain < 1.0]
+            gains = {at.batch: at.by_levels[plan.drafts].speed for at in found}
+            slower = [str(batch) for batch, gain in gains.items() if gain.high < 1.0]
             if slower and found[1:]:
                 yield (
-                    f"K = {plan.drafts} is slower than plain decoding at batch "
+                    f"K = {plan.drafts} is slower than {plan.over} at batch "
                     f"{', '.join(slower)}."
                 )
 
 
 def decide(
     table: Table | None,
-    accept: str,
+    accept: str | None = None,
     *,
     batch: Sequence[int] | int = (),
     traffic: str | None = None,
@@ -118,7 +120,8 @@ def decide(
 
     Args:
         table: of a sweep, of runs of a server, or estimated; None knows other servers.
-        accept: a rate, accepted lengths or a file, as `acceptance_of` reads them.
+        accept: a rate, accepted lengths or a file, as `acceptance_of` reads them; None
+            takes the lengths that the runs of a served table state.
         batch: batch sizes of which to show every draft length; by default the best of
             each of the table's.
         traffic: shares of plain decoding's time by batch, as `traffic_of` reads them.
@@ -136,7 +139,7 @@ def decide(
     wanted = (batch,) if isinstance(batch, int) else tuple(dict.fromkeys(batch))
     advisor, *others = (
         Advisor.of(table, each, context, draft_level_ms, outside, drafter, wanted)
-        for each in acceptance_of(accept)
+        for each in _accepted(table, accept, context)
     )
     one = (1,) if reader == "llama-cpp" else ()  # It decodes one request at a time.
     batches = one or wanted or tuple(shares) or advisor.batches
@@ -158,7 +161,20 @@ def decide(
     asked = [str(w) for pair in given.items() if pair[1] is not None for w in pair]
     every = bool(wanted)
     return Decision(
-        [advisor, *others], known, unknown, planned, every, accept, engine, asked
+        [advisor, *others], known, unknown, planned, every, accept or "", engine, asked
+    )
+
+
+def _accepted(
+    table: Table | None, accept: str | None, context: float | None
+) -> tuple[AcceptedLengths, ...]:
+    if accept:
+        return acceptance_of(accept)
+    if isinstance(table, ServedTable):
+        return (of_served(table, one_context(table, context)),)
+    raise ConfigError(
+        "give --accept, such as the accepted length of K: 3:2.4; only a server's runs "
+        "state their own"
     )
 
 

@@ -5,13 +5,14 @@ chain also gives the shorter ones. Beyond the K that was stated a rule of publis
 curves goes on, with an interval that grows with the distance in K.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from evict_profile.errors import ConfigError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
 from evict_profile.stats import Floats, Ints
 
@@ -30,7 +31,8 @@ class AcceptedLengths:
     tokens, the target's included. `half_width` is half of the relative 95 % interval: 0
     if unknown, infinite for too few prompts. `stated` are the K of chains whose length
     was stated, to which others are fitted; () of a rate and of trees. `served` has
-    measured speeds over plain decoding by K.
+    measured speeds over plain decoding by K; `by_batch` has the lengths of each batch
+    where they differ.
     """
 
     kind: Literal["chain", "tree"]
@@ -41,6 +43,25 @@ class AcceptedLengths:
     half_width: Floats
     stated: tuple[int, ...] = ()
     served: Mapping[int, float] = field(default_factory=dict)
+    by_batch: Mapping[int, "AcceptedLengths"] = field(default_factory=dict)
+
+    def at(self, batch: int) -> "AcceptedLengths":
+        """At a batch; between two that were measured, by the log of the batch."""
+        if not self.by_batch:
+            return self
+        ends = [max((b for b in self.by_batch if b <= batch), default=0)]
+        ends += [min((b for b in self.by_batch if b >= batch), default=0)]
+        if not all(ends):
+            known = ", ".join(map(str, self.by_batch))
+            raise DataError(
+                f"accepted lengths were measured at batch {known}, and nothing is "
+                f"known beyond; serve batch {batch}, or give one as --accept 3:2.64"
+            )
+        one, other = (self.by_batch[end] for end in ends)
+        if one is other:
+            return one
+        share = math.log(batch / ends[0]) / math.log(ends[1] / ends[0])
+        return _between(one, other, share)
 
     @property
     def longest_stated(self) -> int | None:
@@ -60,6 +81,24 @@ class AcceptedLengths:
             return f"{self.width[way]} tokens, depth {levels}"
         fitted = self.stated and levels not in self.stated
         return f"K={levels} fitted" if fitted else f"K={levels}"
+
+
+def _between(
+    one: AcceptedLengths, other: AcceptedLengths, share: float
+) -> AcceptedLengths:
+    """Chains at a place between two batches; the intervals hold those of both."""
+    both = min(len(one.levels), len(other.levels))
+    logs = np.log([each.committed[:both] for each in (one, other)])
+    half = np.array([each.half_width[:both] for each in (one, other)])
+    mean = (1.0 - share) * logs[0] + share * logs[1]
+    return replace(
+        one,
+        width=one.width[:both],
+        levels=one.levels[:both],
+        committed=np.exp(mean),
+        half_width=(np.abs(logs - mean) + half).max(axis=0),
+        stated=tuple(sorted({*one.stated, *other.stated})),
+    )
 
 
 def of_lengths(lengths: Mapping[int, float], source: str) -> AcceptedLengths:

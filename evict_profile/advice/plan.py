@@ -16,12 +16,15 @@ import numpy as np
 from evict_profile.advice.advise import RAN, Advisor, DraftOption, Gain, fastest, lead
 from evict_profile.advice.steps import ONE
 from evict_profile.errors import ConfigError, DataError
-from evict_profile.stats import WORTHWHILE, Estimate
+from evict_profile.stats import WORTHWHILE, Estimate, Verdict
 
 CHANGE = 1.05
 """Gain from which a schedule changes the draft length, and from which one is advised:
 an assumed cost of schedules. vLLM with one used piecewise graphs, and fell from 59.6 to
 50.0 tokens a second (vLLM #49548)."""
+
+
+PLAIN = "plain decoding"
 
 
 class Range(NamedTuple):
@@ -33,7 +36,7 @@ class Range(NamedTuple):
         return self.first <= batch <= self.last
 
     def __str__(self) -> str:
-        what = f"K = {self.drafts}" if self.drafts else "plain decoding"
+        what = f"K = {self.drafts}" if self.drafts else PLAIN
         return f"{what} at batch {self.first} to {self.last}"
 
 
@@ -58,6 +61,11 @@ class DraftPlan:
     schedule_gain: Estimate = ONE
 
     @property
+    def over(self) -> str:
+        """What every speed is over."""
+        return f"K = {self.reference}" if self.reference else PLAIN
+
+    @property
     def pays(self) -> bool:
         return self.lead.speed.value > WORTHWHILE
 
@@ -74,10 +82,9 @@ class DraftPlan:
         return self.lead.speed if self.pays else ONE
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """Of the schedule if it is advised, else of the lead."""
-        speed = self.gain if len(self.advised) > 1 else self.lead.speed
-        return replace(self.lead, speed=speed).verdict
+        return (self.gain if len(self.advised) > 1 else self.lead.speed).verdict
 
     @property
     def advised(self) -> tuple[Range, ...]:

@@ -56,9 +56,7 @@ def advise(
             "--like is gone: layers without public rows are estimated by their bytes; "
             "leave it out"
         )
-    if not accept:
-        raise ConfigError("give --accept, such as the accepted length of K: 3:2.4")
-    if len(accept) > 1:
+    if len(accept or ()) > 1:
         raise ConfigError(
             "--accept was given twice; give one, with several K as 3:2.51,7:3.02"
         )
@@ -77,13 +75,14 @@ def advise(
         known, preface = Known(load_any(table)), ""
     else:
         # Mistakes are found before a table is estimated.
-        acceptance_of(accept[0])
+        for each in accept or ():
+            acceptance_of(each)
         traffic_of(traffic or "1:1")
         known = look_up(names, partial(say, stderr))
         preface = known.preface(names)
     decision = decide(
         known.table,
-        accept[0],
+        accept[0] if accept else None,
         batch=batches,
         traffic=traffic,
         context=context,

@@ -90,11 +90,6 @@ def export(
         from evict_profile.advice.decide import decide
         from evict_profile.served.search import load_any
 
-        if not accept:
-            raise ConfigError(
-                f"--for {reader} needs --accept, from which the draft length follows; "
-                "give an accepted length as --accept 3:2.64"
-            )
         decision = decide(
             load_any(source),
             accept,

@@ -15,7 +15,6 @@ from evict_profile.io import check_folder, say
 
 if TYPE_CHECKING:
     from evict_profile.served.run import Run
-    from evict_profile.served.setting import Setting
 
 
 def import_runs(
@@ -54,7 +53,8 @@ def import_runs(
         show_runs(console, found, left_out)
     table = served_table(found, left_out, model_label(model), gpu, growth)
     path = save_served(table, tables)
-    advice = next_command(path, table.settings)
+    stated = any(s.is_chain and s.drafts and s.accept_length for s in table.settings)
+    advice = f"evict-profile advise {quote(str(path))}" * stated
     if as_json:
         document = {"table": str(path), "next": advice or None}
         say(console, json_of(document | runs_document(found, left_out)))
@@ -69,9 +69,9 @@ def read_files(
     files: Sequence[tuple[Path, int | None]],
 ) -> tuple[list["Run"], dict[str, str], list[str]]:
     """The runs of files, why others are left out, by source, and notes."""
-    from evict_profile.served.readers import Given, read
+    from evict_profile.served.readers import read
 
-    found = [read(path, Given(drafts)) for path, drafts in files]
+    found = [read(path, drafts) for path, drafts in files]
     runs = [run for each in found for run in each.runs]
     left_out = {k: why for each in found for k, why in each.left_out.items()}
     left_out |= {run.source: NO_STEP for run in runs if not run.step_us}
@@ -79,24 +79,6 @@ def read_files(
 
 
 NO_STEP = "it states no step"
-
-
-def next_command(path: Path, settings: Sequence["Setting"]) -> str:
-    """The command that advises by the lengths of chains at the first batch; or ""."""
-    known = [s for s in settings if s.drafts and s.is_chain and s.accept_length]
-    if not known:
-        return ""
-    batch, context = known[0].batch, known[0].context
-    lengths = {
-        each.levels: length.value
-        for each in known
-        if (length := each.accept_length)
-        and (each.batch, each.context) == (batch, context)
-    }
-    accept = ",".join(f"{k}:{length:.2f}" for k, length in sorted(lengths.items()))
-    words = f"evict-profile advise {quote(str(path))} --accept {accept}"
-    several = len({each.batch for each in known}) > 1
-    return words + f" --batch {batch}" * several
 
 
 def files_and_drafts(words: Sequence[str]) -> list[tuple[Path, int | None]]:

@@ -1,16 +1,19 @@
 """The numbers of a scenario's replay, and its verdict.
 
-From plain decoding to the strongest setting without costs, and from that to a policy
-with a table, each step must gain over one per cent, with an interval above no gain.
+Two questions are asked: whether drafting pays over plain decoding, and whether adapting
+with a table beats the strongest setting without costs. `Estimate.verdict` answers both.
+What it does not settle is said so, and the simpler policy is advised until it is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from evict_profile.replay.policies import AR
-from evict_profile.stats import Estimate
+from evict_profile.stats import WHETHER_DRAFTING, Estimate, Verdict
 
 ADAPT, FIX, STOP = ACTIONS = ("adapt", "fix a setting", "do not speculate")
+WHETHER_ADAPTING = "whether adapting beats a fixed setting"
 
 
 @dataclass(frozen=True)
@@ -99,13 +102,13 @@ class Comparison:
 
     @property
     def choice(self) -> str:
-        """One of `ACTIONS`."""
-        pays = self.adaptive.over[AR].worthwhile
-        if pays and self.adaptive_over_fixed.worthwhile:
+        """One of `ACTIONS`; of what is not settled, the simpler one."""
+        fixed, adaptive, beats = self._verdicts
+        if adaptive == beats == "pays":
             return ADAPT
-        if self.strongest.over[AR].worthwhile:
+        if fixed == "pays":
             return FIX
-        return ADAPT if pays else STOP
+        return ADAPT if adaptive == "pays" else STOP
 
     @property
     def advised(self) -> PolicyResult:
@@ -117,14 +120,36 @@ class Comparison:
         return self.adaptive.over[self.strongest.policy]
 
     @property
+    def _verdicts(self) -> tuple[Verdict, Verdict, Verdict]:
+        """Of the strongest and the adaptive policy over plain decoding, and of both."""
+        over = self.strongest.over[AR], self.adaptive.over[AR], self.adaptive_over_fixed
+        return over[0].verdict, over[1].verdict, over[2].verdict
+
+    @property
+    def unsettled(self) -> str:
+        """The question that intervals leave open; "" where the choice is settled."""
+        fixed, adaptive, beats = self._verdicts
+        settled = {
+            ADAPT: beats == "pays" or fixed == "does not pay",
+            FIX: beats == "does not pay",
+            STOP: fixed == adaptive == "does not pay",
+        }[self.choice]
+        question = WHETHER_DRAFTING if self.choice == STOP else WHETHER_ADAPTING
+        return "" if settled else question
+
+    @property
     def settled(self) -> bool:
-        if self.choice == ADAPT:
-            return self.adaptive_over_fixed.worthwhile
-        if self.choice == FIX:
-            return self.adaptive_over_fixed.worthless
-        both = (self.adaptive, self.strongest)
-        best = max(both, key=lambda each: each.tokens_per_s.value)
-        return best.over[AR].worthless
+        return not self.unsettled
+
+    @property
+    def advice(self) -> str:
+        """What to do; after what is not settled, where anything is not."""
+        action = {
+            ADAPT: f"adapt with “{self.adaptive.policy}”",
+            FIX: f"fix a setting, {self.strongest}",
+            STOP: STOP,
+        }
+        return _said(self.unsettled, action[self.choice])
 
     @property
     def sure(self) -> bool:
@@ -136,13 +161,11 @@ class Comparison:
 
     def __str__(self) -> str:
         fixed, name = self.strongest, f"“{self.adaptive.policy}”"
-        action = {ADAPT: f"adapt with {name}", FIX: f"fix a setting, {fixed}"}
         return (
-            f"{self.scenario}: {action.get(self.choice, self.choice)}. Against plain "
-            f"decoding {fixed}, the strongest setting that knows no cost, gives "
-            f"{percent(fixed.over[AR])}, {name} {percent(self.adaptive.over[AR])}; "
-            f"against that setting {name} gives {percent(self.adaptive_over_fixed)}"
-            f"{'.' if self.settled else ', within the intervals.'}"
+            f"{self.scenario}: {self.advice}. Against plain decoding {fixed}, the "
+            f"strongest setting that knows no cost, gives {percent(fixed.over[AR])}, "
+            f"{name} {percent(self.adaptive.over[AR])}; "
+            f"against that setting {name} gives {percent(self.adaptive_over_fixed)}."
             f"{''.join(f' {each}' for each in self.break_even)}"
             f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
         )
@@ -163,20 +186,22 @@ def percent(ratio: Estimate) -> str:
 
 def summary(found: Sequence[Comparison]) -> str:
     sentences = []
-    for choice in ACTIONS:
-        made = [each for each in found if each.choice == choice]
+    for choice, unsettled in product(ACTIONS, ("", WHETHER_ADAPTING, WHETHER_DRAFTING)):
+        made = [e for e in found if (e.choice, e.unsettled) == (choice, unsettled)]
         if made:
-            where = f"{choice.capitalize()} in {len(made)} of {len(found)}"
+            said = _said(unsettled, choice).capitalize()
+            where = f"{said} in {len(made)} of {len(found)}"
             sentences.append(f"{where} scenarios{_gains(choice, made)}.")
-    unsettled = sum(not each.settled for each in found)
-    if unsettled:
-        sentences.append(
-            f"In {unsettled} of {len(found)} the intervals do not settle the choice, "
-            "and the simpler policy is advised."
-        )
     if any(each.settled and not each.sure for each in found):
         sentences.append("Drafting is assumed, so no choice is sure.")
     return " ".join(sentences)
+
+
+def _said(unsettled: str, action: str) -> str:
+    """The action, after what is not settled; where no action follows, that alone."""
+    if unsettled == WHETHER_DRAFTING:
+        return f"not settled {unsettled}"
+    return f"not settled {unsettled}; {action}" if unsettled else action
 
 
 def _gains(choice: str, found: Sequence[Comparison]) -> str:

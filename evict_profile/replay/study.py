@@ -53,6 +53,7 @@ def _scenario(found: Comparison) -> dict[str, object]:
         "choice": found.choice,
         "policy": str(found.advised),
         "settled": found.settled,
+        "unsettled": found.unsettled,
         "sure": found.sure,
         "break_even": found.break_even,
     }

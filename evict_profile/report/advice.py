@@ -58,7 +58,8 @@ class Advice:
     def json(self) -> str:
         """All numbers; an end that no interval has is null."""
         plan, table = self.decision.plan, self._steps.table
-        chosen = {"drafts": plan.drafts, "gain": plan.gain, "advised": plan.advised}
+        names = ("drafts", "gain", "over", "advised")
+        chosen = {name: getattr(plan, name) for name in names}
         key = {"path": str(table.path), **to_mapping(table.key)} if table else {}
         parts = [
             {
@@ -155,15 +156,21 @@ class Advice:
     def rows(self, advisor: Advisor, advice: Sequence[BatchAdvice]) -> Rows:
         """The ways of each batch; an estimate's have no column of speeds."""
         shown = [(at.batch, way) for at in advice for way in self._ways(advisor, at)]
+        plan = self.decision.plan
+        even, speed = (
+            (f"even with {plan.over} (95 %)", f"times {plan.over} (95 %)")
+            if plan.reference
+            else ("break-even (95 %)", "speed-up (95 %)")
+        )
         columns: dict[str, Callable[[DraftOption], str]] = {
             "draft": lambda way: way.name,
             "accepted": lambda way: f"{way.committed:.2f}",
-            "break-even (95 %)": lambda way: spread(way.break_even),
+            even: lambda way: spread(way.break_even),
         }
         if self._steps.estimated:
             columns["verdict"] = lambda way: way.verdict
         else:
-            columns["speed-up (95 %)"] = lambda way: spread(way.speed)
+            columns[speed] = lambda way: spread(way.speed)
             if any(way.basis != "table" for _, way in shown):
                 columns["known from"] = lambda way: way.basis
             if any(way.step_us for _, way in shown):

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from evict_profile.io import say
 from evict_profile.replay.compare import MIXED
-from evict_profile.replay.comparison import STOP, Comparison, PolicyResult, percent
+from evict_profile.replay.comparison import Comparison, PolicyResult, percent
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -92,9 +92,7 @@ def _verdict_rows(study: ReplayStudy) -> Rows:
         study.comparisons,
         {
             "scenario": lambda c: c.scenario,
-            "advice": lambda c: (
-                c.choice if c.choice == STOP else f"{c.choice}: {c.advised}"
-            ),
+            "advice": lambda c: c.advice,
             "against plain decoding": lambda c: percent(c.advised.over[AR]),
             "best adaptive against fixed": lambda c: (
                 f"{c.adaptive.policy}: {percent(c.adaptive_over_fixed)}"
@@ -109,7 +107,7 @@ def _choice_rows(study: ReplayStudy) -> Rows:
         "workload": lambda c: c.scenario.workload,
         "temp.": lambda c: f"{c.scenario.temperature:g}",
         "batch": lambda c: c.scenario.batch,
-        "advice": lambda c: STOP if c.choice == STOP else c.advised,
+        "advice": lambda c: c.advice,
         "x plain decoding": lambda c: spread(c.advised.over[AR]),
         "sure": lambda c: "yes" if c.sure else "no",
     }

@@ -36,9 +36,12 @@ def served_page(table: ServedTable) -> str:
 
 
 def ratio_figure(table: ServedTable) -> Markup:
-    """A step over plain decoding by its width, a line a served batch."""
+    """A step over the reference by its width, a line a served batch."""
     context = table.contexts[0] if table.contexts else None
     batches = plotting.shades(table.batches(context)).items()
+    references = [table.reference(batch, context) for batch, _ in batches]
+    over = " or ".join(dict.fromkeys(each.draft for each in references))
+    even = " = break-even accepted length" * (not any(r.drafts for r in references))
     widest = max(each.width for each in table.settings)
     widths = [*range(1, max(2 * widest, LEAST_WIDEST) + 1)]
     with canvas() as figure:
@@ -49,8 +52,8 @@ def ratio_figure(table: ServedTable) -> Markup:
         top = max(end.y for end in ends)
         axes.set_ylim(0.8, 1.5 * top)
         plotting.label_ends(axes, ends)
-        axes.set_title("a step over the reference = break-even accepted length")
-    return inline_svg(figure, "ratios", "step over plain decoding by width and batch")
+        axes.set_title(f"a step over that of {over}{even}")
+    return inline_svg(figure, "ratios", f"step over {over} by width and batch")
 
 
 def _ratios(

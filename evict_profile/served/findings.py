@@ -16,8 +16,7 @@ import numpy as np
 
 from evict_profile.records import Facts, differences
 from evict_profile.served.probe.record import near
-from evict_profile.served.probe.server import SPECULATION_FLAGS
-from evict_profile.served.run import Load, Run
+from evict_profile.served.run import SPECULATION_FLAGS, Load, Run
 from evict_profile.served.setting import (
     FEWEST,
     ONE_RUN_SD,
@@ -240,11 +239,11 @@ def _unlike(plain: Setting, drafting: Setting) -> list[str]:
 def _stated(setting: Setting) -> Facts:
     texts = sorted({run.text for run in setting.runs} - {""})
     first = setting.runs[0]
-    own = first.deployment.stated
-    facts = {name: what for name, what in own.items() if name not in SPECULATION_FLAGS}
-    if first.load.temperature is not None:
-        facts["temperature"] = first.load.temperature
-    return facts | ({"text": ", ".join(texts)} if texts else {})
+    facts = {
+        n: v for n, v in first.deployment.stated.items() if n not in SPECULATION_FLAGS
+    }
+    facts["temperature"], facts["text"] = first.load.temperature, ", ".join(texts)
+    return {name: fact for name, fact in facts.items() if fact not in (None, "")}
 
 
 def _of_text(run: Run) -> Iterator[_Found]:

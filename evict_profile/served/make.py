@@ -16,8 +16,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.io import make_folder, sole_writer, write_atomically
 from evict_profile.records import replace
 from evict_profile.served.probe.record import near
-from evict_profile.served.probe.server import SPECULATION_FLAGS
-from evict_profile.served.run import Run
+from evict_profile.served.run import Run, check_one_deployment
 from evict_profile.served.setting import Setting, check_repeats, same_context
 from evict_profile.served.table import FIRST_VERSION, ServedTable, Shape
 from evict_profile.table import SERVED, CostTable, Key, version_of
@@ -120,22 +119,9 @@ def _check(runs: Sequence[Run], model: str, gpu: str) -> None:
                 f"are drafted, and K = {run.drafts} is stated; a table needs steps of "
                 "one K, so start the server with one that does not change"
             )
-    _check_one_deployment(runs)
+    check_one_deployment((run.source, run.deployment) for run in runs)
     for run in {str(run.deployment): run for run in runs}.values():
         _check_names(run, model, gpu)
-
-
-def _check_one_deployment(runs: Sequence[Run]) -> None:
-    """Refuse two values of a fact that engines do not set themselves to draft."""
-    known = dict[str, tuple[object, str]]()
-    for run in runs:
-        for name, fact in run.deployment.stated.items():
-            first, source = known.setdefault(name, (fact, run.source))
-            if first != fact and name not in SPECULATION_FLAGS:
-                raise ConfigError(
-                    f"{run.source}: is of another deployment than {source}: {name}: "
-                    f"{first} first, {fact} then; give each deployment its own table"
-                )
 
 
 def _check_names(run: Run, model: str, gpu: str) -> None:

@@ -5,10 +5,17 @@ drafting step `width` = 1 + K of a chain. Where a tool states tokens per second 
 step = batch * accepted length / tokens per second (prefill left out).
 """
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from evict_profile.errors import ConfigError
 from evict_profile.records import Amount, Count, Facts, NotNegative, Positive
+
+SPECULATION_FLAGS = (
+    "speculative_algorithm", "disable_overlap_schedule", "max_running_requests"
+)  # fmt: skip
+"""Flags that a drafting engine sets itself."""
 
 LEAST_MS, MOST_MS = 0.1, 10e3
 """Bounds of a decode step; a step beyond them has another unit."""
@@ -36,6 +43,23 @@ class Deployment(Struct, frozen=True, kw_only=True):
         """The facts that are stated, by name."""
         own = {name: getattr(self, name) for name in self.__struct_fields__[:-1]}
         return {k: v for k, v in (own | self.flags).items() if v not in ("", None)}
+
+
+def check_one_deployment(stated: Iterable[tuple[str, Deployment]]) -> None:
+    """Refuse two values of a fact that engines do not set themselves to draft.
+
+    `stated` has the source of each deployment.
+    """
+    known = dict[str, tuple[object, str]]()
+    for source, deployment in stated:
+        for name, fact in deployment.stated.items():
+            first, other = known.setdefault(name, (fact, source))
+            if first != fact and name not in SPECULATION_FLAGS:
+                raise ConfigError(
+                    f"{source}: is of another deployment than {other}: {name}: {first} "
+                    f"first, {fact} then; only drafts may differ, so give each "
+                    "deployment a file and a table of its own"
+                )
 
 
 class Load(Struct, frozen=True, kw_only=True):

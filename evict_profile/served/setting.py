@@ -68,11 +68,15 @@ class Setting:
         return float(np.mean(known)) if known else None
 
     @property
+    def draft(self) -> str:
+        """ "K = 3"."""
+        tree = f", {self.width} tokens verified" * (self.width != self.drafts + 1)
+        return f"K = {self.drafts}{tree}" if self.drafts else "plain decoding"
+
+    @property
     def name(self) -> str:
         """ "K = 3 at batch 8"."""
-        tree = f", {self.width} tokens verified" * (self.width != self.drafts + 1)
-        what = f"K = {self.drafts}{tree}" if self.drafts else "plain decoding"
-        return f"{what} at batch {self.batch}"
+        return f"{self.draft} at batch {self.batch}"
 
     @cached_property
     def step_us(self) -> Estimate:
@@ -102,7 +106,7 @@ class Setting:
         each = [_ratio(own[text], theirs[text]) for text in texts]
         logs = np.log([ratio.value for ratio in each])
         noise = [math.log(ratio.high / ratio.value) for ratio in each]
-        half = math.hypot(float(np.linalg.norm(noise)) / len(noise), _spread(logs))
+        half = math.hypot(float(np.linalg.norm(noise)) / len(noise), spread(logs))
         mean = float(logs.mean())
         return Estimate(*(math.exp(mean + end) for end in (0.0, -half, half)))
 
@@ -180,7 +184,7 @@ def _ratio(own: Sequence[Run], others: Sequence[Run]) -> Estimate:
     return Estimate(*(math.exp(one - other + end) for end in (0.0, -half, half)))
 
 
-def _spread(logs: Floats) -> float:
+def spread(logs: Floats) -> float:
     """Half of the 95 % interval of one more text, from those that ran."""
     if len(logs) < FEWEST:
         return float(np.ptp(logs)) / 2.0

@@ -42,7 +42,9 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
         )
     tables = [found.table for found in tables_below(Path(folder)) if found.table]
     missed = {
-        each.path: mismatches(each.key, each.reuse, running)[0] for each in tables
+        each.path: mismatches(each.key, each.reuse, running)[0]
+        for each in tables
+        if _is_near(each.key, running["model"], running["gpu"])
     }
     if exact := [path for path in missed if not missed[path]]:
         newest = max(exact, key=lambda path: version_of(path.stem))
@@ -173,7 +175,7 @@ def nearest_named(
 ) -> list[str]:
     """Options that name the tables nearest to what was asked; three at most."""
     keys = {each.table.key for each in tables if each.table}
-    own = [key for key in keys if not model or model_named(model, [key.model])]
+    own = [key for key in keys if _is_near(key, model, gpu)]
 
     def apart(key: Key) -> tuple[bool | int, ...]:
         other_gpu = bool(gpu) and not words(str(gpu)) <= words(key.gpu)
@@ -185,6 +187,21 @@ def nearest_named(
         for key in sorted(own, key=apart)[:NEAREST]
         if model or gpu or engine
     ]
+
+
+def _is_near(key: Key, model: str | None, gpu: str | None) -> bool:
+    """Whether a table is of the model, on the GPU or on a device of its kind.
+
+    Without a model it is of the GPU; a CPU's table says nothing of a GPU.
+    """
+    if model and not model_named(model, [key.model]):
+        return False
+    same_kind = bool(model and gpu) and _is_cpu(str(gpu)) == _is_cpu(key.gpu)
+    return not gpu or words(gpu) <= words(key.gpu) or same_kind
+
+
+def _is_cpu(device: str) -> bool:
+    return bool(words(device) & {"cpu", "processor", "xeon", "epyc"})
 
 
 def _short_name(gpu: str) -> str:

@@ -1,5 +1,6 @@
 """Acceptance comes to the same lengths in whatever form it is told."""
 
+import numpy as np
 import pytest
 
 from evict_profile.advice.acceptance import acceptance_of, of_rate, of_runs, of_yaml
@@ -127,12 +128,19 @@ class TestRuns:
         found = of_runs([run({3: 2.2}, 1), run({3: 2.5}, 4)], "probe")
         assert found.committed[3] == pytest.approx(2.44)
 
-    def test_lengths_of_several_batches_or_texts_are_no_one_length(self):
-        with pytest.raises(ConfigError, match=r"2\.80 tokens at batch 1 and 2\.10"):
-            of_runs([run({3: 2.8}, 1), run({3: 2.1}, 64)], "b.csv")
+    def test_batches_whose_lengths_lie_apart_have_each_its_own(self):
+        found = of_runs([run({3: 2.8}, 1), run({3: 2.1}, 64)], "b.csv")
+        assert [found.at(b).committed[3] for b in (1, 64)] == [2.8, 2.1]
+        assert found.source.endswith(", by batch")
+        alike = of_runs([run({3: 2.8}, 1), run({3: 2.6}, 64)], "b.csv")
+        assert alike.at(128) is alike
+
+    def test_an_interval_of_texts_holds_each_text(self):
         code, chat = (replace(run({3: n}), text=t) for n, t in ((3.2, "a"), (1.7, "b")))
-        with pytest.raises(ConfigError, match=r"3\.20 tokens at text a and 1\.70"):
-            of_runs([code, chat], "t.csv")
+        found = of_runs([code, chat, chat], "t.csv")
+        assert found.committed[3] == pytest.approx(2.45)
+        half = found.half_width[3]
+        assert 2.45 * np.exp(-half) < 1.8 and 2.45 * np.exp(half) > 3.2
 
     def test_a_mean_rate_is_said_to_be_one(self):
         assert "the mean over K positions" in acceptance_of("3:60%")[0].source

@@ -129,6 +129,11 @@ def test_no_k_is_compared_beyond_twice_the_longest_that_is_stated(text, last):
     assert Advisor(steps, stated(text)).at(1).ways[-1].levels == last
 
 
+def test_a_context_without_a_table_is_refused():
+    with pytest.raises(ConfigError, match="steps of other servers are of no one"):
+        Advisor.of(None, of_rate(0.7), context=4096)
+
+
 class TestLead:
     def gain(self, drafts, value, low=None, basis="measured"):
         return Gain(drafts, Estimate(value, low or 0.9 * value, 1.1 * value), basis)
@@ -151,7 +156,7 @@ class TestLead:
         [
             (1.25, 1.09, 1.44, "pays"),
             (0.22, 0.16, 0.32, "does not pay"),
-            (1.005, 1.002, 1.02, "does not pay"),
+            (1.005, 1.002, 1.02, "not settled"),
             (1.0, 0.99, 1.005, "does not pay"),
             (1.2, 0.63, 2.47, "not settled"),
             (0.9, 0.7, 1.1, "not settled"),

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evict_profile.advice.acceptance import acceptance_of, of_lengths
 from evict_profile.advice.advise import Advisor, Gain
@@ -66,11 +68,30 @@ def test_a_batch_between_others_is_answered_and_said_so():
     )
 
 
-def test_what_the_interval_does_not_settle_is_not_known():
+def test_what_the_interval_does_not_settle_is_said_first():
     assert planned((0.63, 1.2, 2.47)) == (
-        "Not known whether drafting pays at batch 1 (0.63 to 2.47 times plain "
+        "Not settled whether drafting pays at batch 1 (0.63 to 2.47 times plain "
         "decoding). If it does: K = 3."
     )
+
+
+@given(
+    st.tuples(*[st.floats(0.4, 2.0)] * 3).map(sorted),
+    st.tuples(*[st.floats(0.4, 2.0)] * 3).map(sorted),
+    st.sampled_from(["measured", "other K"]),
+)
+def test_no_headline_is_certain_where_the_interval_is_not(lead, other, basis):
+    low, high = lead[0], lead[2]
+    low_ran, ran, high_ran = other
+    measured = Gain(5, Estimate(ran, low_ran, high_ran), "measured")
+    beaten = measured if basis == "other K" and low > ran else None
+    said = planned(lead, basis, measured=beaten)
+    if "Do not speculate" in said:
+        assert high < 1.01
+    elif "surely faster" in said:
+        assert low > max(1.0, ran)
+    elif "Not settled" not in said:
+        assert low > 1.0
 
 
 def test_lengths_are_compared_without_plain_decoding():

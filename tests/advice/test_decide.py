@@ -14,7 +14,7 @@ from evict_profile.table import CostTable
 from tests.advice.served import served_table
 from tests.command import evict, refused
 from tests.exported import shipped_table
-from tests.served.runs import rows
+from tests.served.runs import rows, run
 from tests.traces.synthetic import TINY, Plan, write_trace
 
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
@@ -58,6 +58,36 @@ def test_batches_without_plain_decoding_are_asked_for_alone():
     assert decide(served_table(*rows), "1.8,2.2,2.5", batch=8).plan.reference == 2
 
 
+class TestOwnLengths:
+    """A served table, asked without an acceptance."""
+
+    def table(self):
+        runs = rows("1,0,8|8,0,12|32,0,20")
+        runs += [run(1, 3, 11.0, length=2.9), run(8, 3, 19.0, length=2.2)]
+        table = served_table((1, 0, 8.0))
+        return replace(table, runs=(*runs, run(32, 3, 45.0)))
+
+    def test_each_batch_has_the_length_that_was_measured_there(self):
+        found = decide(self.table(), batch=[1, 8])
+        [(_, parts)] = found.parts
+        assert [at.by_levels[3].committed for at in parts] == [2.9, 2.2]
+        speeds = [at.by_levels[3].speed.value for at in parts]
+        assert speeds == pytest.approx([2.9 * 8 / 11, 2.2 * 12 / 19])
+        assert "--accept" not in found.asked
+
+    def test_a_batch_without_a_length_beside_it_is_not_known(self):
+        found = decide(self.table())
+        assert found.batches == (1, 8)
+        said = " ".join(found.notes())
+        assert "batch 4" not in said and "Not known at batch 32: accepted" in (
+            " ".join(decide(self.table(), batch=[4, 32]).notes())
+        )
+
+    def test_only_runs_state_their_own(self):
+        with pytest.raises(ConfigError, match="give --accept"):
+            decide(shipped_table(H200))
+
+
 @pytest.mark.parametrize(("accept", "said"), [("0.64", True), ("3:2.4", False)])
 def test_a_bare_rate_is_the_first_drafts_chance(accept, said):
     rate = "0.64 was read as the chance that the first draft is accepted"
@@ -99,7 +129,7 @@ def test_what_a_schedule_cost_vllm_is_said_of_vllm(engine, said):
 
 
 def test_one_length_for_all_says_where_it_is_slower():
-    rows = ((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 20.5))
+    rows = ((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 24.0))
     found = decide(served_table(*rows, engine="llama-cpp"), "3:2.0", drafter="pard")
     assert found.plan.drafts == 3
     assert "K = 3 is slower than plain decoding at batch 8." in [*found.notes()]

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from evict_profile.advice.acceptance import acceptance_of
 from evict_profile.advice.lengths import REJECTION_GROWTH, of_lengths, of_rate, of_some
+from evict_profile.errors import DataError
 from evict_profile.io import data_root
+from evict_profile.records import replace
 
 
 class TestFitted:
@@ -93,3 +95,26 @@ class TestRate:
         committed = of_rate(rate).committed
         assert (np.diff(committed) >= 0.0).all()
         assert committed[1] == pytest.approx(1.0 + rate)
+
+
+class TestByBatch:
+    def lengths(self, *batches):
+        each = {b: of_some({3: length}, "log") for b, length in batches}
+        return replace(of_some({3: 2.0}, "log"), by_batch=each)
+
+    def test_a_batch_that_was_measured_has_its_own_length(self):
+        found = self.lengths((1, 2.8), (16, 2.2))
+        assert found.at(1).committed[3] == 2.8 and found.at(16).committed[3] == 2.2
+
+    @given(one=st.floats(1.2, 3.8), other=st.floats(1.2, 3.8), batch=st.integers(3, 15))
+    def test_between_two_the_interval_holds_both(self, one, other, batch):
+        found = self.lengths((2, one), (16, other)).at(batch)
+        length, factor = found.committed[3], np.exp(found.half_width[3])
+        ends = min(one, other), max(one, other)
+        assert ends[0] - 1e-9 <= length <= ends[1] + 1e-9
+        assert length / factor <= ends[0] + 1e-9 and ends[1] - 1e-9 <= length * factor
+
+    @pytest.mark.parametrize("batch", [1, 17])
+    def test_beyond_nothing_is_known(self, batch):
+        with pytest.raises(DataError, match="measured at batch 2, 16, and nothing is"):
+            self.lengths((2, 2.8), (16, 2.2)).at(batch)

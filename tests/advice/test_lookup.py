@@ -109,3 +109,19 @@ def test_one_that_is_not_there_is_estimated_once(wheel, place, monkeypatch):
     [kept] = place.rglob("qwen3-30b-a3b-*.json")
     assert f"kept: {kept}" in lines
     assert found(names).table == first.table
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "near"),
+    [
+        ("qwen3-30b-a3b", "4090", True),
+        ("qwen3-30b-a3b", "xeon", False),
+        ("qwen3-30b-a3b", None, True),
+        ("olmoe", "h200", False),
+        (None, "h200", True),
+        (None, "4090", False),
+    ],
+)
+def test_a_near_table_shares_the_gpu_or_the_model_on_its_kind(place, model, gpu, near):
+    put(place, shipped_table(TP4))
+    assert ("there is a table" in found(Names(model, gpu)).reason) == near

@@ -19,7 +19,7 @@ from evict_profile.replay.policies import (
     RATIO,
     THRESHOLD,
 )
-from evict_profile.stats import Estimate
+from evict_profile.stats import WORTHWHILE, Estimate
 from tests.replay.comparisons import make_comparison
 
 SLOW = dict.fromkeys((BEST_WIDTH, BEST_PAIR, THRESHOLD, RATE), 90.0)
@@ -62,7 +62,10 @@ def test_a_verdict_states_its_ratios():
     verdict = make_comparison()
     assert verdict.adaptive_over_fixed.value == pytest.approx(1.3 / 1.2)
     assert "adapt with “rate”" in str(verdict)
-    assert "within the intervals" in str(make_comparison(doubt=0.1))
+    assert (
+        "not settled whether adapting beats a fixed setting; fix a setting, best "
+        in (str(make_comparison(doubt=0.1)))
+    )
     fixed = make_comparison({RATE: 120.0, THRESHOLD: 125.0})
     assert "fix a setting, best threshold (0.2)" in str(fixed)
 
@@ -73,7 +76,13 @@ def test_the_summary_counts_choices_and_their_gains():
         "Adapt in 2 of 3 scenarios: +30 to +50 % against plain decoding. "
         "Do not speculate in 1 of 3 scenarios."
     )
-    assert "do not settle" in summary([make_comparison(doubt=0.1)])
+    assert summary([make_comparison(doubt=0.1)]) == (
+        "Not settled whether adapting beats a fixed setting; fix a setting in 1 of 1 "
+        "scenarios: +20 % against plain decoding."
+    )
+    assert summary([make_comparison(doubt=math.inf)]) == (
+        "Not settled whether drafting pays in 1 of 1 scenarios."
+    )
     assert percent(Estimate(1.1, 1.05, 1.2)) == "+10.0 % (+5.0 to +20.0)"
     assert percent(Estimate(0.9, -math.inf, math.inf)) == "-10.0 %"
 
@@ -84,6 +93,37 @@ def test_no_choice_is_sure_where_drafting_is_assumed():
     assert verdict.settled and not verdict.sure
     assert str(verdict).endswith(" Assumed: a level takes 9 us.")
     assert summary([verdict]).endswith("Drafting is assumed, so no choice is sure.")
+
+
+ENDS = st.tuples(*[st.floats(0.5, 1.5)] * 3).map(sorted)
+
+
+@given(fixed=ENDS, adaptive=ENDS, beats=ENDS)
+def test_nothing_is_certain_that_an_interval_leaves_open(fixed, adaptive, beats):
+    """Above 1 it pays, below one per cent it does not; of both questions."""
+    fixed, adaptive, beats = (
+        Estimate(value, low, high) for low, value, high in (fixed, adaptive, beats)
+    )
+    made = make_comparison()
+    strongest, rate = made.strongest, made.adaptive
+    found = replace(
+        made,
+        strongest=replace(strongest, over=strongest.over | {AR: fixed}),
+        adaptive=replace(rate, over={AR: adaptive, strongest.policy: beats}),
+    )
+    said = found.advice, summary([found])
+    assert all(("ot settled" in each) == (not found.settled) for each in said)
+    if any("o not speculate" in each for each in said):
+        assert max(fixed.high, adaptive.high) < WORTHWHILE
+    elif "adapt with" in found.advice:
+        assert adaptive.low > 1.0
+        sure = beats.low > 1.0 or fixed.high < WORTHWHILE
+        assert sure or "not settled whether adapting beats" in found.advice
+    elif "fix a setting" in found.advice:
+        assert fixed.low > 1.0
+        assert beats.high < WORTHWHILE or "not settled" in found.advice
+    else:
+        assert found.advice == "not settled whether drafting pays"
 
 
 def _steps(result, *values):

@@ -29,6 +29,13 @@ def rows_of(advice):
     return advice.rows(advisor, found).records
 
 
+def test_columns_say_over_which_k_they_are_without_plain_decoding():
+    found = advise(served_table((1, 1, 8.0), (1, 3, 11.0)), "1:1.7,3:2.9", batch=[1])
+    [row, *_] = rows_of(found)
+    assert {"even with K = 1 (95 %)", "times K = 1 (95 %)"} <= {*row}
+    assert json.loads(found.json())["plan"]["over"] == "K = 1"
+
+
 def test_nothing_is_to_be_run_without_a_gain():
     assert advise(served_table(*RUNS, engine="vllm"), "3:1.1").command == ""
 
@@ -114,7 +121,7 @@ def test_json_has_the_answer_and_all_numbers():
 
 def test_what_is_not_settled_has_the_measurement_that_settles_it():
     said = str(advise(served_table((1, 0, 10.0), (1, 3, 24.0)), "3:2.4"))
-    assert said.startswith("Not known whether drafting pays at batch 1 (0.87 to 1.15")
+    assert said.startswith("Not settled whether drafting pays at batch 1 (0.87 to 1.15")
     assert "  evict-profile probe URL --batch 1 --out runs.jsonl\n" in said
     own = "  evict-profile import runs.jsonl --model gpt-oss-20b --gpu 'RTX 4090'\n"
     assert own in said

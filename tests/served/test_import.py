@@ -51,7 +51,7 @@ def test_it_prints_settings_findings_the_table_and_what_comes_next(folder):
     assert "note: no run states its tensor-parallel size, and 1 is assumed" in said
     path = "cost_tables/g/m/not-stated-served/1.0.0.json"
     assert f"table: {path}" in lines
-    assert lines[-1] == f"next: evict-profile advise {path} --accept 3:2.80"
+    assert lines[-1] == f"next: evict-profile advise {path}"
 
 
 def test_no_next_step_is_named_where_no_length_is_known(folder):
@@ -162,7 +162,7 @@ def test_a_shape_carries_one_k_to_others(folder, saved_table):
 def test_it_answers_in_json(folder):
     said = json.loads(imported(folder, "--json"))
     assert said["table"].endswith("1.0.0.json")
-    assert said["next"].endswith("--accept 3:2.80")
+    assert said["next"] == f"evict-profile advise {said['table']}"
     assert [row["setting"] for row in said["settings"]][1] == "K = 3 at batch 4"
     assert said["findings"][0]["kind"] == "once" and "the text" in said["unknown"]
 

@@ -74,7 +74,7 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
         f"{gain.high:.2f}."
     )
     notes = (
-        *[unsure] * (not gain.worthwhile),
+        *[unsure] * (gain.verdict == "not settled"),
         f"One acceptance for all requests ({advisor.lengths.source}): prompts, "
         "temperatures and lengths that accept otherwise want another draft length.",
         *[f"Drafting: {steps.drafting}."] * bool(steps.drafting),

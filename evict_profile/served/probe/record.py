@@ -18,8 +18,9 @@ from evict_profile.records import (
     parse,
     to_mapping,
 )
-from evict_profile.served.probe.server import ServerInfo, check_one_deployment
+from evict_profile.served.probe.server import ServerInfo
 from evict_profile.served.probe.wave import MIN_TOKENS, REPLY_TOKENS, Rates
+from evict_profile.served.run import check_one_deployment
 from evict_profile.stats import Floats
 from evict_profile.table import BatchActivation
 
@@ -156,7 +157,8 @@ def resume(path: Path, server: Probed) -> list[Wave]:
         if torn:
             write_text(whole + end, path)
         known = read_probe(path) if whole else []
-    check_one_deployment([*(each.server for each, _ in known), server.server])
+    before = [(f"a server of {path}", each.server.deployment) for each, _ in known]
+    check_one_deployment([*before, (server.server.url, server.server.deployment)])
     append(path, server)
     return next((own for each, own in known if each == server), [])
 

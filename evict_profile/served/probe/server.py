@@ -6,14 +6,15 @@ count steps in their replies instead.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
 from msgspec import Struct
 
 from evict_profile.errors import ConfigError
-from evict_profile.records import Amount, Count, Facts, differences
+from evict_profile.records import Amount, Count, Facts
+from evict_profile.served.run import SPECULATION_FLAGS, Deployment
 
 READ_TIMEOUT_S = 120.0
 FIX_URL = "fix the URL, as http://localhost:8000"
@@ -25,9 +26,6 @@ DRAFTS, ACCEPTED = "spec_decode_num_drafts", "spec_decode_num_accepted_tokens"
 DRAFTED = "spec_decode_num_draft_tokens"
 ACTIVE = "spec_num_draft_tokens"
 """SGLang's gauge of the tokens that a step verifies, root included: it may change."""
-SPECULATION_FLAGS = (
-    "speculative_algorithm", "disable_overlap_schedule", "max_running_requests"
-)  # fmt: skip
 FLAGS = (
     "tp_size", "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
     "moe_runner_backend", "total_slots", "model_path", *SPECULATION_FLAGS,
@@ -69,28 +67,21 @@ class ServerInfo(Struct, frozen=True):
         return f"K = {self.drafts}" if self.drafts else "plain decoding"
 
     @property
-    def deployment(self) -> Facts:
+    def deployment(self) -> Deployment:
         """The facts that servers share if they differ only in their drafts."""
-        flags = {k: v for k, v in self.flags.items() if k not in SPECULATION_FLAGS}
-        url = httpx.URL(self.url)
-        return flags | {
-            "model": self.model, "engine": self.engine, "version": self.version,
-            "host": "localhost" if is_local(url) else url.host,
-        }  # fmt: skip
+        drafting, url = {"tp_size", *SPECULATION_FLAGS}, httpx.URL(self.url)
+        return Deployment(
+            model=self.model,
+            engine=self.engine,
+            version=self.version,
+            tp=self.flags.get("tp_size"),
+            host="localhost" if is_local(url) else url.host,
+            flags={k: v for k, v in self.flags.items() if k not in drafting},
+        )
 
 
 def is_local(url: httpx.URL) -> bool:
     return url.host in ("localhost", "::1") or url.host.startswith("127.")
-
-
-def check_one_deployment(servers: Sequence[ServerInfo]) -> None:
-    for each in servers[1:]:
-        both, sides = (servers[0].deployment, each.deployment), ("first", "then")
-        if found := differences(*both, sides=sides):
-            raise ConfigError(
-                f"runs are of several servers ({'; '.join(found)}); probe one that "
-                "changes in its drafts alone, or give each a file of its own"
-            )
 
 
 class Server:

@@ -20,22 +20,21 @@ from evict_profile.served.readers import (
     results,
     table,
 )
-from evict_profile.served.readers.facts import Given, Reading
+from evict_profile.served.readers.facts import Reading
 from evict_profile.served.run import Run
 
-__all__ = ["READERS", "Given", "Reading", "read", "read_runs"]
+__all__ = ["READERS", "Reading", "read", "read_runs"]
 
 
-NOTHING = Given()
 JSON = re.compile(r"\s*(\{|\[\s*[\]{])")
 
 
 class Reader(NamedTuple):
-    """`name` as users say it; `takes` sees the text; `read` is given path, text."""
+    """`name` as users say it; `takes` sees the text, `read` the path, text and K."""
 
     name: str
     takes: Callable[[str], object]
-    read: Callable[[Path, str, Given], Reading]
+    read: Callable[[Path, str, int | None], Reading]
 
 
 def _json_of(signs: str) -> Callable[[str], object]:
@@ -64,13 +63,18 @@ READERS = (
     Reader("a log of SGLang or vLLM", logs.SIGN.search, logs.read),
     Reader("a log of llama-server or llama-cli", llama.EVALUATED.search, llama.read),
     Reader(
-        "a CSV with columns batch, K, and tok/s or step ms", table.takes, table.read
+        f"a CSV with columns batch, K, and tok/s or step ms ({table.KNOWN})",
+        table.takes,
+        table.read,
     ),
 )
 
 
-def read_runs(path: Path, given: Given = NOTHING) -> list[Run]:
+def read_runs(path: Path, given: int | None = None) -> list[Run]:
     """The runs of a file of any kind.
+
+    Args:
+        given: K as it was typed beside the file; None where it was not.
 
     Raises:
         ConfigError: the file is of no kind that is read, or contradicts `given`.
@@ -78,7 +82,7 @@ def read_runs(path: Path, given: Given = NOTHING) -> list[Run]:
     return read(path, given).runs
 
 
-def read(path: Path, given: Given = NOTHING) -> Reading:
+def read(path: Path, given: int | None = None) -> Reading:
     text = _text(path)
     if not text.strip():
         raise ConfigError(f"{path}: is empty; save the runs again")

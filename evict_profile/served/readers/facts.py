@@ -1,29 +1,21 @@
-"""What a file states of a run, what was typed beside it, and how both become a run.
+"""What a file states of a run, the K typed beside it, and how both become a run.
 
-A file's word beats a typed one, and a contradiction is refused with both values. Tools
-state the time of a token: a step takes that time, multiplied by the tokens that it
-commits. So a step that drafts needs an accepted length.
+A K that contradicts the file is refused with both values. Tools state the time of a
+token: a step takes that time, multiplied by the tokens that it commits. So a step that
+drafts needs an accepted length.
 """
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts, parse, replace, to_mapping
-from evict_profile.served.run import Deployment, Run
-
-
-class Given(NamedTuple):
-    """What was typed beside a file: K as FILE=K, and facts of the server."""
-
-    drafts: int | None = None
-    deployment: Deployment = Deployment()
+from evict_profile.served.run import Run
 
 
 class Reading(Struct, frozen=True):
@@ -34,45 +26,19 @@ class Reading(Struct, frozen=True):
     notes: Sequence[str] = ()
 
 
-def drafts_of(path: Path, stated: int | None, given: Given) -> int:
-    """K as the file states it, or else as it was typed."""
-    known = given.drafts if stated is None else stated
+def drafts_of(path: Path, stated: int | None, given: int | None) -> int:
+    """K as the file states it, or else as it was typed, as FILE=K."""
+    known = given if stated is None else stated
     if known is None:
         raise ConfigError(
             f"{path}: does not state K; give K as {path}=K, 0 for plain decoding"
         )
-    if given.drafts not in (None, known):
+    if given not in (None, known):
         raise ConfigError(
-            f"{path}: states K = {known}, and K = {given.drafts} was given; give the "
+            f"{path}: states K = {known}, and K = {given} was given; give the "
             "file alone, or the file of the other server"
         )
     return known
-
-
-def deployment_of(path: Path, stated: Deployment, given: Given) -> Deployment:
-    """The facts of a server: a file's, and those that were typed where it has none."""
-    own, typed = stated.stated, given.deployment.stated
-    for name in own.keys() & typed.keys():
-        if not _agree(own[name], typed[name]):
-            raise ConfigError(
-                f"{path}: states {name} {own[name]}, and {typed[name]} was given; "
-                f"leave {name} out, or give another file"
-            )
-    facts = {n: getattr(stated, n) for n in Deployment.__struct_fields__ if n in own}
-    base = {n: getattr(given.deployment, n) for n in Deployment.__struct_fields__}
-    flags = {**given.deployment.flags, **stated.flags}
-    return Deployment(**{**base, **facts, "flags": flags})
-
-
-def _agree(stated: object, given: object) -> bool:
-    """Whether two facts may be of one thing: "H200" and "NVIDIA H200"."""
-    if not (isinstance(stated, str) and isinstance(given, str)):
-        return stated == given
-    one, other = (
-        re.sub(r"[^a-z0-9]", "", each.rpartition("/")[2].lower())
-        for each in (stated, given)
-    )
-    return one in other or other in one
 
 
 def lengths_of(shares: Iterable[float]) -> dict[int, float]:

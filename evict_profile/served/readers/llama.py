@@ -12,7 +12,7 @@ from pathlib import Path
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Given, Reading
+from evict_profile.served.readers.facts import Reading
 from evict_profile.served.run import Deployment, Load, Run
 
 EVALUATED = re.compile(r"(prompt )?eval time =\s*([\d.]+) ms /\s*(\d+) (tokens|runs)\b")
@@ -22,7 +22,7 @@ _ACCEPTED = re.compile(
 ENGINE = "llama.cpp"
 
 
-def read(path: Path, text: str, given: Given) -> Reading:
+def read(path: Path, text: str, given: int | None) -> Reading:
     """All requests of a log as one run. llama-cli counts runs, which are steps."""
     lines = EVALUATED.findall(text)
     requests: list[Facts] = [
@@ -40,13 +40,13 @@ def read(path: Path, text: str, given: Given) -> Reading:
     return Reading([_run(requests, path, 1, given)])
 
 
-def read_replies(path: Path, text: str, given: Given) -> Reading:
+def read_replies(path: Path, text: str, given: int | None) -> Reading:
     """Each reply is a run."""
     replies = [d["timings"] for d in facts.documents(text, path) if "timings" in d]
     return Reading([_run([each], path, n, given) for n, each in enumerate(replies, 1)])
 
 
-def _run(requests: Sequence[Facts], path: Path, number: int, given: Given) -> Run:
+def _run(requests: Sequence[Facts], path: Path, number: int, given: int | None) -> Run:
     def total(name: str) -> float:
         return float(sum(each.get(name) or 0 for each in requests))
 
@@ -68,12 +68,12 @@ def _run(requests: Sequence[Facts], path: Path, number: int, given: Given) -> Ru
         drafts=drafts,
         accept_lengths={drafts: length} if stated and (drafts or length > 1.0) else {},
         context=(total("prompt_n") + tokens / 2) / len(requests),
-        deployment=facts.deployment_of(path, Deployment(engine=ENGINE), given),
+        deployment=Deployment(engine=ENGINE),
         load=Load(requests=len(requests), steps=steps if stated else None),
     )
 
 
-def read_bench(path: Path, text: str, given: Given) -> Reading:
+def read_bench(path: Path, text: str, given: int | None) -> Reading:
     """Rows that decode, each a plain run of one request; others time prompts."""
     runs = [
         facts.timed(
@@ -82,7 +82,7 @@ def read_bench(path: Path, text: str, given: Given) -> Reading:
             batch=1,
             drafts=facts.drafts_of(path, 0, given),
             context=(row.get("n_depth") or 0) + row["n_gen"] / 2,
-            deployment=facts.deployment_of(path, _benched(row), given),
+            deployment=_benched(row),
         )
         for n, row in enumerate(facts.documents(text, path), 1)
         if row["n_gen"] and not row["n_prompt"]

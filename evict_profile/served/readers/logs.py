@@ -17,7 +17,7 @@ import numpy as np
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts, replace
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Given, Reading
+from evict_profile.served.readers.facts import Reading
 from evict_profile.served.run import Deployment, Load, Run
 
 BLOCKS, LINES = 10, 4
@@ -182,7 +182,7 @@ class _Server:
             )
 
 
-def read(path: Path, text: str, given: Given) -> Reading:
+def read(path: Path, text: str, given: int | None) -> Reading:
     servers = [_Server()]
     for line in text.splitlines():
         if _START.search(line):
@@ -192,7 +192,7 @@ def read(path: Path, text: str, given: Given) -> Reading:
     return Reading([run for n, each in numbered for run in _runs(each, path, n, given)])
 
 
-def _runs(server: _Server, path: Path, number: int, given: Given) -> Iterator[Run]:
+def _runs(server: _Server, path: Path, number: int, given: int | None) -> Iterator[Run]:
     """Runs of each number of requests; K may not change from step to step."""
     stated = server.stated
     if "adaptive" in stated:
@@ -207,13 +207,12 @@ def _runs(server: _Server, path: Path, number: int, given: Given) -> Iterator[Ru
         known |= {n: int(stated[own]) for n, own in shape.items() if own in stated}
         if known.get("topk", 1) > 1 and "levels" in known:
             known["drafts"] = known["levels"]  # Of a tree K is its depth.
-    deployment = Deployment(
+    known["deployment"] = Deployment(
         model=stated.get("model", ""),
         engine=server.engine,
         version=stated.get("version", ""),
         tp=int(stated["tp"]) if "tp" in stated else None,
     )
-    known["deployment"] = facts.deployment_of(path, deployment, given)
     has_graphs = server.graphs or stated.keys() & {"eager", "mode", "tokens", "batches"}
     slow = "; ".join(server.slow_graphs(known.get("width", drafts + 1)))
     load = Load(

@@ -28,7 +28,7 @@ from evict_profile.served.probe.server import (
     metrics_of,
 )
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Given, Reading
+from evict_profile.served.readers.facts import Reading
 from evict_profile.served.run import Deployment, Load, Run
 from evict_profile.stats import Ints
 
@@ -47,7 +47,7 @@ MAX_DRAFTS, MAX_STEPS = 1024, 10**7
 Drafts = Annotated[int, Meta(ge=0, le=MAX_DRAFTS)]
 
 
-def read(path: Path, text: str, given: Given) -> Reading:
+def read(path: Path, text: str, given: int | None) -> Reading:
     """A saved /metrics: one run without a step."""
     signs, known = SIGN.findall(text), metrics_of(text)
     engine = signs[0][0]
@@ -60,8 +60,7 @@ def read(path: Path, text: str, given: Given) -> Reading:
     lengths, length = facts.lengths_of(shares), known.get(LENGTH, 0.0)
     if drafts and not lengths and length >= 1.0:
         lengths = {drafts: length}
-    own = Deployment(engine=engine, model=model)
-    deployment = facts.deployment_of(path, own, given)
+    deployment = Deployment(engine=engine, model=model)
     return Reading([_counted(f"{path}, run 1", known, drafts, lengths, deployment)])
 
 
@@ -129,13 +128,12 @@ def _counted(
     )
 
 
-def read_responses(path: Path, text: str, given: Given) -> Reading:
+def read_responses(path: Path, text: str, given: int | None) -> Reading:
     """Each response that states what its steps drafted and accepted.
 
     A step with fewer than K drafts is no sample of K.
     """
     runs, deployment = list[Run](), Deployment(engine="vllm")
-    deployment = facts.deployment_of(path, deployment, given)
     for number, found in enumerate(_metrics(facts.documents(text, path)), 1):
         steps = parse(RequestMetrics, found, str(path), extra_keys=True).steps
         if not steps:

@@ -22,8 +22,8 @@ from evict_profile.served.probe.record import (
 )
 from evict_profile.served.probe.server import ServerInfo
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Given, Reading
-from evict_profile.served.run import Deployment, Load, Run
+from evict_profile.served.readers.facts import Reading
+from evict_profile.served.run import Load, Run
 
 SLOW = 1.1
 """Step of a round over the median step, beyond which the round is left out."""
@@ -33,13 +33,12 @@ SLOWED = "its round was slow; let nothing else use the machine"
 ADAPTIVE = "the server changes K while it runs; start it with one K"
 
 
-def read(path: Path, text: str, given: Given) -> Reading:
-    if given.drafts is not None:
+def read(path: Path, text: str, given: int | None) -> Reading:
+    if given is not None:
         raise ConfigError(f"{path}: a probe states K; give the file without =K")
     runs, left_out = list[Run](), dict[str, str]()
     for number, (probed, waves) in enumerate(read_probe(path), 1):
         about, slow = probed.server, _slow_rounds(probed.server, waves)
-        server = facts.deployment_of(path, _deployment(about), given)
         for batch in sorted({wave.batch for wave in waves}):
             own = [wave for wave in waves if wave.batch == batch]
             k, whys = _drafted(about, own), list[str]()
@@ -49,7 +48,7 @@ def read(path: Path, text: str, given: Given) -> Reading:
                     left_out[source] = why
                     whys.append(why)
                 else:
-                    runs.append(_run(source, probed, wave, k, server))
+                    runs.append(_run(source, probed, wave, k))
             _check(about, batch, own, whys)
     return Reading(runs, left_out)
 
@@ -64,15 +63,6 @@ def _check(
             f"{about.url}: {len(whys)} of {len(waves)} waves at batch {batch} "
             f"show no step: {max(set(whys), key=whys.count)}"
         )
-
-
-def _deployment(about: ServerInfo) -> Deployment:
-    """The facts that servers share if they differ only in their drafts."""
-    flags = about.deployment
-    own = {
-        name: str(flags.pop(name)) for name in ("model", "engine", "version", "host")
-    }
-    return Deployment(**own, tp=flags.pop("tp_size", None), flags=flags)
 
 
 def _drafted(about: ServerInfo, waves: Sequence[Wave]) -> float:
@@ -107,9 +97,7 @@ def _step_us(wave: Wave) -> float:
     return 1e6 * (wave.accepted or 1.0) * wave.batch / wave.tokens_per_s
 
 
-def _run(
-    source: str, probed: Probed, wave: Wave, k: float, deployment: Deployment
-) -> Run:
+def _run(source: str, probed: Probed, wave: Wave, k: float) -> Run:
     """A server that drafts another K than it states drafts a chain."""
     about, drafts = probed.server, round(k)
     levels = about.levels if drafts == about.drafts else drafts
@@ -125,6 +113,6 @@ def _run(
         accept_lengths={levels: wave.accepted} if drafts and wave.accepted else {},
         context=wave.context,
         text=probed.text,
-        deployment=deployment,
+        deployment=about.deployment,
         load=replace(load, drafted=k if drafts else None),
     )

@@ -10,7 +10,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.records import Facts
 from evict_profile.served.probe.record import near
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Given, Reading
+from evict_profile.served.readers.facts import Reading
 from evict_profile.served.run import Deployment, Load, Run
 
 EQUAL = 8
@@ -28,12 +28,12 @@ FLAGS = (
 STEP_S, TOKEN_MS = "median_decode_latency", ("median_tpot_ms", "mean_tpot_ms")
 
 
-def read(path: Path, text: str, given: Given) -> Reading:
+def read(path: Path, text: str, given: int | None) -> Reading:
     found = enumerate(facts.documents(text, path), 1)
     return Reading([run_of(each, path, n, given) for n, each in found])
 
 
-def run_of(found: Facts, path: Path, number: int, given: Given) -> Run:
+def run_of(found: Facts, path: Path, number: int, given: int | None) -> Run:
     """The run of one result, by the names of its JSON."""
     source = f"{path}, run {number}"
     stated, lengths, batch = _drafts(found), _lengths(found), _batch(found, source)
@@ -44,7 +44,7 @@ def run_of(found: Facts, path: Path, number: int, given: Given) -> Run:
         lengths = {} if plain else {stated.get("levels", drafts): lengths}
     known |= stated | {"batch": batch, "drafts": drafts, "accept_lengths": lengths}
     known["text"] = str(found.get("dataset_name") or "")
-    known["deployment"] = facts.deployment_of(path, _deployment(found), given)
+    known["deployment"] = _deployment(found)
     return facts.timed(source, *_times_us(found, batch, source), **known)
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Given, Reading
+from evict_profile.served.readers.facts import Reading
 from evict_profile.served.run import Deployment, Load, Run
 
 T = TypeVar("T", Deployment, Load)
@@ -43,6 +43,7 @@ NAMES = {
 }
 """Columns by field, in small letters, with spaces for underscores."""
 
+KNOWN = "known are " + ", ".join(n.partition(", ")[0] for n in NAMES.values())
 FIELDS = {name: field for field, names in NAMES.items() for name in names.split(", ")}
 TEXTS = ("text", "model", "gpu", "engine", "version", "dtype", "host", "graphs")
 WHOLE = (
@@ -70,16 +71,17 @@ def takes(text: str) -> bool:
     return len(names) > 1 and any(_field(name)[0] for name in names)
 
 
-def read(path: Path, text: str, given: Given) -> Reading:
+def read(path: Path, text: str, given: int | None) -> Reading:
     separator, kept = _lines(text)
     cells = csv.reader(kept, delimiter=separator, skipinitialspace=True)
     header, *rows = ([cell.strip() for cell in row] for row in cells)
     fields = {_field(name)[0] for name in header}
-    for field in ("batch", *(["drafts"] if given.drafts is None else [])):
+    for field in ("batch", *(["drafts"] if given is None else [])):
         if field not in fields:
             raise ConfigError(
                 f"{path}: has no column {'K' if field == 'drafts' else field} among "
-                f"{', '.join(header)}; add it, or rename the column that has it"
+                f"{', '.join(header)}; add it, or rename the column that has it "
+                f"({KNOWN})"
             )
     mark = _decimal_mark(rows, separator == ",", path)
     lines = [
@@ -170,13 +172,12 @@ class _Line:
         name = self.names[field]
         return ConfigError(f"{self.source}: {name} must be {wanted}, and is {cell}")
 
-    def run(self, path: Path, given: Given) -> Run:
+    def run(self, path: Path, given: int | None) -> Run:
         own = self.found
         drafts = facts.drafts_of(path, own.get("drafts"), given)
         known = {name: own[name] for name in Run.__struct_fields__ if name in own}
         known |= {"drafts": drafts, "accept_lengths": self._lengths(drafts)}
-        server = _part(Deployment, own)
-        known["deployment"] = facts.deployment_of(path, server, given)
+        known["deployment"] = _part(Deployment, own)
         known["load"] = _part(Load, own)
         return facts.timed(self.source, *self._times_us(drafts), **known)
 

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from evict_profile.served.readers import Given, read, read_runs
+from evict_profile.served.readers import read, read_runs
 
 SAMPLES = Path(__file__).with_name("samples")
 
 
 def sample(name, drafts=None):
-    return read_runs(SAMPLES / name, Given(drafts))
+    return read_runs(SAMPLES / name, drafts)
 
 
 def runs_of(folder, text, drafts=None, name="runs"):
@@ -21,4 +21,4 @@ def reading_of(folder, text, drafts=None, name="runs"):
         path.write_bytes(text)
     else:
         path.write_text(text, encoding="utf-8")
-    return read(path, Given(drafts))
+    return read(path, drafts)

@@ -5,7 +5,7 @@ import pytest
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.served.probe.record import Probed, Wave, append, read_probe
-from evict_profile.served.readers import Given, read, read_runs
+from evict_profile.served.readers import read, read_runs
 from evict_profile.served.readers.probe import ADAPTIVE, BUSY, SLOWED
 from tests.served.readers.reading import SAMPLES
 
@@ -84,7 +84,7 @@ def test_a_server_without_waves_holds_no_run(tmp_path):
 
 def test_k_of_a_probe_is_not_typed():
     with pytest.raises(ConfigError, match="a probe states K"):
-        read(SAMPLES / "probe.jsonl", Given(3))
+        read(SAMPLES / "probe.jsonl", 3)
 
 
 def test_servers_are_told_apart(tmp_path):

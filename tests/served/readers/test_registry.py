@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError
-from evict_profile.served.readers import READERS, Given, read_runs
-from evict_profile.served.run import Deployment
+from evict_profile.served.readers import READERS, read_runs
 from tests.served.readers.reading import SAMPLES, runs_of
 
 STATE_NO_K = {
@@ -32,7 +31,7 @@ def test_each_reader_has_a_sample():
 
 @pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.iterdir()))
 def test_each_sample_is_read_and_checked(name):
-    runs = read_runs(SAMPLES / name, Given(STATE_NO_K.get(name)))
+    runs = read_runs(SAMPLES / name, STATE_NO_K.get(name))
     assert runs and all(run.checked() is run for run in runs)
     assert len({run.source for run in runs}) == len(runs)
 
@@ -48,37 +47,7 @@ def test_k_is_asked_for_where_nothing_states_it(name):
 )
 def test_a_k_that_contradicts_the_file_is_refused_with_both(name):
     with pytest.raises(ConfigError, match="states K = 3, and K = 5 was given"):
-        read_runs(SAMPLES / name, Given(5))
-
-
-@pytest.mark.parametrize(
-    ("typed", "says"),
-    [
-        (
-            Deployment(model="gpt-oss-20b"),
-            "model Qwen/Qwen3-30B-A3B, and gpt-oss-20b was given",
-        ),
-        (Deployment(tp=4), "tp 2, and 4 was given"),
-        (Deployment(version="0.5.9"), "version 0.5.20, and 0.5.9 was given"),
-        (Deployment(engine="vllm"), "engine sglang, and vllm was given"),
-    ],
-)
-def test_a_fact_that_contradicts_the_file_is_refused_with_both(typed, says):
-    with pytest.raises(ConfigError, match=says):
-        read_runs(SAMPLES / "sglang-results.jsonl", Given(deployment=typed))
-
-
-def test_typed_facts_fill_what_the_file_leaves_out():
-    typed = Deployment(model="qwen3-30b-a3b", gpu="H200", host="a")
-    run = read_runs(SAMPLES / "sglang-results.jsonl", Given(deployment=typed))[0]
-    known = run.deployment
-    assert (known.gpu, known.host, known.tp, known.version) == (
-        "H200",
-        "a",
-        2,
-        "0.5.20",
-    )
-    assert known.model == "Qwen/Qwen3-30B-A3B"
+        read_runs(SAMPLES / name, 5)
 
 
 @pytest.mark.parametrize("drafts", [None, 2])
