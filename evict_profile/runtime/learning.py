@@ -1,4 +1,4 @@
-"""Two numbers that a server's own verifications teach about a table.
+"""Two numbers of a server, learnt from its verifications and a table.
 
 A verification of n tokens takes, by a table, C(n, k) where all tokens choose the same
 experts, and a growth for the experts that they activate beyond these. A server differs
@@ -9,7 +9,7 @@ in its level (driver, clocks, build) and in its text, which activates more or fe
 A slope that is free in n would take one for the other. C(n, k) and C(n, U) were
 measured with unions forced apart from n, so served steps alone identify a and b. Both
 follow a random walk, and each step updates them by Kalman's filter (R. E. Kalman,
-1960), in errors relative to C(n, k). Widths that are never chosen teach nothing.
+1960), in errors relative to C(n, k). Widths that are never chosen add nothing.
 """
 
 import math
@@ -37,7 +37,7 @@ SHARES = 0.0, 1.3
 """Bounds of the growth, in growths of uniform routing."""
 
 LEAST_CHANGE = 0.01
-"""Smaller changes of a cost are not worth reading all costs anew."""
+"""Costs are read anew where one changed by more."""
 
 
 class Parts(NamedTuple):
@@ -92,7 +92,7 @@ class Learner:
         level: a, share of C(n, k) that the server takes beyond the table's.
         growth: b, growths of uniform routing beyond the table's.
         union_share: the text's growth over that of uniform routing, at the last width.
-        version: counts changes that are worth reading costs anew; 0 is the table.
+        version: counts changes that are large enough to read costs anew; 0 is the table.
         steps: verifications that were learnt from.
     """
 

@@ -190,7 +190,7 @@ class Truncator:
 
     @property
     def learner(self) -> Learner | None:
-        """What verifications taught; None at a fixed width."""
+        """What was learnt from verifications; None at a fixed width."""
         costs = self._rules.costs
         return None if isinstance(costs, FixedCosts) else costs.learner
 

@@ -17,7 +17,7 @@ logger = logging.getLogger("evict_profile.sglang")
 
 
 class StateFile:
-    """The file of one table; what another table taught is left alone."""
+    """The file of one table; what was learnt with another table stays there."""
 
     def __init__(self, path: Path, table_sha256: str) -> None:
         self._path, self._table_sha256 = path, table_sha256
