@@ -39,7 +39,7 @@ NOISE = 0.03
 
 BOUNDS = {
     ("start-up profile", "median"): 0.01,
-    ("start-up profile", "max"): 0.03,
+    ("start-up profile", "max"): 0.04,
     ("right table", "median"): 0.005,
 }
 """Share of throughput that a table may lose where it learns."""

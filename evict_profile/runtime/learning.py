@@ -92,7 +92,7 @@ class Learner:
         level: a, share of C(n, k) that the server takes beyond the table's.
         growth: b, growths of uniform routing beyond the table's.
         union_share: the text's growth over that of uniform routing, at the last width.
-        version: counts changes that are large enough to read costs anew; 0 is the table.
+        version: counts changes after which costs are read anew; 0 is the table.
         steps: verifications that were learnt from.
     """
 
