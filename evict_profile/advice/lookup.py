@@ -111,11 +111,11 @@ def _estimated(
 ) -> CostTable:
     """An estimate by public kernel rows; a `ConfigError` says why there is none.
 
-    `given` is the model as typed: its name, or the file that states its format.
+    `given` is the model as typed. A file states its format.
     """
     model, gpu, engine, tp, dtype, rows = names
-    by_name_alone = model == given and not dtype
-    if model and by_name_alone and (named := QUANTISED.search(model)):
+    named = QUANTISED.search(model) if model and model == given else None
+    if named and not dtype:
         raise ConfigError(
             f"--model {model}: its name says {named[0]}; give the weights' format with "
             "--dtype"

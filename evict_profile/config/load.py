@@ -55,8 +55,8 @@ def is_model(path: Path) -> bool:
     """Whether a path, or a name without a file, is of a model and of no table."""
     inside = _file(str(path))
     if inside.suffix != ".json" or not inside.is_file():
-        is_name = not path.exists() and model_named(str(path), _known_names())
-        return bool(is_name) or path.suffix in (".yaml", ".gguf")
+        named = not path.exists() and model_named(str(path), _known_names())
+        return bool(named) or path.suffix in (".yaml", ".gguf")
     with suppress(ConfigError):
         return is_huggingface(read_mapping(inside))
     return False

@@ -13,7 +13,7 @@ from evict_profile.config.families import Config
 from evict_profile.config.model import BYTES_PER_VALUE
 from evict_profile.records import read_mapping
 
-WORDS = ("quant_algo", "moe_quant_algo", "quant_method", "format", "dtype", "data_type")
+WORDS = ("quant_algo", "moe_quant_algo", "quant_method", "format", "dtype")
 """Keys whose values name a format."""
 FORMATS = {
     "nv_?fp4": "nvfp4",
@@ -22,12 +22,12 @@ FORMATS = {
     "int4|w4a": "int4",
     "int8|w8a16|w8a8": "int8",
     "fp8.*(block|_pb_)": "fp8_block",
-    "fp8": "fp8",
-    "fp4": "fp4",
+    "fp8|float8": "fp8",
+    "fp4|float4": "fp4",
 }
 """Formats by patterns of their names in any program; the first that is found."""
-FLOATS = {(8, None): "fp8", (8, 32): "mxfp8", (4, 16): "nvfp4", (4, 32): "mxfp4"}
-"""By bits and the number of values that share a scale."""
+SCALED = {"fp8/32": "mxfp8", "fp4/16": "nvfp4", "fp4/32": "mxfp4", "fp4/None": ""}
+"""Formats by the number of values that share a scale."""
 UNKNOWN = "weights are published in a format that is not known"
 EXPERTS = re.compile(r"\bexperts\b")
 
@@ -68,7 +68,8 @@ def _stated(quantized: Config, config: Config) -> str:
         return "bfloat16"
     groups = quantized.section("config_groups")
     if groups.content:
-        return _by_groups([groups.section(key) for key in groups.content], config)
+        chosen = _of_groups([groups.section(key) for key in groups.content], config)
+        return _by_words(chosen) if chosen else "bfloat16"
     return _by_words(_of_quark(quantized) or quantized)
 
 
@@ -99,20 +100,13 @@ def _regex(pattern: str) -> str:
     return rf"(.*\.)?{translate(layers + inner)[:-2]}(\..*)?\Z"
 
 
-def _by_groups(groups: list[Config], config: Config) -> str:
+def _of_groups(groups: list[Config], config: Config) -> Config | None:
     """Of compressed-tensors: the group that names experts, else a class of layers."""
     targets = [group.listed("targets") for group in groups]
-    named = [_name_experts(each, config) for each in targets]
-    of_all = [not each or "Linear" in each for each in targets]
-    if True not in (found := named if any(named) else of_all):
-        return "bfloat16"
-    weights = groups[found.index(True)].section("weights")
-    bits, size = weights.get("num_bits"), weights.get("group_size")
-    if weights.get("type") == "int":
-        return _integer(bits, size, weights.get("symmetric") is False)
-    if weights.get("strategy") == "block":
-        return "fp8_block"
-    return next((f for of, f in FLOATS.items() if of == (bits, size)), f"float{bits}")
+    found = [_name_experts(each, config) for each in targets]
+    if not any(found):
+        found = [not each or "Linear" in each for each in targets]
+    return groups[found.index(True)].section("weights") if any(found) else None
 
 
 def _of_quark(quantized: Config) -> Config | None:
@@ -126,21 +120,24 @@ def _of_quark(quantized: Config) -> Config | None:
 
 def _by_words(stated: Config) -> str:
     """By the names and the numbers that stand beside each other; "" if unknown."""
-    bits = stated.get("bits") or stated.get("w_bit")
+    bits = stated.get("bits") or stated.get("w_bit") or stated.get("num_bits") or ""
     size = stated.get("group_size") or stated.get("q_group_size")
-    text = " ".join(str(stated.get(w) or "") for w in WORDS).lower() + str(bits or "")
+    kind = stated.get("data_type") or stated.get("type") or ""
+    text = " ".join(str(stated.get(w) or "") for w in WORDS).lower() + f" {kind}{bits}"
     if "bitsandbytes" in text:
         double = "_double" if stated.get("bnb_4bit_use_double_quant") else ""
         return f"nf4{double}" if stated.get("load_in_4bit") else "int8"
     found = next((name for of, name in FORMATS.items() if re.search(of, text)), "")
-    packed = re.search("gptq|awq|round", text)
-    if found.startswith("int") or (packed and not found):
-        # What packs like GPTQ stores zero points of symmetric weights too.
-        zeros = stated.get("zero_point") is True or bool(re.search("gptq|round", text))
-        return _integer(bits or found[3:], size, zeros)
-    if found == "fp8" and stated.get("weight_block_size"):
+    # What packs like GPTQ stores zero points of symmetric weights too.
+    gptq = re.search("gptq|round", text)
+    if found.startswith("int") or (not found and (gptq or "awq" in text)):
+        zeros = stated.get("zero_point") is True or stated.get("symmetric") is False
+        return _integer(bits or found[3:], size, zeros or bool(gptq))
+    if found == "fp8" and (
+        stated.get("weight_block_size") or stated.get("strategy") == "block"
+    ):
         return "fp8_block"
-    return {16: "nvfp4", 32: "mxfp4"}.get(size, "") if found == "fp4" else found
+    return SCALED.get(f"{found}/{size}", found)
 
 
 def _integer(bits: object, size: object, zeros: bool) -> str:

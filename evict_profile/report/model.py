@@ -1,5 +1,8 @@
 """What was read of a model: one line, or a table."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from rich.console import Console
 
 from evict_profile.config.model import BYTES_PER_VALUE, AttentionSpec, ModelSpec
@@ -23,58 +26,39 @@ def model_line(model: ModelSpec) -> str:
 
 
 def show_model(console: Console, model: ModelSpec, as_json: bool) -> None:
-    """Sizes, counts, and reservations, which are `notes`."""
+    """Every size that is not zero, counts, and reservations, which are `notes`."""
+    stored = _stored(model)
     counts = {
         "moe_layers": model.moe_layers,
-        "published_dtype": _stored(model),
-        "published_bytes_per_expert": _bytes_per_expert(model),
+        "full_attention_layers": model.full_layers,
+        "checkpoint_dtype": stored,
+        "checkpoint_bytes_per_expert": round(
+            model.weights_per_expert * BYTES_PER_VALUE[stored]
+        ),
         "total_parameters": model.total_parameters,
         "active_parameters": model.active_parameters,
     }
-    caveats = model.caveats(None)
+    caveats, content = model.caveats(None), to_mapping(model) | counts
+    if not model.attention.sliding_window:
+        del content["attention"]["sliding_every"]
     if as_json:
-        say(console, json_of(to_mapping(model) | counts | {"notes": caveats}))
+        say(console, json_of(content | {"notes": caveats}))
         return
-    print_rows(console, Rows(("", "value"), _cells(model), ("value",)), model.name)
+    del content["name"], content["source"], content["notes"]
+    print_rows(console, Rows(("", "value"), [*_cells(content)]), model_line(model))
     print_notes(console, caveats)
     say(console, f"source: {model.source}")
 
 
-def _cells(model: ModelSpec) -> list[tuple[str, object]]:
-    moe, own = model.moe, model.attention
-    rule = f"{own.sliding_window:,} tokens in one of {own.sliding_every} layers"
-    kinds = [
-        (
-            f"{each.layers} {each.kind} layers".replace("none", "attention-free"),
-            f"{_amount(each.weights)} weights each"
-            + f", {each.window:,} tokens" * bool(each.window)
-            + f", a state of {each.state:,} values" * bool(each.state),
-        )
-        for each in model.other_layers
-    ]
-    cells: list[tuple[str, object]] = [
-        ("experts", moe.num_experts),
-        ("top-k", moe.top_k),
-        ("groups", f"{moe.groups_kept} of {moe.groups} kept" * (moe.groups > 1)),
-        ("router", moe.router),
-        ("expert width", f"{moe.expert_width:,}" + ", not gated" * (not moe.gated)),
-        ("expert input", f"{moe.expert_hidden:,}" * bool(moe.expert_hidden)),
-        ("shared experts' width", f"{moe.shared_width:,}" * bool(moe.shared_width)),
-        ("hidden size", f"{model.hidden_size:,}"),
-        ("MoE layers", f"{model.moe_layers} of {model.num_layers}"),
-        ("dense layers", model.dense_layers or ""),
-        ("dense width", f"{model.dense_width:,}" * bool(model.dense_width)),
-        (f"{model.full_layers or 'no'} full attention layers", _attention(own)),
-        ("window", rule * bool(own.sliding_window)),
-        *kinds,
-        ("vocabulary", f"{model.vocab_size:,}" + ", tied" * model.tied_embeddings),
-        ("MTP layers", model.mtp_layers or ""),
-        ("published expert weights", _stored(model)),
-        ("bytes of an expert", f"{_bytes_per_expert(model):,}"),
-        ("parameters", _amount(model.total_parameters)),
-        ("active parameters", _amount(model.active_parameters)),
-    ]
-    return [cell for cell in cells if cell[1] != ""]
+def _cells(content: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _cells(value, f"{where}{key}.")
+        elif isinstance(value, list | tuple):
+            for n, each in enumerate(value):
+                yield from _cells(each, f"{where}{key}[{n}].")
+        elif value:
+            yield where + key, f"{value:,}" if type(value) is int else str(value)
 
 
 def _attention(own: AttentionSpec) -> str:
@@ -88,10 +72,6 @@ def _stored(model: ModelSpec) -> str:
     """The published format of experts; a GGUF's, and float32, are in `dtype`."""
     stored = model.checkpoint_dtype
     return model.dtype if stored == "bfloat16" else stored
-
-
-def _bytes_per_expert(model: ModelSpec) -> int:
-    return round(model.weights_per_expert * BYTES_PER_VALUE[_stored(model)])
 
 
 def _amount(number: int) -> str:

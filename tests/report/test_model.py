@@ -29,12 +29,14 @@ def test_show_states_a_model_in_words_and_as_json(name, tmp_path):
     model = load_model(name)
     document = json.loads(evict("show", name, "--json", folder=tmp_path).stdout)
     assert document["active_parameters"] == model.active_parameters
-    assert document["published_dtype"] == model.checkpoint_dtype
-    assert document["published_bytes_per_expert"] > 0
-    assert "active parameters" in shown and f"source: {model.source}" in shown
+    assert document["checkpoint_dtype"] == model.checkpoint_dtype
+    assert document["checkpoint_bytes_per_expert"] > 0
+    assert shown.startswith(model_line(model))
+    assert f"{model.active_parameters:,}" in shown
+    assert f"source: {model.source}" in shown
     assert all(f"note: {caveat}" in shown for caveat in model.caveats(None))
-    for other in model.other_layers:
-        assert f"{other.layers} {other.kind} layers" in shown
+    kinds = [line.split()[-1] for line in shown.splitlines() if "].kind" in line]
+    assert kinds == [other.kind for other in model.other_layers]
 
 
 def test_no_table_and_no_tree_is_taken_for_a_model(tmp_path):
