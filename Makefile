@@ -77,40 +77,12 @@ test-browser: docs
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group browser
 	$(BIN)/python -m pytest -rs tests/browser
 
-# MoE-Spec's claims, recorded first; the same command records what lacks. Rules that a
-# server can run come first, then those that need other text or hindsight.
-BUDGETS := --prompts 8 --tokens 32 --budget 8 --budget 16 --budget 32
-.PHONY: results-moe-spec
-results: results-moe-spec
-results-moe-spec: $(VENV)/ready
-	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RESULTS)/budgets \
-		$(BUDGETS) --rule mass --rule sqrt-path+top-k --rule truncation
-	$(BIN)/python -m examples.small_world trace $(WORLD) \
-		--out $(RESULTS)/budget-yardsticks \
-		$(BUDGETS) --rule static --rule layers --rule oracle
-	$(BIN)/python -m benchmarks.claims.moe_spec --recordings $(RESULTS)
-
-# The claims of papers, judged on recordings of the small world. What lacks is recorded
-# first, which takes most of the time.
+# EVICT's claims beside fixed trees, judged on recordings of the small world. What lacks
+# is recorded first, which takes most of the time.
 results: $(VENV)/ready
 	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RESULTS)/moe \
 		--prompts 24 --temperature 0 --temperature 1
-	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RESULTS)/chains \
-		--prompts 24 --topk 1 --depth 7 --nodes 7
-	$(BIN)/python -m benchmarks.claims evict --recordings $(RESULTS) --out docs/results
-
-# EVICT's dense control: half an hour of training on two cores, if there is no world yet.
-.PHONY: results-dense
-results-dense: $(VENV)/ready
-	test -f $(RESULTS)/dense-world/weights.safetensors || \
-		$(BIN)/python -m examples.small_world train --recipe dense \
-			--out $(RESULTS)/dense-world
-	$(BIN)/python -m examples.small_world trace $(RESULTS)/dense-world \
-		--out $(RESULTS)/dense --prompts 24
-	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RESULTS)/moe \
-		--prompts 24 --temperature 0 --temperature 1
-	$(BIN)/python -m benchmarks.claims evict --study widths --study dense \
-		--recordings $(RESULTS) --out docs/results
+	$(BIN)/python -m benchmarks.claims --recordings $(RESULTS)
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -215,12 +187,10 @@ nightly: test-engines test-fleet test-world test-browser
 	$(BIN)/python -m benchmarks.known_truths intervals --sweeps 8 --out build/truths.json
 	$(BIN)/python -m benchmarks.known_truths gates --sweeps 20 --out build/gates.json
 	$(BIN)/python -m benchmarks.known_truths rechecks --sweeps 12
-	$(BIN)/python -m benchmarks.wrong_tables --out build/wrong_tables.json
 	$(VENV_VLLM)/bin/python benchmarks/decision_time.py --out build/decision_time.json
 	$(BIN)/python -m benchmarks.known_acceptance --trials 20 --prompts 16 \
 		--out build/acceptance.json
 	$(BIN)/python -m benchmarks.served
-	$(BIN)/python -m benchmarks.budget_routers --out build/budget_routers.csv
 	$(BIN)/python -m tests.lossless.proof
 	git diff --exit-code evict_profile/lossless
 

@@ -1,6 +1,7 @@
 """Fixtures that tests of several modules share."""
 
 import os
+import shutil
 import signal
 
 import pytest
@@ -41,13 +42,22 @@ def fitted(tmp_path_factory):
     return fit_run(write_run(tmp_path_factory.mktemp("known")))
 
 
-@pytest.fixture
-def saved_table(fitted, tmp_path):
-    path = tmp_path / "1.0.0.json"
+@pytest.fixture(scope="session")
+def made_table(fitted, tmp_path_factory):
+    """The files of `saved_table`, made once."""
+    path = tmp_path_factory.mktemp("made") / "1.0.0.json"
     samples = path.with_suffix(".parquet")
     fitted.frame.to_parquet(samples, index=False)
     make_table(fitted, file_sha256(samples)).save(path)
     return path
+
+
+@pytest.fixture
+def saved_table(made_table, tmp_path):
+    """A table and its samples, which a test may change."""
+    for file in (made_table, made_table.with_suffix(".parquet")):
+        shutil.copy(file, tmp_path)
+    return tmp_path / made_table.name
 
 
 @pytest.fixture

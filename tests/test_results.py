@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
 SHOWN = {
     "evict-claims": lambda row: True,
+    "evict-ablations": lambda row: True,
     "evict-dense": lambda row: True,
     "evict-curves": lambda row: True,
     "evict-chains": lambda row: row["text"] == "mixed",

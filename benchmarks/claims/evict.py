@@ -1,44 +1,40 @@
 """EVICT's claims, one by one, against its own baseline: a tree of 4 levels, 32 tokens.
 
 A rule is EVICT's ratio with the drafter's probabilities (raw), or with acceptance that
-half of the prompts have shown (calibrated). Ablations replace one side of the ratio.
+half of the prompts have shown (calibrated).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from benchmarks.claims.worlds import (
-    EVICT_DEPTH,
-    EVICT_NODES,
-    Means,
-    World,
-    mean,
-    raw,
-)
+from benchmarks.claims.world import EVICT_DEPTH, EVICT_NODES, World, raw
 from evict_profile.calibrate.acceptance import CURVES
 from evict_profile.calibrate.held_out import BINS, hold_out
-from evict_profile.records import replace as changed
 from evict_profile.replay.compare import MIXED, ScenarioReplay
 from evict_profile.replay.policies import (
-    BEST_PAIR,
     RATE_DEPTH,
     RATIO,
     Fixed,
     Guided,
     MakePolicy,
-    Threshold,
     full_tree,
     plain_decoding,
 )
-from evict_profile.replay.sums import Sums, less_optimism, tokens_per_s
-from evict_profile.replay.tuning import THRESHOLDS
+from evict_profile.replay.sums import Sums, tokens_per_s
 from evict_profile.stats import Bootstrap, Estimate, Floats, rank_within
-from evict_profile.table import CostTable, DraftClock
+from evict_profile.table import CostTable
 from evict_profile.traces import Trace
 from evict_profile.traces.trace import Nodes
+
+Means = Callable[[Sums], Floats]
+
+
+def mean(column: str) -> Means:
+    return lambda sums: sums[column] / sums["requests"]
+
 
 TRADES: dict[str, Means] = {
     "speed": tokens_per_s,
@@ -72,8 +68,7 @@ def claims(world: World, warm: World) -> Iterator[Row]:
     yield from speeds(warm, "+15 % [N]")
     yield from over_plain(world)
     yield from calibration(world, warm)
-    yield from ablations(world)
-    yield from where_it_loses(world)
+    yield from at_batches(world)
 
 
 def percent(found: Estimate) -> str:
@@ -101,66 +96,59 @@ class Judged:
     """Policies in one scenario, over EVICT's baseline."""
 
     def __init__(self, replay: ScenarioReplay) -> None:
-        self.replay, self.table = replay, replay.table
+        self.replay = replay
         self.whole = replay.sums(whole_tree)
 
-    def over(
-        self, make: MakePolicy, of: Means = tokens_per_s, base: Sums | None = None
-    ) -> Estimate:
-        sums = self.replay.sums(make)
-        return self.replay.bootstrap.ratio(of(sums) / of(base or self.whole))
+    def over(self, make: MakePolicy) -> Estimate:
+        speed, base = (tokens_per_s(x) for x in (self.replay.sums(make), self.whole))
+        return self.replay.bootstrap.ratio(speed / base)
 
 
 def judged(world: World, workload: str = MIXED, batch: int = 1) -> Judged:
     return Judged(world.replay(workload, batch, depth=EVICT_DEPTH, nodes=EVICT_NODES))
 
 
+def tables_of(world: World) -> dict[str, CostTable]:
+    """What the rule reads: the drafter's probabilities, or measured acceptance."""
+    return {"raw": raw(world.table), "calibrated": world.table}
+
+
 def trades(world: World) -> Iterator[Row]:
     """What a cut trades, at batch 1."""
-    found = judged(world)
-    for name, table in (("raw", raw(found.table)), ("calibrated", found.table)):
-        sums = found.replay.sums(rule(table))
+    scenario = judged(world)
+    replay = scenario.replay
+    for name, table in tables_of(world).items():
+        sums = replay.sums(rule(table))
         for what, of in TRADES.items():
-            change = found.replay.bootstrap.ratio(of(sums) / of(found.whole))
+            change = replay.bootstrap.ratio(of(sums) / of(scenario.whole))
             on = f"mixed, T=0, batch 1, {name}"
             yield Row(f"{what} over the tree", PAPER[what], percent(change), on)
 
 
-def speeds(world: World, paper: str) -> Iterator[Row]:
-    found = judged(world)
-    for name, table in (("raw", raw(found.table)), ("calibrated", found.table)):
-        on = f"mixed, T={world.temperature:g}, batch 1, {name}"
-        yield Row("speed over the tree", paper, percent(found.over(rule(table))), on)
+def speeds(
+    world: World, paper: str, text: str = MIXED, batch: int = 1
+) -> Iterator[Row]:
+    scenario = judged(world, text, batch)
+    for name, table in tables_of(world).items():
+        on = f"{text}, T={world.temperature:g}, batch {batch}, {name}"
+        yield Row("speed over the tree", paper, percent(scenario.over(rule(table))), on)
 
 
 def over_plain(world: World) -> Iterator[Row]:
-    """Times plain decoding; a best pair of depth and width is chosen in hindsight."""
-    found, on = judged(world), "mixed, T=0, batch 1"
-    plain = found.replay.sums(plain_decoding)
-    own, ratio = world.replay(), found.replay.bootstrap.ratio
-    rows = {
-        "the tree": ("1.22 [N]", found.whole),
-        "rule, raw": (
-            "1.40 [N], up to 2.35 [A]",
-            found.replay.sums(rule(raw(found.table))),
-        ),
-        "rule, calibrated": (
-            "1.40 [N], up to 2.35 [A]",
-            found.replay.sums(rule(found.table)),
-        ),
-        "best fixed depth and width": ("not stated", best_pair(own)),
-        "rate and depth": ("no claim", own.sums(rule(own.table, RATE_DEPTH, 5))),
+    """Times plain decoding."""
+    scenario, whole = judged(world), world.replay()
+    sums, ratio = scenario.replay.sums, scenario.replay.bootstrap.ratio
+    plain, paper = sums(plain_decoding), "1.40 [N], up to 2.35 [A]"
+    with_depth = rule(world.table, RATE_DEPTH, whole.arrays.depth)
+    speeds = {
+        "the tree": ("1.22 [N]", scenario.whole),
+        "rule, raw": (paper, sums(rule(raw(world.table)))),
+        "rule, calibrated": (paper, sums(rule(world.table))),
+        "rate and depth": ("no claim", whole.sums(with_depth)),
     }
-    for name, (paper, sums) in rows.items():
-        shown = plainly(ratio(tokens_per_s(sums) / tokens_per_s(plain)))
-        yield Row(f"{name} over plain decoding", paper, shown, on)
-
-
-def best_pair(replay: ScenarioReplay) -> Sums:
-    """The fastest fixed depth and width in hindsight, less its optimism."""
-    chosen = {each.name: (each, bias) for each, bias in replay.chosen(replay.tune())}
-    policy, bias = chosen[BEST_PAIR]
-    return less_optimism(replay.sums(lambda: policy), bias)
+    for name, (stated, own) in speeds.items():
+        shown = plainly(ratio(tokens_per_s(own) / tokens_per_s(plain)))
+        yield Row(f"{name} over plain decoding", stated, shown, "mixed, T=0, batch 1")
 
 
 def calibration(*worlds: World) -> Iterator[Row]:
@@ -212,94 +200,8 @@ def calibration_error(trace: Trace, chance: Floats) -> Estimate:
     return boot.estimate(np.abs(by_bin).sum(axis=0) / total)
 
 
-def ablations(world: World) -> Iterator[Row]:
-    """One side of the ratio replaced, at batch 1."""
-    found, on = judged(world), "mixed, T=0, batch 1"
-    flat = constant_acceptance(world)
-    best = max(
-        (Threshold("", EVICT_DEPTH, least) for least in THRESHOLDS),
-        key=lambda each: tokens_per_s(found.replay.sums(lambda: each))[0],
-    )
-    rows: dict[str, tuple[str, MakePolicy]] = {
-        "constant cost": ("insufficient alone [N]", rule(constant_cost(found.table))),
-        f"no cost: nodes above {best.least:g}, in hindsight": (
-            "insufficient alone [N]",
-            lambda: best,
-        ),
-        "no benefit: the cheapest step": ("not stated", plain_decoding),
-        "constant acceptance": ("not stated", rule(flat)),
-    }
-    for name, (paper, make) in rows.items():
-        yield Row(f"{name}, over the tree", paper, percent(found.over(make)), on)
-
-
-def constant_cost(table: CostTable) -> CostTable:
-    """A table in which every step takes as long, and drafting takes nothing."""
-    one = tuple(t for t in table.fit.non_moe if t.feature == "one")
-    fit = changed(table.fit, layers=one, non_moe=())
-    clocks = tuple(
-        changed(c, draft_us=(0.0,) * len(c.draft_us)) for c in _clocks(table)
-    )
-    drafting = changed(table.drafting, batches=clocks)
-    return changed(table, fit=fit, drafting=drafting).read_anew()
-
-
-def constant_acceptance(world: World) -> CostTable:
-    """A table in which each node is accepted as often as all are in the mean."""
-    nodes = evict_nodes(world.of(half=0)).nodes
-    share = round(float(nodes.accepted.mean()), 6)
-    flat = changed(
-        world.table.acceptance,
-        scores=(0.0, 1e-6, 1.0),
-        acceptances=((0.0, share, share),),
-        conditional=None,
-    )
-    return changed(world.table, acceptance=flat)
-
-
-def where_it_loses(world: World) -> Iterator[Row]:
-    """Large batches, and a drafter that drafts all levels at once."""
+def at_batches(world: World) -> Iterator[Row]:
+    """Where the paper states a loss: code at larger batches."""
     for batch in (4, 16):
-        found = judged(world, "code", batch)
-        for name, table in (("raw", raw(found.table)), ("calibrated", found.table)):
-            paper = "-7 %, HumanEval [N]" if batch == 16 else "not stated"
-            shown, on = percent(found.over(rule(table))), f"code, T=0, batch {batch}"
-            yield Row("speed over the tree", paper, shown, f"{on}, {name}")
-    blocks = World(independent(world.whole), block_clock(world.base))
-    found = judged(blocks, MIXED, 4)
-    shown = percent(found.over(rule(raw(found.table))))
-    on = "mixed, T=0, batch 4, raw, planted"
-    yield Row("block drafter: speed over the tree", "-12 % [N]", shown, on)
-
-
-def independent(trace: Trace) -> Trace:
-    """The same trees, whose probabilities do not know the drafted prefix.
-
-    A node has the mean probability of its rank at its depth in its tree, as a drafter
-    of whole blocks would give it; what is accepted stays as recorded.
-    """
-    nodes = trace.nodes
-    ranks = 1 + int(nodes.rank.max())
-    levels = 1 + int(nodes.depth.max())
-    place = (nodes.step * levels + nodes.depth) * ranks + nodes.rank
-    count = np.bincount(place)
-    own = (np.bincount(place, nodes.own_prob) / np.maximum(count, 1))[place]
-    path = own.copy()
-    for depth in range(2, levels):
-        here = np.flatnonzero(nodes.depth == depth)
-        path[here] = own[here] * path[nodes.parent[here]]
-    return replace(trace, nodes=replace(nodes, path_prob=path))
-
-
-def block_clock(table: CostTable) -> CostTable:
-    """Drafting of all levels takes the time of one."""
-    clocks = tuple(
-        changed(c, draft_us=(0.0, *c.draft_us[1:2] * (len(c.draft_us) - 1)))
-        for c in _clocks(table)
-    )
-    return changed(table, drafting=changed(table.drafting, batches=clocks))
-
-
-def _clocks(table: CostTable) -> tuple[DraftClock, ...]:
-    assert table.drafting, "the shipped table has clocks of drafting"
-    return table.drafting.batches
+        paper = "-7 %, HumanEval [N]" if batch == 16 else "not stated"
+        yield from speeds(world, paper, "code", batch)

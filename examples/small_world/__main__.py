@@ -6,7 +6,7 @@ Imports wait until a command runs, so that the process can begin anew first.
 import os
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import typer
 from typer import Argument, Context, Option
@@ -28,7 +28,7 @@ app = typer.Typer(
 @app.command()
 def train(
     out: Path = Option(help="The folder of the world."),
-    recipe: Literal["cpu", "dense", "tiny"] = Option("cpu", help="tiny takes seconds."),
+    recipe: Literal["cpu", "tiny"] = Option("cpu", help="tiny takes seconds."),
     minutes: float | None = Option(None, help="For everything; else the recipe's."),
     seed: int = 0,
 ) -> None:
@@ -58,66 +58,25 @@ def trace(
     depth: int = Option(5, min=1, help="Levels of a draft tree."),
     topk: int = Option(8, min=1, help="Nodes expanded a level."),
     nodes: int = Option(60, min=1, help="Nodes verified at most."),
-    budget: list[int] = Option(
-        [], help="In place of trees: replies whose layers run so few experts."
-    ),
-    rule: list[str] = Option(
-        ["mass", "sqrt-path+top-k"], help="How --budget picks experts; repeatable."
-    ),
 ) -> None:
     """Record draft trees and what was accepted; the same command again continues."""
-    if budget:
-        reject_unused(ctx, {"seeds", "temperature", "batch"}, "with --budget")
-    elif not any(temperature):
-        reject_unused(ctx, {"seeds", "rule"}, "at temperature 0 without --budget")
-    else:
-        reject_unused(ctx, {"rule"}, "without --budget")
-    from examples.small_world.plans import BudgetPlan, Plan, TracePlan
+    if not any(temperature):
+        reject_unused(ctx, {"seeds"}, "at temperature 0")
+    from examples.small_world.plans import TracePlan
     from examples.small_world.recording import record
 
-    shared: dict[str, Any] = {
-        "prompts": prompts,
-        "tokens": tokens,
-        "workloads": tuple(dict.fromkeys(workload or ())),
-        "depth": depth,
-        "topk": topk,
-        "nodes": nodes,
-    }
-    plan: Plan
-    if budget:
-        budgets, rules = tuple(dict.fromkeys(budget)), tuple(dict.fromkeys(rule))
-        plan = BudgetPlan(budgets=budgets, rules=rules, **shared)
-    else:
-        plan = TracePlan(
-            seeds=seeds,
-            temperatures=tuple(dict.fromkeys(temperature)),
-            batches=tuple(dict.fromkeys(batch)),
-            **shared,
-        )
+    plan = TracePlan(
+        prompts=prompts,
+        tokens=tokens,
+        workloads=tuple(dict.fromkeys(workload or ())),
+        depth=depth,
+        topk=topk,
+        nodes=nodes,
+        seeds=seeds,
+        temperatures=tuple(dict.fromkeys(temperature)),
+        batches=tuple(dict.fromkeys(batch)),
+    )
     record(plan, world, out, console)
-
-
-@app.command()
-def budget(
-    table: options.TableFile,
-    recording: Path = Argument(exists=True, help="Of 'trace --budget'."),
-    workload: options.Workloads = None,
-    agreement: float = Option(0.98, help="Share of tokens that must stay likeliest."),
-    out: Path = Option(Path("budget.svg"), help="The drawing to write."),
-    json_out: options.Json = None,
-) -> None:
-    """Compare expert budgets by speed and quality, and recommend one."""
-    from evict_profile.io import check_outputs, write_text
-    from evict_profile.table import CostTable, files_of
-    from examples.small_world.budget_front import budget_front
-    from examples.small_world.budget_report import draw, show_front
-
-    check_outputs([out, json_out], [recording, *files_of(table)])
-    found = budget_front(recording, CostTable.load(table), workload or [], agreement)
-    show_front(console, found)
-    draw(found, out)
-    if json_out:
-        write_text(found.as_json(), json_out)
 
 
 @app.command()

@@ -61,14 +61,6 @@ CPU = Recipe(
     target=Phase(steps=1050, share=0.66, rate=5e-3, batch=16),
     drafter=Phase(steps=600, share=0.30, rate=4e-3, batch=16),
 )
-# As many parameters, all of which each token passes: one expert as wide as 64.
-# In bfloat16, which takes half the time; the experts of CPU are too thin for it.
-DENSE = replace(
-    CPU,
-    shape=replace(CPU.shape, experts=1, top_k=1, expert_width=64 * 20),
-    autocast=True,
-    minutes=60.0,
-)
 # Seconds on any machine, through every line of the code.
 TINY = replace(
     CPU,
@@ -81,4 +73,4 @@ TINY = replace(
     target=Phase(steps=6, share=0.6, rate=3e-3, batch=2),
     drafter=Phase(steps=4, share=0.3, rate=3e-3, batch=2),
 )
-RECIPES = {"cpu": CPU, "dense": DENSE, "tiny": TINY}
+RECIPES = {"cpu": CPU, "tiny": TINY}

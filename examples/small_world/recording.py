@@ -20,19 +20,19 @@ from evict_profile.progress import ProgressBar
 from evict_profile.records import Facts, differences
 from evict_profile.run_folder import write_table
 from evict_profile.table import DraftClock
-from evict_profile.traces.schema import Metadata, mark, metadata_of, read
+from evict_profile.traces.schema import COLUMNS, Metadata, mark, metadata_of, read
 from examples.small_world.engine.limits import check_fits
 from examples.small_world.engine.session import TraceSession
-from examples.small_world.plans import Plan
+from examples.small_world.plans import TracePlan
 
 
-def record(plan: Plan, world: Path, out: Path, console: Console) -> None:
+def record(plan: TracePlan, world: Path, out: Path, console: Console) -> None:
     """Record a plan into a folder, or the rest of it."""
     check_outputs([out / "00000.parquet"], [world])
     make_folder(out)
     try:
         with sole_writer(out):
-            stored = _stored(out, plan)
+            stored = _stored(out)
             reference_us = stored.about.reference_us if stored else 0.0
             session = TraceSession(world, plan.tree, plan.prompt_tokens, reference_us)
             plan = plan.within(session)
@@ -52,7 +52,7 @@ def record(plan: Plan, world: Path, out: Path, console: Console) -> None:
 
 
 def _record(
-    plan: Plan,
+    plan: TracePlan,
     session: TraceSession,
     stored: Metadata | None,
     out: Path,
@@ -81,9 +81,10 @@ def _record(
     # Lines and no bar, whose thread takes CPU time, which is what is measured.
     shown = ProgressBar(Progress(console=console, disable=True))
     for left, reply in zip(range(len(todo))[::-1], todo, strict=True):
-        rows = [{**asdict(reply), **step} for step in plan.steps(session, reply)]
-        table = pa.Table.from_pylist(rows, schema=plan.columns)
-        write_table(mark(table, found, plan.schema), parts[reply])
+        steps = session.trace(reply, plan.prompts, plan.tokens)
+        rows = [{**asdict(reply), **step} for step in steps]
+        table = pa.Table.from_pylist(rows, schema=COLUMNS)
+        write_table(mark(table, found), parts[reply])
         done = len(parts) - left
         shown.show(f"{done} of {len(parts)} replies ({reply})", done, left)
         if deadline.reached():
@@ -92,12 +93,12 @@ def _record(
             )
 
 
-def _stored(out: Path, plan: Plan) -> Metadata | None:
+def _stored(out: Path) -> Metadata | None:
     """What the parts that are there say of the recording; None without any."""
     first = min(out.glob("*.parquet"), default=None)
     if first is None:
         return None
-    found = metadata_of(read(first), str(first), plan.schema)
+    found = metadata_of(read(first), str(first))
     if not found.recorded:
         raise DataError(
             f"{out}: is a trace that this command has not recorded; choose another "

@@ -17,7 +17,6 @@ from runners.protocol import Refusal
 ROOT = Path(__file__).resolve().parents[2]
 MISTAKES = [
     "benchmarks/sglang_serving.py --model tiny --sweep tiny --table no --out OUT",
-    "benchmarks/public_costs.py --from nowhere",
     "examples/small_world/export_gguf.py nowhere OUT",
 ]
 

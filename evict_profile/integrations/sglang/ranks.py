@@ -20,8 +20,8 @@ class Ranks:
     Rank 0 decides, since clocks differ between ranks, and scores can in their last
     bits; ranks with forwards of different widths would wait for each other for ever. A
     decision goes through SGLang's queue in shared memory, about three times as fast as
-    a broadcast of gloo (`benchmarks.rank_broadcast`). Every method is called on all
-    ranks, in the same order. One rank alone needs no group.
+    a broadcast of gloo (docs/explanation/sglang-internals.md). Every method is called
+    on all ranks, in the same order. One rank alone needs no group.
     """
 
     def __init__(self, group: Any = None) -> None:

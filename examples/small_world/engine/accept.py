@@ -22,11 +22,6 @@ def greedy(logits: Tensor, positions: Ints) -> list[int]:
     return logits.argmax(dim=-1).tolist()
 
 
-def teacher_forcing(text: Sequence[int]) -> Sampler:
-    """The tokens of a given text, whatever the target would say."""
-    return lambda logits, positions: [text[at] for at in positions.tolist()]
-
-
 def make_sampler(
     temperature: float, seed: int, positions: int, vocab: int, device: torch.device
 ) -> Sampler:

@@ -5,9 +5,8 @@ together, one a slot, each with a tree and a context of its own. The last of a r
 `ids` is the root of the next tree: it is not yet in the target's cache.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from examples.small_world.engine.clocks import StepTimes
 from examples.small_world.engine.head import DraftHead, TreeDraft
 from examples.small_world.engine.layout import CacheSlot, make_layout
 from examples.small_world.engine.tree import Trees, TreeShape, ancestors
-from examples.small_world.engine.verifier import Routing, Verified, Verifier
+from examples.small_world.engine.verifier import Verified, Verifier
 from runners.clock import Timestamp, now
 
 
@@ -63,29 +62,15 @@ class EngineStep:
         return len(self.times.levels)
 
 
-BudgetHook = Callable[["Engine", Sequence[Trees], Callable[[], Verified]], Routing]
-"""How one verification of these trees is routed; the last argument runs it as the
-model's own routers have it."""
-
-
 class Engine:
     """A batch of requests, one a slot."""
 
     def __init__(
-        self,
-        checkpoint: Checkpoint,
-        slots: int,
-        room: int,
-        tree: TreeShape,
-        budget: BudgetHook | None = None,
+        self, checkpoint: Checkpoint, slots: int, room: int, tree: TreeShape
     ) -> None:
-        """Slots of `room` cached tokens each: prompt, reply and the drafted tree.
-
-        `budget` routes every verification, and no prompt.
-        """
+        """Slots of `room` cached tokens each: prompt, reply and the drafted tree."""
         self.tree, self.room = tree, room
         self.device = checkpoint.stack.head.device
-        self.budget = budget
         self.verifier = Verifier(checkpoint, slots, room)
         self.head = DraftHead(checkpoint, slots, room)
         self.requests: list[Request] = []
@@ -181,8 +166,7 @@ class Engine:
             slots.append(CacheSlot(slot, request.context, seen, positions))
         layout = make_layout(slots, self.verifier.cache)
         tokens = torch.tensor(ids, device=self.device)
-        run = partial(self.verifier.verify, tokens, layout)
-        return run(self.budget(self, trees, run)) if self.budget else run()
+        return self.verifier.verify(tokens, layout)
 
     def wanted(self, trees: Sequence[Trees], verified: Verified) -> list[list[int]]:
         """The target's token after each request's root and nodes."""

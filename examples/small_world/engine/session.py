@@ -31,7 +31,7 @@ from examples.small_world.engine.clocks import (
     make_clock,
 )
 from examples.small_world.engine.corpus import HeldOut
-from examples.small_world.engine.engine import BudgetHook, Engine, EngineStep
+from examples.small_world.engine.engine import Engine, EngineStep
 from examples.small_world.engine.limits import clocked_tokens, reply_room
 from examples.small_world.engine.tree import TreeShape
 from examples.small_world.engine.verifier import Verifier
@@ -89,10 +89,6 @@ class TraceSession:
             workload: self.held_out.available(workload, self.prompt_tokens)
             for workload in self.held_out.streams
         }
-
-    def text_tokens(self, tokens: int) -> int:
-        """Tokens of a prompt and its reply; the last tree may overshoot the reply."""
-        return self.prompt_tokens + tokens + self.tree.depth + 2
 
     def trace(self, reply: Reply, prompts: int, tokens: int) -> list[Message]:
         """The trees at every token of the reply to one of so many prompts."""
@@ -170,12 +166,10 @@ class TraceSession:
         around_us = (before_us + self.reference.median_reference_us()) / 2.0
         return result, self.opening_us / around_us
 
-    def engine(
-        self, batch: int, tokens: int, budget: BudgetHook | None = None
-    ) -> Engine:
+    def engine(self, batch: int, tokens: int) -> Engine:
         """An engine with slots for replies of so many tokens."""
         room = reply_room(self.tree, self.prompt_tokens, tokens)
-        return Engine(self.checkpoint, batch, room, self.tree, budget)
+        return Engine(self.checkpoint, batch, room, self.tree)
 
 
 def trace_reply(engine: Engine, tokens: int) -> Iterator[EngineStep]:

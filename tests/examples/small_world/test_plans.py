@@ -7,17 +7,12 @@ import pytest
 from evict_profile.errors import ConfigError
 from evict_profile.traces import Reply, TraceInfo
 from evict_profile.traces.schema import COLUMNS
-from examples.small_world.engine.budget_rivals import ORACLE
-from examples.small_world.engine.budgeted import BudgetedReply
-from examples.small_world.engine.budgets import MASS, NONE, SQRT_TOP_K
-from examples.small_world.plans import BudgetPlan, TracePlan
+from examples.small_world.plans import TracePlan
 
 
 def world(**available):
     about = TraceInfo("small", experts=16, top_k=2)
-    return SimpleNamespace(
-        available=available, about=about, text_tokens=lambda tokens: 128 + tokens + 7
-    )
+    return SimpleNamespace(available=available, about=about)
 
 
 def test_every_workload_comes_before_the_next_prompt():
@@ -33,25 +28,6 @@ def test_every_workload_comes_before_the_next_prompt():
     ]
 
 
-def test_every_setting_of_a_budget_is_decoded_and_given():
-    plan = BudgetPlan(prompts=2, budgets=(6, 8)).within(world(code=30, prose=30))
-    settings = [(NONE, 16), (MASS, 6), (MASS, 8), (SQRT_TOP_K, 6), (SQRT_TOP_K, 8)]
-    assert list(plan.replies()) == [
-        BudgetedReply(rule, budget, workload, prompt, given)
-        for prompt in (0, 1)
-        for rule, budget in settings
-        for workload in ("code", "prose")
-        for given in (False, True)
-    ]
-
-
-def test_a_rule_that_is_none_is_refused():
-    plan = BudgetPlan(prompts=1, budgets=(6,), rules=(ORACLE,)).within(world(code=30))
-    assert {reply.rule for reply in plan.replies()} == {NONE, ORACLE}
-    with pytest.raises(ConfigError, match=r"--rule luck: give one of mass, .* oracle"):
-        BudgetPlan(budgets=(6,), rules=("luck",))
-
-
 def test_all_workloads_unless_some_are_named():
     both, named = world(prose=30, code=30), TracePlan(workloads=("code",))
     assert TracePlan().within(both).workloads == ("prose", "code")
@@ -64,12 +40,6 @@ def test_what_the_world_lacks_is_refused():
         TracePlan(workloads=("chat",)).within(short)
     with pytest.raises(ConfigError, match=r"--prompts 24: .* prose of small has 9"):
         TracePlan().within(short)
-    for budget in (1, 16):
-        with pytest.raises(ConfigError, match=rf"--budget {budget}: .* give 2 to 15"):
-            BudgetPlan(budgets=(budget,)).within(short)
-    # A prompt needs its given text as well: 30 prompts of 128 tokens hold 19 of both.
-    with pytest.raises(ConfigError, match=r"--prompts 20: workload code .* has 19"):
-        BudgetPlan(budgets=(8,), prompts=20).within(world(code=30))
 
 
 def test_trees_that_a_trace_can_number_are_recorded():

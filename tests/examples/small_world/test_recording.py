@@ -15,10 +15,8 @@ from evict_profile.errors import ConfigError, DataError, Interrupted
 from evict_profile.records import replace
 from evict_profile.traces import Reply, load_traces
 from evict_profile.traces.load import parts_of
-from examples.small_world import plans
 from examples.small_world.engine import session as module
-from examples.small_world.engine.budgets import MASS, NONE, SQRT_TOP_K
-from examples.small_world.plans import BUDGET_COLUMNS, BUDGET_SCHEMA, TracePlan
+from examples.small_world.plans import TracePlan
 from examples.small_world.recording import record
 from tests.traces.synthetic import write_trace
 
@@ -152,16 +150,6 @@ def test_what_the_world_refuses_leaves_nothing(out):
     with pytest.raises(ConfigError, match="replies of 1024 at most"):
         recorded(out, replace(PLAN, tokens=1025))
     assert not list(out.parent.iterdir())
-
-
-def test_budgets_are_recorded_under_every_rule(tmp_path):
-    plan = plans.BudgetPlan(prompts=1, tokens=3, budgets=(2,), batches=(), **SMALL)
-    record(plan, ROOT, tmp_path / "budgets", Console(quiet=True))
-    parts = parts_of(tmp_path / "budgets", BUDGET_SCHEMA)
-    assert len(parts) == 6
-    assert all(part.table.schema.equals(BUDGET_COLUMNS) for part in parts)
-    rules = {rule for part in parts for rule in part.table["rule"].to_pylist()}
-    assert rules == {NONE, MASS, SQRT_TOP_K}
 
 
 @pytest.mark.world
