@@ -245,17 +245,20 @@ def advice(rows: Sequence[CheckedPolicy]) -> str:
         for row in rules
     )
     adapts = any(
-        row.measured_over_fixed.worthwhile and row.measured_over_plain.worthwhile
+        row.measured_over_fixed.verdict == row.measured_over_plain.verdict == "pays"
         for row in rules
     )
     if adapts:
         return f"adapt: {measured}"
-    if fixed.measured_over_plain.worthwhile:
+    found = measured or fixed.policy
+    if fixed.measured_over_plain.verdict == "not settled":
+        return f"not settled whether drafting pays: {found}"
+    if fixed.measured_over_plain.verdict == "pays":
         return (
             f"set the {fixed.policy}, {fixed.measured_over_plain} of plain decoding: "
             f"{measured or 'no table has acceptance by link, and depth'}"
         )
-    return f"do not speculate: {measured or fixed.policy}"
+    return f"do not speculate: {found}"
 
 
 def show(console: Console, scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
