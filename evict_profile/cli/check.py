@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
@@ -20,20 +21,13 @@ if TYPE_CHECKING:
 
 def check(
     ctx: Context,
-    table: Path = Argument(
-        metavar="TABLE|TREE",
-        help="Cost table (.json); with --recheck, also a folder of tables.",
-    ),
+    table: Path = Argument(metavar="TABLE", help="Cost table (.json)."),
     recheck: bool = Option(False, "--recheck", help="Measure some cells again."),
     python: options.Python = None,
-    reuse_for: str | None = Option(
-        None, help="State in the table's next version that it serves this engine too."
-    ),
-    who: str = Option("", help="Who states --reuse-for."),
-    why: str = Option("", help="Reason of --reuse-for."),
-    rechecked: str = Option(
-        "", help="What was measured of --reuse-for's version, and the result."
-    ),
+    reuse_for: str | None = Option(None, hidden=True),
+    who: str | None = Option(None, hidden=True),
+    why: str | None = Option(None, hidden=True),
+    rechecked: str | None = Option(None, hidden=True),
     as_json: options.AsJson = False,
 ) -> None:
     """Check a table's hash, samples and gates; measure again.
@@ -41,32 +35,28 @@ def check(
     Of a server's runs, what speaks against them. The exit code is 1 if a check fails
     or the machine drifted.
     """
+    if (reuse_for, who, why, rechecked) != (None,) * 4:
+        raise ConfigError(
+            "--reuse-for, --who, --why and --rechecked are gone: a table serves its "
+            "own version; measure the other with: evict-profile sweep"
+        )
     if not recheck:
         reject_unused(ctx, {"python"}, "without --recheck")
-    if not reuse_for:
-        reject_unused(ctx, {"who", "why", "rechecked"}, "without --reuse-for")
-    if recheck or reuse_for:
-        reject_unused(ctx, {"as_json"}, "with --recheck or --reuse-for")
+    else:
+        reject_unused(ctx, {"as_json"}, "with --recheck")
     if table.is_dir():
-        reject_unused(ctx, {"reuse_for"}, "with a folder of tables")
-        _check_tree(table, recheck, python)
-        return
-    stated = {"--who": who, "--why": why, "--rechecked": rechecked}
-    if reuse_for and (unsaid := [k for k, word in stated.items() if not word.strip()]):
         raise ConfigError(
-            f"--reuse-for {reuse_for} needs {', '.join(unsaid)}: who states it, why, "
-            "and what was measured again"
+            f"{table}: is a folder; check one table, or each with: find "
+            f"{quote(str(table))} -name '*.json' -exec evict-profile check {{}} \\;"
         )
     from evict_profile.served.search import load_any
     from evict_profile.served.table import ServedTable
 
     if isinstance(served := load_any(table), ServedTable):
-        reject_unused(ctx, {"recheck", "reuse_for"}, "with a table of a server's runs")
+        reject_unused(ctx, {"recheck"}, "with a table of a server's runs")
         _check_served(served, as_json)
         return
     _check_table(table, recheck, python, as_json)
-    if reuse_for:
-        _state_reuse(table, reuse_for, who, why, rechecked)
 
 
 def _check_served(table: "ServedTable", as_json: bool) -> None:
@@ -102,36 +92,5 @@ def _check_table(path: Path, recheck: bool, python: str | None, as_json: bool) -
             log = Path(folder) / "runner.log"
             found = recheck_cells(table, fitted.frame, log, python, console)
         show_recheck(console, found)
-        if found.change.verdict == "drifted":
+        if found.verdict == "drifted":
             raise typer.Exit(1)
-
-
-def _check_tree(tree: Path, recheck: bool, python: str | None) -> None:
-    """Recheck the newest table of each key; a damaged file does not stop the rest."""
-    if not recheck:
-        raise ConfigError(f"{tree}: is a folder; name a table in it, or add --recheck")
-    from evict_profile.fleet.recheck import newest_tables, recheck_tree
-    from evict_profile.table import tables_in
-
-    found = tables_in([tree])
-    damaged = [each.refused for each in found if each.refused]
-    for refused in damaged:
-        say(console, f"not a table: {refused}")
-    answers = recheck_tree(newest_tables(found), python)
-    for path, (_, words) in answers.items():
-        say(console, f"{path}: {words}")
-    if damaged or any(status > 0 for status, _ in answers.values()):
-        raise typer.Exit(1)
-
-
-def _state_reuse(table: Path, version: str, who: str, why: str, rechecked: str) -> None:
-    from datetime import UTC, datetime
-
-    from evict_profile.fit.export import export_reuse
-    from evict_profile.table import Reuse
-
-    today = datetime.now(UTC).date().isoformat()
-    reuse = Reuse(version, who, why, rechecked, today)
-    made, path = export_reuse(table, reuse)
-    say(console, str(made.reuse[-1]))
-    say(console, f"table: {path}")

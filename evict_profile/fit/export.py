@@ -1,8 +1,8 @@
 """From a fitted run, or from what a workload brings, to the next version of a table.
 
-A workload changes the union at which a table's costs are read; the fit stays. The
-bootstrap replicates behind an interval are not in a table, so each cost keeps the
-relative interval that it had: the same errors of the same fit, a few experts further.
+A workload changes the union at which a table's costs are read; the fit stays. What is
+behind an interval is not in a table, so each cost keeps the relative interval that it
+had: the same errors of the same fit, a few experts further.
 """
 
 import math
@@ -34,7 +34,6 @@ from evict_profile.table import (
     Fit,
     Gate,
     Key,
-    Reuse,
     Staircase,
     TermCost,
     tables_below,
@@ -194,17 +193,6 @@ def export_workload(
     if same := _same_in(home, table, samples_sha256):
         return same, same.path
     return save_next(table, home, lambda p: p.write_bytes(content), table.version)
-
-
-def export_reuse(path: Path, reuse: Reuse) -> tuple[CostTable, Path]:
-    table = CostTable.load(path)
-    known = {table.key.engine_version, *(each.engine_version for each in table.reuse)}
-    if reuse.engine_version in known:
-        raise DataError(
-            f"{path}: serves {table.key.engine} {reuse.engine_version} already; state "
-            "another version"
-        )
-    return export_workload(replace(table, reuse=(*table.reuse, reuse)), path)
 
 
 def next_version(home: Path, axes: Axes, after: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 from evict_profile.cells import OK, cell_of
@@ -66,19 +67,13 @@ def show_export(console: Console, table: CostTable, path: Path, page: Path) -> N
 
 
 def show_recheck(console: Console, recheck: Recheck) -> None:
-    times = zip(recheck.cells, recheck.before_us, recheck.now_us, strict=True)
+    changes = zip(recheck.cells, recheck.ratio.T, strict=True)
     rows = Rows.of(
-        times,
+        changes,
         {
-            "cell": lambda time: time[0],
-            "before, ms": lambda time: f"{time[1] / 1e3:.2f}",
-            "now, ms": lambda time: f"{time[2] / 1e3:.2f}",
-            "change": lambda time: f"{time[2] / time[1] - 1.0:+.1%}",
+            "cell": lambda each: each[0],
+            "change": lambda each: f"{np.nanmedian(each[1]) - 1.0:+.1%}",
         },
     )
-    change, (before, now) = recheck.change, recheck.sessions
     print_rows(console, rows)
-    say(console, f"all cells: {change.mean}")
-    say(console, f"the cost of an expert: {change.slope}")
-    say(console, f"sessions of the runner: {before} behind the table, {now} now")
-    say(console, f"this machine against the table: {change}")
+    say(console, f"this machine against the table: {recheck}")

@@ -80,8 +80,6 @@ def show_table(console: Console, table: CostTable, as_json: bool = False) -> Non
     say(console, wrapped(pays(table), "  "))
     for name, fact in facts.items():
         say(console, wrapped(f"{name}: {fact}", "  "))
-    for statement in table.reuse:
-        say(console, wrapped(str(statement), "  "))
     for title, rows in parts.items():
         if rows.cells:
             print_rows(console, rows, title)
@@ -219,9 +217,6 @@ def show_found(console: Console, tables: Sequence[Found]) -> None:
         place = str(home).removeprefix(f"{Path.cwd()}{os.sep}")
         print_rows(console, _found_rows(found, names), f"{found[0].device} in {place}")
         say(console, "")
-    for each in tables:
-        for statement in each.table.reuse if each.table else ():
-            say(console, wrapped(f"{each.path}: {statement}"))
     for each in refused:
         say(console, wrapped(f"not a table: {each.refused}"))
 

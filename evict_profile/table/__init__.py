@@ -2,7 +2,7 @@
 
 from evict_profile.table.cost_table import OUTSIDES, CostTable, Outside
 from evict_profile.table.document import files_of, slug, version_of
-from evict_profile.table.key import COMPOSED, SERVED, Key, Reuse
+from evict_profile.table.key import COMPOSED, SERVED, Key
 from evict_profile.table.parts import (
     AXES,
     PLACE,
@@ -72,7 +72,6 @@ __all__ = [
     "MarginalCost",
     "Outside",
     "Provenance",
-    "Reuse",
     "ServedStep",
     "Sessions",
     "Slope",

@@ -23,7 +23,7 @@ from evict_profile.io import finite
 from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
-from evict_profile.table.key import COMPOSED, Caveats, Key, Reuse, mismatches
+from evict_profile.table.key import COMPOSED, Caveats, Key
 from evict_profile.table.parts import Axes, Fit, Gate, Staircase, StepCosts, TermCost
 from evict_profile.table.provenance import DATASHEET, Composition, Provenance
 from evict_profile.table.workload import Acceptance, ActivationCurve, Drafting
@@ -47,7 +47,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         provenance: of samples, or of public rows.
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
-        reuse: statements that it serves other versions of its engine as well.
         path: the file it was read from; not saved.
         caveats: key differences that the lookup was allowed to ignore; not saved.
     """
@@ -63,7 +62,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     provenance: Provenance | Composition
     acceptance: Acceptance | None = None
     drafting: Drafting | None = None
-    reuse: tuple[Reuse, ...] = ()
     schema: str = SCHEMA
     path: Path = Path()
     caveats: Caveats = ()
@@ -90,13 +88,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         document, stated = read_signed(place)
         table = cls.of(document, str(place))
         here = to_mapping(table.key) if running is None else running
-        missed, bridged = mismatches(table.key, table.reuse, here)
-        if missed:
+        if missed := table.key.mismatches(here):
             fix = fix or f"measure this one with: evict-profile sweep {table.key.model}"
             raise DataError(
                 f"{place}: is of another engine ({'; '.join(missed)}); {fix}"
             )
-        table = replace(table, path=place, caveats=bridged + table.own_caveats)
+        table = replace(table, path=place, caveats=table.own_caveats)
         # The file's own: what later versions know by default would change its name.
         vars(table)["sha256"] = stated
         return table
@@ -132,8 +129,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         """The JSON content without the hash; NaN becomes None."""
         content: dict[str, Any] = finite(to_mapping(self))
         del content["path"], content["caveats"]
-        if not self.reuse:
-            del content["reuse"]
         return content
 
     @cached_property

@@ -1,11 +1,10 @@
-"""What a table covers, and which other versions of its engine it may serve.
+"""What a table covers: this very engine on this very device.
 
 Between releases of one engine on one GPU a third to a half of all costs changed by more
-than 10 %, so a table of another version is refused, unless a `Reuse` in the table
-states that it holds. Every cost that rests on such a statement carries it as a caveat.
+than 10 %, so a table of another version is refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -58,39 +57,3 @@ class Key(Struct, frozen=True):
         own = asdict(self)
         here = {name: running[name] for name in own if name in running}
         return tuple(differences(here, own))
-
-
-class Reuse(Struct, frozen=True):
-    """A statement that a table may serve another version of its engine.
-
-    `recheck` says what was measured again, when, and with which result.
-    """
-
-    engine_version: str
-    who: str
-    why: str
-    recheck: str
-    stated: str
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if not getattr(self, name).strip():
-                raise ValueError(f"reuse.{name} must say something")
-
-    def __str__(self) -> str:
-        return (
-            f"reused for {self.engine_version}, says {self.who} on {self.stated}: "
-            f"{self.why} (recheck: {self.recheck})"
-        )
-
-
-def mismatches(
-    key: Key, statements: Sequence[Reuse], running: Mapping[str, Any]
-) -> tuple[tuple[str, ...], Caveats]:
-    """How what runs differs from a key, and the statement that bridges versions."""
-    missed = key.mismatches(running)
-    for each in statements:
-        if missed and each.engine_version == running.get("engine_version"):
-            same = {**running, "engine_version": key.engine_version}
-            return key.mismatches(same), (str(each),)
-    return missed, ()

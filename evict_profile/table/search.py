@@ -19,7 +19,7 @@ from evict_profile.errors import DataError, EvictProfileError
 from evict_profile.io import data_root, nearest
 from evict_profile.table.cost_table import CostTable
 from evict_profile.table.document import ForeignDocument, version_of
-from evict_profile.table.key import Key, mismatches
+from evict_profile.table.key import Key
 from evict_profile.table.provenance import MEASURED, measured
 
 SEARCH_PATH = "EVICT_PROFILE_TABLES"
@@ -42,7 +42,7 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
         )
     tables = [found.table for found in tables_below(Path(folder)) if found.table]
     missed = {
-        each.path: mismatches(each.key, each.reuse, running)[0]
+        each.path: each.key.mismatches(running)
         for each in tables
         if _is_near(each.key, running["model"], running["gpu"])
     }

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.known_truths import gates, intervals, rechecks
+from benchmarks.known_truths import gates, intervals
 from benchmarks.known_truths.__main__ import main
 from benchmarks.known_truths.intervals import random_places
 from benchmarks.known_truths.worlds import WORLDS, Disturbance, Machine, Place, in_class
@@ -75,31 +75,8 @@ def test_gates_are_judged(capsys):
     assert row.split()[-4:] == ["100.0", "0.0", "0.0", "100.0"]
 
 
-def test_rechecks_of_known_changes_are_judged(capsys):
-    """At 1 % noise nothing is the same, and 10 % has drifted."""
-    recheck = next(known for known in rechecks.KNOWN if known.sessions > 1)
-    rows = pd.DataFrame(rechecks.judged(recheck, seed=0)).assign(world=recheck.name)
-    verdict = rows.set_index("change")["verdict"]
-    assert (verdict["nothing"], verdict["+10 %"]) == ("same", "drifted")
-    assert not rows[rows["verdict"] == "same"]["beyond"].any()
-    rechecks.show(rows)
-    shown = capsys.readouterr().out
-    assert "sessions behind the table: 6" in shown and "100/0/0" in shown
-
-
-def test_a_dearer_expert_moves_the_cells_that_have_many():
-    """With the mean as before, the cells of few experts are cheaper."""
-    small, large = (Cell("layers", 32, u, 512, 1, "balanced") for u in (8, 128))
-    few, many = rechecks.CHANGES["U +10 %, mean as before"].ratio([small, large])
-    assert few < 1.0 < many
-    assert few * many == pytest.approx(1.0)
-    assert 1.0 < rechecks.CHANGES["U +10 %"].ratio([large])[0] < 1.1
-
-
 KEPT = {"in_class": True, "stairs": 0.95, "half_width": 1.0, "needed": 0.6}
 GATES = ("bad", "copies", "drift", "A/A floor")
-CHANGES = [{"change": "+10 %", "verdict": "drifted"}]
-CHANGES += [{"change": "nothing", "verdict": "same"}]
 
 
 @pytest.mark.parametrize(
@@ -107,12 +84,10 @@ CHANGES += [{"change": "nothing", "verdict": "same"}]
     [
         (intervals, KEPT, {"stairs": 0.9, "needed": 0.2}),
         (gates, dict.fromkeys(GATES, False), {"drift": True}),
-        (rechecks, CHANGES[0], {"verdict": "same"}),
-        (rechecks, CHANGES[1], {"verdict": "drifted"}),
     ],
 )
 def test_a_missed_promise_is_named(study, good, bad):
-    rows = [good, good, *(CHANGES if study is rechecks else [])]
+    rows = [good, good]
     rows = [{"world": "w", **row} for row in rows]
     assert not list(study.misses(pd.DataFrame(rows)))
     rows[0] |= bad

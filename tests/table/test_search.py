@@ -21,9 +21,6 @@ from evict_profile.table import (
 from evict_profile.table.search import device_name, of_names
 from tests.command import evict
 
-STATEMENT = ("--who", "A. Person", "--why", "same kernels")
-STATEMENT += ("--rechecked", "+0.4 %, same")
-
 
 def tree_of(table):
     """A tree of tables that holds a copy of one."""
@@ -48,7 +45,7 @@ class TestLookup:
             shutil.copy(saved_table, home / f"{version}.json")
         (home / "2.0.0.json").write_text("{")
         document = json.loads(saved_table.read_text())
-        (home / "3.0.0.json").write_text(json.dumps({**document, "reuse": 5}))
+        (home / "3.0.0.json").write_text(json.dumps({**document, "axes": 5}))
         assert find_table(tree, key_of(saved_table)).path.stem == "1.0.10"
 
     def test_a_near_miss_names_the_difference(self, saved_table):
@@ -151,31 +148,3 @@ class TestIndex:
         [found] = json.loads(done.output)
         assert found["gpu"] == "a test"
         assert CostTable.load(tmp_path / found["table"]).version == "1.0.0"
-
-
-class TestReuse:
-    """A table of one version that serves another, because someone says so."""
-
-    @pytest.fixture
-    def stated(self, saved_table):
-        words = ("check", saved_table, "--reuse-for", "2", *STATEMENT)
-        done = evict(*words, folder=saved_table.parent)
-        assert "reused for 2, says A. Person" in done.output
-        return saved_table.with_name("1.0.1.json")
-
-    def test_it_serves_the_stated_version_with_a_caveat(self, stated):
-        assert not CostTable.load(stated, key_of(stated)).caveats
-        table = CostTable.load(stated, key_of(stated, engine_version="2"))
-        [caveat] = table.costs(1, 64).caveats
-        assert "same kernels (recheck: +0.4 %, same)" in caveat
-
-    def test_it_is_found_and_shown(self, stated, tmp_path):
-        """It bridges nothing else."""
-        for other in ({"engine_version": "3"}, {"engine_version": "2", "gpu": "b"}):
-            with pytest.raises(DataError, match="is of another engine"):
-                CostTable.load(stated, key_of(stated, **other))
-        tree = tree_of(stated)
-        running = key_of(stated, engine_version="2")
-        assert find_table(tree, running).reuse[0].who == "A. Person"
-        for words in (("show", stated), ("show", tree)):
-            assert "says A. Person" in evict(*words, folder=tmp_path).output
