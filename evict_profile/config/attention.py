@@ -47,7 +47,7 @@ def attention_mapping(
 
 
 def _of_kind(kind: str, kinds: list[str], config: Config) -> Config:
-    """The config with what transformers states by layer, alike in layers of a kind."""
+    """The config with what transformers states by layer, equal in layers of a kind."""
     stated = config.section("per_layer_config").content
     layers = (str(n) for n, own in enumerate(kinds) if own == kind)
     found = [stated.get(n.zfill(2), stated.get(n, {})) for n in layers]
