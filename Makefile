@@ -113,7 +113,8 @@ test-llama: $(VENV)/ready
 # The plug-in in SGLang's real engine. CI runs the quick part. Starting an engine is most
 # of it, so a file stays in one process and what its fixtures started is started once.
 test-sglang: $(VENV_SGLANG)/ready sglang-wheels
-	$(TEST_SGLANG) $(wildcard tests/benchmarks/test_sglang_*.py)
+	$(TEST_SGLANG) $(wildcard tests/benchmarks/test_sglang_*.py) \
+		tests/config/test_parameters.py
 
 test-sglang-quick: $(VENV_SGLANG)/ready sglang-wheels
 	$(TEST_SGLANG) -m "not slow"

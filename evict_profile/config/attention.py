@@ -115,7 +115,8 @@ def _kinds(config: Config, family: Family) -> list[str]:
     }
     if ratios := config.listed("compress_ratios")[: len(layers)]:
         if odd := [ratio for ratio in ratios if ratio not in COMPRESSED]:
-            raise config.error(f"compress_ratios has {odd[0]}; known are 0, 4 and 128")
+            fail = config.unfamiliar if config.unknown else config.error
+            raise fail(f"compress_ratios has {odd[0]}, which is none of 0, 4 and 128")
         chosen = {kind: flagged(ratios, layers, r) for r, kind in COMPRESSED.items()}
     if not any(chosen.values()):
         if config.get("index_topk") is not None:

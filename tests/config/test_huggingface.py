@@ -143,7 +143,10 @@ def test_each_family_is_read_its_own_way(content, field, expected):
             {"model_type": "qwen3_vl_moe", "text_config": {"num_experts": 128}},
             "key 'num_hidden_layers' is missing; add it as the published",
         ),
-        ({"architectures": ["LlamaForCausalLM"]}, "'model_type' is missing"),
+        (
+            {"architectures": ["LlamaForCausalLM"]},
+            "'model_type' is missing; add it, it",
+        ),
     ],
 )
 def test_what_a_shape_cannot_say_is_refused(content, sentence):
@@ -180,6 +183,71 @@ def test_an_unknown_family_is_read_by_the_usual_keys_with_a_caveat():
     known = spec(QWEN3_30B)
     assert model.notes == ("model_type 'brand_new' is unknown, read by the usual keys",)
     assert replace(model, notes=()) == known
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [{"expert_layer_period": 2}, {"moe_hidden_size": 64}, {"global_every_k": [1]}],
+)
+def test_an_unknown_family_is_refused_where_a_key_of_its_shape_is_not_read(stated):
+    message = failure(QWEN3_30B | {"model_type": "brand_new"} | stated)
+    assert f"'brand_new' is unknown, and key '{next(iter(stated))}' is not" in message
+    assert "add its row to configs/families.yaml" in message
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"moe_router_dtype": "float32"},
+        {"moe_aux_loss_coef": 0.1},
+        {"moe_layer_freq": 1},
+    ],
+)
+def test_an_unknown_family_may_say_how_its_experts_are_trained(harmless):
+    assert spec(QWEN3_30B | {"model_type": "brand_new"} | harmless).notes
+
+
+def test_a_missing_key_of_an_unknown_family_is_not_asked_for():
+    content = {k: v for k, v in MIXTRAL.items() if k != "intermediate_size"}
+    message = failure(content | {"model_type": "brand_new"})
+    assert "'brand_new' is unknown, and key 'moe_intermediate_size'" in message
+    assert "published" not in message
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        {"ffn_config": {"moe_num_experts": 16}},
+        {"some_config": {"text_config": {"num_experts": 128}}},
+    ],
+)
+def test_a_model_is_dense_only_where_no_key_names_experts(nested):
+    message = failure({"model_type": "brand_new", "hidden_size": 8} | nested)
+    assert "dense" not in message
+    assert "experts' is not read; add its row" in message
+
+
+def test_a_row_may_say_why_its_family_is_not_read():
+    message = failure(QWEN3_30B | {"model_type": "axk2"})
+    assert "'axk2' is not read: no key states its query gate" in message
+
+
+def test_the_outermost_config_says_whether_embeddings_are_tied():
+    inner = QWEN3_30B | {"tie_word_embeddings": True}
+    outer = {"model_type": "some_vl", "text_config": inner}
+    assert spec(outer).tied_embeddings
+    assert not spec(outer | {"tie_word_embeddings": False}).tied_embeddings
+
+
+def test_the_thinker_of_an_omni_model_is_its_language_model():
+    thinker = {"text_config": QWEN3_30B, "audio_config": {}}
+    assert spec({"model_type": "omni", "thinker_config": thinker}) == spec(QWEN3_30B)
+
+
+def test_every_layer_but_each_nth_may_attend_to_a_window():
+    each = {"global_attn_every_n_layers": 4, "sliding_window": 128}
+    windowed = spec(QWEN3_30B | each).other_layers
+    assert [(other.kind, other.layers) for other in windowed] == [("sliding", 36)]
 
 
 def test_sizes_that_are_listed_by_layer_must_be_equal():
