@@ -11,17 +11,14 @@ from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import Interrupted, MeasurementError
 from evict_profile.io import check_folder, say
 
-UNUSED_OPTIONS = {
-    "roofline": {"layers", "device"},
-    "llama_cpp": {"layers", "device"},
-}
+UNUSED_OPTIONS = {"roofline": {"layers", "device"}}
 """Options of a sweep that have no effect with its runner."""
 
 
 def sweep(
     ctx: Context,
     model: str = Argument(
-        metavar="MODEL", help="Model: a shipped name, a YAML, a HF config.json or GGUF."
+        metavar="MODEL", help="Model: a shipped name, a YAML, or a HF config.json."
     ),
     plan: str = Option("demo", help="Plan of the sweep: a shipped name, or a YAML."),
     out: Path | None = Option(None, help="Run folder.", show_default="runs/MODEL/PLAN"),

@@ -1,13 +1,13 @@
-"""Models by name or file: YAML, a Hugging Face `config.json`, or GGUF."""
+"""Models by name or file: YAML, or a Hugging Face `config.json`."""
 
 import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from evict_profile.config.gguf import gguf_mapping
 from evict_profile.config.huggingface import is_huggingface, model_mapping
 from evict_profile.config.model import ModelSpec
+from evict_profile.errors import ConfigError
 from evict_profile.io import data_root, named_file
 from evict_profile.records import parse, read_mapping
 
@@ -46,7 +46,7 @@ def name_or_file(name: str) -> str:
 
 
 def load_model(name: str) -> ModelSpec:
-    """Read a model by name, or by the path of a YAML, `config.json` or GGUF.
+    """Read a model by name, or by the path of a YAML or `config.json`.
 
     Raises:
         ConfigError: no such model, or one that cannot be read.
@@ -54,8 +54,12 @@ def load_model(name: str) -> ModelSpec:
     if not Path(name).expanduser().is_file():
         name = model_named(name, [path.stem for path in known_models()]) or name
     path = named_file("models", name, [*same_shape()])
-    is_gguf = path.suffix == ".gguf"
-    content = gguf_mapping(path) if is_gguf else read_mapping(path)
+    if path.suffix == ".gguf":
+        raise ConfigError(
+            f"{path}: a model's shape is read from YAML; in a checkout, write it: "
+            f"python -m examples.llama_cpp model {path} > model.yaml"
+        )
+    content = read_mapping(path)
     if is_huggingface(content):
         content = model_mapping(content, path)
     return parse(ModelSpec, content, str(path))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.llama_cpp import library
+from examples.llama_cpp import library
 from runners.protocol import Refusal
 
 
@@ -58,7 +58,7 @@ def test_repacking_is_the_last_flag_that_is_on():
 
 
 def test_a_library_that_is_absent_or_no_llama_cpp_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(Refusal, match=r"no\.so: no such file; --lib takes"):
+    with pytest.raises(Refusal, match=r"no\.so: no such file; give a libllama"):
         library.find(str(tmp_path / "no.so"))
     monkeypatch.setenv(library.ENVIRONMENT, str(tmp_path / "other.so"))
     with pytest.raises(Refusal, match=r"other\.so: no such file"):
