@@ -1,5 +1,6 @@
 """The library is found and laid out, or refused: without any llama.cpp."""
 
+import re
 import struct
 from pathlib import Path
 
@@ -77,3 +78,15 @@ def test_the_digest_covers_the_libraries_beside_it(tmp_path):
     alone = library.code_digest(path)
     (tmp_path / "libggml-cpu.so").write_bytes(b"b")
     assert library.code_digest(path) != alone
+
+
+def test_what_is_said_to_be_installed_is_what_is_tested():
+    """By the page and by the refusals."""
+    root = Path(library.__file__).parents[2]
+    tested = re.findall(
+        r'"((?:gguf|xllamacpp)==[\d.]+)"', (root / "pyproject.toml").read_text()
+    )
+    assert len(tested) == 2
+    page = (root / "examples/llama_cpp/README.md").read_text()
+    assert f"pip install {' '.join(tested)}\n" in page
+    assert f"pip install {tested[1]}" == library.INSTALL
