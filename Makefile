@@ -25,7 +25,7 @@ TEST_SGLANG := OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/s
 PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
-.PHONY: verdict demo demo-world results docs test test-world test-fleet test-llama \
+.PHONY: verdict demo demo-world results docs test test-world test-fleet \
 	test-sglang test-sglang-quick test-sglang-server sglang-wheels test-vllm test-engines \
 	test-browser nightly lint wheel-test clean
 
@@ -104,12 +104,6 @@ docs: $(VENV)/ready
 wheel-test: $(VENV)/ready
 	bash tests/wheel_smoke.sh $(BIN)/python
 
-# The runner llama_cpp on a real llama.cpp, in the environment of the extra `llama`.
-test-llama: $(VENV)/ready
-	$(BIN)/python -m pip install --quiet --editable ".[llama]"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/runners/llama_cpp \
-		tests/config/test_gguf.py
-
 # The plug-in in SGLang's real engine. CI runs the quick part. Starting an engine is most
 # of it, so a file stays in one process and what its fixtures started is started once.
 test-sglang: $(VENV_SGLANG)/ready sglang-wheels
@@ -165,7 +159,6 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 test-engines: $(VENV_SGLANG)/ready $(VENV_VLLM)/ready
 	rm -rf build/engines
 	$(MAKE) test-sglang-server
-	$(BIN)/python -m pip install --quiet --editable ".[llama]"
 	$(BIN)/python -m pip --python $(VENV_VLLM)/bin/python install --quiet --no-compile \
 		--no-deps --requirement tests/engines/vllm.txt
 	OMP_NUM_THREADS=1 $(VENV_VLLM)/bin/python -m pytest -rs tests/engines/test_vllm.py

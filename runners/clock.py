@@ -113,16 +113,9 @@ class ReferenceClock:
     def median_reference_us(self) -> float:
         return median(self.time_reference() for _ in range(REFERENCE_RUNS))
 
-    def time(self, run: Run, before: Run | None = None) -> Reading:
-        """Time one run; `before` runs right before it, untimed."""
-        first_us = self.time_reference()
-        if before:
-            before()
-        start = self.now()
-        run()
-        took = self.now() - start
-        last_us = self.time_reference()
-        return Reading(took.us, (first_us + last_us) / 2.0)
+    def time(self, run: Run) -> Reading:
+        first_us, took_us = self.time_reference(), self.us(run)
+        return Reading(took_us, (first_us + self.time_reference()) / 2.0)
 
 
 class CudaClock:
@@ -134,9 +127,7 @@ class CudaClock:
         cache = cache_bytes(device)
         self.sweep = torch.empty(5 * cache, dtype=torch.uint8, device=device)
 
-    def time(self, run: Run, before: Run | None = None) -> Reading:
-        if before:
-            before()
+    def time(self, run: Run) -> Reading:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         for _ in range(L2_FLUSHES):

@@ -51,8 +51,8 @@ def pick_dtype(model: Message, asked: str, device: torch.device) -> tuple[str, s
     if wanted not in ("bfloat16", "float32"):
         raise Refusal(
             "infeasible",
-            f"{wanted} is a type of an engine's weights: measure it with --plan llama "
-            "or sglang, or give --dtype bfloat16 or float32",
+            f"{wanted} is a type of an engine's weights: measure it with --plan sglang "
+            "or examples/llama_cpp/sweep.yaml, or give --dtype bfloat16 or float32",
         )
     if asked != "auto":
         return asked, "asked for"

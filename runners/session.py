@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -28,11 +28,9 @@ class Reading:
 
 
 class Clock(Protocol):
-    """Times a run; `before` runs right before it, untimed."""
-
     name: str
 
-    def time(self, run: Run, before: Run | None = None) -> Reading: ...
+    def time(self, run: Run) -> Reading: ...
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,6 @@ class Forward:
         width: tokens a request that run, padding included.
         unions: distinct experts of each MoE layer that ran, read after the run; none
             for "non_moe".
-        before: what has to run right before, untimed.
-        overhead: what forcing the routes adds to it, over the reference.
         sizes: row counts of its products. A library compiles a kernel for a new one,
             so such a forward runs once before it is timed.
     """
@@ -53,8 +49,6 @@ class Forward:
     run: Run
     width: int
     unions: Callable[[], Sequence[float]]
-    before: Run | None = None
-    overhead: float = 0.0
     sizes: AbstractSet[int] = frozenset()
 
 
@@ -110,12 +104,8 @@ class MeasureSession(ABC):
         return make_sample(seed, self.time(forward), forward)
 
     def time(self, forward: Forward) -> Reading:
-        """Time a forward that is ready, less its overhead."""
-        reading = self.clock.time(forward.run, forward.before)
-        if not forward.overhead:
-            return reading
-        added_us = forward.overhead * reading.reference_us
-        return replace(reading, clock_us=reading.clock_us - added_us)
+        """Time a forward that is ready."""
+        return self.clock.time(forward.run)
 
     def are_new(self, sizes: AbstractSet[int]) -> bool:
         """Whether a product of one of these sizes has not run yet; it has then."""

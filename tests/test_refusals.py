@@ -44,14 +44,15 @@ def place(tmp_path_factory, fitted, wheel, shipped_root):
     (place / "header.csv").write_text("batch,drafts,accept_length,tokens_per_s\n")
     for suffix in ("", ".json", ".jsonl", ".yaml", ".parquet"):
         os.mkfifo(place / f"pipe{suffix}")
-    for file in ("file", "headless/parts/00001-00.parquet"):
+    for file in ("file", "llama.gguf", "headless/parts/00001-00.parquet"):
         (place / file).touch()
     write_run(place / "run")
     shutil.copytree(place / "run", place / "damaged")
     part = place / "damaged/parts/00001-00.parquet"
     part.write_bytes(part.read_bytes()[:100])
     union = {"grid": {**SWEEP["grid"], "union": [3]}}
-    for name, changes in (("union", union), ("runner", {"runner": "nothing"})):
+    runners = (("runner", {"runner": "nothing"}), ("llama", {"runner": "llama_cpp"}))
+    for name, changes in (("union", union), *runners):
         (place / f"{name}.yaml").write_text(yaml.safe_dump({**SWEEP, **changes}))
     for name in ("server", "probe"):
         resume(place / f"{name}.jsonl", Probed(SERVER, "chat"))

@@ -11,10 +11,7 @@ from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import Interrupted, MeasurementError
 from evict_profile.io import check_folder, say
 
-UNUSED_OPTIONS = {
-    "roofline": {"layers", "device"},
-    "llama_cpp": {"layers", "device"},
-}
+UNUSED_OPTIONS = {"roofline": {"layers", "device"}}
 """Options of a sweep that have no effect with its runner."""
 
 
@@ -23,7 +20,7 @@ def sweep(
     model: str = Argument(
         autocompletion=complete.shipped("models"),
         metavar="MODEL",
-        help="Model: a shipped name, a YAML, a HF config.json or its folder, a GGUF.",
+        help="Model: a shipped name, a YAML, a HF config.json or its folder.",
     ),
     plan: str = Option(
         "demo",

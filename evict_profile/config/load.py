@@ -1,11 +1,10 @@
-"""Models by name or file: YAML, a Hugging Face `config.json`, or GGUF."""
+"""Models by name or file: YAML, or a Hugging Face `config.json`."""
 
 import os
 from contextlib import suppress
 from pathlib import Path
 
 from evict_profile.config.drafters import check_is_target
-from evict_profile.config.gguf import gguf_mapping
 from evict_profile.config.huggingface import is_huggingface, model_mapping
 from evict_profile.config.model import ModelSpec
 from evict_profile.config.names import model_named, published_name, same_shape
@@ -21,7 +20,7 @@ def name_or_file(name: str) -> str:
 
 
 def load_model(name: str) -> ModelSpec:
-    """Read a model by name, or by the path of a YAML, `config.json` or GGUF.
+    """Read a model by name, or by the path of a YAML or `config.json`.
 
     A folder is taken like the `config.json` in it.
 
@@ -32,8 +31,12 @@ def load_model(name: str) -> ModelSpec:
     if not (given.is_file() or (os.sep in name and given.is_dir())):
         name = model_named(name, _known_names()) or name
     path = named_file("models", str(_file(name)), [*same_shape()])
-    is_gguf = path.suffix == ".gguf"
-    content = gguf_mapping(path) if is_gguf else read_mapping(path)
+    if path.suffix == ".gguf":
+        raise ConfigError(
+            f"{path}: a model's shape is read from YAML; in a checkout, write it: "
+            f"python -m examples.llama_cpp model {path} > model.yaml"
+        )
+    content = read_mapping(path)
     if is_huggingface(content):
         check_is_target(content, path)
         content = model_mapping(content, path)

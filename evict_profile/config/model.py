@@ -1,7 +1,7 @@
 """The shape of a mixture-of-experts model.
 
 Latency depends on shapes and routing, not on weight values. `configs/models/` has one
-YAML per model; a Hugging Face `config.json` or a GGUF file works too.
+YAML per model; a Hugging Face `config.json` works too.
 """
 
 from collections.abc import Collection

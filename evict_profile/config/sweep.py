@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Meta, Struct, field
 
 from evict_profile.config.model import ModelSpec
+from evict_profile.errors import ConfigError
 from evict_profile.io import named_file
 from evict_profile.records import Amount, Count, parse, read_mapping
 
@@ -94,30 +95,6 @@ class SglangSpec(Struct, frozen=True):
     tp: Count = 1
 
 
-class LlamaSpec(Struct, frozen=True):
-    """Options of the runner llama_cpp.
-
-    Attributes:
-        model: GGUF file; "" is the file that the shape was read from.
-        library: libllama.so; "" is $EVICT_PROFILE_LIBLLAMA, else xllamacpp's.
-        text: file whose tokens are decoded; "" is a module of Python's library.
-        threads: of llama.cpp; with more than one, wall time on an idle machine.
-        overrides: "PATTERN=CPU": matching tensors stay in CPU memory.
-        repack: repack weights for this CPU's kernels.
-    """
-
-    model: str = ""
-    library: str = ""
-    text: str = ""
-    threads: Count = 1
-    gpu_layers: Amount = 0
-    overrides: tuple[str, ...] = ()
-    cache_k: Literal["f32", "f16", "bf16", "q8_0", "q4_0"] = "f16"
-    cache_v: Literal["f32", "f16", "bf16", "q8_0", "q4_0"] = "f16"
-    flash_attention: Literal["auto", "on", "off"] = "auto"
-    repack: bool = True
-
-
 class SweepSpec(Struct, frozen=True):
     """A sweep: grid, stop rule, and options of the engine.
 
@@ -146,7 +123,6 @@ class SweepSpec(Struct, frozen=True):
     gpu: str = "h200-sxm"
     whole: bool = False
     sglang: SglangSpec = field(default_factory=SglangSpec)
-    llama: LlamaSpec = field(default_factory=LlamaSpec)
     options: dict[str, Any] = field(default_factory=dict)
     seed: Amount = 0
 
@@ -172,4 +148,10 @@ def load_sweep(name: str) -> SweepSpec:
         ConfigError: no such plan, or one that cannot be read.
     """
     path = named_file("sweeps", name)
-    return parse(SweepSpec, read_mapping(path), str(path))
+    content = read_mapping(path)
+    if content.get("runner") == "llama_cpp":
+        raise ConfigError(
+            f"{path}: llama.cpp's runner is a script of the checkout: write 'runner: "
+            "examples/llama_cpp/runner.py', and 'options:' in place of 'llama:'"
+        )
+    return parse(SweepSpec, content, str(path))

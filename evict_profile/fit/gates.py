@@ -72,17 +72,14 @@ def is_good(error: ErrorSummary) -> bool:
 
 
 def union_gate(fitted: Fitted) -> Gate:
-    """Time followed the union before the sweep began, or it was proved not to."""
+    """Time followed the union before the sweep began."""
     test = measured(fitted.provenance).union_test
     differ = bool(test["differ"])
-    same = "cost the same"
-    if _is_cost_in_n(fitted):
-        same += ", or nearly: the cost follows n alone"
     return _gate(
         "union test",
-        differ or _is_cost_in_n(fitted),
+        differ,
         f"U={test['small_union']} and U={test['large_union']} at n={test['width']} "
-        f"{'differ' if differ else same}",
+        f"{'differ' if differ else 'cost the same'}",
         "time does not follow the union: check the experts kernel",
     )
 
@@ -92,27 +89,22 @@ def slope_gate(fitted: Fitted) -> Gate:
 
     Taken between the two cells of the union test that have one row an expert, so that
     both speak of the same points, the fit with all cells behind it. As there, a slope
-    fails only where its interval lies outside, and no row of arithmetic explains it.
+    fails only where its interval lies outside.
     """
     slope_us, test = _slope_us(fitted, fitted.cost), measured(fitted.provenance)
-    if _is_cost_in_n(fitted):
-        return Gate("roofline slope", True, "the union costs nothing here, or nearly")
     if slope_us <= 0.0:
         return Gate("roofline slope", False, "cost does not rise with U: sweep anew")
     slopes = np.array([_slope_us(fitted, other) for other in fitted.replicates])
     bandwidth_gbps = fitted.provenance.bandwidth_gbps
-    row_us = float(test.union_test.get("us_per_row", 0.0))
     held = fitted.model.bytes_per_expert / fitted.provenance.fingerprint["tp"]
     copied = held / bandwidth_gbps / 1e3
     least, most = copied / np.percentile(np.maximum(slopes, slope_us / 10), [97.5, 2.5])
     low, high = SLOPE_RANGE
-    row = f", and its row takes {row_us:.1f} us" if row_us and most < low else ""
     return _gate(
         "roofline slope",
-        bool((most >= low or row_us >= low * slope_us) and least <= high),
+        bool(most >= low and least <= high),
         f"{slope_us:.1f} us an expert implies {copied / slope_us:.2f} of the copy "
-        f"bandwidth (95 % interval {least:.2f}..{most:.2f})"
-        f"{row}",
+        f"bandwidth (95 % interval {least:.2f}..{most:.2f})",
         f"outside {low}..{high}: something else than expert weights was timed; "
         "check the experts kernel and other load, and sweep anew"
         + remedy(test.union_test, test.fingerprint),
@@ -245,12 +237,6 @@ def coverage_gate(frame: pd.DataFrame, points: pd.DataFrame, whole: bool) -> Gat
         remedy = f"none of the {missing}; run the same sweep again, which goes on"
     passed = failed <= MAX_FAILED_CELLS and parts == due
     return _gate("coverage", passed, f"{ok.sum()} of {len(ok)} cells measured", remedy)
-
-
-def _is_cost_in_n(fitted: Fitted) -> bool:
-    """The runner proved that it forces routes, and time did not follow them."""
-    test = measured(fitted.provenance).union_test
-    return bool(test.get("proved_routing", False)) and not test["differ"]
 
 
 def _slope_us(fitted: Fitted, cost: ForwardCost) -> float:

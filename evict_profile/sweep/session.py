@@ -133,7 +133,6 @@ class OpenRunner:
         return {
             **{name: getattr(self.spec, name) for name in passed_on},
             "sglang": to_mapping(self.spec.sglang),
-            "llama": to_mapping(self.spec.llama),
             "own": self.spec.options,
             "capture_sizes": sorted(widths),
             "max_width": max(widths),

@@ -92,7 +92,8 @@ def _drop_former_keys(document: dict[str, Any]) -> None:
         for name in ("fixed_us", "fixed_from", "mean_reference_us", "new_graph_us"):
             made.pop(name, None)
     if isinstance(made, dict) and isinstance(sweep := made.get("sweep"), dict):
-        sweep.pop("world", None)
+        for name in ("world", "llama"):
+            sweep.pop(name, None)
         if isinstance(grid := sweep.get("grid"), dict):
             grid.pop("split", None)
 

@@ -22,9 +22,9 @@ import numpy as np
 from gguf import GGUFWriter
 from safetensors.numpy import load_file
 
+from examples.llama_cpp.toy import add_sizes, add_vocabulary, finish, put
 from examples.small_world.engine.checkpoint import ABOUT, WEIGHTS
 from examples.small_world.engine.drafter import TargetShape
-from runners.llama_cpp.toy import add_sizes, add_vocabulary, finish, put
 
 EPSILON = float(np.finfo(np.float32).eps)
 """Of torch's norm, where none is given."""

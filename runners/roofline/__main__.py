@@ -22,7 +22,7 @@ class Datasheet:
 
     name = "datasheet"
 
-    def time(self, run: Run, before: Run | None = None) -> Reading:
+    def time(self, run: Run) -> Reading:
         latency_us = run()
         assert isinstance(latency_us, float)
         return Reading(latency_us, math.nan)

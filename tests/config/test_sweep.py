@@ -8,14 +8,21 @@ from tests.config.files import example, failure, names
 
 def test_only_the_sweeps_of_servers_time_whole_forwards():
     whole = {name for name in names("sweeps") if load_sweep(name).whole}
-    assert whole == {"sglang", "sglang-tiny", "llama"}
-    assert {load_sweep(name).runner for name in whole} == {"sglang_verify", "llama_cpp"}
+    assert whole == {"sglang", "sglang-tiny"}
+    assert {load_sweep(name).runner for name in whole} == {"sglang_verify"}
 
 
 def test_options_are_of_a_runner_of_ones_own(tmp_path):
     options = {"options": {"weights": "here"}}
     message = failure("sweeps", tmp_path, example("sweeps") | options)
     assert "for a runner of your own, and 'sglang_verify' reads none" in message
+
+
+def test_a_plan_for_llama_cpp_is_shown_the_script(tmp_path):
+    plan = example("sweeps") | {"runner": "llama_cpp", "llama": {"threads": 8}}
+    message = failure("sweeps", tmp_path, plan)
+    assert "write 'runner: examples/llama_cpp/runner.py'" in message
+    assert "'options:' in place of 'llama:'" in message
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from evict_profile.served.probe.record import read_probe
 from tests.engines import servers
@@ -31,11 +32,15 @@ def serving(world, drafts):
 @pytest.fixture(scope="module")
 def table(world, tmp_path_factory):
     """A table of plain decoding and of K = 3; beside it is what was probed."""
+    from examples.llama_cpp.model_file import gguf_mapping
+
     folder = tmp_path_factory.mktemp("llama")
     for drafts in (0, K):
         with serving(world, drafts) as [url]:
             servers.probe(folder, url)
-    return folder, servers.make_table(folder, world)
+    shape = folder / "model.yaml"
+    shape.write_text(yaml.safe_dump(gguf_mapping(Path(world))))
+    return folder, servers.make_table(folder, shape)
 
 
 def test_a_probe_finds_k_and_the_accepted_length(table):

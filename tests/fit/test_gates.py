@@ -1,5 +1,6 @@
 """Each gate passes what it should, and names the remedy when it does not."""
 
+import json
 import re
 
 import numpy as np
@@ -13,8 +14,8 @@ from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.latency import Change, Drift, Samples
-from evict_profile.table import measured
-from tests.factories import EXPERT_US, SWEEP, write_run
+from evict_profile.sweep.store import Store
+from tests.factories import SWEEP, write_run
 
 STILL = Change(0.001, 0.002, "over the run")
 
@@ -230,25 +231,22 @@ def test_parts_are_due_as_the_sweep_measures_them(fitted):
     assert "none of the non_moe; run the same sweep again" in gate.message
 
 
-def with_union_test(fitted, bandwidth_gbps, **readings):
-    made = measured(fitted.provenance)
-    test = {**made.union_test, **readings}
-    made = replace(made, union_test=test, bandwidth_gbps=bandwidth_gbps)
-    return replace(fitted, provenance=made)
+def test_a_union_that_costs_nothing_fails(fitted):
+    """Also where an earlier runner said that it had proved its forcing."""
+    for said in ({}, {"proved_routing": True}):
+        test = {**fitted.provenance.union_test, "differ": False, **said}
+        made = replace(fitted.provenance, union_test=test)
+        gate = gates.union_gate(replace(fitted, provenance=made))
+        assert not gate.passed
+        assert "cost the same; time does not follow the union" in gate.message
 
 
-def test_a_row_s_arithmetic_explains_a_slow_slope_and_no_fast_one(fitted):
-    """Below 0.3 of the copy where a row takes as long; never above what memory has."""
-    slow = with_union_test(fitted, 100.0, us_per_row=EXPERT_US)
-    assert gates.slope_gate(slow).passed
-    assert "its row takes" in gates.slope_gate(slow).message
-    fast = with_union_test(fitted, 2.0, us_per_row=EXPERT_US)
-    assert not gates.slope_gate(fast).passed
-
-
-def test_a_cost_in_n_passes_only_with_its_proof(fitted):
-    alike = with_union_test(fitted, 100.0, differ=False)
-    assert not gates.union_gate(alike).passed
-    proved = with_union_test(fitted, 100.0, differ=False, proved_routing=True)
-    assert gates.union_gate(proved).passed and gates.slope_gate(proved).passed
-    assert "or nearly: the cost follows n alone" in gates.union_gate(proved).message
+def test_a_run_whose_plan_has_a_section_for_llama_cpp_is_fitted(tmp_path):
+    header = write_run(tmp_path).header_path
+    content = json.loads(header.read_text())
+    content["sweep"] |= {"runner": "llama_cpp", "llama": {"threads": 8}}
+    header.write_text(json.dumps(content))
+    fitted = fit_run(Store(tmp_path))
+    assert fitted.provenance.sweep.runner == "llama_cpp"
+    same = fit_run(write_run(tmp_path / "same"))
+    assert gates.judge(fitted) == gates.judge(same)

@@ -10,7 +10,7 @@ from evict_profile.integrations.environment import (
     Settings,
     from_environment,
 )
-from runners.llama_cpp.library import ENVIRONMENT as LIBLLAMA
+from examples.llama_cpp.library import ENVIRONMENT as LIBLLAMA
 
 TABLE = {"EVICT_PROFILE_TABLE": "t.json"}
 OBSERVE = {"EVICT_PROFILE_MODE": "observe", "EVICT_PROFILE_TRACES": "seen"}

@@ -37,27 +37,17 @@ def test_sizes_and_speeds_are_plausible(monkeypatch):
     assert readings == sorted(readings)
 
 
-def test_what_runs_before_is_not_timed(clock):
-    """It runs once, before the sample, which runs once; neither warm-up nor repeat."""
+def test_a_run_is_timed_once(clock):
+    """Neither warm-up nor repeat."""
     runs = []
-
-    def work(name, products):
-        runs.append(name)
-        matrix = torch.ones(700, 700)
-        for _ in range(products):
-            matrix = matrix @ matrix
-
-    reading = clock.time(lambda: work("timed", 1), lambda: work("before", 20))
-    assert runs == ["before", "timed"]
+    reading = clock.time(lambda: runs.append(torch.ones(700, 700) @ torch.ones(700)))
+    assert len(runs) == 1
     for time_us in (reading.clock_us, reading.reference_us):
         assert 0.0 < time_us < math.inf
-    began = process_us()
-    work("before", 20)
-    assert reading.clock_us < (process_us() - began) / 2
 
 
 def test_a_sample_stands_between_two_references():
-    """What runs before it is in neither, and the reference is the mean of both."""
+    """The reference is the mean of both."""
     passed, references = [Timestamp(0.0, 0.0)], iter([9.0, 30.0, 50.0])
 
     def passes(us):
@@ -66,7 +56,7 @@ def test_a_sample_stands_between_two_references():
     scripted = ReferenceClock(
         "scripted", lambda: passed[-1], lambda: passes(next(references))
     )
-    reading = scripted.time(lambda: passes(7.0), lambda: passes(1000.0))
+    reading = scripted.time(lambda: passes(7.0))
     assert (reading.clock_us, reading.reference_us) == (7, 40)
     assert scripted.us(lambda: passes(3.0)) == 3.0
 

@@ -41,7 +41,7 @@ def test_auto_takes_bfloat16_where_the_cpu_multiplies_it(
     ("own", "asked"), [("q4_k", "auto"), ("bfloat16", "fp8_block")]
 )
 def test_types_of_an_engine_s_weights_are_refused(own, asked):
-    with pytest.raises(Refusal, match="measure it with --plan llama or sglang"):
+    with pytest.raises(Refusal, match="with --plan sglang or examples/llama_cpp"):
         pick_dtype({"dtype": own}, asked, GPU)
 
 

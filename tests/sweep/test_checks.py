@@ -31,10 +31,10 @@ def test_a_runner_that_follows_the_union_passes(open_session):
 @pytest.mark.parametrize(
     ("slope", "reason"),
     [
-        ("0", "time does not follow the union"),
-        ("0.0001", "time does not follow the union"),
-        ("0.5", r"Expected 0\.3 to 1\.05"),
-        ("4", r"Expected 0\.3 to 1\.05"),
+        ("0", "a difference within noise"),
+        ("0.0001", "a difference within noise"),
+        ("0.5", r"1\.\d+ of the measured copy .*where 0\.3 to 1\.05 is expected"),
+        ("4", r"0\.1\d of the measured copy .*where 0\.3 to 1\.05 is expected"),
     ],
 )
 def test_a_runner_that_does_not_read_the_union_s_weights_fails(
@@ -74,7 +74,7 @@ def test_times_without_any_slope_are_a_failure_and_no_division(
     with open_session() as session:
         equal = [{"clock_us": 100.0}]
         monkeypatch.setattr(session.runner, "measure", lambda *_: equal)
-        with pytest.raises(MeasurementError, match="time does not follow the union"):
+        with pytest.raises(MeasurementError, match=r"within noise.* inf of the"):
             session.union_test()
 
 
@@ -90,13 +90,6 @@ def test_one_token_cannot_be_tested():
     """Width 1 has one union only; the message says what to add."""
     with pytest.raises(ConfigError, match="a width of at least 2; add one"):
         union_test_width(grid_of(1), TINY)
-
-
-def test_a_union_that_costs_nothing_is_said_in_words():
-    free = replace(
-        READINGS, us_per_expert=-0.1, implied_gbps=np.inf, bandwidth_share=np.inf
-    )
-    assert "a further expert costs nothing, and a further row" in free.sentence()
 
 
 def test_overlapping_times_do_not_pass_on_slope_alone():
@@ -155,12 +148,13 @@ def test_a_refusal_names_the_load_and_the_flag_to_try(
     assert str(said.value).endswith("; try --dtype float32") is tried
 
 
-def test_a_busy_machine_is_not_called_a_wrong_kernel():
-    """Medians far apart that noise cannot tell apart: the fix is to be quiet."""
-    noisy = replace(READINGS, small_us=7_000.0, large_us=28_000.0, differ=False)
-    assert "too busy for this test" in noisy.sentence()
-    flat = replace(READINGS, small_us=7_000.0, large_us=7_100.0, differ=False)
-    assert "does not follow the union" in flat.sentence()
+def test_one_sentence_has_all_readings_and_what_to_check():
+    """Noise and a kernel that ignores routing look the same to the test."""
+    failed = replace(READINGS, differ=False).sentence()
+    for words in ("a difference within noise", "experts kernel", "load on the machine"):
+        assert words in failed
+    assert "check" not in READINGS.sentence()
+    assert READINGS.sentence() in failed.replace("within noise", "beyond noise")
 
 
 def test_error_is_the_fixed_cost_counted_twice(open_session, model, grid):
@@ -173,41 +167,3 @@ def test_error_is_the_fixed_cost_counted_twice(open_session, model, grid):
     assert (test.small_layers, test.large_layers) == (1, 2)
     assert test.error == pytest.approx(once_us / large_us, abs=0.03)
     assert test.error_low <= test.error <= test.error_high
-
-
-def test_a_row_that_costs_more_than_its_weights_explains_the_slope():
-    """As with quantised weights on a CPU: 0.25 of the copy, and arithmetic is why."""
-    slow = replace(
-        READINGS, bandwidth_share_low=0.24, bandwidth_share_high=0.26, us_per_expert=10
-    )
-    assert not slow.passed
-    assert replace(slow, us_per_row=8.0).passed
-    assert not replace(slow, us_per_row=2.9).passed
-    fast = replace(slow, bandwidth_share_low=1.1, bandwidth_share_high=1.2)
-    assert not replace(fast, us_per_row=8.0).passed
-
-
-def test_a_row_s_time_is_measured_beside_the_slope(open_session):
-    """The script takes 7 us a token, of four rows."""
-    with open_session() as session:
-        test = session.union_test()
-    assert test.us_per_row == pytest.approx(7.0 / 4 / session.layers, rel=0.5)
-
-
-def test_proved_routing_that_costs_nothing_is_a_cost_in_n():
-    """Said in words; without the proof it stays a failure."""
-    alike = replace(
-        READINGS, differ=False, small_us=1000.0, large_us=1010.0, ratio_upper=1.05
-    )
-    assert not alike.passed
-    proved = replace(alike, proved_routing=True)
-    assert proved.passed
-    assert "5% more at most" in proved.sentence()
-
-
-def test_noise_is_not_taken_for_a_cost_in_n():
-    """38 ms and 43 ms, known to a tenth: the union may matter by a quarter."""
-    readings = {"small_us": 38e3, "large_us": 43e3, "ratio_upper": 1.25}
-    noisy = replace(READINGS, differ=False, proved_routing=True, **readings)
-    assert not noisy.passed
-    assert "too busy for this test" in noisy.sentence()

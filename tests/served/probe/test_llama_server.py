@@ -14,12 +14,12 @@ from evict_profile.served.probe.record import read_probe
 from evict_profile.table import CostTable
 from tests.command import evict
 
-xllamacpp = pytest.importorskip("xllamacpp", reason="needs evict-profile[llama]")
+xllamacpp = pytest.importorskip("xllamacpp")
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    pytest.importorskip("gguf", reason="needs evict-profile[llama]")
+    pytest.importorskip("gguf")
     from examples.small_world.export_gguf import write_world
 
     path = tmp_path_factory.mktemp("gguf") / "world.gguf"
@@ -45,7 +45,8 @@ def check_known(calls):
 
 def test_the_flags_of_the_pages_are_the_librarys():
     """Of every llama-server command, of what is added to make it draft, and alone."""
-    pages = "".join(page.read_text() for page in Path("docs").rglob("*.md"))
+    found = (*Path("docs").rglob("*.md"), Path("examples/llama_cpp/README.md"))
+    pages = "".join(page.read_text() for page in found)
     words = check_known(" ".join(CALL.findall(pages)))
     assert {"-md", "--metrics", "--spec-draft-n-max", "draft-simple"} <= words
     assert "--spec-synth-rates" in words

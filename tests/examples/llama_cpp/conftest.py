@@ -2,28 +2,34 @@
 
 import pytest
 
-from evict_profile.config import load_model
-from evict_profile.config.sweep import LlamaSpec
-from evict_profile.records import to_mapping
+from evict_profile.config import ModelSpec
+from evict_profile.records import parse, to_mapping
 from runners.protocol import Refusal
+
+
+def model_of(path):
+    """What a sweep of the file's YAML opens a runner with."""
+    from examples.llama_cpp.model_file import gguf_mapping
+
+    return to_mapping(parse(ModelSpec, gguf_mapping(path), str(path)))
 
 
 @pytest.fixture(scope="session")
 def libllama():
-    pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
-    from runners.llama_cpp import library
+    pytest.importorskip("gguf")
+    from examples.llama_cpp import library
 
     try:
         return library.find("")
     except Refusal as refusal:
-        pytest.skip(f"{refusal} (make test-llama)")
+        pytest.skip(str(refusal))
 
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory):
     """A model of known routing: two layers, 16 experts, top-4."""
-    pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
-    from runners.llama_cpp.toy import ToyShape, write_toy
+    pytest.importorskip("gguf")
+    from examples.llama_cpp.toy import ToyShape, write_toy
 
     path = tmp_path_factory.mktemp("gguf") / "toy.gguf"
     write_toy(path, ToyShape())
@@ -34,7 +40,7 @@ def toy(tmp_path_factory):
 def options():
     """What a sweep of small cells opens a runner with."""
     return {
-        "llama": to_mapping(LlamaSpec()),
+        "own": {},
         "places": [(1, 16, 1), (4, 32, 2)],
         "max_batch": 2,
         "max_context": 32,
@@ -44,4 +50,4 @@ def options():
 
 @pytest.fixture(scope="session")
 def model(toy):
-    return to_mapping(load_model(str(toy)))
+    return model_of(toy)

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from runners.llama_cpp import library as c
-from runners.llama_cpp.engine import Context, ContextSize, Model
+from examples.llama_cpp import library as c
+from examples.llama_cpp.engine import Context, ContextSize, Model
 from runners.protocol import Refusal
 
 TOPK = b"ffn_moe_topk-"

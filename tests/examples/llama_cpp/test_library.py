@@ -1,11 +1,12 @@
 """The library is found and laid out, or refused: without any llama.cpp."""
 
+import re
 import struct
 from pathlib import Path
 
 import pytest
 
-from runners.llama_cpp import library
+from examples.llama_cpp import library
 from runners.protocol import Refusal
 
 
@@ -58,7 +59,7 @@ def test_repacking_is_the_last_flag_that_is_on():
 
 
 def test_a_library_that_is_absent_or_no_llama_cpp_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(Refusal, match=r"no\.so: no such file; --lib takes"):
+    with pytest.raises(Refusal, match=r"no\.so: no such file; give a libllama"):
         library.find(str(tmp_path / "no.so"))
     monkeypatch.setenv(library.ENVIRONMENT, str(tmp_path / "other.so"))
     with pytest.raises(Refusal, match=r"other\.so: no such file"):
@@ -77,3 +78,15 @@ def test_the_digest_covers_the_libraries_beside_it(tmp_path):
     alone = library.code_digest(path)
     (tmp_path / "libggml-cpu.so").write_bytes(b"b")
     assert library.code_digest(path) != alone
+
+
+def test_what_is_said_to_be_installed_is_what_is_tested():
+    """By the page and by the refusals."""
+    root = Path(library.__file__).parents[2]
+    tested = re.findall(
+        r'"((?:gguf|xllamacpp)==[\d.]+)"', (root / "pyproject.toml").read_text()
+    )
+    assert len(tested) == 2
+    page = (root / "examples/llama_cpp/README.md").read_text()
+    assert f"pip install {' '.join(tested)}\n" in page
+    assert f"pip install {tested[1]}" == library.INSTALL

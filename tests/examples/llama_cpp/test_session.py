@@ -7,18 +7,17 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from evict_profile.config import load_model
-from evict_profile.config.gguf import gguf_mapping
-from evict_profile.records import to_mapping
 from runners.protocol import Refusal
 
-pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
+pytest.importorskip("gguf")
 
-from runners.llama_cpp import check
-from runners.llama_cpp import session as module
-from runners.llama_cpp.engine import Context, ContextSize
-from runners.llama_cpp.session import Session
-from tests.runners.llama_cpp.recurrent import write_recurrent_toy
+from examples.llama_cpp import check
+from examples.llama_cpp import session as module
+from examples.llama_cpp.engine import Context, ContextSize
+from examples.llama_cpp.model_file import gguf_mapping
+from examples.llama_cpp.session import Decode, Session
+from tests.examples.llama_cpp.conftest import model_of
+from tests.examples.llama_cpp.recurrent import write_recurrent_toy
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -50,7 +49,7 @@ def test_it_tells_what_runs(session):
     assert (facts["engine"], facts["layers"], facts["threads"]) == ("llama_cpp", 2, 1)
     assert facts["moe_backend"] == "ggml f32 repack 1 threads"
     assert answer["bytes_per_expert"] == 3 * 64 * 32 * 4
-    assert answer["whole"] and answer["proves_routing"]
+    assert answer["whole"]
 
 
 PLACES = [(1, 4, 24, 1), (4, 7, 24, 1), (8, 16, 24, 1), (4, 16, 32, 2), (4, 9, 32, 1)]
@@ -131,6 +130,18 @@ def test_the_hook_costs_what_it_adds_to_the_same_decode(session, monkeypatch):
     assert session.measure_overhead(4, module.PAIRS) == pytest.approx(0.15)
 
 
+def test_what_runs_before_and_the_hook_are_not_in_a_decode_s_time(session, monkeypatch):
+    """The reference is the mean of the one before and the one after."""
+    ran, references_us = [], iter([8.0, 12.0])
+    monkeypatch.setattr(session.clock, "time_reference", lambda: next(references_us))
+    monkeypatch.setattr(session.clock, "us", lambda run: run() or 30.0)
+    before, decode = (lambda name=n: ran.append(name) for n in ("before", "decode"))
+    forward = Decode(decode, 4, list, before=before, overhead=0.2)
+    reading = session.time(forward)
+    assert ran == ["before", "decode"]
+    assert (reading.clock_us, reading.reference_us) == (28.0, 10.0)
+
+
 def test_the_hook_costs_more_with_more_tokens(session, monkeypatch):
     """A line in their log between the two that are measured, and level beyond."""
     assert set(session.overheads) == {1, 8}
@@ -166,27 +177,26 @@ def test_a_cell_that_cannot_be_is_refused(session, change, says):
 
 
 @pytest.mark.parametrize(
-    ("layers", "llama", "says"),
+    ("layers", "own", "says"),
     [
         (2, {"overrides": ["exps=CUDA0"]}, "does not end in '=CPU'"),
         (2, {"text": "nowhere.txt"}, "No such file"),
-        (2, {"model": "nowhere.safetensors"}, "loads a GGUF file"),
+        (2, {"model": "nowhere.safetensors"}, "is no GGUF file"),
+        (2, {"thread": 8}, "unknown key 'thread'; remove it, or write 'threads'"),
+        (2, {"cache_k": "q3"}, "cache_k: must be one of"),
         (3, {}, "layers: 3 in the sweep's model, 2 in"),
     ],
 )
-def test_what_cannot_be_opened_is_refused(
-    libllama, model, options, layers, llama, says
-):
+def test_what_cannot_be_opened_is_refused(libllama, model, options, layers, own, says):
     """Also where the sweep's model and the file are not the same."""
-    asked = {**options, "llama": {**options["llama"], **llama}}
     with pytest.raises(Refusal, match=says):
-        Session({**model, "num_layers": layers}, asked)
+        Session({**model, "num_layers": layers}, {**options, "own": own})
 
 
 def test_options_reach_the_engine_and_its_facts(libllama, model, options):
-    llama = {"cache_k": "q8_0", "flash_attention": "on", "repack": False}
-    llama = {**options["llama"], **llama, "overrides": ["exps=CPU"]}
-    facts = Session(model, {**options, "llama": llama}).answer_open()["fingerprint"]
+    own = {"cache_k": "q8_0", "flash_attention": "on", "repack": False}
+    own["overrides"] = ["exps=CPU"]
+    facts = Session(model, {**options, "own": own}).answer_open()["fingerprint"]
     assert facts["attention_backend"] == "ggml flash-on q8_0/f16"
     assert facts["moe_backend"] == "ggml f32 1 threads exps=CPU"
 
@@ -209,7 +219,7 @@ def test_the_self_test_refuses_what_it_does_not_know(libllama, monkeypatch):
 def recurrent(libllama, options, tmp_path_factory):
     path = tmp_path_factory.mktemp("gguf") / "recurrent.gguf"
     write_recurrent_toy(path)
-    return Session(to_mapping(load_model(str(path))), options)
+    return Session(model_of(path), options)
 
 
 @pytest.mark.parametrize(("width", "union"), [(1, 4), (4, 7), (8, 0)])

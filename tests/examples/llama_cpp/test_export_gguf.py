@@ -7,11 +7,11 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
+pytest.importorskip("gguf")
 
+from examples.llama_cpp.engine import ContextSize, Model, Options
+from examples.llama_cpp.hook import Hook
 from examples.small_world.export_gguf import write_world
-from runners.llama_cpp.engine import ContextSize, Model, Options
-from runners.llama_cpp.hook import Hook
 from tests.examples.small_world.engine.decoding import trained_target
 
 WORLD = Path("examples/small_world/stdlib")

@@ -3,30 +3,27 @@
 Forced cells run in a context whose routes are written, natural ones in a plain one;
 what the writing costs is measured at open and taken off. llama.cpp builds a new graph
 for a decode of another shape than the last one, so the tokens that come before those of
-the cell are decoded first, in its shape. What a new graph costs is measured at open.
+the cell are decoded first, in its shape.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from evict_profile.config.gguf import Gguf, gguf_mapping, read_gguf
 from evict_profile.errors import ConfigError
-from runners.clock import (
-    ReferenceClock,
-    copy_bandwidth_gbps,
-    cpu_now,
-    wall_now,
-)
+from evict_profile.records import parse
+from examples.llama_cpp import library
+from examples.llama_cpp.check import check_idle, check_library, check_model
+from examples.llama_cpp.engine import Context, ContextSize, Ids, Model, Options
+from examples.llama_cpp.hook import Hook, Routes
+from examples.llama_cpp.model_file import Gguf, gguf_mapping, read_gguf
+from examples.llama_cpp.text import DecodeWindow, Text
+from runners.clock import ReferenceClock, copy_bandwidth_gbps, cpu_now, wall_now
 from runners.device import describe, pick_device
-from runners.llama_cpp import library
-from runners.llama_cpp.check import check_idle, check_library, check_model
-from runners.llama_cpp.engine import Context, ContextSize, Ids, Model, Options
-from runners.llama_cpp.hook import Hook, Routes
-from runners.llama_cpp.text import DecodeWindow, Text
 from runners.protocol import Message, Refusal
-from runners.session import Forward, MeasureSession, Run, check_shape
+from runners.session import Forward, MeasureSession, Reading, Run, check_shape
 from runners.trees import force_unions, unions
 
 UBATCH = 512
@@ -39,16 +36,27 @@ PAIRS, WIDE_PAIRS = 40, 20
 CHECKED_TOKENS = 3
 
 
+@dataclass(frozen=True)
+class Decode(Forward):
+    """The decode of a cell.
+
+    Attributes:
+        before: runs right before it, untimed.
+        overhead: what writing the routes adds to it, over the reference.
+    """
+
+    before: Run = lambda: None
+    overhead: float = 0.0
+
+
 class Session(MeasureSession):
     whole = True
 
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
-        own = dict(options["llama"])
-        path = Path(own.pop("model") or model["source"])
-        library_path = library.find(own.pop("library"))
-        text_path = own.pop("text")
-        self.options = Options(**{**own, "overrides": tuple(own["overrides"])})
+        self.options = own = parse_options(options["own"])
+        path = Path(own.model or model["source"])
+        library_path = library.find(own.library)
         self.file = read_file(path, model)
         self.layers = self.file.moe_layers
         self.bytes_per_expert = self.file.bytes_per_expert
@@ -63,7 +71,7 @@ class Session(MeasureSession):
         touch_width = min(-(-self.experts // self.top_k), UBATCH)
         tokens = max(longest + options["max_width"], self.contexts[0] + touch_width)
         size = ContextSize(options["max_batch"] + 1, tokens, UBATCH)
-        self.text = Text(text_path, self.model, longest)
+        self.text = Text(own.text, self.model, longest)
         self.hook, self.plain = Hook(self.model, size), Context(self.model, size)
         checked = self.text.tokens[:CHECKED_TOKENS]
         self.can_cut = check_model(self.hook, checked, self.layers, self.experts)
@@ -108,14 +116,11 @@ class Session(MeasureSession):
             "text": self.text.name,
         }
 
-    def answer_open(self) -> Message:
-        return super().answer_open() | {"proves_routing": True}
-
     def refusal(self, error: Exception) -> Exception:
         known = isinstance(error, ValueError)
         return Refusal("infeasible", str(error)) if known else error
 
-    def prepare(self, cell: Message, layers: int, seed: int) -> Forward:
+    def prepare(self, cell: Message, layers: int, seed: int) -> Decode:
         """A verification; natural routes are read in another decode of it."""
         if cell["width"] * cell["batch"] > UBATCH:
             raise Refusal(
@@ -132,13 +137,21 @@ class Session(MeasureSession):
             routes = window.with_most_used_experts(self.draw_routes(cell, seed), seed)
             run, before = self.forced_run(cell, window, routes)
         ran = unions(routes)
-        return Forward(
+        return Decode(
             run,
             cell["width"],
             lambda: ran,
             before=before,
             overhead=0.0 if natural else self.overhead(cell),
         )
+
+    def time(self, forward: Forward) -> Reading:
+        """Time a decode after what runs before it, less the writing of its routes."""
+        assert isinstance(forward, Decode)
+        first_us = self.clock.time_reference()
+        took_us = self.decode_us(forward.run, forward.before)
+        reference_us = (first_us + self.clock.time_reference()) / 2.0
+        return Reading(took_us - forward.overhead * reference_us, reference_us)
 
     def read_routes(self, cell: Message, window: DecodeWindow) -> Routes:
         """What the second step's tokens choose behind the first's."""
@@ -275,11 +288,20 @@ def shape_of(cell: Message) -> tuple[int, int]:
     return cell["width"], cell["batch"]
 
 
+def parse_options(content: Message) -> Options:
+    try:
+        return parse(Options, content, "options")
+    except ConfigError as error:
+        raise Refusal("infeasible", str(error)) from error
+
+
 def read_file(path: Path, model: Message) -> Gguf:
     """The file's head, checked to be the model of the sweep."""
     if path.suffix != ".gguf":
         raise Refusal(
-            "infeasible", "llama_cpp loads a GGUF file: give it with --model M.gguf"
+            "infeasible",
+            f"'{path}' is no GGUF file: write the model's YAML from one with python -m "
+            "examples.llama_cpp model M.gguf, or give one as 'options: {model: ...}'",
         )
     try:
         file, found = read_gguf(path), gguf_mapping(path)
@@ -292,6 +314,6 @@ def read_file(path: Path, model: Message) -> Gguf:
         "top-k": (model["moe"]["top_k"], found["moe"]["top_k"]),
         "dtype": (model["dtype"], found["dtype"]),
     }
-    fix = "give the GGUF as --model, and leave --dtype away"
+    fix = "write the model's YAML from this file, and leave --dtype away"
     check_shape(has, "infeasible", str(path), fix)
     return file

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 from runners.protocol import Refusal
 
 ENVIRONMENT = "EVICT_PROFILE_LIBLLAMA"
-"""Names the library where neither the sweep nor --lib does."""
+"""Names the library where the sweep does not."""
 
-FIX = "update llama.cpp, or leave --lib away; in a checkout: pip install '.[llama]'"
+INSTALL = "pip install xllamacpp==2026.10.11549"
+FIX = f"update llama.cpp, or leave the library away and {INSTALL}"
 BLOCK_BYTES = 512
 """More than either struct of parameters has; today 136 and 80."""
 
@@ -125,7 +126,7 @@ def find(asked: str) -> Path:
         path = Path(named).expanduser()
         if path.is_file():
             return path
-        raise Refusal("device", f"{path}: no such file; --lib takes a libllama.so")
+        raise Refusal("device", f"{path}: no such file; give a libllama.so")
     package = importlib.util.find_spec("xllamacpp")
     places = (package and package.submodule_search_locations) or ()
     for folder in map(Path, places):
@@ -133,8 +134,8 @@ def find(asked: str) -> Path:
             return path
     raise Refusal(
         "device",
-        "no llama.cpp: give your libllama.so with --lib, or in a checkout: pip install "
-        "'.[llama]', which brings one",
+        f"no llama.cpp: name your libllama.so in 'options: {{library: ...}}', or "
+        f"{INSTALL}, which brings one",
     )
 
 

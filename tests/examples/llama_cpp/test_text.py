@@ -6,11 +6,11 @@ from typing import cast
 import numpy as np
 import pytest
 
-pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
+pytest.importorskip("gguf")
 
-from runners.llama_cpp.engine import ContextSize, Model, Options
-from runners.llama_cpp.hook import Hook
-from runners.llama_cpp.text import ROUTED, DecodeWindow, Text
+from examples.llama_cpp.engine import ContextSize, Model, Options
+from examples.llama_cpp.hook import Hook
+from examples.llama_cpp.text import ROUTED, DecodeWindow, Text
 from runners.trees import unions
 
 

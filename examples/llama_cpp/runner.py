@@ -1,4 +1,4 @@
-"""Run as `python -m runners.llama_cpp`; speaks the protocol of runners/protocol.py."""
+"""llama.cpp as a runner of sweeps (sweep.yaml); speaks runners/protocol.py."""
 
 import os
 import sys
@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from runners.protocol import Message, serve_session
 
 if TYPE_CHECKING:
-    from runners.llama_cpp.session import Session
+    from examples.llama_cpp.session import Session
 
 
 def begin(model: Message, options: Message) -> "Session":
-    if options["llama"]["threads"] > 1:
+    if options["own"].get("threads", 1) != 1:
         # As a server's threads wait; OpenMP reads it when it is loaded.
         os.environ.pop("OMP_WAIT_POLICY", None)
     try:
-        from runners.llama_cpp.session import Session
+        from examples.llama_cpp.session import Session
     except ModuleNotFoundError as error:
         sys.exit(
-            f"{error.name} is missing in {sys.executable}; in a checkout: pip install "
-            "'.[llama]' there, or give another Python with --python"
+            f"{error.name} is missing in {sys.executable}; pip install "
+            f"'{error.name}' there, or give another Python with --python"
         )
     return Session(model, options)
 

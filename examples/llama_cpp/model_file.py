@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 from evict_profile.config.names import published_name
 from evict_profile.errors import ConfigError
 
-USE_YAML = "describe its shape in a YAML file, and name the GGUF in the sweep's 'llama'"
+USE_YAML = (
+    "describe its shape in a YAML file, and name the GGUF in the plan's 'options'"
+)
 RECURRENT = {"ssm_in": "mamba", "ssm_": "linear", "shortconv.": "conv"}
 """Kinds of layers by prefix of their tensors' names; the first match."""
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -93,7 +95,7 @@ def read_gguf(path: Path) -> Gguf:
         from gguf import GGUFReader
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{path}: 'gguf' reads it; in a checkout: pip install '.[llama]'"
+            f"{path}: the package 'gguf' reads it; pip install gguf==0.19.0"
         ) from error
     try:
         readers = [GGUFReader(part) for part in _parts(path)]

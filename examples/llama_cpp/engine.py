@@ -5,11 +5,13 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 
-from runners.llama_cpp import library as c
+from evict_profile.records import Amount, Count
+from examples.llama_cpp import library as c
 from runners.protocol import Refusal
 
 CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
@@ -23,17 +25,30 @@ Ask = Callable[[int, bool], bool]
 again when it is computed."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """How llama.cpp decodes: a sweep's section `llama`. All of it is in the
-    fingerprint."""
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 
-    threads: int = 1
-    gpu_layers: int = 0
+
+class Options(Struct, frozen=True):
+    """A sweep's `options:`. How llama.cpp decodes is in the fingerprint.
+
+    Attributes:
+        model: GGUF file; "" is the file that the shape was read from.
+        library: libllama.so; "" is $EVICT_PROFILE_LIBLLAMA, else xllamacpp's.
+        text: file whose tokens are decoded; "" is a module of Python's library.
+        threads: of llama.cpp; with more than one, wall time on an idle machine.
+        overrides: "PATTERN=CPU": matching tensors stay in CPU memory.
+        repack: repack weights for this CPU's kernels.
+    """
+
+    model: str = ""
+    library: str = ""
+    text: str = ""
+    threads: Count = 1
+    gpu_layers: Amount = 0
     overrides: tuple[str, ...] = ()
-    cache_k: str = "f16"
-    cache_v: str = "f16"
-    flash_attention: str = "auto"
+    cache_k: CacheType = "f16"
+    cache_v: CacheType = "f16"
+    flash_attention: Literal["auto", "on", "off"] = "auto"
     repack: bool = True
 
 

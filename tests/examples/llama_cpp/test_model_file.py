@@ -7,17 +7,27 @@ import numpy as np
 import pytest
 
 from evict_profile.config import load_model
-from evict_profile.config.gguf import read_gguf
 from evict_profile.errors import ConfigError
-from tests.command import refused
 
-pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
+pytest.importorskip("gguf")
 
 from gguf import GGUFWriter
+from typer.testing import CliRunner
 
-from runners.llama_cpp.toy import ToyShape, finish, put, write_toy
+from examples.llama_cpp.__main__ import app
+from examples.llama_cpp.model_file import read_gguf
+from examples.llama_cpp.toy import ToyShape, finish, put, write_toy
 
 SHAPE = ToyShape(hidden=64, layers=2, kind="Q8_0")
+
+
+def written(path):
+    """The model of the YAML that the command prints."""
+    done = CliRunner().invoke(app, ["model", str(path)])
+    assert done.exit_code == 0, done.output
+    file = path.with_suffix(".yaml")
+    file.write_text(done.stdout)
+    return load_model(str(file))
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +39,7 @@ def path(tmp_path_factory):
 
 def test_the_shape_is_the_file_s(path):
     """Sizes from the metadata, layers, width and type from the tensors."""
-    model = load_model(str(path))
+    model = written(path)
     assert (model.name, model.dtype) == ("planted-q8", "q8_0")
     assert (model.hidden_size, model.num_layers, model.dense_layers) == (64, 2, 0)
     assert (model.moe.num_experts, model.moe.top_k) == (16, 4)
@@ -41,7 +51,7 @@ def test_bytes_are_those_stored(path):
     """Blocks of 32 values in 34 bytes."""
     stored = 3 * 64 * 32 * 34 // 32
     assert read_gguf(path).bytes_per_expert == stored
-    assert load_model(str(path)).bytes_per_expert == stored
+    assert written(path).bytes_per_expert == stored
 
 
 def test_another_type_is_another_digest(path, tmp_path):
@@ -86,7 +96,7 @@ def test_each_layer_is_what_its_tensors_and_the_pattern_say(
             put(writer, f"blk.{layer}.{name}", np.ones(shape))
         put(writer, f"blk.{layer}.ffn_down_exps", np.ones((2, 8, 16)))
     finish(writer)
-    model = load_model(str(path))
+    model = written(path)
     assert {other.kind: other.layers for other in model.other_layers} == kinds
     assert (model.moe.gated, model.moe.expert_hidden, model.moe.expert_width) == (
         False,
@@ -98,10 +108,12 @@ def test_each_layer_is_what_its_tensors_and_the_pattern_say(
     assert unknown == (window is None)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path):
-    (tmp_path / "text.gguf").write_text("no model")
-    words = ("sweep", "text.gguf", "--plan", "llama")
-    assert "is no readable GGUF file" in refused(*words, folder=tmp_path)
+def test_a_file_that_is_none_is_refused_in_one_sentence(tmp_path):
+    path = tmp_path / "text.gguf"
+    path.write_text("no model")
+    done = CliRunner().invoke(app, ["model", str(path)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {path}: is no readable GGUF file")
 
 
 def test_a_dense_model_is_refused(tmp_path):
@@ -123,7 +135,7 @@ def test_a_file_that_names_no_architecture_is_refused(tmp_path, monkeypatch):
         read_gguf(path)
 
 
-def test_without_the_package_the_extra_is_named(path, monkeypatch):
+def test_without_the_package_its_command_is_named(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(ConfigError, match=r"pip install '\.\[llama\]'"):
-        load_model(str(path))
+    with pytest.raises(ConfigError, match=r"pip install gguf==\d"):
+        read_gguf(path)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runners.llama_cpp.engine import Model
-from runners.llama_cpp.hook import Hook, Routes
+from examples.llama_cpp.engine import Model
+from examples.llama_cpp.hook import Hook, Routes
 from runners.protocol import Message, Refusal
 
 ROUTED = 1024

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
+pytest.importorskip("gguf")
 
+from examples.llama_cpp.check import check_idle
 from runners.clock import ReferenceClock, cpu_now, wall_now
-from runners.llama_cpp.check import check_idle
 from runners.protocol import Refusal
 
 

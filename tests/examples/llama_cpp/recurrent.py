@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from gguf import ExpertGatingFuncType, GGUFWriter
 
-from runners.llama_cpp import toy
-from runners.llama_cpp.toy import ToyShape, put
+from examples.llama_cpp import toy
+from examples.llama_cpp.toy import ToyShape, put
 
 
 def write_recurrent_toy(path: Path) -> None:
