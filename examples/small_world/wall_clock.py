@@ -7,8 +7,7 @@ sized so that all policies end together. The output is tokens a second by CPU ti
 GPU, wall time) and by wall time, beside what the replay predicts, and the same over
 plain decoding and over the best setting that knows no cost. All policies decode the
 same text in the same order, so a ratio compares their times on each share of it, and
-its interval draws shares, about one a reply. At the end stands what the clock advises:
-the rule that adapts where it gains, else the setting.
+its interval draws shares, about one a reply.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,7 +61,6 @@ class Asked:
     batches: Sequence[int] = (1,)
     workloads: Sequence[str] = ()
     temperatures: Sequence[float] = ()
-    contenders: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def check_replay(asked: Asked, out: Path, console: Console) -> bool:
     off = False
     for part, scenario in scenarios(trace, asked):
         replay = ScenarioReplay(TraceArrays(part), table, scenario, 1)
-        policies = policies_of(replay, asked.contenders)
+        policies = policies_of(replay)
         rows = check(session, replay, policies, asked.prompts)
         show(console, scenario, rows)
         off |= any(is_off(row.gap) for row in rows)
@@ -112,10 +110,8 @@ def check_replay(asked: Asked, out: Path, console: Console) -> bool:
             {
                 "scenario": to_mapping(scenario),
                 "rows": [to_mapping(row) for row in rows],
-                "advice": advice(rows),
             }
         )
-        print(f"{scenario}: {results[-1]['advice']}", flush=True)
         write_json(results, out)
     return off
 
@@ -176,18 +172,13 @@ def check(
     return [compare(name, runs, measured, fixed) for name in policies]
 
 
-def policies_of(
-    replay: ScenarioReplay, contenders: bool = False
-) -> dict[str, MakePolicy]:
-    """Those that know no cost, set by the replay, and the guided; or only those that an
-    advice is about."""
+def policies_of(replay: ScenarioReplay) -> dict[str, MakePolicy]:
+    """Plain decoding, settings that know no cost, and the rule that chooses depth."""
     found: dict[str, MakePolicy] = {}
     for policy, _ in replay.chosen(replay.tune()):
         setting = f" ({policy.setting})" if policy.name in HINDSIGHT else ""
         found[f"{policy.name}{setting}"] = _always(policy)
     found |= table_policies(replay.table, replay.arrays.depth)
-    if not contenders:
-        return found
     asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD, RATE_DEPTH)
     return {name: make for name, make in found.items() if name.startswith(asked)}
 
@@ -230,32 +221,6 @@ def compare(
         committed=round(own.mean("committed"), 3),
         levels=round(own.mean("levels"), 2),
     )
-
-
-def advice(rows: Sequence[CheckedPolicy]) -> str:
-    """What to do by the clock, as a verdict would say it of a replay."""
-    fixed = max(
-        (row for row in rows if row.policy.startswith(HINDSIGHT)),
-        key=lambda row: row.measured_over_plain.value,
-    )
-    rules = [row for row in rows if row.policy == RATE_DEPTH]
-    measured = "; ".join(
-        f"{row.policy} is {row.measured_over_plain} of plain decoding and "
-        f"{row.measured_over_fixed} of the {fixed.policy}"
-        for row in rules
-    )
-    adapts = any(
-        row.measured_over_fixed.worthwhile and row.measured_over_plain.worthwhile
-        for row in rules
-    )
-    if adapts:
-        return f"adapt: {measured}"
-    if fixed.measured_over_plain.worthwhile:
-        return (
-            f"set the {fixed.policy}, {fixed.measured_over_plain} of plain decoding: "
-            f"{measured or 'no table has acceptance by link, and depth'}"
-        )
-    return f"do not speculate: {measured or fixed.policy}"
 
 
 def show(console: Console, scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
