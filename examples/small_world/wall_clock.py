@@ -4,10 +4,10 @@ Every policy decodes the traced replies again with the real engine, in the order
 which the replay simulates them. Policies take turns of a few steps, in an order drawn
 anew each time, so that whatever the machine does, it does to all of them; turns are
 sized so that all policies end together. The output is tokens a second by CPU time (on a
-GPU, wall time) and by wall time, beside what the replay predicts, and the same over
-plain decoding and over the best setting that knows no cost. All policies decode the
-same text in the same order, so a ratio compares their times on each share of it, and
-its interval draws shares, about one a reply.
+GPU, wall time), beside what the replay predicts, and the same over plain decoding and
+over the best setting that knows no cost. All policies decode the same text in the same
+order, so a ratio compares their times on each share of it, and its interval draws
+shares, about one a reply.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,20 +69,18 @@ class CheckedPolicy:
 
     `gap` is measured over predicted, both over plain decoding; where the engine took
     the very steps of the replay its interval is of time alone. A policy that learns
-    from a clock need not. `decision_us` is CPU time that no cost holds.
+    from a clock need not.
     """
 
     policy: str
     same_steps: bool
     predicted: float
     measured: Estimate
-    measured_wall: Estimate
     predicted_over_plain: float
     measured_over_plain: Estimate
     measured_over_fixed: Estimate
     gap: Estimate
     parts: dict[str, tuple[float, float]]
-    decision_us: float
     verified: float
     committed: float
     levels: float
@@ -201,7 +199,7 @@ def compare(
     faster = (
         own.ratio(run.step_us, own.columns["us"], seed=0)
         if same_steps
-        else own.tokens_per_s("us") / run.tokens_per_s
+        else own.tokens_per_s() / run.tokens_per_s
     )
     names = ("verify_us", "draft_us", "fixed_us")
     means = zip(names, run.cost.mean(axis=0), strict=False)
@@ -209,14 +207,12 @@ def compare(
         policy=name,
         same_steps=same_steps,
         predicted=round(run.tokens_per_s, 1),
-        measured=Estimate.of(own.tokens_per_s("us")),
-        measured_wall=Estimate.of(own.tokens_per_s("wall_us")),
+        measured=Estimate.of(own.tokens_per_s()),
         predicted_over_plain=round(run.tokens_per_s / runs[AR].tokens_per_s, 4),
         measured_over_plain=Estimate.of(own.over(plain)),
         measured_over_fixed=Estimate.of(own.over(fixed)),
         gap=Estimate.of(faster * slower),
         parts={n: (round(float(mean)), round(own.mean(n))) for n, mean in means},
-        decision_us=round(own.decision_us),
         verified=round(own.mean("verified"), 2),
         committed=round(own.mean("committed"), 3),
         levels=round(own.mean("levels"), 2),
@@ -240,7 +236,6 @@ def show(console: Console, scenario: Scenario, rows: Sequence[CheckedPolicy]) ->
         "verify, us": of("verify_us"),
         "draft, us": of("draft_us"),
         "rest, us": of("fixed_us"),
-        "decision, us": lambda row: row.decision_us,
     }
     title = f"\n{scenario}; times of a step: as replayed / by the clock"
     print_rows(console, Rows.of(rows, columns), title)
