@@ -54,7 +54,7 @@ demo-world: $(VENV)/ready
 		--part 2/2 --batch 1 --batch 4 --out $(RUNS)/verdict.html
 	$(BIN)/python -m examples.small_world clock $(RUNS)/tables/*/*/*/1.0.1.json \
 		$(WORLD) $(RUNS)/traces --part 2/2 --prompts $(PROMPTS) \
-		--contenders --workload mixed --batch 1 --batch 4 --out $(RUNS)/wall_clock.json
+		--workload mixed --batch 1 --batch 4 --out $(RUNS)/wall_clock.json
 
 # Tests share nothing but read-only files, so a process a core runs them side by side,
 # each with one thread. A process holds about 1 GB.

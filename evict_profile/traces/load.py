@@ -15,7 +15,7 @@ from evict_profile.errors import DataError
 from evict_profile.records import differences
 from evict_profile.table import DraftClock
 from evict_profile.traces.columns import TraceColumns
-from evict_profile.traces.schema import SCHEMA, TIMES, Metadata, metadata_of, read
+from evict_profile.traces.schema import TIMES, Metadata, metadata_of, read
 from evict_profile.traces.trace import Reply, Trace, falling
 
 IDENTITY = ("workload", "temperature", "prompt", "seed")
@@ -43,10 +43,10 @@ def trace_of(table: pa.Table, source: Path | str) -> Trace:
     return _trace(columns, metadata.clocks)
 
 
-def parts_of(folder: Path, schema: str = SCHEMA) -> list[Part]:
+def parts_of(folder: Path) -> list[Part]:
     """Parts by server, in the order written."""
     tables = {path: read(path) for path in folder.glob("*.parquet")}
-    parts = [Part(p, t, metadata_of(t, str(p), schema)) for p, t in tables.items()]
+    parts = [Part(p, t, metadata_of(t, str(p))) for p, t in tables.items()]
     parts.sort(key=lambda part: (part.server, part.path.name))
     if not parts:
         raise DataError(

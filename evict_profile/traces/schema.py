@@ -20,6 +20,8 @@ from evict_profile.table import DraftClock
 from evict_profile.traces.trace import TraceInfo
 
 SCHEMA = "evict-trace/1"
+NAME = SCHEMA.partition("/")[0]
+"""Of the metadata in a file."""
 NEEDED = ("prompt", "position", "parent", "path_prob", "accepted")
 TIMES = ("draft_us", "verify_us", "fixed_us")
 
@@ -67,9 +69,9 @@ class Metadata:
     replies: int = 0
 
 
-def mark(table: pa.Table, metadata: Metadata, schema: str = SCHEMA) -> pa.Table:
-    text = json.dumps({"schema": schema, **to_mapping(metadata)}, sort_keys=True)
-    return table.replace_schema_metadata({_key(schema): text.encode()})
+def mark(table: pa.Table, metadata: Metadata) -> pa.Table:
+    text = json.dumps({"schema": SCHEMA, **to_mapping(metadata)}, sort_keys=True)
+    return table.replace_schema_metadata({NAME: text})
 
 
 def read(path: Path) -> pa.Table:
@@ -86,23 +88,18 @@ def read(path: Path) -> pa.Table:
         ) from error
 
 
-def metadata_of(table: pa.Table, source: str, schema: str = SCHEMA) -> Metadata:
+def metadata_of(table: pa.Table, source: str) -> Metadata:
     try:
-        stored = json.loads((table.schema.metadata or {})[_key(schema)])
+        stored = json.loads((table.schema.metadata or {})[NAME.encode()])
         stated = stored["schema"]
     except (LookupError, ValueError, TypeError) as error:
-        name = _key(schema).decode()
         raise DataError(
-            f"{source}: does not say that it is of schema '{schema}'; give it the "
-            f"metadata '{name}', as docs/reference/traces.md shows"
+            f"{source}: does not say that it is of schema '{SCHEMA}'; give it the "
+            f"metadata '{NAME}', as docs/reference/traces.md shows"
         ) from error
-    if stated != schema:
+    if stated != SCHEMA:
         raise DataError(
-            f"{source}: has schema '{stated}', and this evict-profile reads {schema}; "
+            f"{source}: has schema '{stated}', and this evict-profile reads {SCHEMA}; "
             "upgrade evict-profile, or record it again"
         )
     return parse(Metadata, stored, source, extra_keys=True)
-
-
-def _key(schema: str) -> bytes:
-    return schema.partition("/")[0].encode()

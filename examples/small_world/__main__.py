@@ -91,7 +91,6 @@ def clock(
     temperature: list[float] | None = Option(
         None, help="Repeatable.", show_default="all"
     ),
-    contenders: bool = Option(False, help="Only policies that an advice is about."),
     out: Path = Path("wall_clock.json"),
 ) -> None:
     """Decode traced replies under every policy, beside what the replay predicts.
@@ -109,7 +108,6 @@ def clock(
         batches=tuple(batch),
         workloads=workload or (),
         temperatures=temperature or (),
-        contenders=contenders,
     )
     if check_replay(asked, out, console):
         raise typer.Exit(1)

@@ -36,13 +36,7 @@ def record(plan: TracePlan, world: Path, out: Path, console: Console) -> None:
             reference_us = stored.about.reference_us if stored else 0.0
             session = TraceSession(world, plan.tree, plan.prompt_tokens, reference_us)
             plan = plan.within(session)
-            check_fits(
-                session.checkpoint,
-                plan.tree,
-                plan.prompt_tokens,
-                plan.tokens,
-                plan.batches,
-            )
+            check_fits(session.checkpoint, plan.tree, plan.tokens)
             with interruptible(Deadline()) as deadline:
                 _record(plan, session, stored, out, deadline, console)
     finally:

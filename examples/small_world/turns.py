@@ -5,19 +5,16 @@ does, it does to all; they are sized so that all policies end together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any, cast
 
 import numpy as np
 import torch
 
-from evict_profile.replay.policies import MakePolicy, Policy, PolicyStep
+from evict_profile.replay.policies import MakePolicy, Policy
 from evict_profile.replay.simulate import reply_order
 from evict_profile.stats import RESAMPLES, Bootstrap, Floats
 from evict_profile.traces import Trace
 from examples.small_world.engine.engine import Engine, EngineStep
 from examples.small_world.engine.session import Job, TraceSession
-from runners.clock import now
 
 TURN = 2
 """Steps a turn of the policy that makes fewest steps."""
@@ -25,7 +22,6 @@ CPU = torch.device("cpu")
 
 COLUMNS: dict[str, Callable[[EngineStep], float]] = {
     "us": lambda step: step.times.step.us,
-    "wall_us": lambda step: step.times.step.wall_us,
     "verify_us": lambda step: step.times.verify.us,
     "draft_us": lambda step: sum(t.us for t in step.times.levels),
     "fixed_us": lambda step: step.times.fixed.us,
@@ -60,7 +56,7 @@ def serve_all(
         for name in rng.permutation(busy):
             working[name].take_turn(turns[name])
     return {
-        name: Measured(one.steps, turns[name], one.policy.us, len(jobs))
+        name: Measured(one.steps, turns[name], len(jobs))
         for name, one in working.items()
     }
 
@@ -69,32 +65,6 @@ def turns_of(steps: Mapping[str, int]) -> dict[str, int]:
     """Steps of a turn, in proportion to the steps that each policy makes in all."""
     fewest = min(steps.values())
     return {name: round(TURN * count / fewest) for name, count in steps.items()}
-
-
-class Timed:
-    """A policy, or one step of it, and the CPU time that it took to decide."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.depth, self.us = policy.depth, 0.0
-        self._begin = self._timed(policy.begin)
-        self.observe = self._timed(policy.observe)
-
-    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
-        step = self._begin(batch, context, nodes)
-        asked = {name: getattr(step, name) for name in ("deeper", "extend", "keep")}
-        return cast(
-            PolicyStep,
-            SimpleNamespace(**{name: self._timed(ask) for name, ask in asked.items()}),
-        )
-
-    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any) -> Any:
-            begun = now(CPU)
-            result = method(*given)
-            self.us += (now(CPU) - begun).us
-            return result
-
-        return run
 
 
 class PolicyDecoding:
@@ -108,7 +78,7 @@ class PolicyDecoding:
     def __init__(
         self, engine: Engine, policy: Policy, jobs: Sequence[Job], batch: int
     ) -> None:
-        self.engine, self.policy, self.jobs = engine, Timed(policy), jobs
+        self.engine, self.policy, self.jobs = engine, policy, jobs
         self.order = reply_order(len(jobs), 0)
         self.left = sum(job.tokens for job in jobs)
         self.slots = [next(self.order) for _ in range(batch)]
@@ -129,7 +99,7 @@ class PolicyDecoding:
 
     def _step(self) -> None:
         before = self._missing()
-        step = self.engine.step(cast(Policy, self.policy))
+        step = self.engine.step(self.policy)
         tokens = sum(map(min, before, step.committed))
         numbers = {name: float(read(step)) for name, read in COLUMNS.items()}
         self.steps.append({"tokens": float(tokens)} | numbers)
@@ -156,12 +126,10 @@ class Measured:
         self,
         steps: Sequence[Mapping[str, float]],
         turn: int,
-        decided_us: float,
         replies: int,
     ) -> None:
         """`steps`: the numbers of each; `turn`: steps of a turn."""
         self.turn, self.replies = turn, replies
-        self.decision_us = decided_us / len(steps)
         self.columns: dict[str, Floats] = {
             name: np.array([step[name] for step in steps]) for name in steps[0]
         }
@@ -170,9 +138,9 @@ class Measured:
         """Of a step."""
         return float(self.columns[name].mean())
 
-    def tokens_per_s(self, clock: str) -> Floats:
+    def tokens_per_s(self) -> Floats:
         """As measured, then in resamples of turns: float64 [1 + resamples]."""
-        return 1e6 * self.ratio(self.columns["tokens"], self.columns[clock], seed=0)
+        return 1e6 * self.ratio(self.columns["tokens"], self.columns["us"], seed=0)
 
     def over(self, other: "Measured") -> Floats:
         """Its speed over another's on the same text, float64 [1 + resamples].

@@ -4,11 +4,10 @@ Every policy decodes the traced replies again with the real engine, in the order
 which the replay simulates them. Policies take turns of a few steps, in an order drawn
 anew each time, so that whatever the machine does, it does to all of them; turns are
 sized so that all policies end together. The output is tokens a second by CPU time (on a
-GPU, wall time) and by wall time, beside what the replay predicts, and the same over
-plain decoding and over the best setting that knows no cost. All policies decode the
-same text in the same order, so a ratio compares their times on each share of it, and
-its interval draws shares, about one a reply. At the end stands what the clock advises:
-the rule that adapts where it gains, else the setting.
+GPU, wall time), beside what the replay predicts, and the same over plain decoding and
+over the best setting that knows no cost. All policies decode the same text in the same
+order, so a ratio compares their times on each share of it, and its interval draws
+shares, about one a reply.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,7 +61,6 @@ class Asked:
     batches: Sequence[int] = (1,)
     workloads: Sequence[str] = ()
     temperatures: Sequence[float] = ()
-    contenders: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,20 +69,18 @@ class CheckedPolicy:
 
     `gap` is measured over predicted, both over plain decoding; where the engine took
     the very steps of the replay its interval is of time alone. A policy that learns
-    from a clock need not. `decision_us` is CPU time that no cost holds.
+    from a clock need not.
     """
 
     policy: str
     same_steps: bool
     predicted: float
     measured: Estimate
-    measured_wall: Estimate
     predicted_over_plain: float
     measured_over_plain: Estimate
     measured_over_fixed: Estimate
     gap: Estimate
     parts: dict[str, tuple[float, float]]
-    decision_us: float
     verified: float
     committed: float
     levels: float
@@ -104,7 +100,7 @@ def check_replay(asked: Asked, out: Path, console: Console) -> bool:
     off = False
     for part, scenario in scenarios(trace, asked):
         replay = ScenarioReplay(TraceArrays(part), table, scenario, 1)
-        policies = policies_of(replay, asked.contenders)
+        policies = policies_of(replay)
         rows = check(session, replay, policies, asked.prompts)
         show(console, scenario, rows)
         off |= any(is_off(row.gap) for row in rows)
@@ -112,10 +108,8 @@ def check_replay(asked: Asked, out: Path, console: Console) -> bool:
             {
                 "scenario": to_mapping(scenario),
                 "rows": [to_mapping(row) for row in rows],
-                "advice": advice(rows),
             }
         )
-        print(f"{scenario}: {results[-1]['advice']}", flush=True)
         write_json(results, out)
     return off
 
@@ -176,18 +170,13 @@ def check(
     return [compare(name, runs, measured, fixed) for name in policies]
 
 
-def policies_of(
-    replay: ScenarioReplay, contenders: bool = False
-) -> dict[str, MakePolicy]:
-    """Those that know no cost, set by the replay, and the guided; or only those that an
-    advice is about."""
+def policies_of(replay: ScenarioReplay) -> dict[str, MakePolicy]:
+    """Plain decoding, settings that know no cost, and the rule that chooses depth."""
     found: dict[str, MakePolicy] = {}
     for policy, _ in replay.chosen(replay.tune()):
         setting = f" ({policy.setting})" if policy.name in HINDSIGHT else ""
         found[f"{policy.name}{setting}"] = _always(policy)
     found |= table_policies(replay.table, replay.arrays.depth)
-    if not contenders:
-        return found
     asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD, RATE_DEPTH)
     return {name: make for name, make in found.items() if name.startswith(asked)}
 
@@ -210,7 +199,7 @@ def compare(
     faster = (
         own.ratio(run.step_us, own.columns["us"], seed=0)
         if same_steps
-        else own.tokens_per_s("us") / run.tokens_per_s
+        else own.tokens_per_s() / run.tokens_per_s
     )
     names = ("verify_us", "draft_us", "fixed_us")
     means = zip(names, run.cost.mean(axis=0), strict=False)
@@ -218,47 +207,16 @@ def compare(
         policy=name,
         same_steps=same_steps,
         predicted=round(run.tokens_per_s, 1),
-        measured=Estimate.of(own.tokens_per_s("us")),
-        measured_wall=Estimate.of(own.tokens_per_s("wall_us")),
+        measured=Estimate.of(own.tokens_per_s()),
         predicted_over_plain=round(run.tokens_per_s / runs[AR].tokens_per_s, 4),
         measured_over_plain=Estimate.of(own.over(plain)),
         measured_over_fixed=Estimate.of(own.over(fixed)),
         gap=Estimate.of(faster * slower),
         parts={n: (round(float(mean)), round(own.mean(n))) for n, mean in means},
-        decision_us=round(own.decision_us),
         verified=round(own.mean("verified"), 2),
         committed=round(own.mean("committed"), 3),
         levels=round(own.mean("levels"), 2),
     )
-
-
-def advice(rows: Sequence[CheckedPolicy]) -> str:
-    """What to do by the clock, as a verdict would say it of a replay."""
-    fixed = max(
-        (row for row in rows if row.policy.startswith(HINDSIGHT)),
-        key=lambda row: row.measured_over_plain.value,
-    )
-    rules = [row for row in rows if row.policy == RATE_DEPTH]
-    measured = "; ".join(
-        f"{row.policy} is {row.measured_over_plain} of plain decoding and "
-        f"{row.measured_over_fixed} of the {fixed.policy}"
-        for row in rules
-    )
-    adapts = any(
-        row.measured_over_fixed.verdict == row.measured_over_plain.verdict == "pays"
-        for row in rules
-    )
-    if adapts:
-        return f"adapt: {measured}"
-    found = measured or fixed.policy
-    if fixed.measured_over_plain.verdict == "not settled":
-        return f"not settled whether drafting pays: {found}"
-    if fixed.measured_over_plain.verdict == "pays":
-        return (
-            f"set the {fixed.policy}, {fixed.measured_over_plain} of plain decoding: "
-            f"{measured or 'no table has acceptance by link, and depth'}"
-        )
-    return f"do not speculate: {found}"
 
 
 def show(console: Console, scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
@@ -278,7 +236,6 @@ def show(console: Console, scenario: Scenario, rows: Sequence[CheckedPolicy]) ->
         "verify, us": of("verify_us"),
         "draft, us": of("draft_us"),
         "rest, us": of("fixed_us"),
-        "decision, us": lambda row: row.decision_us,
     }
     title = f"\n{scenario}; times of a step: as replayed / by the clock"
     print_rows(console, Rows.of(rows, columns), title)

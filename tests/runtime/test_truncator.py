@@ -131,7 +131,8 @@ def test_a_tree_larger_than_was_measured(table):
 @pytest.mark.parametrize("acceptance", ["target-only", "match"])
 def test_the_targets_own_samples_allow_any_rule(table, drafts, acceptance):
     """As EAGLE-2/3 in SGLang accepts."""
-    Truncator(table, drafts=drafts, acceptance=acceptance).plan(TREE, 64)
+    plan = Truncator(table, drafts=drafts, acceptance=acceptance).plan(TREE, 64)
+    assert 0 < plan.tokens <= 1 + TREE.shape[1]
 
 
 def test_plans_repeat(table):

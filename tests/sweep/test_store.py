@@ -85,6 +85,7 @@ def test_a_damaged_header_is_named(store):
 def test_same_plan_and_fingerprint_go_on(store, header):
     later = replace(header, started_unix=9.0, union_test={"differ": False})
     store.check_same_sweep(later)
+    assert store.header() == header
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,8 @@ import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.traces import Reply
-from examples.small_world.engine import limits
 from examples.small_world.engine.clocks import StepTimes
-from examples.small_world.engine.engine import Engine
-from examples.small_world.engine.limits import cache_bytes, check_fits
+from examples.small_world.engine.limits import check_fits
 from examples.small_world.engine.measuring import CellForward, Session
 from examples.small_world.engine.session import TraceSession, reply_seed
 from runners.clock import Timestamp
@@ -201,19 +199,14 @@ def test_a_folder_without_a_checkpoint_names_what_it_lacks(tmp_path):
     )
 
 
-def test_a_token_takes_the_bytes_that_were_counted(checkpoint, tree):
-    """In the caches of the target and of the draft head."""
-    engine = Engine(checkpoint, 2, 50, tree)
-    taken = engine.verifier.cache.rows.nbytes + engine.head.cache.rows.nbytes
-    assert taken == 2 * 50 * cache_bytes(checkpoint)
-
-
-def check(checkpoint, tokens=6, batches=(1, 4), **tree):
-    check_fits(checkpoint, replace(TREE, **tree), PROMPT_TOKENS, tokens, batches)
+def check(checkpoint, tokens=6, **tree):
+    check_fits(checkpoint, replace(TREE, **tree), tokens)
 
 
 def test_what_fits_is_served(checkpoint):
     """As many children as there are tokens, and replies as long as may be."""
+    with pytest.raises(ConfigError, match="--topk 13"):
+        check(checkpoint, tokens=1024, topk=13)
     check(checkpoint, tokens=1024, topk=12)
 
 
@@ -222,18 +215,8 @@ def test_what_fits_is_served(checkpoint):
     [
         ({"tokens": 1025}, "--tokens 1025: .* replies of 1024 at most"),
         ({"topk": 13}, "--topk 13: .* knows 12 tokens; give 12 at most"),
-        ({"depth": 10**6}, "--depth 1000000, .* --batch 1 would take .* GB of memory"),
-        ({"nodes": 10**12}, "--nodes 1000000000000: timing .* GB of memory"),
-        ({"batches": [1, 10**9]}, "--batch 1000000000 would take .* GB are free"),
     ],
 )
 def test_what_cannot_be_served_is_refused(checkpoint, options, sentence):
     with pytest.raises(ConfigError, match=sentence):
         check(checkpoint, **options)
-
-
-def test_a_tree_whose_mask_is_too_large_is_refused(checkpoint, monkeypatch):
-    """A recorded tree holds all nodes of all depths, and each sees any other."""
-    monkeypatch.setattr(limits, "free_bytes", lambda _: 2e9)
-    with pytest.raises(ConfigError, match="a reply of --tokens 6 would take"):
-        check(checkpoint, batches=(), depth=300, topk=10, nodes=100)
