@@ -71,7 +71,7 @@ FIGURATIVE = re.compile(
     r"holds? still|paid whole|by turns|stands once|(is|are) worth|of waves|"
     r"where nobody said)\b"
 )
-"""Figures of speech for computation; docs/reference/glossary.md has the terms."""
+"""Figures of speech for computation; docs/build/concepts.md has the terms."""
 BARE = re.compile(r"help=\"(Print it|That |Else |It |And )")
 """Help without a verb, or without the noun of its pronoun."""
 PACKAGE = ROOT / "evict_profile"

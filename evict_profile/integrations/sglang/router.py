@@ -3,7 +3,7 @@
 Within a budget, verifications activate at most B experts of each layer: the hook gives
 the router a routing function. Only the plug-in's graphs have it, so a server that stops
 truncating decodes as usual. A token's weight is the square root of its path
-probability, 1 for a root (docs/research/budgets.md); captured graphs read it from a
+probability, 1 for a root (docs/explanation/moe-spec.md); captured graphs read it from a
 buffer. Groups and biases of a router are kept, and shared experts beside the routed
 ones are not in the budget.
 """
@@ -201,7 +201,7 @@ def _scoring(config: Any) -> Any:
 
 
 def _ranking(config: Any) -> Ranking:
-    """What was found best on such a router (docs/research/budgets.md)."""
+    """What was found best on such a router (docs/explanation/moe-spec.md)."""
     is_plain = config.correction_bias is None and not config.use_grouped_topk
     return "top-k" if is_plain and config.scoring_func == "softmax" else "gate"
 
