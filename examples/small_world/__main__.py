@@ -93,7 +93,7 @@ def clock(
     ),
     out: Path = Path("wall_clock.json"),
 ) -> None:
-    """Decode traced replies under every policy, beside what the replay predicts.
+    """Decode traced replies by settings and a rule, beside what the replay predicts.
 
     Exit code 1 where the clock and the replay differ by more than 15 %.
     """
