@@ -50,6 +50,21 @@ def test_links_and_scripts_lead_somewhere(document):
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_anchors_are_headings_of_their_page(document):
+    """As the site builds them: in lower case, with hyphens for what is no word."""
+    for link, anchor in re.findall(
+        r"\]\((?!https?:)([^)#]*)#([^)]+)\)", document.read_text()
+    ):
+        page = document.parent / link if link else document
+        headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+        plain = (re.sub(r"[^\w\s-]", "", each).strip().lower() for each in headings)
+        assert anchor in {re.sub(r"[\s-]+", "-", each) for each in plain}, (
+            link,
+            anchor,
+        )
+
+
 PRIVATE = re.compile(
     r"(?i)\b(prices?|priced|pricing|ladders?|woken|wakes?|dear(er)?)\b"
 )
