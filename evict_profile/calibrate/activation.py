@@ -10,6 +10,8 @@ import numpy as np
 
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError
+from evict_profile.records import parse, read_mapping
+from evict_profile.runtime.learning import Learnt, Parts, grown
 from evict_profile.served.probe.record import Probed, RoutedExperts, read_lines
 from evict_profile.stats import Estimate, Floats, Ints, jackknife_half_width
 from evict_profile.table import ActivationCurve, BatchActivation, CostTable
@@ -77,6 +79,37 @@ def routed_curve(probes: Iterable[Path], table: CostTable) -> ActivationCurve | 
     )
     kept = {1: found.union} | {b.batch: np.array(b.union) for b in found.batches}
     return as_activation_curve(kept, workload, model, table.axes.max_tokens)
+
+
+def learnt_curve(state: Path, table: CostTable) -> ActivationCurve:
+    """Activation by tokens as the steps of a server showed it (`runtime.learning`).
+
+    The growth of cost that was learnt, over that of uniform routing, is taken for the
+    share of unions: a table's cost is nearly linear in the union.
+
+    Raises:
+        ConfigError: the file was learnt with another table.
+    """
+    learnt = parse(Learnt, read_mapping(state), str(state))
+    if learnt.table_sha256 != table.sha256:
+        raise ConfigError(
+            f"{state}: was learnt with another table than {table.path}; give the one "
+            "that served"
+        )
+    parts = Parts.of(table, 1, min(table.axes.context))
+    growth_us, uniform_us = grown(parts, learnt.growth), parts.uniform
+    share = np.divide(
+        growth_us, uniform_us, np.zeros(len(uniform_us)), where=uniform_us > 0
+    )
+    model = table.model
+    beyond = [
+        max(model.uniform_union(t) - model.moe.top_k, 0.0) for t in range(len(share))
+    ]
+    union = np.maximum.accumulate(model.moe.top_k + share * np.array(beyond))
+    union[0] = 0.0
+    workload = f"learnt from {learnt.steps:,} verifications of a server"
+    most = np.minimum(union, model.moe.num_experts)
+    return as_activation_curve({1: most}, workload, model, table.axes.max_tokens)
 
 
 def as_activation_curve(

@@ -1,4 +1,4 @@
-"""The command that calibrates a cost table by a trace."""
+"""The command that calibrates a cost table by what a server did."""
 
 from pathlib import Path
 from shlex import join
@@ -34,7 +34,7 @@ def calibrate(
     model: str = Option("NAME", hidden=True),
     gpu: str = Option("NAME", hidden=True),
 ) -> None:
-    """Calibrate a table by a trace, or by the routes that `probe --routes` learned.
+    """Calibrate a table by traces, by routes of `probe`, or by a server's state.
 
     The table is written as its next version.
     """
@@ -48,28 +48,32 @@ def calibrate(
         raise ConfigError("give a cost table and the traces that calibrate it")
     reject_unused(ctx, {"model", "gpu"}, "with traces")
     check_folder(tables or table.parent)
-    if traces.suffix == ".jsonl":
-        reject_unused(ctx, {"workload", "temperature", "part", "out"}, "with routes")
-        _calibrate_by_routes(table, traces, tables)
+    if traces.suffix in (".jsonl", ".json"):
+        unused = {"workload", "temperature", "part", "out"}
+        reject_unused(ctx, unused, "with routes or a server's state")
+        _calibrate_activation(table, traces, tables)
         return
     temperatures = [] if temperature is None else [temperature]
     choice = workload or [], temperatures, parse_share("--part", part)
     _calibrate_by_trace(table, traces, choice, tables, out)
 
 
-def _calibrate_by_routes(path: Path, routes: Path, tables: Path | None) -> None:
-    """Learn activation from the experts of a server's replies."""
-    from evict_profile.calibrate.activation import routed_curve
+def _calibrate_activation(path: Path, source: Path, tables: Path | None) -> None:
+    """Learn activation from the experts of a server's replies, or from its state."""
+    from evict_profile.calibrate.activation import learnt_curve, routed_curve
     from evict_profile.fit.export import export_workload, outcome, with_workload
     from evict_profile.table import CostTable
 
     table = CostTable.load(path)
-    curve = routed_curve([routes], table)
-    if curve is None:
+    if source.suffix == ".json":
+        curve = learnt_curve(source, table)
+    elif (routed := routed_curve([source], table)) is None:
         raise ConfigError(
-            f"{routes}: holds no routes; learn them with: evict-profile probe URL "
-            f"--routes --out {routes}"
+            f"{source}: holds no routes; learn them with: evict-profile probe URL "
+            f"--routes --out {source}"
         )
+    else:
+        curve = routed
     say(console, f"activation: {curve.workload}")
     table = with_workload(table, table.acceptance, curve, None)
     say(console, outcome(*export_workload(table, path, tables)))

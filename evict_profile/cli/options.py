@@ -41,7 +41,7 @@ TableFile = Annotated[Path, Argument(callback=valid_table, help="Cost table (.js
 Tables = Annotated[Path, Option(help="Folder to export cost tables into.")]
 Traces = Annotated[
     Path | None,
-    Argument(exists=True, help="Trace: a .parquet, or a folder of its parts."),
+    Argument(exists=True, help="Trace (.parquet, or a folder of its parts)."),
 ]
 Page = Annotated[Path, Option("--out", help="Output file (HTML).")]
 Json = Annotated[

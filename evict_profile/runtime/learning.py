@@ -85,6 +85,14 @@ class Learnt(Struct, frozen=True):
     covariance: float
 
 
+def grown(parts: Parts, growth: float) -> Floats:
+    """Growth beyond equal experts in microseconds, inside its bounds: [T + 1]."""
+    low, high = SHARES
+    corrected = parts.growth + growth * parts.uniform
+    bounded: Floats = np.clip(corrected, low * parts.uniform, high * parts.uniform)
+    return bounded
+
+
 class Learner:
     """Learns a and b from verifications of one server; starts at the table.
 
@@ -107,10 +115,7 @@ class Learner:
 
     def corrected(self, parts: Parts) -> Floats:
         """Microseconds of a forward by tokens, float64 [T + 1]."""
-        low, high = SHARES
-        growth = parts.growth + self.growth * parts.uniform
-        bounded = np.clip(growth, low * parts.uniform, high * parts.uniform)
-        corrected: Floats = (1.0 + self.level) * parts.equal + bounded
+        corrected: Floats = (1.0 + self.level) * parts.equal + grown(parts, self.growth)
         return corrected
 
     def observe(self, parts: tuple[float, float, float], verify_us: float) -> None:
@@ -158,8 +163,3 @@ class Learner:
         self._level_var, self._growth_var = learnt.level_var, learnt.growth_var
         self._covariance = learnt.covariance
         self._used, self.version = (self.level, self.growth), 1
-
-    @property
-    def at_bound(self) -> bool:
-        """Whether the level is where the table's interval ends: another machine."""
-        return not self._low < self.level < self._high

@@ -5,9 +5,17 @@ import pytest
 from scipy import stats
 
 from evict_profile.calibrate import activation
-from evict_profile.calibrate.activation import measure_activation, tree_width
+from evict_profile.calibrate.activation import (
+    learnt_curve,
+    measure_activation,
+    tree_width,
+)
 from evict_profile.config import load_model
-from evict_profile.records import replace
+from evict_profile.errors import ConfigError
+from evict_profile.io import write_json
+from evict_profile.records import replace, to_mapping
+from evict_profile.runtime.learning import Learner, Parts
+from evict_profile.table import CostTable
 from tests.traces.steps import replies_of, steps_of
 from tests.traces.synthetic import Plan, make_trace
 
@@ -95,3 +103,30 @@ def test_table_goes_on_beyond_one_tree(activations):
         assert curve.union[t] == pytest.approx(activations[batch].union[t], abs=1e-3)
     assert np.all(np.diff(curve.union) >= 0.0)
     assert curve.union[-1] <= 16.0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_a_server_s_state_gives_its_text_s_unions(composed_path, tmp_path, share):
+    """The table guesses uniform routing; the server's growth was a share of it."""
+    table = CostTable.load(composed_path)
+    learner = Learner((0.7, 1.4))
+    parts = Parts.of(table, 1, min(table.axes.context))
+    for tokens in [2, 4, 8, 16, 32] * 40:
+        equal, growth, uniform = parts.at(tokens)
+        learner.observe((equal, growth, uniform), equal + share * uniform)
+    state = tmp_path / "state.json"
+    write_json(to_mapping(learner.learnt(table.sha256)), state)
+    curve = learnt_curve(state, table)
+    top_k, model = table.model.moe.top_k, table.model
+    for tokens in (1, 4, 16):
+        expected = top_k + share * (model.uniform_union(tokens) - top_k)
+        assert curve.union[tokens] == pytest.approx(expected, rel=0.05)
+    assert curve.workload == "learnt from 200 verifications of a server"
+    assert not curve.is_guess
+
+
+def test_a_state_of_another_table_is_refused(composed_path, tmp_path):
+    state = tmp_path / "state.json"
+    write_json(to_mapping(Learner((0.7, 1.4)).learnt("0" * 64)), state)
+    with pytest.raises(ConfigError, match="learnt with another table"):
+        learnt_curve(state, CostTable.load(composed_path))

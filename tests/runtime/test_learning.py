@@ -77,9 +77,8 @@ def test_no_times_lead_out_of_bounds(parts, steps):
     assert (us <= least + SHARES[1] * parts.uniform + 1e-9).all()
 
 
-def test_a_machine_beyond_the_table_s_interval_is_at_the_bound(parts):
-    assert not taught(parts, 0.1, 0.0).at_bound
-    assert taught(parts, 0.9, 0.0).at_bound
+def test_the_level_of_another_machine_stops_at_the_table_s_interval(parts):
+    assert taught(parts, 0.9, 0.0).level == pytest.approx(0.4)
 
 
 def test_without_times_of_verification_plans_stay_the_table_s(table):
