@@ -48,8 +48,7 @@ demo-world: $(VENV)/ready
 		--out $(RUNS)/sweep --tables $(RUNS)/tables --max-minutes 4
 	$(BIN)/python -m examples.small_world trace $(WORLD) --out $(RUNS)/traces \
 		--prompts $(PROMPTS) --tokens 48 --batch 1 --batch 4
-	$(BIN)/evict-profile calibrate $(RUNS)/tables/*/*/*/1.0.0.json $(RUNS)/traces --part 1/2 \
-		--out $(RUNS)/calibration.html
+	$(BIN)/evict-profile calibrate $(RUNS)/tables/*/*/*/1.0.0.json $(RUNS)/traces --part 1/2
 	$(BIN)/evict-profile replay $(RUNS)/tables/*/*/*/1.0.1.json $(RUNS)/traces \
 		--part 2/2 --batch 1 --batch 4 --out $(RUNS)/verdict.html
 	$(BIN)/python -m examples.small_world clock $(RUNS)/tables/*/*/*/1.0.1.json \

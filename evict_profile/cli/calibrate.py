@@ -8,7 +8,7 @@ from typer import Argument, Context, Option
 from evict_profile.cli import options
 from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
-from evict_profile.io import check_folder, check_outputs, parse_share, say, write_text
+from evict_profile.io import check_folder, parse_share, say
 
 
 def calibrate(
@@ -29,7 +29,6 @@ def calibrate(
         show_default="all, if they have one",
     ),
     part: options.Part = "1/1",
-    out: options.Page = Path("calibration.html"),
     served: list[str] | None = Option(None, hidden=True),
     model: str = Option("NAME", hidden=True),
     gpu: str = Option("NAME", hidden=True),
@@ -49,13 +48,13 @@ def calibrate(
     reject_unused(ctx, {"model", "gpu"}, "with traces")
     check_folder(tables or table.parent)
     if traces.suffix in (".jsonl", ".json"):
-        unused = {"workload", "temperature", "part", "out"}
+        unused = {"workload", "temperature", "part"}
         reject_unused(ctx, unused, "with routes or a server's state")
         _calibrate_activation(table, traces, tables)
         return
     temperatures = [] if temperature is None else [temperature]
     choice = workload or [], temperatures, parse_share("--part", part)
-    _calibrate_by_trace(table, traces, choice, tables, out)
+    _calibrate_by_trace(table, traces, choice, tables)
 
 
 def _calibrate_activation(path: Path, source: Path, tables: Path | None) -> None:
@@ -84,17 +83,15 @@ def _calibrate_by_trace(
     traces: Path,
     choice: tuple[list[str], list[float], tuple[int, int]],
     tables: Path | None,
-    out: Path,
 ) -> None:
     """Learn acceptance, activation and drafting from the chosen steps of a trace."""
     from evict_profile.calibrate.study import calibrated_table, calibration_study
     from evict_profile.fit.export import export_workload, outcome
-    from evict_profile.report.calibration_page import calibration_page, show_calibration
-    from evict_profile.table import CostTable, files_of
+    from evict_profile.report.calibration import show_calibration
+    from evict_profile.table import CostTable
     from evict_profile.traces import load_traces
     from evict_profile.traces.trace import check_one_temperature
 
-    check_outputs([out], [traces, *files_of(path)])
     workloads, temperatures, part = choice
     before = CostTable.load(path)
     trace = load_traces(traces).only(workloads, temperatures).part(*part)
@@ -103,5 +100,3 @@ def _calibrate_by_trace(
     show_calibration(console, found, before)
     made, written = export_workload(calibrated_table(found, before), path, tables)
     say(console, outcome(made, written))
-    write_text(calibration_page(found, made), out)
-    say(console, f"page: {out}")

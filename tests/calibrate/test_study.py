@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from rich.console import Console
 
 from evict_profile.calibrate import study
 from evict_profile.calibrate.acceptance import MOST_KNOTS
@@ -12,13 +13,12 @@ from evict_profile.cost_model import ForwardCost, HingeCost, Shape, Term
 from evict_profile.errors import DataError
 from evict_profile.fit.export import make_table
 from evict_profile.records import replace
-from evict_profile.report.calibration_page import calibration_page
+from evict_profile.report.calibration import show_calibration
 from evict_profile.runtime import Truncator
 from evict_profile.runtime.scoring import ConditionalScorer
 from evict_profile.table import CostTable
 from evict_profile.traces.schema import NEEDED
 from tests.command import evict
-from tests.report.pages import check_page
 from tests.traces import synthetic
 from tests.traces.steps import steps_of
 from tests.traces.synthetic import EXPERT_US, TINY, TOKEN_US, Plan, make_trace
@@ -62,11 +62,11 @@ def overconfident(trace):
 
 
 def calibrated(table, traces, *words):
-    call = ("calibrate", table, traces, "--out", "c.html", *words)
+    call = ("calibrate", table, traces, *words)
     return evict(*call, folder=traces.parent)
 
 
-def test_the_command_writes_the_next_version_and_a_page(saved_table, tmp_path):
+def test_the_command_writes_the_next_version(saved_table, tmp_path):
     traces = synthetic.write_trace(tmp_path / "t.parquet", PLAN)
     done = calibrated(saved_table, traces)
     assert done.exit_code == 0, done.stderr
@@ -76,7 +76,6 @@ def test_the_command_writes_the_next_version_and_a_page(saved_table, tmp_path):
     assert not made.activation.is_guess
     assert "held-out errors" in done.stdout
     assert "does not cover this engine's verification" in done.stdout
-    assert NAME in (tmp_path / "c.html").read_text()
     truncator = Truncator(made, drafts="topk", acceptance="target-only")
     path_prob, depth = torch.tensor([[0.9, 0.5, 0.01]]), torch.tensor([[1, 2, 2]])
     plan = truncator.plan(path_prob, context=64, depth=depth)
@@ -107,7 +106,6 @@ def test_without_routes_the_activation_curve_stays_and_that_is_said(
     assert made.activation.is_guess
     assert made.acceptance is not None
     assert "The trace holds no routes" in done.stdout
-    assert "The trace holds no routes" in (tmp_path / "c.html").read_text()
 
 
 def test_a_table_of_another_model_is_refused(table):
@@ -116,26 +114,22 @@ def test_a_table_of_another_model_is_refused(table):
 
 
 def test_costs_are_read_at_the_measured_activation(found, table):
-    """The page is whole."""
     made = calibrated_table(found, table)
     before, after = table.step_cost_us(1, 64), made.step_cost_us(1, 64)
     assert np.all(after <= before + 0.1)
     assert after[-1] < 0.99 * before[-1]
 
-    text = calibration_page(found, made)
-    check_page(text)
-    assert text.count("<svg") == 2
-    for name in (*found.calibrated.errors, "whole trees, batch 4", "Drafting"):
-        assert name in text
 
-
-def test_the_headline_names_both_calibrators_with_their_scores(found, table):
-    lead = calibration_page(found, table).partition('class="lead">')[2]
-    lead = lead[: lead.index("</p>")]
-    for name in ("raw", found.calibrated.chosen, "conditional"):
-        error = found.calibrated.errors[name]
-        assert f"{error.brier.value:.4f}" in lead
-        assert f"{error.ece:.4f}" in lead
+def test_the_terminal_shows_every_calibrator_with_its_scores(found, table):
+    console = Console(record=True, width=100)
+    show_calibration(console, found, table)
+    said = console.export_text()
+    for name, error in found.calibrated.errors.items():
+        assert name in said
+        assert f"{error.brier.value:.4f}" in said
+        assert f"{error.ece:.4f}" in said
+    for title in ("whole trees, batch 4", "drafting"):
+        assert title in said
 
 
 def test_a_curve_pays_where_the_drafter_promises_too_much(overconfident):
