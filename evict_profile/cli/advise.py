@@ -56,10 +56,7 @@ def advise(
             "--like is gone: layers without public rows are estimated by their bytes; "
             "leave it out"
         )
-    if len(accept or ()) > 1:
-        raise ConfigError(
-            "--accept was given twice; give one, with several K as 3:2.51,7:3.02"
-        )
+    accepted = options.one_acceptance(accept)
     if table:
         reject_unused(ctx, BY_NAME, "with a table's file")
     from evict_profile.advice.acceptance import acceptance_of
@@ -75,14 +72,14 @@ def advise(
         known, preface = Known(load_any(table)), ""
     else:
         # Mistakes are found before a table is estimated.
-        for each in accept or ():
-            acceptance_of(each)
+        if accepted is not None:
+            acceptance_of(accepted)
         traffic_of(traffic or "1:1")
         known = look_up(names, partial(say, stderr))
         preface = known.preface(names)
     decision = decide(
         known.table,
-        accept[0] if accept else None,
+        accepted,
         batch=batches,
         traffic=traffic,
         context=context,

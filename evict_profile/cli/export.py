@@ -37,7 +37,7 @@ def export(
     out: Path | None = Option(
         None, help="Output file of --for.", show_default="READER.json, or .yaml"
     ),
-    accept: str | None = Option(
+    accept: list[str] | None = Option(
         None, help=f"{options.ACCEPT_HELP} For a draft length."
     ),
     traffic: options.Traffic = None,
@@ -92,7 +92,7 @@ def export(
 
         decision = decide(
             load_any(source),
-            accept,
+            options.one_acceptance(accept),
             traffic=traffic,
             context=context,
             draft_level_ms=draft_level_ms,

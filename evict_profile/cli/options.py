@@ -135,6 +135,15 @@ def batches_of(words: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(map(int, sizes)))
 
 
+def one_acceptance(words: Sequence[str] | None) -> str | None:
+    """The value of --accept, which names several K in one word."""
+    if words and len(words) > 1:
+        raise ConfigError(
+            "--accept was given twice; give one, with several K as 3:2.51,7:3.02"
+        )
+    return words[0] if words else None
+
+
 def reject_unused(ctx: Context, unused: Collection[str], where: str) -> None:
     for option in ctx.command.params:
         source = ctx.get_parameter_source(option.name or "")

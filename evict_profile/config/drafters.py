@@ -6,8 +6,10 @@ from typing import Any
 
 from evict_profile.errors import ConfigError
 
-HEADS = re.compile(r"(?i)eagle|medusa|dflash|speculator|draft|NextN\b|(?-i:MTP)")
-"""In the names that SpecForge, vLLM, SGLang and transformers give to heads."""
+HEADS = re.compile(
+    r"(?i)eagle|medusa|dflash|dspark|speculator|draft|assistant|mtp|NextN\b"
+)
+"""In the names that SpecForge, vLLM, SGLang, MLX and transformers give to heads."""
 
 KEYS = (
     "draft_vocab_size",

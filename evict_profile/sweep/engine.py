@@ -235,8 +235,10 @@ def run_sweep(
     limits, console = limits or Limits(), console or Console(stderr=True)
     whole = make_grid(spec, model)
     if lacks := too_few(whole.measured, spec.whole):
+        more = ", or raise its cells" if spec.grid.cells else ""
         raise ConfigError(
             f"sweep '{spec.name}': its grid has {lacks}; add widths or unions to it"
+            f"{more}"
         )
     union_test_width(whole, model)
     log, deadline = store.folder / "runner.log", Deadline()

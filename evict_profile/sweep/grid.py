@@ -124,15 +124,17 @@ def too_few(cells: Collection[Cell], whole: bool) -> str:
         cells: those that are measured, or planned.
         whole: of whole forwards, which have no part outside the MoE layers.
     """
-    forced = sum(cell.split == "balanced" for cell in cells)
+    unions = [cell.union for cell in cells if cell.split == "balanced"]
     non_moe = sum(cell.part == "non_moe" for cell in cells)
     least = 0 if whole else MIN_NON_MOE_CELLS
-    if forced >= MIN_FORCED_CELLS and non_moe >= least:
-        return ""
-    return (
-        f"{forced} forced and {non_moe} non-MoE cells, and a fit needs "
-        f"{MIN_FORCED_CELLS} and {least}"
-    )
+    if len(unions) < MIN_FORCED_CELLS or non_moe < least:
+        return (
+            f"{len(unions)} forced and {non_moe} non-MoE cells, and a fit needs "
+            f"{MIN_FORCED_CELLS} and {least}"
+        )
+    if len(set(unions)) == 1:
+        return f"forced cells of one union, U={unions[0]}, and a fit needs two unions"
+    return ""
 
 
 def _points(axes: GridSpec) -> list[tuple[int, int, int]]:

@@ -32,6 +32,12 @@ LLAMA_HEAD = {
         {"architectures": ["Qwen3NextForCausalLMMTP"], "model_type": "qwen3_next"},
         {"model_type": "medusa", "medusa_num_heads": 5},
         {"architectures": ["LlamaForCausalLM"], "model_type": "eagle"},
+        {"architectures": ["Qwen3DSparkModel"], "model_type": "qwen3"},
+        {"model_type": "qwen3_5_mtp", "text_config": {"num_experts": 8}},
+        {
+            "architectures": ["Gemma4AssistantForCausalLM"],
+            "model_type": "gemma4_assistant",
+        },
     ],
 )
 def test_a_head_is_refused_with_what_to_give_instead(content, tmp_path):

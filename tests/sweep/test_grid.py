@@ -215,6 +215,7 @@ def test_shards_share_the_validation_cells():
     [
         ({"width": (1, 8), "union": 2}, False, "3 forced and 2 non-MoE cells"),
         ({"width": (1, 2, 4, 8), "union": 2}, True, "a fit needs 8 and 0"),
+        ({"width": tuple(range(1, 9)), "union": (4,)}, False, "needs two unions"),
         ({"width": (1, 2, 4, 8), "union": 5}, False, ""),
     ],
 )
