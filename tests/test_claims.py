@@ -58,7 +58,7 @@ SENTENCES = [
     *(("README.md", each) for each in [*README, *map(MEDIAN.format, SHOWN)]),
     *((CLAIMS, MEDIAN.format(each)) for each in BESIDE),
     (CLAIMS, "{plain and one K, settled} % settled (aim 60, met), "),
-    *(("docs/explanation/served.md", each) for each in SERVED),
+    *(("docs/explanation/estimated-tables.md", each) for each in SERVED),
 ]
 """What pages say, with names of findings in place of their numbers."""
 

@@ -2,7 +2,7 @@
 
 The grid ends where the rows of attention end, which at many requests is at a shorter
 context: the GPU that was measured held no more cached tokens.
-docs/research/estimates.md has the error against served steps.
+docs/explanation/estimated-tables.md has the error against served steps.
 """
 
 from collections.abc import Sequence
