@@ -174,6 +174,18 @@ def test_make_targets_exist(document):
     }
 
 
+NO_GPU = re.compile(
+    r"(?i)measured nothing\s+on\s+a\s+GPU|"
+    r"(not|nothing)\s+(was\s+|yet\s+)?(measured|run)\s+on\s+a\s+GPU"
+)
+
+
+def test_that_no_gpu_was_measured_is_said_on_two_pages_at_most():
+    pages = [page for page in DOCUMENTS if NO_GPU.search(page.read_text())]
+    assert len(pages) <= 2, pages
+    assert ROOT / "README.md" in pages
+
+
 def test_hints_install_from_a_checkout():
     """No package index has the project."""
     for file in MODULES:
