@@ -39,11 +39,6 @@ def whole(grid: Grid) -> list[Grid]:
     return [grid]
 
 
-def shards(grid: Grid) -> list[Grid]:
-    """Two shards, as the command makes them."""
-    return [grid.shard(index, 2) for index in range(2)]
-
-
 def batches(grid: Grid) -> list[Grid]:
     """Each batch on a day of its own, the anchor with each."""
     return [
@@ -92,7 +87,6 @@ NOISES = {
     "drift of 3 %": Disturbance(drift=0.03),
     "heavy, outliers, drift": Disturbance(0.02, "heavy", outliers=0.03, drift=0.02),
 }
-SHARDED = ("1 %", "3 %", "8 %", "heavy tails", "the same, with reference")
 CHANGED = ("1 %", "3 %", "8 %")
 DISTURBED: dict[str, dict[str, Any]] = {
     "drift of 5 %": {"drift": 0.05},
@@ -102,7 +96,6 @@ DISTURBED: dict[str, dict[str, Any]] = {
     "first answers repeated": {"repeats": True},
 }
 RUN: dict[str, dict[str, Any]] = {
-    "second shard 10 % slower": {"parts": shards, "slower": 0.1},
     "batch 4 another day, 15 % slower": {"parts": batches, "slower": 0.15},
     "a round copied": {"copied": True},
 }
@@ -110,7 +103,6 @@ RUN: dict[str, dict[str, Any]] = {
 
 SIX_SESSIONS = (
     *(Run(name, noise) for name, noise in NOISES.items()),
-    *(Run(f"{name}, two shards", NOISES[name], parts=shards) for name in SHARDED),
     *(
         Run(f"{name}: {change}", replace(NOISES[name], **how), bad=True)
         for name in CHANGED
@@ -144,7 +136,9 @@ def refusals(run: Run, seed: int) -> list[str]:
             if index and run.slower:
                 noise = replace(noise, slow=(run.slower, 0.0, 2.0))
             machine = Machine(in_class, noise, 1000 * seed + index)
-            taken = samples_of(machine, grid, f"{index + 1}/{len(parts)}", run.sessions)
+            taken = samples_of(
+                machine, grid, f"{index + 1}/{len(parts)} ", run.sessions
+            )
             store.add(taken, 1, index)
         if run.copied:
             store.add(taken[taken["round"] == 3], 3, 0)
@@ -161,15 +155,15 @@ def refusals(run: Run, seed: int) -> list[str]:
     return [gate.name for gate in gates if not gate.passed]
 
 
-def samples_of(machine: Machine, grid: Grid, shard: str, sessions: int) -> pd.DataFrame:
+def samples_of(machine: Machine, grid: Grid, part: str, sessions: int) -> pd.DataFrame:
     """The least samples that the sweep takes, in its order."""
     runner = KnownRunner(machine, ROUNDS * len(grid.measured))
-    samples, of_shard = [], 1
+    samples, opened = [], 1
     for number in range(1, ROUNDS + 1):
         if 1 < number <= sessions:
             machine.reopen()
-            of_shard += 1
-        session = f"{shard} #{of_shard}"
+            opened += 1
+        session = f"{part}#{opened}"
         cells = round_order(grid.measured, grid.anchor, 0, number)
         for order, cell in enumerate(cells):
             (answer,) = runner.measure(cell, [0])
