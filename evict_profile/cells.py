@@ -73,7 +73,7 @@ class Sample:
 
     Attributes:
         round, order: which pass, and which place in it.
-        session: which session of the runner, as "shard #number".
+        session: which session of the runner, as "#number".
         seed: chose the experts, the split and the tree of this very forward.
         clock_us: the runner's primary clock: process CPU time of one thread on a
             CPU, device events around a graph replay on a GPU.

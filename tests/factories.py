@@ -103,7 +103,7 @@ def write_run(folder, noise=0.005, repeats=8, rich=False, between=None):
         "differ": True,
         "us_per_expert": EXPERT_US,
     }
-    store.create(Header(model, sweep, facts, opened, union_test, "1/1", 0.0))
+    store.create(Header(model, sweep, facts, opened, union_test, 0.0))
     for number in range(1, repeats + 1):
         samples = []
         for order, cell in enumerate(grid.measured):

@@ -86,7 +86,6 @@ def test_a_refused_sweep_leaves_its_report(profiled, tmp_path, monkeypatch, minu
 
 
 AGAIN = ("sweep", "tiny", "--plan", "short.yaml", "--out", "run")
-AGAIN += ("--shard", "1/1")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +132,7 @@ def test_diff_names_what_changed(profiled, tmp_path):
     other = {**ROOFLINE, "gpu": "a100-sxm-80gb", "grid": grid}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(other))
     words = ("sweep", "tiny", "--plan", "other.yaml", "--out", "run")
-    done = evict(*words, "--shard", "1/1", folder=tmp_path)
+    done = evict(*words, folder=tmp_path)
     assert done.exit_code == 0, done.stderr
     done = evict("export", "run", "--tables", "tables", folder=tmp_path)
     assert done.exit_code == 0, done.stderr
@@ -158,25 +157,6 @@ def test_doctor_names_the_machine(tmp_path):
     assert done.exit_code == 0
     assert "grouped_mm present" in done.stdout
     assert "qwen3-30b-a3b" in done.stdout or "tiny" in done.stdout
-
-
-SHARDS = ("s1", "s2")
-
-
-@pytest.mark.slow
-def test_shards_are_fitted_and_exported_as_one_run(profiled, tmp_path):
-    words = ("sweep", "tiny", "--plan", profiled / "short.yaml")
-    for index in (1, 2):
-        shard = ("--shard", f"{index}/2", "--out", f"s{index}")
-        assert evict(*words, *shard, folder=tmp_path).exit_code == 0
-    said = [
-        evict("fit", *runs, folder=tmp_path) for runs in ([profiled / "run"], SHARDS)
-    ]
-    whole, both = (done.stdout.partition("passed drift")[0] for done in said)
-    assert "held-out error" in whole and both == whole
-    done = evict("export", *SHARDS, "--tables", "tables", folder=tmp_path)
-    assert f"table: {TABLE}" in done.stdout
-    assert evict("diff", profiled / TABLE, TABLE, folder=tmp_path).exit_code == 0
 
 
 def test_a_fit_answers_in_json(profiled):

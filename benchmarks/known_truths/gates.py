@@ -5,7 +5,7 @@ drawn round by round in the sweep's order, without the engine.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,33 +30,6 @@ MOST_HEALTHY, LEAST_CHANGED = 0.01, 0.90
 GATES = ("copies", "drift", "A/A floor")
 ROUNDS = SWEEP.stop.min_samples
 
-Parts = Callable[[Grid], list[Grid]]
-"""Cuts the cells of a sweep into what is measured on its own."""
-
-
-def whole(grid: Grid) -> list[Grid]:
-    """All cells in one sweep."""
-    return [grid]
-
-
-def shards(grid: Grid) -> list[Grid]:
-    """Two shards, as the command makes them."""
-    return [grid.shard(index, 2) for index in range(2)]
-
-
-def batches(grid: Grid) -> list[Grid]:
-    """Each batch on a day of its own, the anchor with each."""
-    return [
-        replace(
-            grid,
-            cells=tuple(c for c in grid.cells if c.batch == batch or c == grid.anchor),
-            infeasible=(),
-            between=tuple(c for c in grid.between if c.batch == batch),
-            validation=tuple(c for c in grid.validation if c.batch == batch),
-        )
-        for batch in sorted({cell.batch for cell in grid.cells})
-    ]
-
 
 @dataclass(frozen=True)
 class Run:
@@ -64,16 +37,13 @@ class Run:
 
     Attributes:
         bad: whether gates must refuse it.
-        slower: by how much the second part is slower.
         copied: whether the samples of a round are there twice.
-        sessions: of the runner, in each part.
+        sessions: of the runner.
     """
 
     name: str
     machine: Disturbance
     bad: bool = False
-    parts: Parts = whole
-    slower: float = 0.0
     copied: bool = False
     sessions: int = SWEEP.sessions
 
@@ -92,7 +62,6 @@ NOISES = {
     "drift of 3 %": Disturbance(drift=0.03),
     "heavy, outliers, drift": Disturbance(0.02, "heavy", outliers=0.03, drift=0.02),
 }
-SHARDED = ("1 %", "3 %", "8 %", "heavy tails", "the same, with reference")
 CHANGED = ("1 %", "3 %", "8 %")
 DISTURBED: dict[str, dict[str, Any]] = {
     "drift of 5 %": {"drift": 0.05},
@@ -102,15 +71,12 @@ DISTURBED: dict[str, dict[str, Any]] = {
     "first answers repeated": {"repeats": True},
 }
 RUN: dict[str, dict[str, Any]] = {
-    "second shard 10 % slower": {"parts": shards, "slower": 0.1},
-    "batch 4 another day, 15 % slower": {"parts": batches, "slower": 0.15},
     "a round copied": {"copied": True},
 }
 """Ways in which the noise of a machine, or its run, must be refused."""
 
 SIX_SESSIONS = (
     *(Run(name, noise) for name, noise in NOISES.items()),
-    *(Run(f"{name}, two shards", NOISES[name], parts=shards) for name in SHARDED),
     *(
         Run(f"{name}: {change}", replace(NOISES[name], **how), bad=True)
         for name in CHANGED
@@ -138,14 +104,9 @@ def refusals(run: Run, seed: int) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         make_folder(store.parts)
-        parts = run.parts(demo_grid())
-        for index, grid in enumerate(parts):
-            noise = run.machine
-            if index and run.slower:
-                noise = replace(noise, slow=(run.slower, 0.0, 2.0))
-            machine = Machine(in_class, noise, 1000 * seed + index)
-            taken = samples_of(machine, grid, f"{index + 1}/{len(parts)}", run.sessions)
-            store.add(taken, 1, index)
+        machine = Machine(in_class, run.machine, 1000 * seed)
+        taken = samples_of(machine, demo_grid(), run.sessions)
+        store.add(taken, 1, 0)
         if run.copied:
             store.add(taken[taken["round"] == 3], 3, 0)
         try:
@@ -161,15 +122,15 @@ def refusals(run: Run, seed: int) -> list[str]:
     return [gate.name for gate in gates if not gate.passed]
 
 
-def samples_of(machine: Machine, grid: Grid, shard: str, sessions: int) -> pd.DataFrame:
+def samples_of(machine: Machine, grid: Grid, sessions: int) -> pd.DataFrame:
     """The least samples that the sweep takes, in its order."""
     runner = KnownRunner(machine, ROUNDS * len(grid.measured))
-    samples, of_shard = [], 1
+    samples, opened = [], 1
     for number in range(1, ROUNDS + 1):
         if 1 < number <= sessions:
             machine.reopen()
-            of_shard += 1
-        session = f"{shard} #{of_shard}"
+            opened += 1
+        session = f"#{opened}"
         cells = round_order(grid.measured, grid.anchor, 0, number)
         for order, cell in enumerate(cells):
             (answer,) = runner.measure(cell, [0])

@@ -149,7 +149,7 @@ def sweep(machine: Machine, folder: Path, sessions: int | None = None) -> Store:
     test = run_union_test(cast(Runner, runner), grid, MODEL, opened, LAYERS)
     runner.answered = 0
     store, facts = Store(folder), {**FACTS, "model": MODEL.name}
-    store.create(Header(MODEL, spec, facts, opened, to_mapping(test), "1/1", 0.0))
+    store.create(Header(MODEL, spec, facts, opened, to_mapping(test), 0.0))
     session = SimpleNamespace(
         runner=runner, grid=grid, spec=spec, model=MODEL, restart=machine.reopen
     )

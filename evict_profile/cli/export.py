@@ -19,10 +19,10 @@ NOT_OF = {"llama-cpp": {"traffic"}}
 
 def export(
     ctx: Context,
-    sources: list[Path] = Argument(
+    source: Path = Argument(
         exists=True,
-        metavar="RUN...|TABLE",
-        help="Run folder, or the folders of all its shards; with --for, a cost table.",
+        metavar="RUN|TABLE",
+        help="Run folder; with --for, a cost table.",
     ),
     tables: options.Tables = Path("cost_tables"),
     reader: str | None = Option(
@@ -63,7 +63,7 @@ def export(
         check_folder(tables)
         from evict_profile.fit.export import export_run, outcome
 
-        say(console, outcome(*export_run(sources, tables)))
+        say(console, outcome(*export_run(source, tables)))
         return
     reject_unused(ctx, {"tables"}, "with --for")
     from evict_profile.integrations.exporters import (
@@ -78,9 +78,6 @@ def export(
         raise ConfigError(f"--for {reader}: choose one of {', '.join(known)}")
     unused = OF_PLANNERS if reader in ENGINES else OF_ENGINES
     reject_unused(ctx, unused | NOT_OF.get(reader, set()), f"with --for {reader}")
-    source, *others = sources
-    if others:
-        raise ConfigError(f"--for {reader} writes one table; leave out {others[0]}")
     path = out or Path(f"{reader}.{'yaml' if reader == 'trtllm' else 'json'}")
     check_outputs([path], files_of(source))
     if reader in FORMATS:

@@ -8,7 +8,7 @@ from typer import Argument, Context, Option
 
 from evict_profile.cli import complete, options
 from evict_profile.cli.options import console, reject_unused
-from evict_profile.errors import Interrupted, MeasurementError
+from evict_profile.errors import ConfigError, Interrupted, MeasurementError
 from evict_profile.io import check_folder, say
 
 UNUSED_OPTIONS = {"roofline": {"layers", "device"}}
@@ -41,9 +41,7 @@ def sweep(
         float("inf"), help="Minutes of measuring.", show_default="no limit"
     ),
     python: options.Python = None,
-    shard: str | None = Option(
-        None, help="Measure only shard i of n, as i/n; `fit` and `export` merge them."
-    ),
+    shard: str | None = Option(None, hidden=True),
     tables: options.Tables = Path("cost_tables"),
 ) -> None:
     """Measure a model, fit, export its table and write its report.
@@ -51,9 +49,11 @@ def sweep(
     The same command continues a sweep that was stopped.
     """
     if shard:
-        reject_unused(ctx, {"tables"}, "with --shard, which writes no table")
-    else:
-        check_folder(tables)
+        raise ConfigError(
+            f"--shard {shard} is gone: one machine measures a plan in minutes; leave "
+            "it out, and measure several models or GPUs with: evict-profile fleet"
+        )
+    check_folder(tables)
     from evict_profile.config import load_model, load_sweep
     from evict_profile.records import replace
 
@@ -65,17 +65,13 @@ def sweep(
     spec = replace(spec, **{name: value for name, value in given.items() if value})
 
     from evict_profile.report.model import model_line
-    from evict_profile.sweep.engine import Limits, run_sweep
+    from evict_profile.sweep.engine import run_sweep
     from evict_profile.sweep.store import Store
 
     store = Store(out or Path("runs") / shape.name / spec.name)
-    limits = Limits(max_minutes, shard or "1/1")
     say(console, model_line(shape))
-    finished = run_sweep(spec, shape, store, limits, console, python)
+    finished = run_sweep(spec, shape, store, max_minutes, console, python)
     end = "finished" if finished else "stopped; the same command continues it"
-    if shard:
-        say(console, f"sweep {end}: {store.folder}")
-        return
 
     from evict_profile.fit.export import export_table, make_table
     from evict_profile.fit.fitted import fit_run
@@ -98,9 +94,7 @@ def sweep(
 
 
 def fit(
-    runs: list[Path] = Argument(
-        metavar="RUN...", help="Run folder, or the folders of all its shards."
-    ),
+    run: Path = Argument(metavar="RUN", help="Run folder."),
     as_json: options.AsJson = False,
 ) -> None:
     """Fit a run, and print its held-out errors and gates."""
@@ -108,7 +102,7 @@ def fit(
     from evict_profile.report.fits import show_fit
     from evict_profile.sweep.store import Store
 
-    show_fit(console, fit_run(*map(Store, runs)), as_json)
+    show_fit(console, fit_run(Store(run)), as_json)
 
 
 def fleet(

@@ -6,7 +6,7 @@ had: the same errors of the same fit, a few experts further.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -99,15 +99,14 @@ def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
     )
 
 
-def export_run(runs: Sequence[Path], folder: Path) -> tuple[CostTable, Path]:
-    """Fit a run, or all shards of one, and export its table; see `export_table`."""
-    for run in runs:
-        if run.is_file():
-            raise ConfigError(
-                f"{run}: is a file, and a run is a folder; give a run's folder, or for "
-                "a cost table say --for which engine it is to be written"
-            )
-    return export_table(fit_run(*map(Store, runs)), folder)
+def export_run(run: Path, folder: Path) -> tuple[CostTable, Path]:
+    """Fit a run and export its table; see `export_table`."""
+    if run.is_file():
+        raise ConfigError(
+            f"{run}: is a file, and a run is a folder; give a run's folder, or for a "
+            "cost table say --for which engine it is to be written"
+        )
+    return export_table(fit_run(Store(run)), folder)
 
 
 def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:

@@ -38,7 +38,6 @@ from evict_profile.fit.provenance import check_header, provenance_of, scaling_ha
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid, make_grid, too_few
 from evict_profile.sweep.latency import Samples
-from evict_profile.sweep.merge import merged
 from evict_profile.sweep.store import Header, Store
 from evict_profile.table import (
     DATASHEET,
@@ -210,25 +209,25 @@ class Fitted:
         return float(high - low) / (large.union - small.union) / measured_layers
 
 
-def fit_run(*stores: Store) -> Fitted:
-    """Fit the samples of a run, or of all shards of one.
+def fit_run(store: Store) -> Fitted:
+    """Fit the samples of a run.
 
     Raises:
-        DataError: the folders hold no sweep, shards of several, or too few cells.
+        DataError: the folder holds no sweep, or too few cells.
     """
-    folder, header, frame, clocks = merged(stores)
-    check_header(header, str(stores[0].header_path))
+    header, frame = store.header(), store.frame()
+    check_header(header, str(store.header_path))
     routed = (frame["part"] == "layers") & (frame["split"] == "natural")
     possible = frame["observed_union"].between(1.0, header.model.moe.num_experts)
     frame = frame[~routed | possible | (frame["status"] != OK)]
     grid = make_grid(header.sweep, header.model)
     samples = Samples(frame)
-    _check_cells(folder, header, grid.anchor, samples)
+    _check_cells(store.folder, header, grid.anchor, samples)
     capture_sizes = tuple(sorted({*header.opened["capture_sizes"]}))
     points, _ = split_points(samples.cells, grid, capture_sizes)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
     made = provenance_of(header, samples, len(points))
-    return Fitted(header.model, capture_sizes, made, samples, cost, clocks)
+    return Fitted(header.model, capture_sizes, made, samples, cost, store.clocks())
 
 
 def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:

@@ -12,7 +12,7 @@ from evict_profile.fit.provenance import MAX_SCALING_ERROR
 from evict_profile.physics import SLOPE_RANGE, non_moe_work
 from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.checks import remedy
-from evict_profile.sweep.latency import MAX_KNOWN_ERROR, Drift
+from evict_profile.sweep.latency import Drift
 from evict_profile.table import (
     DATASHEET,
     Gate,
@@ -177,22 +177,19 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
         left_out: share of the samples that no fit is made of, for what the machine
             did meanwhile.
     """
-    bounds, half = (MAX_TREND, MAX_STRETCH, MAX_APART), drift.half_width
+    bounds, half = (MAX_TREND, MAX_STRETCH), drift.half_width
     left = f"{left_out:.0%} of the samples, of another speed, are left out"
-    judged = [(str(c), c.least, m) for c, m in zip(drift[:3], bounds, strict=True) if c]
+    judged = [(str(c), c.least, m) for c, m in zip(drift[:2], bounds, strict=True) if c]
     says = [words for words, _, _ in judged] + [left] * (left_out > 0.0)
     judged.append((f"sessions leave {half:.1%} to costs", half, MAX_APART))
     judged.append((left, left_out, MAX_LEFT_OUT))
-    if drift.sessions:
-        unknown = f"{drift.sessions}, too little known to compare cells"
-        judged.append((unknown, drift.sessions.error, MAX_KNOWN_ERROR))
     failed = [f"{words} (bound {most:.0%})" for words, x, most in judged if x > most]
     return _gate(
         "drift",
         not failed,
         "; ".join(failed or says),
         "the machine changed under the sweep: quiet it and run the same command with "
-        "another --out, all shards on equal machines",
+        "another --out",
     )
 
 

@@ -16,14 +16,14 @@ from evict_profile.sweep.grid import make_grid
 def show_fleet(console: Console, folder: FleetFolder, jobs: Sequence[Job]) -> None:
     outcomes, cells = folder.outcomes(), []
     for job in jobs:
-        parts = [p for s in folder.shards(job) for p in s.store.parts.glob("*.parquet")]
+        parts = [*folder.run(job).store.parts.glob("*.parquet")]
         samples = sum(pq.read_metadata(path).num_rows for path in parts)
         state = "published" if folder.table(job) else ("begun" if parts else "open")
         age_s = time.time() - max((p.stat().st_mtime for p in parts), default=0.0)
         planned = len(make_grid(job.sweep, job.model).measured)
         ago = f"{age_s / 60.0:.1f}" if parts else ""
-        cells.append((job.name, state, job.shards, planned, samples, ago))
-    head = ("job", "state", "shards", "cells", "samples", "minutes ago")
+        cells.append((job.name, state, planned, samples, ago))
+    head = ("job", "state", "cells", "samples", "minutes ago")
     print_rows(console, Rows(head, cells))
     for name, ended in outcomes.items():
         say(console, f"{name}: {ended.get('table') or ended['why']}")

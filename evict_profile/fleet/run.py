@@ -1,14 +1,15 @@
 """Runs a fleet in a folder that all its machines share, and resumes it.
 
 FLEET/fleet.json                the plan: all jobs
-FLEET/commands.txt              one command per shard, for Slurm or Kubernetes
+FLEET/commands.txt              one command per job, for Slurm or Kubernetes
 FLEET/outcomes.json             the table of each job, or why there is none
 FLEET/JOB/{model,sweep}.json    the inputs of the job's sweeps
-FLEET/JOB/1-of-1/               the run of a shard
+FLEET/JOB/run/                  the run of the job
 """
 
 import json
 import shlex
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,23 +33,28 @@ from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Store
 from evict_profile.table import CostTable
 
+USER_ERROR = 2
+"""The exit code of a command that ends with one sentence."""
 
-class Shard(NamedTuple):
+
+class JobRun(NamedTuple):
+    """One job, and the folder that holds its inputs and its run."""
+
     job: Job
-    number: int
     home: Path
 
     @property
     def store(self) -> Store:
-        return Store(self.home / f"{self.number}-of-{self.job.shards}")
+        return Store(self.home / "run")
 
     @property
     def argv(self) -> list[str]:
         python = self.job.engine.python
         options: dict[str, object] = {
             "--plan": self.home / "sweep.json",
-            "--shard": f"{self.number}/{self.job.shards}",
             "--out": self.store.folder,
+            # The fleet publishes; what the sweep exports by itself stays here.
+            "--tables": self.home / "tables",
         } | ({"--python": python} if python else {})
         given = (str(word) for option in options.items() for word in option)
         return ["sweep", str(self.home / "model.json"), *given]
@@ -85,14 +91,13 @@ class FleetFolder(RunFolder):
         for job in jobs:
             write_json(to_mapping(job.model), self.folder / job.name / "model.json")
             write_json(to_mapping(job.sweep), self.folder / job.name / "sweep.json")
-        lines = [shard.shell_command for job in jobs for shard in self.shards(job)]
+        lines = [self.run(job).shell_command for job in jobs]
         write_text("\n".join(lines) + "\n", self.folder / "commands.txt")
         # The header comes last: without it, the plan is written again.
         self.write_header(plan)
 
-    def shards(self, job: Job) -> list[Shard]:
-        home = self.folder.resolve() / job.name
-        return [Shard(job, index, home) for index in range(1, job.shards + 1)]
+    def run(self, job: Job) -> JobRun:
+        return JobRun(job, self.folder.resolve() / job.name)
 
     def outcomes(self) -> dict[str, dict[str, str]]:
         """Of each job its "table", or "why" there is none."""
@@ -109,7 +114,7 @@ class FleetFolder(RunFolder):
         path, page = self.table(job), self.folder / job.name / "report.html"
         if path and page.is_file():
             return
-        fitted = fit_run(*(shard.store for shard in self.shards(job)))
+        fitted = fit_run(self.run(job).store)
         if not path:
             path = export_table(fitted, tables)[1].resolve()
             self.record_outcome(job, table=str(path))
@@ -141,14 +146,13 @@ def run_fleet(
     tables: Path,
     console: Console,
 ) -> None:
-    left = [s for job in jobs for s in folder.shards(job) if not s.done]
+    left = [run for run in map(folder.run, jobs) if not run.done]
     failed = {}
     ended = on_ray(left, fleet, address) if address else here(left, fleet)
-    for count, (shard, why) in enumerate(ended, 1):
-        name = f"{shard.job.name} {shard.number}/{shard.job.shards}"
-        say(console, f"{count} of {len(left)}: {name}: {why or 'measured'}")
+    for count, (run, why) in enumerate(ended, 1):
+        say(console, f"{count} of {len(left)}: {run.job.name}: {why or 'measured'}")
         if why:
-            failed[shard.job.name] = why
+            failed[run.job.name] = why
     for job in jobs:
         if job.name in failed:
             folder.record_outcome(job, why=failed[job.name])
@@ -159,21 +163,21 @@ def run_fleet(
             folder.record_outcome(job, why=str(error))
 
 
-def here(shards: Sequence[Shard], fleet: Fleet) -> Iterator[tuple[Shard, str]]:
-    for shard in shards:
-        yield shard, measure(shard, fleet.tries, fleet.minutes)
+def here(runs: Sequence[JobRun], fleet: Fleet) -> Iterator[tuple[JobRun, str]]:
+    for run in runs:
+        yield run, measure(run, fleet.tries, fleet.minutes)
 
 
 def on_ray(
-    shards: Sequence[Shard], fleet: Fleet, address: str
-) -> Iterator[tuple[Shard, str]]:
-    """Measure shards as Ray tasks; a task whose worker or node is lost runs again."""
+    runs: Sequence[JobRun], fleet: Fleet, address: str
+) -> Iterator[tuple[JobRun, str]]:
+    """Measure jobs as Ray tasks; a task whose worker or node is lost runs again."""
     with ray_at(address) as ray:
         remote, running = ray.remote(task), {}
-        for shard in shards:
-            asked = task_options(shard.job.device, shard.job.engine)
+        for run in runs:
+            asked = task_options(run.job.device, run.job.engine)
             placed = remote.options(**asked, max_retries=fleet.tries)
-            running[placed.remote(measure, shard, fleet.tries, fleet.minutes)] = shard
+            running[placed.remote(measure, run, fleet.tries, fleet.minutes)] = run
         while running:
             [done], _ = ray.wait(list(running))
             try:
@@ -183,13 +187,16 @@ def on_ray(
             yield running.pop(done), why
 
 
-def measure(shard: Shard, tries: int, minutes: float) -> str:
-    """Run the sweep of a shard until it is done; the reason if it is not, or ""."""
-    log, why = shard.home / f"{shard.number}.log", ""
-    words = [*shard.argv, "--max-minutes", f"{minutes:g}"]
+def measure(run: JobRun, tries: int, minutes: float) -> str:
+    """Run the sweep of a job until it is done; the reason if it is not, or ""."""
+    log, why = run.home / "run.log", ""
+    words = [*run.argv, "--max-minutes", f"{minutes:g}"]
     for _ in range(tries):
-        status, said = run_command(words, shard.job.engine.env, log, minutes)
-        if shard.done:
+        ends = time.monotonic() + 60.0 * minutes
+        status, said = run_command(words, run.job.engine.env, log, minutes)
+        if run.done:
             return ""
-        why = said.removeprefix("error: ") if status else f"open after {minutes:g} min"
+        # What a sweep that was stopped has is too little for its own fit.
+        is_open = not status or (status == USER_ERROR and time.monotonic() >= ends)
+        why = f"open after {minutes:g} min" if is_open else said.removeprefix("error: ")
     return f"{why}; tried {tries} times, see {log}"

@@ -55,8 +55,7 @@ class Fleet(Struct, frozen=True):
 
     Attributes:
         exclude: jobs to leave out, by one or more of the axes.
-        shards: machines that share each job.
-        tries: of each shard in one run of the command.
+        tries: of each job in one run of the command.
         minutes: longest time of one try.
     """
 
@@ -67,7 +66,6 @@ class Fleet(Struct, frozen=True):
     devices: dict[str, Device]
     dtypes: tuple[Literal["auto", "bfloat16", "float32"], ...] = ("auto",)
     exclude: tuple[dict[str, str], ...] = ()
-    shards: Count = 1
     tries: Count = 3
     minutes: Positive = 240.0
 
@@ -92,7 +90,6 @@ class Job(Struct, frozen=True):
     sweep: SweepSpec
     engine: Engine
     device: Device
-    shards: int
 
 
 def jobs_of(fleet: Fleet) -> list[Job]:
@@ -129,4 +126,4 @@ def _job(
         device="cuda" if device.gpus else "cpu",
     )
     name = "_".join(slug(names[axis]) for axis in AXES)
-    return Job(name, model, sweep, engine, device, fleet.shards)
+    return Job(name, model, sweep, engine, device)

@@ -17,12 +17,11 @@ from evict_profile.cells import Cell, Sample, cells_of
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, Interrupted, MeasurementError
-from evict_profile.io import parse_share
 from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import to_mapping
 from evict_profile.runner import RunnerCrash, RunnerRefusal, RunnerStopped
 from evict_profile.sweep.checks import union_test_width
-from evict_profile.sweep.grid import Grid, make_grid, too_few
+from evict_profile.sweep.grid import make_grid, too_few
 from evict_profile.sweep.machine import CpuWatch, GpuWatch, load, watch
 from evict_profile.sweep.plan import GridPlan, round_order, sample_seed
 from evict_profile.sweep.session import OpenRunner
@@ -49,7 +48,6 @@ class Sweep:
     watch: CpuWatch | GpuWatch
     display: ProgressBar
     deadline: Deadline
-    shard: str = "1/1"
     crashes: int = 0
     sessions: int = 0
 
@@ -118,7 +116,7 @@ class Sweep:
         spec = self.session.spec
         repeats = range(spec.samples_per_round)
         seeds = [sample_seed(spec.seed, number, cell, repeat) for repeat in repeats]
-        session = f"{self.shard} #{self.sessions}"
+        session = f"#{self.sessions}"
         blank = Sample(cell, number, order, seeds[0], session=session)
         self.watch.events()
         try:
@@ -191,30 +189,11 @@ def judged(sample: Sample) -> Sample:
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What bounds one call: wall time, and which shard of the cells is ours."""
-
-    max_minutes: float = float("inf")
-    shard: str = "1/1"
-
-    def __post_init__(self) -> None:
-        # Not `< 0`: that lets nan through.
-        if not self.max_minutes >= 0.0:
-            raise ConfigError(
-                f"--max-minutes {self.max_minutes:g}: must be a number of at least 0"
-            )
-
-    def own(self, grid: Grid) -> Grid:
-        index, count = parse_share("--shard", self.shard)
-        return grid.shard(index, count)
-
-
 def run_sweep(
     spec: SweepSpec,
     model: ModelSpec,
     store: Store,
-    limits: Limits | None = None,
+    max_minutes: float = math.inf,
     console: Console | None = None,
     python: str | None = None,
 ) -> bool:
@@ -222,7 +201,7 @@ def run_sweep(
 
     Args:
         store: the run folder; the samples of each round are stored as it ends.
-        limits: minutes, and a shard of the cells; by default all cells, to the end.
+        max_minutes: of measuring; by default to the end.
         console: shows progress; by default standard error.
         python: interpreter that runs the engine; by default this one.
 
@@ -232,15 +211,20 @@ def run_sweep(
         MeasurementError: the union test failed, or the runner ended three times.
         Interrupted: by Ctrl-C; what was measured is stored.
     """
-    limits, console = limits or Limits(), console or Console(stderr=True)
-    whole = make_grid(spec, model)
-    if lacks := too_few(whole.measured, spec.whole):
+    # Not `< 0`: that lets nan through.
+    if not max_minutes >= 0.0:
+        raise ConfigError(
+            f"--max-minutes {max_minutes:g}: must be a number of at least 0"
+        )
+    console = console or Console(stderr=True)
+    grid = make_grid(spec, model)
+    if lacks := too_few(grid.measured, spec.whole):
         more = ", or raise its cells" if spec.grid.cells else ""
         raise ConfigError(
             f"sweep '{spec.name}': its grid has {lacks}; add widths or unions to it"
             f"{more}"
         )
-    union_test_width(whole, model)
+    union_test_width(grid, model)
     log, deadline = store.folder / "runner.log", Deadline()
     others, quiet = load()  # before the runner is one of them
     with (
@@ -249,7 +233,7 @@ def run_sweep(
         OpenRunner(
             spec,
             model,
-            limits.own(whole),
+            grid,
             log,
             python,
             partial(shown.show, left=1),
@@ -258,11 +242,11 @@ def run_sweep(
     ):
         if session.facts["device_kind"] == "cpu" and not quiet:
             shown.say(f"{others}: stop them, or a gate may refuse the table")
-        _begin(session, store, limits.shard, shown.say)
-        deadline.at_monotonic = time.monotonic() + 60.0 * limits.max_minutes
+        _begin(session, store, shown.say)
+        deadline.at_monotonic = time.monotonic() + 60.0 * max_minutes
         plan = plan_of(store.header())
         events = watch(session.facts["device_kind"])
-        sweep = Sweep(session, store, plan, events, shown, deadline, limits.shard)
+        sweep = Sweep(session, store, plan, events, shown, deadline)
         with interruptible(deadline):
             try:
                 finished = sweep.run()
@@ -287,8 +271,7 @@ def is_finished(store: Store) -> bool:
 
 
 def plan_of(header: Header) -> GridPlan:
-    grid = make_grid(header.sweep, header.model)
-    return GridPlan(Limits(shard=header.shard).own(grid), header.sweep.stop)
+    return GridPlan(make_grid(header.sweep, header.model), header.sweep.stop)
 
 
 def _take_clocks(
@@ -312,10 +295,10 @@ def _take_clocks(
         say(f"no clocks of drafting: {refusal}")
 
 
-def _begin(session: OpenRunner, store: Store, shard: str, say: Say) -> None:
+def _begin(session: OpenRunner, store: Store, say: Say) -> None:
     """Refuse a foreign run, or start a new one with the union test."""
     spec, model = session.spec, session.model
-    draft = Header(model, spec, session.facts, session.opened, {}, shard, time.time())
+    draft = Header(model, spec, session.facts, session.opened, {}, time.time())
     if store.exists():
         store.check_same_sweep(draft)
         say(f"continuing {store.folder}")

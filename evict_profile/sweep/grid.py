@@ -9,7 +9,6 @@ An error at the levels themselves says nothing of what lies between: a fit throu
 powers of two cannot see that an engine pads everything else to them.
 """
 
-import random
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -27,10 +26,6 @@ AXES = ("width", "union", "context", "batch")
 
 MAX_DRAWS = 4096
 """Places that are tried; where hardly any is feasible, fewer are measured."""
-
-COMMON_CELLS = 6
-"""In every shard, the anchor among them. At 8 % noise eight samples of each detect a
-difference of 10 % between shards (2.2 % standard error); the anchor alone does not."""
 
 NATURAL_SHARE, NON_MOE_SHARE = 4, 8
 """Of so many spread forced cells, one is measured beside with each."""
@@ -57,32 +52,12 @@ class Grid:
     def measured(self) -> tuple[Cell, ...]:
         return self.cells + self.between + self.validation
 
-    @property
-    def common(self) -> tuple[Cell, ...]:
-        """Those that every shard measures."""
-        return tuple(dict.fromkeys((self.anchor, *self._dealt)))[:COMMON_CELLS]
-
-    @property
-    def _dealt(self) -> list[Cell]:
-        return random.Random(0).sample(self.cells, len(self.cells))
-
     def validating(self, measured: Collection[Cell]) -> tuple[Cell, ...]:
         """The validation cells of a run: of older sweeps all forced ones off levels."""
         if any(cell in measured for cell in self.validation):
             return self.validation
         known = {*self.cells, *self.between}
         return tuple(c for c in measured if c.union and c not in known)
-
-    def shard(self, index: int, count: int) -> "Grid":
-        """A share of the cells, and with each shard those that compare shards.
-
-        Dealt at random: in order, every second cell may be of every second batch, and
-        a machine that is slower would pass for what that batch costs.
-        """
-        own = self._dealt[index::count]
-        kept = tuple(dict.fromkeys((*own, *self.common)))
-        off_levels = (cells[index::count] for cells in (self.between, self.validation))
-        return Grid(kept, self.infeasible[index::count], self.anchor, *off_levels)
 
 
 def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:

@@ -27,9 +27,6 @@ errors: of a sweep's hundreds of blocks none is left out by chance."""
 MIN_SAMPLES_PER_CELL = 3
 """Samples a cell, on average, below which none says anything of its neighbours."""
 
-MOST_COMPARED = 40
-"""Sessions, of which each pair is compared."""
-
 STRETCHES = 5
 """Of a run in one session."""
 SLOW_STRETCH_SHARE, MIN_SESSIONS = 0.8, 5
@@ -60,7 +57,7 @@ class Samples:
 
     @cached_property
     def in_time(self) -> pd.DataFrame:
-        """The same in the order measured, also where shards were merged."""
+        """The same in the order measured."""
         return self.timed.sort_values("at_unix", kind="stable")
 
     @cached_property
@@ -129,13 +126,11 @@ class Drift(NamedTuple):
             step between two sessions where that is surer. What three and more sessions
             scatter by about it is in its error.
         stretches: the largest change between two stretches of one session.
-        sessions: the largest that two cells were compared across.
         half_width: relative, of 95 %, that sessions leave to every cost.
     """
 
     trend: Change
     stretches: Change | None = None
-    sessions: Change | None = None
     half_width: float = 0.0
 
 
@@ -172,14 +167,9 @@ def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
         for a, b in combinations(range(len(middle)), 2)
         if session[a] == session[b]
     )
-    across = (
-        _contrast(fitted, weights @ means, f"from session {names[a]} to {names[b]}")
-        for a, b, weights in session_contrasts(timed, names)
-    )
     return Drift(
         max([rise(middle, "over the run"), *steps], key=lambda c: c.least),
         _largest(within),
-        _largest(across),
         half_width_of(level, noise),
     )
 
@@ -244,23 +234,6 @@ def half_width_of(level: Floats, noise: Floats) -> float:
     """
     variance, freedom = sessions_variance((level, noise))
     return student(freedom) * float(np.sqrt(variance / len(level)))
-
-
-def session_contrasts(
-    timed: pd.DataFrame, names: np.ndarray
-) -> Iterable[tuple[int, int, Floats]]:
-    """Two sessions, and the weights of all by which some cell of one is compared with
-    one of the other; none where both measured each cell equally often. Of many sessions
-    those with the most samples are compared."""
-    cell = timed.groupby(list(CELL_FIELDS)).ngroup()
-    of_cell = pd.crosstab(cell, timed["session"], normalize="index")[names].to_numpy()
-    counts = timed["session"].value_counts()[names].to_numpy()
-    largest = sorted(np.argsort(-counts, kind="stable")[:MOST_COMPARED])
-    for a, b in combinations(largest, 2):
-        of_b = of_cell[:, b] - of_cell[:, a]
-        across = of_cell[of_b.argmax()] - of_cell[of_b.argmin()]
-        if np.any(across):
-            yield a, b, across
 
 
 def _largest(changes: Iterable[Change]) -> Change | None:

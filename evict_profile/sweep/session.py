@@ -126,7 +126,6 @@ class OpenRunner:
             raise
 
     def _options(self) -> dict[str, Any]:
-        # The whole grid's, so that all shards of a plan open the same.
         grid = make_grid(self.spec, self.model)
         cells, widths = grid.measured, {c.width for c in grid.cells}
         passed_on = ("device", "dtype", "layers", "graphs", "gpu", "seed")

@@ -26,6 +26,9 @@ from evict_profile.records import Facts, differences, digest, parse, to_mapping
 from evict_profile.run_folder import RunFolder
 from evict_profile.table import DraftClock
 
+ONE_SHARD = "1/1"
+"""What headers of earlier versions state of a whole sweep."""
+
 
 @dataclass(frozen=True)
 class Header:
@@ -37,7 +40,6 @@ class Header:
             bandwidth_gbps, bytes_per_expert; and dtype_reason, where it chose one.
         union_test: its readings, as in `checks.UnionTest`.
         scaling_test: its readings; None where all layers, or only one, are measured.
-        shard: "i/n".
     """
 
     model: ModelSpec
@@ -45,7 +47,6 @@ class Header:
     fingerprint: Facts
     opened: Facts
     union_test: Facts
-    shard: str
     started_unix: float
     scaling_test: Facts | None = None
 
@@ -78,8 +79,13 @@ class Store(RunFolder):
                 f"{self.folder}: holds no sweep; run 'evict-profile sweep MODEL --out "
                 f"{self.folder}' first"
             )
-        source = str(self.header_path)
-        return parse(Header, self.read_header(), source, extra_keys=True)
+        content, source = self.read_header(), str(self.header_path)
+        if content.get("shard") not in (None, ONE_SHARD):
+            raise DataError(
+                f"{source}: holds shard {content['shard']} of a plan, and a sweep is "
+                "measured whole; sweep anew into another --out"
+            )
+        return parse(Header, content, source, extra_keys=True)
 
     def append(self, samples: Iterable[Sample]) -> None:
         """Write the samples of one round, or of the rest of it, as one part."""
@@ -134,8 +140,8 @@ class Store(RunFolder):
 
     def check_same_sweep(self, header: Header) -> None:
         stored = self.header()
-        mine, theirs = ({**h.fingerprint, "shard": h.shard} for h in (header, stored))
-        self.check_same(mine, theirs, other_plan(header, stored))
+        reasons = other_plan(header, stored)
+        self.check_same(header.fingerprint, stored.fingerprint, reasons)
 
 
 def other_plan(mine: Header, theirs: Header) -> list[str]:

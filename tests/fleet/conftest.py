@@ -49,8 +49,8 @@ def fleet_of(tmp_path, monkeypatch):
 
 @pytest.fixture
 def frozen(fleet_of, tmp_path):
-    """A fleet of one job in two shards: its folder, itself, and the job."""
-    fleet = fleet_of(shards=2)
+    """A fleet of one job: its folder, itself, and the job."""
+    fleet = fleet_of()
     folder, jobs = FleetFolder(tmp_path / "fleet"), jobs_of(fleet)
     folder.write_plan(jobs)
     return folder, fleet, jobs[0]

@@ -11,7 +11,14 @@ from evict_profile.fleet.run import FleetFolder
 from evict_profile.sweep.machine import cpu_name
 from tests.command import refused
 from tests.fleet.conftest import NAME, write_fleet
-from tests.fleet.test_run import EXIT_TIMEOUT_S, parts_of, start, sweeps_of, until
+from tests.fleet.test_run import (
+    EXIT_TIMEOUT_S,
+    MODELS,
+    parts_of,
+    start,
+    sweeps_of,
+    until,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +39,7 @@ def address():
 
 
 def test_a_killed_worker_is_retried_and_a_killed_driver_continues(address, tmp_path):
-    write_fleet(tmp_path, env={"SCRIPTED_SLEEP": "0.02"}, shards=2)
+    write_fleet(tmp_path, env={"SCRIPTED_SLEEP": "0.02"}, models=MODELS)
     first = start(tmp_path, "--address", address)
     until(lambda: len(sweeps_of(tmp_path)) == 2 and len(parts_of(tmp_path)) >= 2)
     killed = sweeps_of(tmp_path)[0]
@@ -47,7 +54,7 @@ def test_a_killed_worker_is_retried_and_a_killed_driver_continues(address, tmp_p
     first.communicate()
     until(lambda: not sweeps_of(tmp_path))
     said, _ = start(tmp_path, "--address", address).communicate(timeout=EXIT_TIMEOUT_S)
-    assert "1 jobs: 1 published" in said, said
+    assert "2 jobs: 2 published" in said, said
     assert before.items() <= parts_of(tmp_path).items()
     assert FleetFolder(tmp_path / "fleet").outcomes()[NAME].keys() == {"table"}
 

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import psutil
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -28,6 +27,7 @@ from tests.sweep.conftest import comparable
 
 FLEET = ("fleet", "fleet.yaml", "--out", "fleet", "--tables", "tables")
 EXIT_TIMEOUT_S = 120.0
+MODELS = ["tiny", "tiny-qwen3"]
 
 
 def until(ready):
@@ -48,7 +48,7 @@ def sweeps_of(home):
 
 
 def parts_of(home):
-    paths = (home / "fleet").glob("*/*-of-*/parts/*.parquet")
+    paths = (home / "fleet").glob("*/run/parts/*.parquet")
     return {path: path.read_bytes() for path in paths}
 
 
@@ -68,18 +68,17 @@ def test_a_plan_is_frozen_and_printed(fleet_of, tmp_path):
     line, _ = (tmp_path / "fleet/commands.txt").read_text().splitlines()
     words = shlex.split(line)
     assert words[:4] == ["env", "A=b c", "evict-profile", "sweep"]
-    assert words[-2:] == ["--out", str(tmp_path / "fleet" / NAME / "1-of-1")]
+    assert words[-4:-2] == ["--out", str(tmp_path / "fleet" / NAME / "run")]
     assert evict(*FLEET, "--plan-only", folder=tmp_path).stdout == done.stdout
 
 
 def test_a_changed_plan_is_refused_and_each_change_is_named(fleet_of, tmp_path):
     fleet_of()
     evict(*FLEET, "--plan-only", folder=tmp_path)
-    fleet_of(shards=2, tries=9, models=["tiny", "tiny-qwen3"])
+    fleet_of(tries=9, models=["tiny", "tiny-qwen3"])
     edited = {**SHORT, "stop": {**SHORT["stop"], "max_samples": 9}}
     Path("short.yaml").write_text(yaml.safe_dump(edited))
     says = refused(*FLEET, folder=tmp_path)
-    assert f"{NAME}.shards: 2 here, 1 there" in says
     assert f"{NAME}.sweep.stop.max_samples: 9 here, 7 there" in says
     assert "tiny-qwen3_short" in says
     assert "tries" not in says
@@ -99,9 +98,9 @@ def test_a_second_command_and_one_without_ray_are_refused(
 
 @pytest.fixture(scope="module")
 def measured_once(tmp_path_factory):
-    """A fleet whose shards were measured by its commands.txt, as Slurm runs them."""
+    """A fleet that its commands.txt measured, as Slurm runs it."""
     home = tmp_path_factory.mktemp("measured")
-    write_fleet(home, shards=2)
+    write_fleet(home)
     assert evict(*FLEET, "--plan-only", folder=home).exit_code == 0
     for line in (home / "fleet/commands.txt").read_text().splitlines():
         done = evict(*shlex.split(line)[2:], folder=home)
@@ -113,21 +112,16 @@ def measured_once(tmp_path_factory):
 def measured(measured_once, fleet_of, tmp_path):
     """A copy of it: its folder and its job."""
     shutil.copytree(measured_once, tmp_path, dirs_exist_ok=True)
-    [job] = jobs_of(fleet_of(shards=2))
+    [job] = jobs_of(fleet_of())
     return FleetFolder(tmp_path / "fleet"), job
 
 
 @pytest.mark.slow
-def test_whoever_measured_the_shards_the_command_publishes_them_once(
-    measured, tmp_path
-):
+def test_whoever_measured_a_job_the_command_publishes_it_once(measured, tmp_path):
     folder, job = measured
-    assert [shard.done for shard in folder.shards(job)] == [True, True]
+    assert folder.run(job).done
     begun = evict(*FLEET, "--plan-only", folder=tmp_path)
     assert "1 jobs: 1 begun" in begun.stdout
-    killed = tmp_path / "fleet" / NAME / "merged/parts/00001-00.parquet"
-    killed.parent.mkdir(parents=True)  # of a merge that was killed
-    killed.touch()
     done = evict(*FLEET, folder=tmp_path)
     assert done.exit_code == 0, done.output
     assert "1 jobs: 1 published" in done.stdout
@@ -142,18 +136,6 @@ def test_whoever_measured_the_shards_the_command_publishes_them_once(
 
 
 @pytest.mark.slow
-def test_unequal_machines_publish_nothing_and_the_command_says_why(measured, tmp_path):
-    folder, job = measured
-    for path in folder.shards(job)[1].store.parts.glob("*.parquet"):
-        rows = pq.read_table(path).to_pandas()
-        rows["clock_us"] *= 1.2
-        rows.to_parquet(path, index=False)
-    done = evict(*FLEET, folder=tmp_path)
-    assert done.exit_code == 1 and not Path("fleet/tables.html").exists()
-    assert "all shards on equal machines" in done.stdout
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "tries", "minutes", "says"),
     [
@@ -161,40 +143,40 @@ def test_unequal_machines_publish_nothing_and_the_command_says_why(measured, tmp
         ({"SCRIPTED_SLEEP": "1000"}, 1, 0.001, "it hangs"),
     ],
 )
-def test_a_shard_that_fails_says_why(frozen, monkeypatch, env, tries, minutes, says):
+def test_a_job_that_fails_says_why(frozen, monkeypatch, env, tries, minutes, says):
     monkeypatch.setattr(child, "GRACE_S", 4.0)
     folder, _, job = frozen
     engine = replace(job.engine, env=env)
-    shard, other = folder.shards(replace(job, engine=engine, shards=2))
-    assert not shard.done and not other.done
-    why = measure(shard, tries, minutes)
+    own = folder.run(replace(job, engine=engine))
+    assert not own.done
+    why = measure(own, tries, minutes)
     assert re.match(says, why), why
     until(lambda: not psutil.Process().children(recursive=True))
 
 
-def test_a_shard_whose_clocks_are_missing_is_not_done(frozen, monkeypatch):
+def test_a_job_whose_clocks_are_missing_is_not_done(frozen, monkeypatch):
     """Where its runner can draft; its samples alone make no table of steps."""
     monkeypatch.setattr(run, "is_finished", lambda store: True)
-    shard = frozen[0].shards(frozen[2])[0]
-    header = {"sweep": shard.job.sweep, "model": shard.job.model, "fingerprint": {}}
-    header |= {"union_test": {}, "shard": "1/2", "started_unix": 1.0}
-    shard.store.create(Header(**header, opened={"clocks": True}))
-    assert not shard.done
-    shard.store.add_clock(DraftClock(1, (0.0, 9.0), 5.0, 1.0))
-    assert shard.done
+    own = frozen[0].run(frozen[2])
+    header = {"sweep": own.job.sweep, "model": own.job.model, "fingerprint": {}}
+    header |= {"union_test": {}, "started_unix": 1.0}
+    own.store.create(Header(**header, opened={"clocks": True}))
+    assert not own.done
+    own.store.add_clock(DraftClock(1, (0.0, 9.0), 5.0, 1.0))
+    assert own.done
 
 
 @pytest.mark.slow
 def test_minutes_end_a_try_and_the_next_continues(frozen):
-    shard = frozen[0].shards(frozen[2])[0]
-    assert measure(shard, 1, 0.0001).startswith("open after 0.0001 min; tried 1 times")
-    assert measure(shard, 1, 10.0) == ""
+    own = frozen[0].run(frozen[2])
+    assert measure(own, 1, 0.0001).startswith("open after 0.0001 min; tried 1 times")
+    assert measure(own, 1, 10.0) == ""
 
 
 @pytest.mark.slow
 def test_whatever_ends_a_sweep_or_the_command_it_is_continued(tmp_path, fleet_of):
     """The samples stored before stay, and are those of a fleet that nobody ended."""
-    fleet_of(env={"SCRIPTED_SLEEP": "0.02"}, shards=2)
+    fleet_of(env={"SCRIPTED_SLEEP": "0.02"}, models=MODELS)
     killed = start(tmp_path)
     before = until(lambda: len(parts_of(tmp_path)) >= 2 and parts_of(tmp_path))
     [sweep] = sweeps_of(tmp_path)
@@ -205,7 +187,7 @@ def test_whatever_ends_a_sweep_or_the_command_it_is_continued(tmp_path, fleet_of
     until(lambda: not sweeps_of(tmp_path))
     between = parts_of(tmp_path)
     stopped = start(tmp_path)
-    until(lambda: any("2-of-2" in str(path) for path in parts_of(tmp_path)))
+    until(lambda: any(MODELS[1] in str(path) for path in parts_of(tmp_path)))
     # As a terminal sends it: to the whole process group.
     os.killpg(stopped.pid, signal.SIGINT)
     printed, _ = stopped.communicate(timeout=EXIT_TIMEOUT_S)
@@ -214,15 +196,15 @@ def test_whatever_ends_a_sweep_or_the_command_it_is_continued(tmp_path, fleet_of
     until(lambda: not sweeps_of(tmp_path))
     late = parts_of(tmp_path)
     done = evict(*FLEET, folder=tmp_path)
-    assert "1 jobs: 1 published" in done.stdout, done.output
+    assert "2 jobs: 2 published" in done.stdout, done.output
     after = parts_of(tmp_path)
     assert before.items() <= between.items() <= late.items() <= after.items()
-    first, last = ({p for p in each if "1-of-2" in str(p)} for each in (between, after))
+    first, last = ({p for p in each if NAME in str(p)} for each in (between, after))
     assert first < last, "the sweep went on without its fleet"
     line = (tmp_path / "fleet/commands.txt").read_text().splitlines()[0]
-    words = shlex.split(line)[:-1]
-    untouched = tmp_path / "untouched"
-    done = evict(*words[words.index("sweep") :], untouched, folder=tmp_path)
+    words, untouched = shlex.split(line), tmp_path / "untouched"
+    words[words.index("--out") + 1] = str(untouched)
+    done = evict(*words[words.index("sweep") :], folder=tmp_path)
     assert done.exit_code == 0, done.output
-    whole = Store(tmp_path / "fleet" / NAME / "1-of-2").frame()
+    whole = Store(tmp_path / "fleet" / NAME / "run").frame()
     assert comparable(whole).equals(comparable(Store(untouched).frame()))

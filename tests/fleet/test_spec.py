@@ -18,7 +18,6 @@ WIDE = {"models": ["tiny", "tiny-qwen3"], "dtypes": ["float32", "bfloat16"]}
     ("wrong", "says"),
     [
         ({"models": []}, "name each"),
-        ({"shards": 0}, "shards: Expected"),
         ({"exclude": [{"gpu": "H100"}]}, "exclude names some of model, sweep"),
         ({"exclude": [{}]}, "exclude names some of"),
         ({"tries": 0}, "tries: Expected"),

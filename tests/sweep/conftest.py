@@ -12,7 +12,7 @@ from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
 from evict_profile.deadline import Deadline
 from evict_profile.records import replace
 from evict_profile.sweep import engine
-from evict_profile.sweep.engine import Limits, run_sweep
+from evict_profile.sweep.engine import run_sweep
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.session import OpenRunner
 from evict_profile.sweep.store import Header, Store
@@ -94,24 +94,24 @@ def store(tmp_path):
 def header(spec, model):
     facts = {"device": "paper", "layers": 2}
     opened = {"capture_sizes": [], "bandwidth_gbps": 10.0, "bytes_per_expert": 1572864}
-    return Header(model, spec, facts, opened, {"differ": True}, "1/1", 1.0)
+    return Header(model, spec, facts, opened, {"differ": True}, 1.0)
 
 
 @pytest.fixture
 def sweep(spec, model, monkeypatch):
     """Runs `spec`, or a variation of it, into a store: True when finished."""
 
-    def run(store, shard="1/1", checks=math.inf, console=None, **changes):
+    def run(store, checks=math.inf, console=None, **changes):
         varied, shown = replace(spec, **changes), console or Console(quiet=True)
         monkeypatch.setattr(engine, "Deadline", lambda *_: After(checks))
-        return run_sweep(varied, model, store, Limits(shard=shard), shown)
+        return run_sweep(varied, model, store, console=shown)
 
     return run
 
 
 def swept(spec, model, folder):
     store, quiet = Store(folder / "run"), Console(quiet=True)
-    assert run_sweep(spec, model, store, Limits(), quiet)
+    assert run_sweep(spec, model, store, console=quiet)
     return store
 
 

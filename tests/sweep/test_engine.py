@@ -15,14 +15,12 @@ from rich.console import Console
 from evict_profile import runner
 from evict_profile.cells import CELL_FIELDS, OK, Cell, Sample, cell_of, cells_of
 from evict_profile.deadline import Deadline, interruptible
-from evict_profile.errors import ConfigError, DataError, Interrupted, MeasurementError
+from evict_profile.errors import DataError, Interrupted, MeasurementError
 from evict_profile.io import sole_writer
 from evict_profile.records import replace
 from evict_profile.sweep import engine, machine
-from evict_profile.sweep.engine import Limits, is_finished, judged, run_sweep
-from evict_profile.sweep.merge import merged
+from evict_profile.sweep.engine import is_finished, judged, run_sweep
 from evict_profile.sweep.plan import GridPlan
-from evict_profile.sweep.store import Store
 from tests.sweep.conftest import comparable
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")
@@ -107,7 +105,7 @@ def test_first_rounds_may_have_sessions_of_their_own(store, sweep, whole):
 
 def test_a_sweep_has_as_many_sessions_as_it_asks_for(store, sweep):
     assert sweep(store, sessions=3)
-    assert set(store.frame()["session"]) - {""} == {"1/1 #1", "1/1 #2", "1/1 #3"}
+    assert set(store.frame()["session"]) - {""} == {"#1", "#2", "#3"}
 
 
 @pytest.mark.parametrize("reference_us", [0.0, -1.0])
@@ -179,7 +177,7 @@ def test_a_crash_opens_a_session_and_moves_no_other_sample(
     sweep(store)
     frame = store.frame()
     assert frame[frame["round"] > 0]["session"].is_monotonic_increasing
-    assert set(frame["session"]) - {""} == {"1/1 #1", "1/1 #2", "1/1 #3"}
+    assert set(frame["session"]) - {""} == {"#1", "#2", "#3"}
     ok = (f[(f["status"] == OK) & (f["clock_us"] > 0)] for f in (frame, whole))
     assert_frame_equal(*(without(frame, BAD) for frame in ok))
 
@@ -237,7 +235,7 @@ def test_a_runner_that_hangs_ends_with_the_minutes(
     with monkeypatch.context() as patch:
         patch.setattr(engine, "Deadline", WhenHung)
         console = Console(file=said, width=300)
-        assert not run_sweep(spec, model, store, Limits(), console)
+        assert not run_sweep(spec, model, store, console=console)
     assert "s after the sweep was to stop it had not answered" in said.getvalue()
     assert_loses_nothing(store, sweep, whole, monkeypatch)
 
@@ -253,7 +251,7 @@ def test_a_runner_that_hangs_ends_with_the_first_ctrl_c(
     user = threading.Thread(target=interrupt, daemon=True)
     user.start()
     with pytest.raises(Interrupted, match="the same command continues it"):
-        run_sweep(spec, model, store, Limits(), Console(quiet=True))
+        run_sweep(spec, model, store, console=Console(quiet=True))
     assert_loses_nothing(store, sweep, whole, monkeypatch)
 
 
@@ -321,29 +319,6 @@ def test_a_runner_that_fails_the_union_test_leaves_no_run(store, sweep, monkeypa
     with pytest.raises(MeasurementError, match="union test failed"):
         sweep(store)
     assert not store.exists()
-
-
-@pytest.mark.slow
-def test_merged_shards_have_the_samples_of_the_whole(
-    tmp_path, sweep, whole, grid, spec
-):
-    """Who measures a cell changes nothing of it.
-
-    A few cells are measured by every shard. Beyond the fewest samples, a shard
-    stops by the spread of its own cells.
-    """
-    shards = [Store(tmp_path / f"shard{i}") for i in (1, 2, 3)]
-    for index, shard in enumerate(shards, 1):
-        assert sweep(shard, shard=f"{index}/3")
-    before = merged(shards).frame
-    due = [f[f["round"] <= spec.stop.min_samples] for f in (before, whole)]
-    assert_frame_equal(*(without(f, *grid.common) for f in due))
-    assert set(cells_of(before)) == set(cells_of(whole))
-
-
-def test_a_shard_is_one_of_several(grid):
-    with pytest.raises(ConfigError, match=r"must be i/n .* such as 2/4"):
-        Limits(shard="3/2").own(grid)
 
 
 def test_the_first_ctrl_c_lets_the_sample_in_flight_finish(capfd):

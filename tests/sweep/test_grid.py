@@ -8,7 +8,7 @@ from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, SweepSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
-from evict_profile.sweep.grid import COMMON_CELLS, make_grid, too_few
+from evict_profile.sweep.grid import make_grid, too_few
 from tests.shipped import tracked
 
 TINY = load_model("tiny")
@@ -88,32 +88,6 @@ def test_a_grid_without_any_feasible_cell_is_refused():
     """One token cannot activate 32 experts; the message says what to add."""
     with pytest.raises(ConfigError, match="add larger widths or smaller unions"):
         make_grid(spec_of(width=(1,), union=(32,)), TINY)
-
-
-@given(specs(), st.integers(1, 9))
-def test_shards_are_a_partition_and_the_common_cells(spec, count):
-    """Each cell is in one shard, the common ones in all; refused ones are split."""
-    grid = make_grid(spec, TINY)
-    shards = [grid.shard(index, count) for index in range(count)]
-    common = grid.common
-    others = [c for s in shards for c in s.cells if c not in common]
-    assert sorted(others) == [c for c in grid.cells if c not in common]
-    assert grid.anchor in common
-    assert len(common) == min(COMMON_CELLS, len(grid.cells))
-    assert all(s.cells.count(cell) == 1 for s in shards for cell in common)
-    refused = [pair for s in shards for pair in s.infeasible]
-    assert sorted(refused) == sorted(grid.infeasible)
-
-
-def test_shards_share_batches_and_contexts():
-    """A slower machine must not pass for what a batch costs."""
-    spec = SweepSpec("even", GridSpec((8, 16), (4, 8, 16), (64, 256), batch=(1, 2)))
-    grid = make_grid(spec, TINY)
-    for index in range(2):
-        cells = [c for c in grid.shard(index, 2).cells if c.union > 0]
-        assert {cell.context for cell in cells} == {64, 256}
-        batches = [c.batch for c in cells if c != grid.anchor]
-        assert 3 <= batches.count(2) <= 9
 
 
 @given(specs())
@@ -202,12 +176,6 @@ def test_spread_cells_have_all_levels():
     for axis in ("width", "union", "context"):
         whole, some = ({getattr(c, axis) for c in g.cells} for g in (grid, third))
         assert some == whole
-
-
-def test_shards_share_the_validation_cells():
-    grid = make_grid(spec_of(width=(1, 8, 64), union=(4, 32), validation=9), TINY)
-    shards = [grid.shard(index, 2).validation for index in range(2)]
-    assert sorted(shards[0] + shards[1]) == sorted(grid.validation)
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,9 @@ class KilledSweep:
     def start(self):
         """Start or continue; the runner notes the seed of each sample it measures."""
         self.journal.unlink(missing_ok=True)
-        options = ["tiny", "--plan", self.plan, "--shard", "1/1"]
+        options = ["tiny", "--plan", self.plan]
         options += ["--out", self.store.folder]
+        options += ["--tables", self.store.folder.parent / "tables"]
         slowed = {"SCRIPTED_SLEEP": "0.005", "RUNNER_JOURNAL": str(self.journal)}
         return subprocess.Popen(
             [sys.executable, "-m", "evict_profile", "sweep", *options],

@@ -5,10 +5,8 @@ import pandas as pd
 import pytest
 
 from evict_profile.cells import CELL_FIELDS, Cell, Sample, to_frame
-from evict_profile.sweep import latency
 from evict_profile.sweep.latency import (
     BLOCK_SAMPLES,
-    MAX_KNOWN_ERROR,
     Change,
     Samples,
 )
@@ -40,7 +38,6 @@ def test_a_machine_that_holds_still(still):
     assert abs(drift.trend.size) < 0.002
     assert drift.stretches and abs(drift.stretches.size) < 0.003
     assert not drift.trend.least
-    assert drift.sessions is None
 
 
 def test_a_trend_of_five_percent_is_five_percent(still, place):
@@ -78,58 +75,14 @@ def test_a_reference_takes_the_machine_out(still, place):
     assert abs(Samples(paired).drift.trend.size) < 0.002
 
 
-def in_two_shards(still, fitted):
-    """Every second cell in another shard, the anchor in turns."""
-    cell = still.groupby(list(CELL_FIELDS))
-    of_anchor = (still[list(CELL_FIELDS)] == fitted.anchor.__dict__).all(axis=1)
-    second = np.where(of_anchor, cell.cumcount() % 2, cell.ngroup() % 2) == 1
-    return still.assign(session=np.where(second, "2/2 #1", "1/2 #1"))
-
-
-def test_the_anchor_compares_shards(still, fitted):
-    shards = in_two_shards(still, fitted)
-    assert shards.groupby(list(CELL_FIELDS))["session"].nunique().max() == 2
-    same = Samples(shards).drift
-    assert same.sessions and not same.sessions.least
-    factor = np.where(shards["session"] == "2/2 #1", 1.1, 1.0)
-    other = Samples(slowed(shards, factor)).drift
-    assert other.sessions and other.sessions.least
-    assert other.sessions.size == pytest.approx(0.1, abs=0.02)
-    assert str(other.sessions).endswith("from session 1/2 #1 to 2/2 #1")
-
-
-def test_shards_without_a_common_cell_cannot_be_compared(still, fitted):
-    shards = in_two_shards(still, fitted)
-    of_anchor = (shards[list(CELL_FIELDS)] == fitted.anchor.__dict__).all(axis=1)
-    found = Samples(shards[~of_anchor]).drift.sessions
-    assert found and found.error > MAX_KNOWN_ERROR
-
-
 def in_six_openings(still, log_us):
     sixth = np.arange(len(still)) * 6 // len(still)
     return slowed(still.assign(session=sixth.astype(str)), np.exp(log_us)[sixth])
 
 
-def test_of_many_sessions_those_with_the_most_samples_are_compared(still, monkeypatch):
-    """Each pair of hundreds would take minutes."""
-    asked, pairs = [], latency.combinations
-    monkeypatch.setattr(
-        latency, "combinations", lambda of, n: asked.append(list(of)) or pairs(of, n)
-    )
-    hundredth = np.arange(len(still)) * 100 // len(still)
-    hundredth[:30] = 0
-    names = pd.Series(hundredth).map("{:03}".format)
-    assert Samples(still.assign(session=names)).drift.sessions
-    compared = asked[-1]
-    assert len(compared) == latency.MOST_COMPARED
-    assert 0 in compared
-
-
-def test_sessions_that_all_cells_were_in_set_none_apart(still):
-    """A trend through them is as certain as their scatter about it allows."""
+def test_a_trend_through_sessions_is_as_certain_as_their_scatter_allows(still):
     apart = 0.03 * np.array([-1.0, 1.2, -0.8, 0.9, -1.1, 1.3])
     drift = Samples(in_six_openings(still, apart)).drift
-    assert drift.sessions and abs(drift.sessions.size) < 0.03
     assert not drift.trend.least
     assert drift.trend.error > 0.03
     variance = (2.0 * 0.007**2 + 5.0 * apart.var(ddof=1)) / 7.0
@@ -164,11 +117,6 @@ def test_one_session_of_another_speed_is_left_out(still, slow, judged):
         Samples(slowed(two, 1.0 + 0.3 * (two["session"] == "1"))).drift.half_width
         > 0.05
     )
-
-
-def test_sessions_that_measured_every_cell_compare_none_across(still):
-    by_round = still.assign(session=still["round"].astype(str))
-    assert Samples(by_round).drift.sessions is None
 
 
 def test_what_may_be_noise_is_called_no_change():

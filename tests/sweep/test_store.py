@@ -14,7 +14,7 @@ from evict_profile.cells import (
     with_latency,
 )
 from evict_profile.errors import ConfigError, DataError
-from evict_profile.records import replace
+from evict_profile.records import replace, to_mapping
 from evict_profile.sweep.store import Store
 from tests.sweep.conftest import round_of
 
@@ -95,19 +95,30 @@ def test_same_plan_and_fingerprint_go_on(store, header):
             {"fingerprint": {"device": "stone", "layers": 2}},
             "device: stone here, paper there",
         ),
-        ({"shard": "2/2"}, "shard: 2/2 here, 1/1 there"),
         ({"sweep": {"seed": 99}}, "edited since"),
         ({"sweep": {"name": "longer"}}, "sweep: longer here, scripted there"),
     ],
 )
 def test_another_run_is_refused_by_what_differs(store, header, changes, reason):
-    """Fingerprint, shard, or the plan: by its name, or edited under the same name."""
+    """Fingerprint, or the plan: by its name, or edited under the same name."""
     if "sweep" in changes:
         changes = {"sweep": replace(header.sweep, **changes["sweep"])}
     message = rf"\([^;]*{reason}.*\); choose another --out"
     with pytest.raises(DataError, match=message) as caught:
         store.check_same_sweep(replace(header, **changes))
     assert "layers" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shard", "whole"), [("1/1", True), (None, True), ("1/2", False)]
+)
+def test_a_whole_run_of_an_earlier_version_is_read(store, header, shard, whole):
+    store.write_header({**to_mapping(header), "shard": shard})
+    if whole:
+        assert store.header() == header
+        return
+    with pytest.raises(DataError, match=r"holds shard 1/2 of a plan.*sweep anew"):
+        store.header()
 
 
 def test_cells_keep_the_order_and_what_a_failed_cell_had(store, grid):
