@@ -8,7 +8,7 @@ between the levels of the grid.
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -43,7 +43,7 @@ from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import CpuWatch
 from evict_profile.sweep.plan import GridPlan
 from evict_profile.sweep.store import Header, Store
-from evict_profile.table import CostTable, MarginalCost
+from evict_profile.table import CostTable
 
 LEAST_INSIDE, MOST_TOO_WIDE = 0.94, 2.0
 """Of truths at the levels, on machines of the fitted class; and half-widths over those
@@ -67,8 +67,6 @@ def judged(world: World, seed: int) -> Iterator[dict[str, Any]]:
     `stairs`, `small` and `between` are shares of truths inside their interval, widths
     and errors are shares of the cost: `half_width` as stated in the median, `needed`
     what would have held 95 % of the staircases, `said` what the table prints first.
-    `marginal` has, of what one more of something costs, whether the truth is inside,
-    the stated half-width, and the error.
     """
     machine = Machine(world.cost, world.disturbance, own_seed(world.name, seed))
     with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +89,6 @@ def judged(world: World, seed: int) -> Iterator[dict[str, Any]]:
         "said_median": said.median,
         "said_p90": said.p90,
         "passed": all(gate.passed for gate in table.gates),
-        "marginal": {m.name: _marginal(m, table, machine) for m in table.fit.marginal},
     }
 
 
@@ -201,19 +198,6 @@ def _stairs(table: CostTable, machine: Machine) -> tuple[Bools, Floats, Floats, 
     return inside, np.abs(cost / truth - 1.0), (high - low) / 2.0 / cost, tokens
 
 
-def _marginal(
-    said: MarginalCost, table: CostTable, machine: Machine
-) -> tuple[bool, float, float]:
-    """Whether the truth is inside, the half-width, and the error, over the truth."""
-
-    def cost(tokens: float, union: float, context: float, batch: float) -> Floats:
-        return true_us(table, machine, np.array([[tokens, union, context, batch]]))[0]
-
-    truth, (low, high) = float(said.of(cost)), said.us_interval
-    half, error = (high - low) / 2.0 / truth, abs(said.us / truth - 1.0)
-    return low <= truth <= high, half, error
-
-
 def _between(
     fitted: Fitted, table: CostTable, machine: Machine, seed: int
 ) -> tuple[Bools, Floats]:
@@ -235,12 +219,8 @@ def misses(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def show(rows: pd.DataFrame) -> None:
-    """Two tables of a line a world, in %: costs, and what one more of something costs.
-
-    The second has sweeps inside, and in brackets the half-width that is stated in the
-    median and what 95 % of the sweeps would have needed.
-    """
-    costs, marginal = {}, {}
+    """A line a world, in %."""
+    costs = {}
     for (name, apart), own in rows.groupby(["world", "apart"], sort=False):
         mean = 100.0 * own.mean(numeric_only=True)
         costs[name + " (apart)" * apart] = {
@@ -252,20 +232,7 @@ def show(rows: pd.DataFrame) -> None:
             "printed med / p90": f"{mean.said_median:.2f} / {mean.said_p90:.2f}",
             "exported": f"{100.0 * own['passed'].mean():.0f}",
         }
-        marginal[name] = _marginal_shares(own["marginal"].tolist())
-    for lines in (costs, marginal):
-        print(pd.DataFrame.from_dict(lines, orient="index").to_string())
-
-
-def _marginal_shares(
-    sweeps: Sequence[dict[str, tuple[bool, float, float]]],
-) -> dict[str, str]:
-    columns = {}
-    for name in sweeps[0]:
-        inside, half, error = np.array([sweep[name] for sweep in sweeps]).T
-        stated, needed = 100.0 * np.median(half), 100.0 * np.percentile(error, 95)
-        columns[name] = f"{100.0 * inside.mean():.0f} [{stated:.2g}, {needed:.2g}]"
-    return columns
+    print(pd.DataFrame.from_dict(costs, orient="index").to_string())
 
 
 def _share(values: pd.Series) -> str:

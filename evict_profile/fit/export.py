@@ -234,7 +234,6 @@ def _fit(fitted: Fitted, domain: dict[str, tuple[int, int]]) -> Fit:
         natural=fitted.natural.error,
         validation=fitted.validation.error,
         domain=domain,
-        marginal=fitted.marginal,
     )
 
 

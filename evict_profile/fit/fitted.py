@@ -15,18 +15,17 @@ from numpy.typing import ArrayLike
 
 from evict_profile.cells import OK, Cell, cells_of, frame_of, places_of
 from evict_profile.config import ModelSpec
-from evict_profile.cost_model import ForwardCost, Term
+from evict_profile.cost_model import Features, ForwardCost, Term, design, features_at
 from evict_profile.errors import DataError
 from evict_profile.fit.baselines import FITTERS, fit_terms, held_out
 from evict_profile.fit.hinge import (
-    STANDARD_ERRORS_95,
-    bootstrap,
+    Uncertainty,
     fit_cost,
     layer_terms,
     parts_of,
     rest_terms,
 )
-from evict_profile.fit.intervals import interval, marginal_costs, misfit_of
+from evict_profile.fit.intervals import STANDARD_ERRORS_95, interval, misfit_of
 from evict_profile.fit.points import (
     HeldOut,
     features_of,
@@ -44,7 +43,6 @@ from evict_profile.table import (
     Composition,
     CostTable,
     DraftClock,
-    MarginalCost,
     Provenance,
 )
 from evict_profile.table.document import samples_of
@@ -101,8 +99,25 @@ class Fitted:
         return tuple(c for c in self.layer_points.index if c in levels)
 
     @cached_property
-    def replicates(self) -> list[ForwardCost]:
-        return bootstrap(self.cost, self.points, self.provenance.sweep.seed)
+    def _uncertainties(self) -> tuple[Uncertainty, Uncertainty]:
+        layers, rest = parts_of(self.points)
+        shape, cost = self.cost.shape, self.cost
+        return (
+            Uncertainty(cost.layers, shape, layers),
+            Uncertainty(cost.non_moe, shape, rest),
+        )
+
+    def noise_us(self, features: Features) -> Floats:
+        """Standard errors of whole forwards' costs by the residuals, [places]."""
+        layers, rest = self._uncertainties
+        return np.hypot(
+            self.cost.layer_scale * layers.us(design(self.cost.layers.terms, features)),
+            rest.us(design(self.cost.non_moe.terms, features)),
+        )
+
+    def layers_noise_us(self, values: Floats) -> Floats:
+        """The same of measured layers, for any sums of their terms [places, terms]."""
+        return self._uncertainties[0].us(values)
 
     @cached_property
     def held_out(self) -> dict[str, HeldOut]:
@@ -157,12 +172,6 @@ class Fitted:
             for batch, cells in by_tokens
         }
 
-    @cached_property
-    def marginal(self) -> tuple[MarginalCost, ...]:
-        """What one more of something costs a forward of the whole model."""
-        cells = list(self.layer_points.index)
-        return marginal_costs(self.cost, self.replicates, cells, self.misfit)
-
     def costs_at(
         self, tokens: Floats, union: Floats, context: ArrayLike, batch: ArrayLike
     ) -> tuple[Floats, Floats, Floats]:
@@ -170,8 +179,8 @@ class Fitted:
         given = (tokens, union, context, batch)
         places = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in given))
         cost_us = self.cost.latency_us(*places)
-        others = [other.latency_us(*places) for other in self.replicates]
-        return cost_us, *interval(cost_us, others, self.misfit)
+        noise_us = self.noise_us(features_at(self.cost.shape, *places))
+        return cost_us, *interval(cost_us, noise_us, self.misfit)
 
     @cached_property
     def half_width(self) -> float:
@@ -201,12 +210,15 @@ class Fitted:
         scaling = scaling_half_width(made.scaling_test, scale, alone)
         return float(np.hypot(sessions, scaling))
 
-    def us_per_expert(self, cost: ForwardCost, small: Cell, large: Cell) -> float:
-        """Mean slope in U of one MoE layer, from one cell to one of a larger union."""
-        both = frame_of([small, large])
-        low, high = cost.layers.latency_us(features_of(cost.shape, both))
-        measured_layers = self.model.moe_layers / cost.layer_scale
-        return float(high - low) / (large.union - small.union) / measured_layers
+    def us_per_expert(self, small: Cell, large: Cell) -> tuple[float, float]:
+        """Mean slope in U of one MoE layer, from one cell to one of a larger union, and
+        its standard error."""
+        cost, both = self.cost.layers, frame_of([small, large])
+        low, high = design(cost.terms, features_of(self.cost.shape, both))
+        layers = self.model.moe_layers / self.cost.layer_scale
+        slope = (high - low) / (large.union - small.union) / layers
+        error_us = self.layers_noise_us(slope[None])[0]
+        return float(slope @ cost.us_per_unit), float(error_us)
 
 
 def fit_run(store: Store) -> Fitted:

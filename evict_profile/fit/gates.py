@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, OK, Cell, frame_of
-from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import FIT_SPLIT, parts_of
+from evict_profile.fit.intervals import STANDARD_ERRORS_95
 from evict_profile.fit.points import features_of
 from evict_profile.fit.provenance import MAX_SCALING_ERROR
 from evict_profile.physics import SLOPE_RANGE, non_moe_work
@@ -91,14 +91,14 @@ def slope_gate(fitted: Fitted) -> Gate:
     both speak of the same points, the fit with all cells behind it. As there, a slope
     fails only where its interval lies outside.
     """
-    slope_us, test = _slope_us(fitted, fitted.cost), measured(fitted.provenance)
+    (slope_us, error_us), test = _slope_us(fitted), measured(fitted.provenance)
     if slope_us <= 0.0:
         return Gate("roofline slope", False, "cost does not rise with U: sweep anew")
-    slopes = np.array([_slope_us(fitted, other) for other in fitted.replicates])
+    slopes = slope_us + STANDARD_ERRORS_95 * error_us * np.array([1.0, -1.0])
     bandwidth_gbps = fitted.provenance.bandwidth_gbps
     held = fitted.model.bytes_per_expert / fitted.provenance.fingerprint["tp"]
     copied = held / bandwidth_gbps / 1e3
-    least, most = copied / np.percentile(np.maximum(slopes, slope_us / 10), [97.5, 2.5])
+    least, most = copied / np.maximum(slopes, slope_us / 10)
     low, high = SLOPE_RANGE
     return _gate(
         "roofline slope",
@@ -236,7 +236,7 @@ def coverage_gate(frame: pd.DataFrame, points: pd.DataFrame, whole: bool) -> Gat
     return _gate("coverage", passed, f"{ok.sum()} of {len(ok)} cells measured", remedy)
 
 
-def _slope_us(fitted: Fitted, cost: ForwardCost) -> float:
+def _slope_us(fitted: Fitted) -> tuple[float, float]:
     test = measured(fitted.provenance).union_test
     context = int(fitted.points["context"].min())
     lone, large = (
@@ -246,7 +246,7 @@ def _slope_us(fitted: Fitted, cost: ForwardCost) -> float:
             ("width", "large_union"),
         )
     )
-    return fitted.us_per_expert(cost, lone, large)
+    return fitted.us_per_expert(lone, large)
 
 
 def _gate(name: str, passed: bool, says: str, remedy: str) -> Gate:

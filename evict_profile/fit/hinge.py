@@ -1,15 +1,15 @@
 """C(n, U, context, batch): a model's verification cost as a sum of hinges, fitted.
 
-Four steps: non-negative least squares on given hinges (`fit_hinges`), the choice of
-knots (`choose_terms`), both parts of a model (`fit_cost`), and refits that show how
-certain the result is (`bootstrap`).
+Non-negative least squares on given hinges (`fit_hinges`), the choice of knots
+(`choose_terms`), both parts of a model (`fit_cost`), and how certain the result is
+(`Uncertainty`).
 
 MoE layers are equal and run in sequence, so a forward costs `moe_layers / layers
 measured` times their fit, plus the fit of the rest (embedding, dense layers, head).
 Where whole forwards were measured, the first holds everything.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -28,7 +28,6 @@ from evict_profile.cost_model import (
     design,
 )
 from evict_profile.fit.points import features_of, points_of
-from evict_profile.records import replace
 from evict_profile.stats import Floats, folds
 
 LAYER_TERMS = (
@@ -64,13 +63,6 @@ FOLDS = 8
 
 FIT_SPLIT: Split = "balanced"
 """The split that is fitted."""
-
-BOOTSTRAPS = 200
-STANDARD_ERRORS_95 = 2.0
-"""Half of a 95 % interval, at the sixty or more degrees of freedom of a sweep."""
-MAX_LEVERAGE = 0.9
-MIN_SHARE = 0.05
-"""A bootstrap latency stays above this share of its prediction: never negative."""
 
 
 class Observations:
@@ -240,55 +232,20 @@ def parts_of(points: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return layers, points_of(points, "non_moe", "natural")
 
 
-def bootstrap(
-    fitted: ForwardCost, points: pd.DataFrame, seed: int
-) -> list[ForwardCost]:
-    """Refits with each cell's residual under a random sign, and one refinement more.
+class Uncertainty:
+    """What residuals leave to a fit: least squares on the terms that cost something."""
 
-    The wild bootstrap (Wu, 1986): cells were chosen, not drawn, so each stays in every
-    replicate. A fit is drawn towards a point by its leverage h, so residuals are
-    divided by 1 - h (HC3; MacKinnon & White, 1985). Each replicate has one of the bends
-    and jumps that were nearly chosen, since the choice of knots is uncertain as well
-    (Buckland, Burnham & Augustin, 1997).
-    """
-    rng = np.random.default_rng(seed)
-    layers, rest = parts_of(points)
-    refit_layers = _refitting(fitted.layers, fitted.shape, layers, rng)
-    refit_rest = _refitting(fitted.non_moe, fitted.shape, rest, rng)
-    return [
-        replace(fitted, layers=refit_layers(number), non_moe=refit_rest(number))
-        for number in range(BOOTSTRAPS)
-    ]
+    def __init__(self, cost: HingeCost, shape: Shape, points: pd.DataFrame) -> None:
+        features = features_of(shape, points)
+        predicted = cost.latency_us(features)
+        error_us = predicted * points["error"].to_numpy()
+        self._costs = cost.us_per_unit > 0.0
+        active = design(cost.terms, features)[:, self._costs] / error_us[:, None]
+        rest = (points["latency_us"].to_numpy() - predicted) / error_us
+        sigma = np.linalg.norm(rest) / max(len(rest) - active.shape[1], 1) ** 0.5
+        self._by_cell = sigma * np.linalg.pinv(active)
 
-
-def _refitting(
-    cost: HingeCost, shape: Shape, points: pd.DataFrame, rng: np.random.Generator
-) -> Callable[[int], HingeCost]:
-    if not len(points):
-        return lambda _: cost
-    seen = Observations.of(shape, points)
-    predicted = cost.latency_us(seen.features)
-    residual = seen.latency_us - predicted
-    residual /= 1.0 - leverage(cost, seen.features, seen.error)
-    options = shortlist(cost.terms, seen) or [cost.terms]
-
-    def refit(number: int) -> HingeCost:
-        terms = options[number % len(options)]
-        moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
-        moved = np.maximum(moved, MIN_SHARE * predicted)
-        us, _ = _solve(seen.design(terms), moved, seen.error * predicted / moved)
-        return HingeCost(terms, us)
-
-    return refit
-
-
-def leverage(cost: HingeCost, features: Features, error: Floats) -> Floats:
-    """How much each point draws the fit towards itself, from 0 to `MAX_LEVERAGE`.
-
-    The diagonal of the projection onto the terms that cost something.
-    """
-    scale = cost.latency_us(features) * error
-    active = design(cost.terms, features)[:, cost.us_per_unit > 0.0]
-    basis, _ = np.linalg.qr(active / scale[:, None])
-    share: Floats = np.minimum((basis**2).sum(axis=1), MAX_LEVERAGE)
-    return share
+    def us(self, values: Floats) -> Floats:
+        """Standard error of sums of term values [places, terms], float64 [places]."""
+        error: Floats = np.linalg.norm(values[:, self._costs] @ self._by_cell, axis=1)
+        return error

@@ -1,6 +1,6 @@
 """Values of the cost page, computed once.
 
-Intervals are of 95 %: bootstrap of fitted costs, exact for medians.
+Intervals are of 95 %: by the fit's residuals, exact for medians.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, Cell, cells_of, with_latency
-from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
+from evict_profile.cost_model import design, features_at, padded_tokens
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.intervals import interval
 from evict_profile.report.figures_step import as_known
@@ -64,11 +64,6 @@ class View:
         """What is drawn: "latency of 2 layers, ms"."""
         return f"latency of {counted(self.table.fit.measured_layers, 'layer')}, ms"
 
-    @property
-    def _costs(self) -> tuple[ForwardCost, ...]:
-        """The fit, then its bootstrap replicates."""
-        return (self.fitted.cost, *self.fitted.replicates)
-
     def unions(self, widths: Floats) -> Floats:
         """Experts activated by the table's curve, float64 [widths]."""
         batch = self.place[1]
@@ -80,11 +75,10 @@ class View:
         """The fit's latency of the measured layers and its interval, [places] each."""
         context, batch = self.place
         places = np.broadcast_arrays(widths * batch, unions, context, batch)
-        fitted, *others = (
-            cost.layers.latency_us(features_at(cost.shape, *places))
-            for cost in self._costs
-        )
-        return fitted, interval(fitted, others)
+        cost = self.fitted.cost
+        values = design(cost.layers.terms, features_at(cost.shape, *places))
+        fitted = values @ cost.layers.us_per_unit
+        return fitted, interval(fitted, self.fitted.layers_noise_us(values))
 
     @cached_property
     def growth(self) -> Estimate:
@@ -92,9 +86,13 @@ class View:
         verified = batch * np.array([1, self.forced[-1].width])
         tokens = padded_tokens(verified, batch, self.table.axes.capture_sizes)
         unions = self.table.activation.at(tokens, batch)
-        steps = [c.latency_us(tokens, unions, context, batch) for c in self._costs]
-        growth = Estimate.of(np.array([wide / plain for plain, wide in steps]))
-        return as_known(self.table, growth)
+        steps = self.fitted.costs_at(tokens, unions, context, batch)
+        (plain, wide), low, high = steps
+        half = float(np.hypot(*((high - low) / 2.0 / steps[0])))
+        growth = wide / plain
+        return as_known(
+            self.table, Estimate(growth, growth * (1.0 - half), growth * (1.0 + half))
+        )
 
     @property
     def residuals(self) -> Floats:

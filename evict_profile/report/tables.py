@@ -12,19 +12,15 @@ from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.report.console import Rows, error_rows, print_rows, wrapped
-from evict_profile.report.numbers import three_digits
 from evict_profile.report.pays import pays
 from evict_profile.table import (
     DATASHEET,
     MEASURED,
-    PLACE,
     Composition,
     CostTable,
     DraftClock,
     Found,
-    MarginalCost,
     ServedStep,
-    Slope,
     Staircase,
     measured,
 )
@@ -44,20 +40,6 @@ ONE_DAY = (
 BEFORE_AFTER = ("before", "after")
 
 
-def marginal_rows(costs: Iterable[MarginalCost]) -> Rows:
-    return Rows.of(
-        costs,
-        {
-            "one more": lambda cost: cost.name,
-            "us": lambda cost: three_digits(cost.us),
-            "95 % interval": lambda cost: "..".join(
-                map(three_digits, cost.us_interval)
-            ),
-            "between": _places,
-        },
-    )
-
-
 def show_table(console: Console, table: CostTable, as_json: bool = False) -> None:
     key = table.key
     facts = _origin_facts(table) | _workload_facts(table)
@@ -65,7 +47,6 @@ def show_table(console: Console, table: CostTable, as_json: bool = False) -> Non
         facts["error between the levels of the grid"] = str(table.fit.validation)
     parts = {
         "held-out error at the levels": error_rows(table.fit.held_out),
-        "what one more costs a forward": marginal_rows(table.fit.marginal),
         "step cost": _step_rows(table),
         "accepted length at which a step of K drafts equals plain decoding": (
             break_even_rows(table)
@@ -289,12 +270,4 @@ def _change(before: Staircase, after: Staircase) -> str:
     return (
         f"{np.median(changes):+.1%} in the median, {changes.min():+.1%}.."
         f"{changes.max():+.1%} over {len(changes)} sizes"
-    )
-
-
-def _places(slope: Slope) -> str:
-    ends = [(axis, slope.start[axis], slope.end[axis]) for axis in PLACE]
-    return ", ".join(
-        f"{axis} {start:g}" + (f"..{end:g}" if end != start else "")
-        for axis, start, end in ends
     )

@@ -22,7 +22,8 @@ from evict_profile.errors import MeasurementError
 from evict_profile.fit.export import make_table, save_next
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import error_gate
-from evict_profile.fit.hinge import MIN_SHARE, fit_cost
+from evict_profile.fit.hinge import fit_cost
+from evict_profile.fit.intervals import MIN_SHARE
 from evict_profile.fit.points import split_points
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, Source

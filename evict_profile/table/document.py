@@ -87,6 +87,8 @@ def _refuse_steps(document: Mapping[str, Any], path: Path) -> None:
 def _drop_former_keys(document: dict[str, Any]) -> None:
     """The first tables have keys that nothing reads."""
     document.pop("overheads", None), document.pop("reuse", None)
+    if isinstance(fit := document.get("fit"), dict):
+        fit.pop("marginal", None)
     made = document.get("provenance")
     if isinstance(made, dict):
         for name in ("fixed_us", "fixed_from", "mean_reference_us", "new_graph_us"):

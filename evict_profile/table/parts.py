@@ -1,6 +1,5 @@
 """The parts of a cost table: its axes, fit, staircases and gates."""
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -9,11 +8,10 @@ from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from evict_profile.cost_model import FEATURES, Term
-from evict_profile.records import Count, Finite, NotNegative, Positive
+from evict_profile.records import Count, NotNegative, Positive
 from evict_profile.stats import ErrorSummary, Floats
 from evict_profile.table.key import Caveats
 
-PLACE = ("tokens", "union", "context", "batch")
 AXES = ("width", "union", "context", "batch", "tokens")
 
 
@@ -57,42 +55,6 @@ class TermCost(Struct, frozen=True):
         return Term(self.feature, self.low, np.inf if self.high is None else self.high)
 
 
-class Slope(Struct, frozen=True):
-    """Slope of a cost from a `start` to an `end`, counted along one `axis`.
-
-    Places are mappings of tokens, union, context and batch. `name` is the unit:
-    "request".
-    """
-
-    name: str
-    axis: str
-    start: dict[str, Positive]
-    end: dict[str, Positive]
-
-    def __post_init__(self) -> None:
-        if not self.start.keys() == self.end.keys() == set(PLACE):
-            raise ValueError(f"start and end must hold {', '.join(PLACE)}")
-        if self.axis not in PLACE or not self.start[self.axis] < self.end[self.axis]:
-            raise ValueError(f"axis {self.axis!r} must rise from start to end")
-
-    def of(self, cost: Callable[..., Floats]) -> Floats:
-        units = self.end[self.axis] - self.start[self.axis]
-        return (cost(**self.end) - cost(**self.start)) / units
-
-
-class MarginalCost(Slope, frozen=True):
-    """What one more of something costs a forward of the whole model, 95 % interval."""
-
-    us: Finite
-    us_interval: tuple[Finite, Finite]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        low, high = self.us_interval
-        if not low <= self.us <= high:
-            raise ValueError("us must lie inside us_interval")
-
-
 class Fit(Struct, frozen=True, omit_defaults=True):
     """The cost model: layers_us * layer_scale + non_moe_us.
 
@@ -101,7 +63,6 @@ class Fit(Struct, frozen=True, omit_defaults=True):
         natural: error where the router chose the experts, at the union observed.
         domain: least and largest measured value of each axis.
         validation: error between the levels of the axes, on cells not fitted.
-        marginal: cost of one more of something, where the cells identify it.
     """
 
     measured_layers: Count
@@ -112,7 +73,6 @@ class Fit(Struct, frozen=True, omit_defaults=True):
     natural: ErrorSummary | None
     domain: dict[str, tuple[Count, Count]]
     validation: ErrorSummary | None = None
-    marginal: tuple[MarginalCost, ...] = ()
 
     def __post_init__(self) -> None:
         if sorted(self.domain) != sorted(AXES):

@@ -1,6 +1,5 @@
 """What a terminal shows."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -106,12 +105,6 @@ def test_a_table_of_one_day_says_what_a_day_adds(saved_table, finished, clock, s
         table.provenance, started="2026-11-21T08:00", finished=finished, clock=clock
     )
     assert ("days: one" in shown(replace(table, provenance=made))) == said
-
-
-def test_what_one_more_costs_is_shown_between_its_places(saved_table):
-    lines = shown(CostTable.load(saved_table)).splitlines()
-    (line,) = (each for each in lines if each.startswith("expert in each layer"))
-    assert re.search(r" 40\d +\d+\.\.\d+ +tokens 16, union 4..32, context 64, b", line)
 
 
 def test_scaled_costs_say_what_the_scaling_test_found(saved_table):
