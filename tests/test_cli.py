@@ -134,7 +134,7 @@ def test_diff_names_what_changed(profiled, tmp_path):
     words = ("sweep", "tiny", "--plan", "other.yaml", "--out", "run")
     done = evict(*words, folder=tmp_path)
     assert done.exit_code == 0, done.stderr
-    done = evict("export", "run", "--tables", "tables", folder=tmp_path)
+    done = evict("fit", "run", "--tables", "tables", folder=tmp_path)
     assert done.exit_code == 0, done.stderr
     table = TABLE.replace("h200-sxm", "a100-sxm-80gb")
     done = evict("diff", profiled / TABLE, table, folder=tmp_path)
@@ -288,7 +288,7 @@ def test_a_foreign_file_among_tables_is_named(profiled, tmp_path):
     home = tmp_path / "tables/h200-sxm/tiny/roofline"
     home.mkdir(parents=True)
     (home / "latest.json").write_text("{}")
-    words = ("export", profiled / "run", "--tables", tmp_path / "tables")
+    words = ("fit", profiled / "run", "--tables", tmp_path / "tables")
     assert "latest.json: is not named by a version" in refused(*words, folder=tmp_path)
 
 

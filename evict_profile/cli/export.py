@@ -1,17 +1,17 @@
-"""The command that writes a run's table, or a table in the format of an engine."""
+"""The command that writes a table in the format of an engine."""
 
 from pathlib import Path
+from shlex import quote
 
 from typer import Argument, Context, Option
 
 from evict_profile.cli import complete, options
 from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
-from evict_profile.io import check_folder, check_outputs, say
+from evict_profile.io import check_outputs, say
 
-OF_ENGINES = {
-    *("accept", "traffic", "draft_level_ms", "drafter", "outside"),
-}
+RUN_HEADER = "sweep.json"
+OF_ENGINES = {"accept", "traffic", "draft_level_ms", "drafter", "outside"}
 OF_PLANNERS = {"drafts", "max_tokens"}
 NOT_OF = {"llama-cpp": {"traffic"}}
 """Options that an engine has no format for."""
@@ -21,10 +21,9 @@ def export(
     ctx: Context,
     source: Path = Argument(
         exists=True,
-        metavar="RUN|TABLE",
-        help="Run folder; with --for, a cost table.",
+        metavar="TABLE",
+        help="Cost table, or served table (.json).",
     ),
-    tables: options.Tables = Path("cost_tables"),
     reader: str | None = Option(
         None,
         "--for",
@@ -53,19 +52,16 @@ def export(
         show_default="all that the table covers",
     ),
 ) -> None:
-    """Write a run's cost table, or a table for an engine.
-
-    A run's table is written if it passes every gate.
-    """
+    """Write a table for an engine."""
+    if (source / RUN_HEADER).is_file():
+        raise ConfigError(
+            "a run's table is written by fit; type: evict-profile fit "
+            f"{quote(str(source))} --tables cost_tables"
+        )
     if not reader:
-        unused = {"out", "context", *OF_ENGINES, *OF_PLANNERS}
-        reject_unused(ctx, unused, "without --for")
-        check_folder(tables)
-        from evict_profile.fit.export import export_run, outcome
-
-        say(console, outcome(*export_run(source, tables)))
-        return
-    reject_unused(ctx, {"tables"}, "with --for")
+        raise ConfigError(
+            "give --for and the engine that reads the file, as --for vllm"
+        )
     from evict_profile.integrations.exporters import (
         ENGINES,
         FORMATS,

@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Context, Option
 
 from evict_profile.cli import complete, options
-from evict_profile.cli.options import console, reject_unused
+from evict_profile.cli.options import console, reject_unused, stderr
 from evict_profile.errors import ConfigError, Interrupted, MeasurementError
 from evict_profile.io import check_folder, say
 
@@ -95,14 +95,27 @@ def sweep(
 
 def fit(
     run: Path = Argument(metavar="RUN", help="Run folder."),
+    tables: Path | None = Option(
+        None, help="Folder to export its table into.", show_default="no table"
+    ),
     as_json: options.AsJson = False,
 ) -> None:
-    """Fit a run, and print its held-out errors and gates."""
+    """Fit a run, and print its held-out errors and gates.
+
+    With --tables its cost table is written, if it passes every gate.
+    """
+    if tables:
+        check_folder(tables)
+    from evict_profile.fit.export import export_table, outcome
     from evict_profile.fit.fitted import fit_run
     from evict_profile.report.fits import show_fit
     from evict_profile.sweep.store import Store
 
-    show_fit(console, fit_run(Store(run)), as_json)
+    fitted = fit_run(Store(run))
+    show_fit(console, fitted, as_json)
+    if tables:
+        written = outcome(*export_table(fitted, tables))
+        say(stderr if as_json else console, written)
 
 
 def fleet(

@@ -14,15 +14,14 @@ import numpy as np
 
 from evict_profile.cells import failed_cells
 from evict_profile.cost_model import HingeCost, padded_tokens
-from evict_profile.errors import ConfigError, DataError, MeasurementError
-from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.errors import DataError, MeasurementError
+from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import FIT_SPLIT
 from evict_profile.fit.rounds import by_rounds
 from evict_profile.io import make_folder, sole_writer, write_atomically
 from evict_profile.records import replace
 from evict_profile.stats import Floats
-from evict_profile.sweep.store import Store
 from evict_profile.table import (
     AXES,
     Acceptance,
@@ -97,16 +96,6 @@ def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
         union=_curve(curves[min(curves)]),
         by_batch=tuple(BatchActivation(b, _curve(u)) for b, u in curves.items()),
     )
-
-
-def export_run(run: Path, folder: Path) -> tuple[CostTable, Path]:
-    """Fit a run and export its table; see `export_table`."""
-    if run.is_file():
-        raise ConfigError(
-            f"{run}: is a file, and a run is a folder; give a run's folder, or for a "
-            "cost table say --for which engine it is to be written"
-        )
-    return export_table(fit_run(Store(run)), folder)
 
 
 def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:

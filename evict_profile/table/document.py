@@ -18,7 +18,7 @@ from evict_profile.table.key import SERVED
 
 SCHEMA = "evict-cost-table/4"
 
-A_TABLE = "give a .json that 'evict-profile export' or 'calibrate' wrote"
+A_TABLE = "give a .json that 'evict-profile sweep' or 'calibrate' wrote"
 
 
 class ForeignDocument(DataError):
@@ -32,7 +32,8 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
     except IsADirectoryError as error:
         raise DataError(
             f"{path}: is a folder, and no cost table; if it is a run, give the table "
-            f"that this writes: evict-profile export {shlex.quote(str(path))}"
+            f"that this writes: evict-profile fit {shlex.quote(str(path))} --tables "
+            "cost_tables"
         ) from error
     except OSError as error:
         raise DataError(

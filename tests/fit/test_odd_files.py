@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from evict_profile.errors import DataError, MeasurementError
-from evict_profile.fit.export import export_run
+from evict_profile.fit.export import export_table
+from evict_profile.fit.fitted import fit_run
 from evict_profile.sweep.store import Store
 from tests.factories import write_run
 
@@ -69,12 +70,12 @@ def edit_header(run, owner, value):
 def test_a_header_that_cannot_be_is_one_sentence(run, owner, value, named):
     edit_header(run, owner, value)
     with pytest.raises(DataError, match=rf"sweep\.json: .*{named}.*sweep anew"):
-        export_run(run.folder, run.folder / "tables")
+        export_table(fit_run(run), run.folder / "tables")
 
 
 def test_captured_sizes_may_stand_in_any_order(run):
     edit_header(run, "opened", {"capture_sizes": [16, 1, 4, 2, 8]})
-    table, _ = export_run(run.folder, run.folder / "tables")
+    table, _ = export_table(fit_run(run), run.folder / "tables")
     assert table.axes.capture_sizes == (1, 2, 4, 8, 16)
 
 
@@ -85,10 +86,10 @@ def test_captured_sizes_may_stand_in_any_order(run):
 def test_a_scaling_test_is_as_good_as_its_interval(run, scaling, passed):
     edit_header(run, "scaling_test", {**SCALING, **scaling})
     if passed:
-        export_run(run.folder, run.folder / "tables")
+        export_table(fit_run(run), run.folder / "tables")
         return
     with pytest.raises(MeasurementError, match="half-width"):
-        export_run(run.folder, run.folder / "tables")
+        export_table(fit_run(run), run.folder / "tables")
 
 
 def rewrite(run, frame):
@@ -107,7 +108,7 @@ def test_samples_without_a_column_are_one_sentence(run, column):
         path.unlink()
     frame.drop(columns=column).to_parquet(run.part("00001-00"), index=False)
     with pytest.raises(DataError, match=f"samples lack {column}; put whole"):
-        export_run(run.folder, run.folder / "tables")
+        export_table(fit_run(run), run.folder / "tables")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_samples_that_cannot_be_change_no_cost(run, column, value):
     frame = run.frame()
     odd = (frame["round"] == 2) & (frame["split"] == "natural")
     odd &= frame["part"] == "layers"
-    expected = export_run(run.folder, run.folder / "right")[0]
+    expected = export_table(fit_run(run), run.folder / "right")[0]
     frame[column] = frame[column].astype(object)
     if value == "text":
         frame.loc[frame["round"] == 2, column] = (
@@ -133,7 +134,7 @@ def test_samples_that_cannot_be_change_no_cost(run, column, value):
         )
     frame.loc[odd, column] = value
     rewrite(run, frame)
-    table = export_run(run.folder, run.folder / "tables")[0]
+    table = export_table(fit_run(run), run.folder / "tables")[0]
     assert table.provenance.samples == expected.provenance.samples - odd.sum()
     costs = [pd.Series(t.staircases[0].step_cost_us) for t in (table, expected)]
     assert (costs[0] / costs[1] - 1.0).abs().max() < 0.002
@@ -142,4 +143,4 @@ def test_samples_that_cannot_be_change_no_cost(run, column, value):
 def test_a_run_of_samples_left_out_says_why(run):
     rewrite(run, run.frame().assign(status="mismatch", reason="asked for another"))
     with pytest.raises(DataError, match=r"0 forced .* left out: asked for another\)"):
-        export_run(run.folder, run.folder / "tables")
+        export_table(fit_run(run), run.folder / "tables")

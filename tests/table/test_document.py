@@ -85,7 +85,8 @@ def test_a_table_is_its_file_and_its_samples(tmp_path):
     assert files_of(own) == (own, Path("a/1.0.0.parquet"))
     assert files_of(Path()) == ()
     (run := tmp_path / "my run").mkdir()
-    with pytest.raises(DataError, match=r"evict-profile export '/.*/my run'$"):
+    sentence = r"evict-profile fit ./.*/my run. --tables cost_tables$"
+    with pytest.raises(DataError, match=sentence):
         CostTable.load(run)
 
 
