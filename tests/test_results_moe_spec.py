@@ -9,8 +9,6 @@ from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/results/moe-spec.md").read_text()
-EARLIER = {2: ("mass", "truncation", "layers", "static", "oracle"), 5: ("mass",)}
-"""Rules of each file of the earlier recording."""
 
 
 def rows_of(path):
@@ -18,23 +16,29 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("name", ["claims", "overhead"])
-def test_the_page_shows_the_rows_of_its_data(name):
-    rows = rows_of(f"docs/results/data/moe-spec-{name}.csv")
-    assert rows
-    for row in rows:
-        assert f"| {' | '.join(row.values())} |" in PAGE
-
-
-@pytest.mark.parametrize("number", EARLIER)
-def test_the_page_shows_what_an_earlier_recording_has(number):
-    rows = {
-        row["rule"]: row
-        for row in rows_of(f"docs/research/data/budgets-front-{number}.csv")
+def test_the_page_shows_rows_of_its_data():
+    lines = {
+        f"| {' | '.join(row.values())} |"
+        for row in rows_of("docs/results/data/moe-spec-claims.csv")
     }
-    for rule in EARLIER[number]:
-        cells = (rows[rule][f"B = {budget}"] for budget in (12, 24, 48))
-        assert f"| {rule} | {' | '.join(cells)} |" in PAGE
+    table = PAGE[PAGE.index("| claim | paper |") :].partition("\n\n")[0]
+    shown = table.splitlines()[2:]
+    assert len(shown) == 9
+    assert {*shown} <= lines
+
+
+@pytest.mark.parametrize(
+    ("rule", "share"), [("mass", "3.5"), ("sqrt-path+top-k", "9.3")]
+)
+def test_the_page_states_what_routing_takes(rule, share):
+    [row] = [
+        row
+        for row in rows_of("docs/results/data/moe-spec-overhead.csv")
+        if row["routing"] == rule and row["on"].startswith("small world")
+    ]
+    found = float(row["beyond the model's own, % of the layers"].partition(" ")[0])
+    assert f"{found:.1f}" == share
+    assert f"{share} %" in PAGE
 
 
 def test_the_page_links_its_data():
