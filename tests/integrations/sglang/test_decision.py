@@ -216,3 +216,20 @@ def test_a_choice_knows_the_cost_of_its_verification(full_table, monkeypatch):
     paused = chooser.pause(2, 128.0)
     assert paused is not None
     assert paused.verify_us == pytest.approx(cost_us[2])
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_times_of_verification_correct_the_costs_unless_it_is_off(plain_table, learns):
+    """The cost that drift is judged by stays the table's."""
+    chooser = Chooser(plain_table, CAPTURE_SIZES, learns)
+    drafted = on_host(trees())
+    first = chooser.choose(*drafted, 100)
+    assert first.verify_us == pytest.approx(first.plan.step_cost_us)
+    for _ in range(40):
+        chosen = chooser.choose(*drafted, 100)
+        chooser.learn(np.ones(2, np.int32), 0.5 * chosen.verify_us)
+    last = chooser.choose(*drafted, 100)
+    same = first.plan.tokens == last.plan.tokens
+    assert not same or last.verify_us == pytest.approx(first.verify_us)
+    assert (chooser.learner.steps == 40) == learns
+    assert (last.plan.step_cost_us < last.verify_us) == learns
