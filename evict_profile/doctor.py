@@ -27,7 +27,7 @@ GROUPED_MM_TORCH = "2.10"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     name: str
     message: str
     good: bool = True
@@ -36,13 +36,11 @@ class Finding:
         return f"{'ok  ' if self.good else 'note'} {self.name}: {self.message}"
 
 
-def examine() -> Iterator[Finding]:
-    yield Finding(
-        "system", f"{platform.platform()}, Python {platform.python_version()}"
-    )
+def examine() -> Iterator[Check]:
+    yield Check("system", f"{platform.platform()}, Python {platform.python_version()}")
     memory = psutil.virtual_memory()
     cpu = cpu_name()
-    yield Finding(
+    yield Check(
         "CPU",
         f"{cpu}, {os.cpu_count()} cores, {memory.available / 1e9:.0f} of "
         f"{memory.total / 1e9:.0f} GB memory free; sweeps run in {cpu_dtype()}",
@@ -51,7 +49,7 @@ def examine() -> Iterator[Finding]:
     yield _load()
     disk = shutil.disk_usage(Path.cwd())
     enough = disk.free > 1e9
-    yield Finding("disk", f"{disk.free / 1e9:.0f} GB free in {Path.cwd()}", enough)
+    yield Check("disk", f"{disk.free / 1e9:.0f} GB free in {Path.cwd()}", enough)
     yield _torch()
     yield _decisions()
     yield _gpu()
@@ -65,13 +63,13 @@ def cpu_dtype() -> Literal["bfloat16", "float32"]:
     return "bfloat16" if bf16_is_native() else "float32"
 
 
-def _load() -> Finding:
+def _load() -> Check:
     found, quiet = load()
     advice = "" if quiet else "; a quieter machine gives narrower intervals"
-    return Finding("load", f"{found}{advice}", quiet)
+    return Check("load", f"{found}{advice}", quiet)
 
 
-def _torch() -> Finding:
+def _torch() -> Check:
     import torch
     from torch.nn import functional
 
@@ -80,49 +78,47 @@ def _torch() -> Finding:
         f"{torch.__version__}, grouped_mm {'present' if has_kernel else 'missing'}"
     )
     fix = "" if has_kernel else f"; install torch {GROUPED_MM_TORCH} or newer"
-    return Finding("torch", message + fix, has_kernel)
+    return Check("torch", message + fix, has_kernel)
 
 
-def _decisions() -> Finding:
+def _decisions() -> Check:
     from evict_profile.runtime.decision import COMPILED
 
     if COMPILED:
-        return Finding("decisions", "compiled")
+        return Check("decisions", "compiled")
     fix = "install again with a C compiler and Python's headers: 4 to 9 times as fast"
-    return Finding("decisions", f"in numpy; {fix}", False)
+    return Check("decisions", f"in numpy; {fix}", False)
 
 
-def _gpu() -> Finding:
+def _gpu() -> Check:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("GPU", "none; sweeps run on the CPU, one thread, a few layers")
+        return Check("GPU", "none; sweeps run on the CPU, one thread, a few layers")
     name, memory = torch.cuda.get_device_name(), torch.cuda.mem_get_info()
     capable = torch.cuda.get_device_capability() >= (8, 0)
     fix = "" if capable else "; grouped_mm needs compute capability 8.0: use the CPU"
     free = f"{memory[0] / 1e9:.0f} of {memory[1] / 1e9:.0f} GB free"
-    return Finding("GPU", f"{name}, {free}{fix}", capable)
+    return Check("GPU", f"{name}, {free}{fix}", capable)
 
 
-def _nvml() -> Finding:
+def _nvml() -> Check:
     import pynvml
 
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return Finding("NVML", f"no throttle events: {error}")
-    return Finding("NVML", f"driver {pynvml.nvmlSystemGetDriverVersion()}")
+        return Check("NVML", f"no throttle events: {error}")
+    return Check("NVML", f"driver {pynvml.nvmlSystemGetDriverVersion()}")
 
 
-def _sglang() -> Finding:
+def _sglang() -> Check:
     if importlib.util.find_spec("sglang") is None:
-        return Finding(
-            "sglang", "not installed; in a checkout: pip install '.[sglang]'"
-        )
-    return Finding("sglang", importlib.metadata.version("sglang"))
+        return Check("sglang", "not installed; in a checkout: pip install '.[sglang]'")
+    return Check("sglang", importlib.metadata.version("sglang"))
 
 
-def _fitting(free_bytes: float) -> Finding:
+def _fitting(free_bytes: float) -> Check:
     models = [load_model(str(path)) for path in known_models()]
     if cpu_dtype() == "float32":
         models = [replace(model, dtype="float32") for model in models]
@@ -130,7 +126,7 @@ def _fitting(free_bytes: float) -> Finding:
     message = (
         f"{len(fits)} of {len(models)} models fit on the CPU with one layer or more: "
     )
-    return Finding("models", message + ", ".join(fits), bool(fits))
+    return Check("models", message + ", ".join(fits), bool(fits))
 
 
 def _smallest_bytes(model: ModelSpec) -> int:

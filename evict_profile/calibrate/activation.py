@@ -11,7 +11,7 @@ import numpy as np
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.records import parse, read_mapping
-from evict_profile.runtime.learning import Learnt, Parts, grown
+from evict_profile.runtime.learning import ForwardParts, Learnt, grown
 from evict_profile.served.probe.record import Probed, RoutedExperts, read_lines
 from evict_profile.stats import Estimate, Floats, Ints, jackknife_half_width
 from evict_profile.table import ActivationCurve, BatchActivation, CostTable
@@ -96,7 +96,7 @@ def learnt_curve(state: Path, table: CostTable) -> ActivationCurve:
             f"{state}: was learnt with another table than {table.path}; give the one "
             "that served"
         )
-    parts = Parts.of(table, 1, min(table.axes.context))
+    parts = ForwardParts.of(table, 1, min(table.axes.context))
     growth_us, uniform_us = grown(parts, learnt.growth), parts.uniform
     share = np.divide(
         growth_us, uniform_us, np.zeros(len(uniform_us)), where=uniform_us > 0

@@ -29,7 +29,7 @@ from evict_profile.replay.policies import (
     Policy,
     table_policies,
 )
-from evict_profile.replay.simulate import Run, StepTimes, simulate
+from evict_profile.replay.simulate import ReplayRun, StepTimes, simulate
 from evict_profile.replay.sums import (
     COLUMNS,
     PER_STEP,
@@ -117,7 +117,7 @@ class ScenarioReplay:
             (*self._of_prompts(), *self.costs.caveats, interval),
         )
 
-    def run(self, policy: Policy, seed: int) -> Run:
+    def run(self, policy: Policy, seed: int) -> ReplayRun:
         return simulate(self.arrays, policy, self.costs, self.scenario.batch, seed)
 
     def by_prompt(self, policy: Policy, seed: int) -> Floats:
@@ -151,7 +151,7 @@ class ScenarioReplay:
         batch = self.scenario.batch
         return self._by_prompt(oracle_run(self.arrays, self.costs, batch, seed))
 
-    def _by_prompt(self, run: Run) -> Floats:
+    def _by_prompt(self, run: ReplayRun) -> Floats:
         return sums_by_prompt(self.arrays, run, self.costs.undrafted_us)
 
     def _sums(self, run: Callable[[int], Floats], learns: bool = True) -> Sums:

@@ -9,14 +9,16 @@ this reaches (Dinkelbach, "On nonlinear fractional programming", 1967): no prove
 import numpy as np
 
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.simulate import Run, StepTimes, simulate_decisions
+from evict_profile.replay.simulate import ReplayRun, StepTimes, simulate_decisions
 from evict_profile.stats import Bools, Ints
 
 CLOSE = 1e-6
 """Relative gain in rate under which the iteration ends."""
 
 
-def oracle_run(arrays: TraceArrays, costs: StepTimes, batch: int, seed: int) -> Run:
+def oracle_run(
+    arrays: TraceArrays, costs: StepTimes, batch: int, seed: int
+) -> ReplayRun:
     if batch == 1 and arrays.trace.dense:
         depths = shortest_depths(arrays, costs)
 
@@ -35,7 +37,7 @@ def oracle_run(arrays: TraceArrays, costs: StepTimes, batch: int, seed: int) -> 
 
 def _greedy_run(
     arrays: TraceArrays, costs: StepTimes, batch: int, seed: int, rate_per_us: float
-) -> Run:
+) -> ReplayRun:
     def worth(rows: Ints, depth: int) -> float:
         trees = arrays.drafted(depth)
         kept = trees.accepted[rows]

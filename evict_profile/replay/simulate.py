@@ -45,7 +45,7 @@ class StepTime(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Run:
+class ReplayRun:
     """One simulation; S steps of B requests.
 
     Attributes:
@@ -208,7 +208,7 @@ def reply_order(replies: int, seed: int) -> Iterator[int]:
 
 def simulate(
     arrays: TraceArrays, policy: Policy, costs: StepTimes, batch: int, seed: int
-) -> Run:
+) -> ReplayRun:
 
     def decide(rows: Ints) -> tuple[int, Bools]:
         step = policy.begin(len(rows), arrays.mean_context(rows), arrays.nodes)
@@ -237,7 +237,7 @@ def simulate_decisions(
     seed: int,
     observe: Callable[[int, float], None] | None = None,
     deciding_us: float = 0.0,
-) -> Run:
+) -> ReplayRun:
     """`simulate` of any decision, each of which adds `deciding_us` to its step;
     `observe` takes tokens and time of each step."""
     order = reply_order(len(arrays.first), seed)
@@ -259,7 +259,7 @@ def simulate_decisions(
         rows = arrays.next_rows(rows, committed)
         for slot in np.flatnonzero(rows < 0):
             rows[slot] = arrays.first[next(order)]
-    return Run(*map(np.array, zip(*steps, strict=True)))
+    return ReplayRun(*map(np.array, zip(*steps, strict=True)))
 
 
 def _clamped(value: float, ends: tuple[float, float]) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.simulate import Run
+from evict_profile.replay.simulate import ReplayRun
 from evict_profile.stats import Floats
 
 PER_STEP = (
@@ -21,7 +21,7 @@ Sums = Mapping[str, Floats]
 """By column, over all prompts and in each resample, float64 [1 + resamples]."""
 
 
-def sums_by_prompt(arrays: TraceArrays, run: Run, undrafted_us: float) -> Floats:
+def sums_by_prompt(arrays: TraceArrays, run: ReplayRun, undrafted_us: float) -> Floats:
     """Sums of `COLUMNS` over the steps of each prompt, float64 [prompts, columns].
 
     A request's share of a step is the time saved without its draft tokens, and an equal

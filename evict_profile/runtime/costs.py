@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from evict_profile.errors import ConfigError, DataError
-from evict_profile.runtime.learning import Learner, Parts
+from evict_profile.runtime.learning import ForwardParts, Learner
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable, Outside
 
@@ -64,7 +64,7 @@ class CostCache:
         self._measured = {(each.batch, each.context) for each in table.staircases}
         self._cached_cost = lru_cache(CACHE_SIZE)(self._cost)
         self._learnt_us = lru_cache(CACHE_SIZE)(self._learnt)
-        self._parts = lru_cache(CACHE_SIZE)(partial(Parts.of, table))
+        self._parts = lru_cache(CACHE_SIZE)(partial(ForwardParts.of, table))
         self.learner = Learner(table.watch_bounds)
         self.overhead = lru_cache(CACHE_SIZE)(self._overhead)
         self.clock_us = lru_cache(CACHE_SIZE)(self._clock_us)

@@ -40,7 +40,7 @@ LEAST_CHANGE = 0.01
 """Costs are read anew where one changed by more."""
 
 
-class Parts(NamedTuple):
+class ForwardParts(NamedTuple):
     """Microseconds of a forward by tokens, or at one width: float64 [T + 1] each."""
 
     equal: Floats
@@ -48,8 +48,8 @@ class Parts(NamedTuple):
     uniform: Floats
 
     @classmethod
-    def of(cls, table: CostTable, batch: int, context: float) -> "Parts":
-        """Parts of each number of tokens that the table covers for a batch."""
+    def of(cls, table: CostTable, batch: int, context: float) -> "ForwardParts":
+        """ForwardParts of each number of tokens that the table covers for a batch."""
         least, most = table.fit.domain["batch"]
         covered = min(max(batch, least), most)
         asked = np.arange(table.max_tokens(batch) + 1)
@@ -85,7 +85,7 @@ class Learnt(Struct, frozen=True):
     covariance: float
 
 
-def grown(parts: Parts, growth: float) -> Floats:
+def grown(parts: ForwardParts, growth: float) -> Floats:
     """Growth beyond equal experts in microseconds, inside its bounds: [T + 1]."""
     low, high = SHARES
     corrected = parts.growth + growth * parts.uniform
@@ -113,7 +113,7 @@ class Learner:
         self._level_var, self._growth_var = level_sd**2, growth_sd**2
         self._used = 0.0, 0.0
 
-    def corrected(self, parts: Parts) -> Floats:
+    def corrected(self, parts: ForwardParts) -> Floats:
         """Microseconds of a forward by tokens, float64 [T + 1]."""
         corrected: Floats = (1.0 + self.level) * parts.equal + grown(parts, self.growth)
         return corrected

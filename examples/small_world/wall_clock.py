@@ -35,7 +35,7 @@ from evict_profile.replay.policies import (
     Policy,
     table_policies,
 )
-from evict_profile.replay.simulate import Run, simulate
+from evict_profile.replay.simulate import ReplayRun, simulate
 from evict_profile.report.console import Rows, print_rows
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable, files_of
@@ -187,7 +187,7 @@ def _always(policy: Policy) -> MakePolicy:
 
 def compare(
     name: str,
-    runs: Mapping[str, Run],
+    runs: Mapping[str, ReplayRun],
     measured: Mapping[str, Measured],
     fixed: Measured,
 ) -> CheckedPolicy:

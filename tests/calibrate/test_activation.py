@@ -14,7 +14,7 @@ from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.io import write_json
 from evict_profile.records import replace, to_mapping
-from evict_profile.runtime.learning import Learner, Parts
+from evict_profile.runtime.learning import ForwardParts, Learner
 from evict_profile.table import CostTable
 from tests.traces.steps import replies_of, steps_of
 from tests.traces.synthetic import Plan, make_trace
@@ -110,7 +110,7 @@ def test_a_server_s_state_gives_its_text_s_unions(composed_path, tmp_path, share
     """The table guesses uniform routing; the server's growth was a share of it."""
     table = CostTable.load(composed_path)
     learner = Learner((0.7, 1.4))
-    parts = Parts.of(table, 1, min(table.axes.context))
+    parts = ForwardParts.of(table, 1, min(table.axes.context))
     for tokens in [2, 4, 8, 16, 32] * 40:
         equal, growth, uniform = parts.at(tokens)
         learner.observe((equal, growth, uniform), equal + share * uniform)

@@ -8,7 +8,7 @@ from evict_profile.replay.compare import BASELINES, MIXED, ScenarioReplay, parts
 from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import AR, BEST_PAIR, FULL_TREE, THRESHOLD, Fixed
-from evict_profile.replay.simulate import Run, StepTimes, simulate
+from evict_profile.replay.simulate import ReplayRun, StepTimes, simulate
 from evict_profile.replay.sums import COLUMNS, sums_by_prompt, tokens_per_s
 from evict_profile.stats import MIN_PROMPTS, WORTHWHILE
 from tests.traces.synthetic import Plan, make_trace
@@ -139,7 +139,7 @@ def test_sums_by_prompt_add_up_to_the_run(arrays, table):
 def test_a_request_pays_for_its_own_draft_tokens(arrays, table, verified, us):
     """And as much as any other for the step that runs without them."""
     one = np.flatnonzero(np.diff(arrays.prompt[arrays.reply]))[0]
-    step = Run(
+    step = ReplayRun(
         rows=np.array([[one, one + 1]]),
         counted=np.array([[1, 1]]),
         accepted=np.array([[0, 0]]),

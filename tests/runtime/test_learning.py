@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError
 from evict_profile.runtime import CostTable, Truncator
-from evict_profile.runtime.learning import SHARES, Learner, Parts
+from evict_profile.runtime.learning import SHARES, ForwardParts, Learner
 from tests.shipped import tracked
 
 BATCH, CONTEXT = 2, 1024.0
@@ -25,7 +25,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def parts(table):
-    return Parts.of(table, BATCH, CONTEXT)
+    return ForwardParts.of(table, BATCH, CONTEXT)
 
 
 def truncator(table):
@@ -96,7 +96,7 @@ def test_a_text_of_fewer_experts_makes_wider_trees_pay(table):
     prob = torch.linspace(0.8, 0.2, 60).cumprod(0).reshape(1, 60) ** 0.2
     one = truncator(table)
     before = one.plan(prob, CONTEXT).tokens
-    own = Parts.of(table, 1, CONTEXT)
+    own = ForwardParts.of(table, 1, CONTEXT)
     for _ in range(60):
         plan = one.plan(prob, CONTEXT)
         equal, _, uniform = own.at(plan.tokens)
