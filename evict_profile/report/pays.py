@@ -3,6 +3,7 @@
 import shlex
 
 from evict_profile.report.numbers import spread
+from evict_profile.stats import Estimate
 from evict_profile.table import DATASHEET, CostTable, ServedStep
 
 DRAFTS = 3
@@ -38,7 +39,9 @@ def _ratio(served: ServedStep, batch: int, drafts: int) -> str:
     """A step over plain decoding; of an estimated table, kernels alone."""
     levels = 0 if served.table.is_estimated else drafts
     context = min(served.table.axes.context)
-    ratio = served.ratio(batch, drafts + 1, levels, context)
+    given = served.ratio(batch, drafts + 1, levels, context)
+    # More tokens take no less time, so no bound of a break-even is below 1.
+    ratio = Estimate(*(max(end, 1.0) for end in (given.value, given.low, given.high)))
     has_interval = served.table.origin != DATASHEET
     return spread(ratio) if has_interval else f"{ratio.value:.2f}"
 
