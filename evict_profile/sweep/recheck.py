@@ -35,7 +35,7 @@ from evict_profile.runner import RunnerCrash
 from evict_profile.stats import Estimate, Floats
 from evict_profile.sweep.engine import judged
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.latency import half_width_of
+from evict_profile.sweep.latency import STANDARD_ERRORS, half_width_of
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import OpenRunner
 from evict_profile.table import CostTable, measured
@@ -55,7 +55,7 @@ class Recheck:
 
     Attributes:
         ratio: latency over the table's, float64 [sessions, cells]; NaN without one.
-        before: the relative half-width that sessions leave to the table.
+        before: the relative half-width of the table's own latencies.
     """
 
     cells: tuple[Cell, ...]
@@ -65,11 +65,10 @@ class Recheck:
     @property
     def change(self) -> Estimate:
         """Of all costs, relative, with its 95 % interval."""
-        logs = np.log(self.ratio)
-        level, cells = np.nanmedian(logs, axis=1), np.isfinite(logs).sum(axis=1)
-        spread = np.nanstd(logs, axis=1)
-        noise = np.diag((MEDIAN_ERROR * spread) ** 2 / cells)
-        half = float(np.hypot(half_width_of(level, noise), self.before))
+        level = np.nanmedian(np.log(self.ratio), axis=1)
+        # The mean errs by the noise of samples as well, so none of it is taken out.
+        scatter = half_width_of(level, np.zeros((len(level), len(level))))
+        half = float(np.hypot(scatter, self.before))
         middle = float(level.mean())
         low, value, high = np.expm1([middle - half, middle, middle + half]).tolist()
         return Estimate(value, low, high)
@@ -110,8 +109,15 @@ def recheck_cells(
     now = _at_reference(samples, chosen, made.reference_us)
     by_session = now.pivot(index="session", columns="cell", values="latency_us")
     ratio = by_session[chosen] / then["latency_us"].reindex(chosen)
-    before = made.sessions.half_width if made.sessions else 0.0
-    return Recheck(tuple(chosen), ratio.to_numpy(), before)
+    sessions = made.sessions.half_width if made.sessions else 0.0
+    noise = median_half_width(then["error"].reindex(chosen).to_numpy())
+    return Recheck(tuple(chosen), ratio.to_numpy(), float(np.hypot(sessions, noise)))
+
+
+def median_half_width(error: Floats) -> float:
+    """Relative half-width of a median over cells of such standard errors, [cells]."""
+    of_mean = float(np.sqrt(np.mean(error**2) / len(error)))
+    return STANDARD_ERRORS * MEDIAN_ERROR * of_mean
 
 
 def check_same_machine(table: CostTable, session: OpenRunner) -> None:

@@ -101,6 +101,16 @@ def test_a_cost_is_known_as_well_as_residuals_say():
     assert known == pytest.approx(100.0 * noise.std(ddof=1) / 8.0, rel=0.01)
 
 
+def test_a_term_without_cost_takes_no_part_in_the_error():
+    """Latencies that fall with tokens leave a mean of eight, with seven degrees."""
+    cells = [Cell("layers", w, 8, 64, 1, "balanced") for w in range(1, 9)]
+    us = 100.0 - np.arange(8.0)
+    points = frame_of(cells).assign(latency_us=us, error=0.005)
+    cost = HingeCost(LINES, np.array([us.mean(), 0.0]))
+    known = Uncertainty(cost, Shape(2, 0, 1), points).us(np.array([[1.0, 50.0]]))
+    assert known == pytest.approx(us.std(ddof=1) / np.sqrt(8.0))
+
+
 def test_features_count_rows_of_an_expert():
     """8 tokens x top-4 over 8 experts are 4 rows each; each request reads its cache."""
     features = features_of(MODEL.cost_shape, frame_of([CELL]))

@@ -18,6 +18,7 @@ from evict_profile.sweep.recheck import (
     RECHECK_SESSIONS,
     Recheck,
     check_same_machine,
+    median_half_width,
     recheck_cells,
 )
 from evict_profile.table import CostTable
@@ -108,7 +109,7 @@ class KnownRunner:
 @pytest.mark.parametrize(
     ("expert", "said"), [(1.0, "same, all cells by"), (1.2, "drifted, all cells by +")]
 )
-def test_all_cells_and_sessions_decide(recheck_with, expert, said):
+def test_all_cells_and_sessions_decide(recheck_with, saved_table, expert, said):
     """Each session measures every chosen cell once, with seeds of its own.
 
     That the runner was edited since does not matter: whether it still measures the
@@ -116,10 +117,12 @@ def test_all_cells_and_sessions_decide(recheck_with, expert, said):
     """
     runner = KnownRunner(expert)
     found = recheck_with(runner, runner_sha256="edited")
+    sessions = CostTable.load(saved_table).provenance.sessions
     assert len(runner.asked) == 2 * RECHECK_SESSIONS * len(found.cells)
     assert {cell for cell, _ in runner.asked} == set(found.cells)
     assert found.ratio.shape == (RECHECK_SESSIONS, len(found.cells))
     assert str(found).startswith(said)
+    assert found.before > sessions.half_width
     more = [LAYERS * EXPERT_US * (expert - 1.0) * c.union for c in found.cells]
     known = [known_us(cell, cell.union) for cell in found.cells]
     wanted = 1.0 + np.array(more) / known
@@ -159,3 +162,34 @@ def test_another_machine_is_refused_with_a_command_that_runs(saved_table, model,
     table = replace(table, model=replace(table.model, name=model))
     with pytest.raises(DataError, match=f"sweep {named}"):
         check_same_machine(table, SimpleNamespace(facts={"gpu": "another"}))
+
+
+@pytest.mark.parametrize(
+    ("sd", "before", "said"),
+    [(0.001, 0.0, "drifted"), (0.001, 0.025, "same"), (0.001, 0.06, "unclear"),
+     (0.05, 0.0, "unclear")],
+)  # fmt: skip
+def test_a_change_is_judged_with_what_sessions_leave_open(sd, before, said):
+    """All cells are 2 % slower; sessions or the table's own differ too."""
+    of_session = sd * np.linspace(-1.0, 1.0, RECHECK_SESSIONS)
+    ratio = 1.02 * np.exp(of_session[:, None] + np.zeros(RECHECK_CELLS))
+    found = Recheck((), ratio, before)
+    assert found.verdict == said
+    assert found.change.value == pytest.approx(0.02)
+    assert found.change.low < 0.02 < found.change.high
+
+
+def test_noise_of_samples_is_no_change():
+    """Sessions of one speed, with 3 % of noise in each sample."""
+    rng = np.random.default_rng(0)
+    shape = (RECHECK_SESSIONS, RECHECK_CELLS)
+    ratios = [np.exp(0.03 * rng.standard_normal(shape)) for _ in range(400)]
+    drifted = [Recheck((), ratio, 0.0).verdict == "drifted" for ratio in ratios]
+    assert np.mean(drifted) < 0.06
+
+
+def test_a_median_over_cells_is_known_by_their_errors():
+    rng, error = np.random.default_rng(0), np.full(RECHECK_CELLS, 0.02)
+    medians = np.median(error * rng.standard_normal((4000, RECHECK_CELLS)), axis=1)
+    inside = np.abs(medians) < median_half_width(error)
+    assert inside.mean() == pytest.approx(0.95, abs=0.02)
