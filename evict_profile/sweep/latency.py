@@ -32,8 +32,8 @@ STRETCHES = 5
 SLOW_STRETCH_SHARE, MIN_SESSIONS = 0.8, 5
 """A stretch with such a share of slow blocks changed, and is judged; but for one whole
 session where there are as many: its reference or its clock may have changed alone."""
-STANDARD_ERRORS, MAX_KNOWN_ERROR = 2.0, 0.04
-"""Of half a 95 % interval; and the error above which sessions are not compared."""
+STANDARD_ERRORS = 2.0
+"""Of half a 95 % interval."""
 
 SESSION_PRIOR_SD, SESSION_PRIOR_DOF = 0.007, 2.0
 """How much sessions are taken to differ, and how many have as much weight as that: by
@@ -237,10 +237,7 @@ def half_width_of(level: Floats, noise: Floats) -> float:
 
 
 def _largest(changes: Iterable[Change]) -> Change | None:
-    ranked = sorted(
-        changes, key=lambda c: (c.error > MAX_KNOWN_ERROR, c.least, abs(c.size))
-    )
-    return ranked[-1] if ranked else None
+    return max(changes, key=lambda c: (c.least, abs(c.size)), default=None)
 
 
 def stretches_of(timed: pd.DataFrame) -> Ints:

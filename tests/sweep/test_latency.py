@@ -55,6 +55,12 @@ def test_a_slow_middle_third_is_a_change(still, place):
     assert "of it" in drift.stretches.between
 
 
+def test_samples_stored_in_another_order_say_the_same(still, place):
+    """The order in time is that of `at_unix`."""
+    drifts = slowed(still, 1.0 + 0.05 * place)
+    assert Samples(drifts.sort_values("seed")).drift == Samples(drifts).drift
+
+
 def test_a_step_is_told(still, place):
     drift = Samples(slowed(still, 1.0 + 0.05 * (place > 0.5))).drift
     assert drift.stretches and drift.stretches.size == pytest.approx(0.05, abs=0.004)
@@ -178,6 +184,15 @@ def test_a_machine_that_holds_still_loses_no_sample(noise):
     """None of 300 seeds lost one; chance makes a block slow less often than that."""
     kept = [len(kept_of(measured(STILL, noise, seed))) for seed in range(10)]
     assert kept == [TOTAL] * 10
+
+
+def test_a_stretch_little_known_hides_no_change_of_another():
+    """The third fifth keeps few samples; the last is 25 % slower than the others."""
+    at = np.arange(TOTAL)
+    half = (at * 5 // TOTAL == 2) & (at // BLOCK_SAMPLES % 4 > 0)
+    slower = (1.0 + half) * np.where(at * 5 // TOTAL == 4, 1.25, 1.0)
+    drift = Samples(measured(slower, noise=0.14, seed=4)).drift
+    assert drift.stretches and drift.stretches.least > 0.1
 
 
 def test_a_slow_drift_is_no_other_speed():
