@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from evict_profile.cells import with_latency
+from evict_profile.cost_model import design, features_at
 from evict_profile.errors import DataError
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run, fitted_of_table
 from evict_profile.fit.gates import drift_gate, judge
-from evict_profile.fit.hinge import parts_of
+from evict_profile.fit.hinge import Uncertainty, parts_of
 from evict_profile.fit.provenance import scaling_half_width
 from evict_profile.records import replace
 from evict_profile.report.cost_page import cost_page
@@ -106,6 +107,25 @@ def test_sessions_that_differ_leave_an_error_to_all_costs(fitted):
     assert half_width == pytest.approx(2.365 * (variance / 6.0) ** 0.5, rel=0.1)
     made = replace(fitted.provenance, sessions=Sessions(6, half_width))
     assert replace(fitted, provenance=made).misfit >= half_width / 2.0
+
+
+def test_a_cost_is_off_by_the_noise_of_both_parts_and_by_the_misfit(fitted):
+    """They add as squares; layers are scaled by two, and so is their noise."""
+    place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
+    cost_us, _, high_us = fitted.costs_at(*place)
+    features = features_at(fitted.cost.shape, *place)
+    layers_us, rest_us = (
+        Uncertainty(part, fitted.cost.shape, points).us(design(part.terms, features))
+        for part, points in zip(
+            (fitted.cost.layers, fitted.cost.non_moe),
+            parts_of(fitted.points),
+            strict=True,
+        )
+    )
+    noise_us = np.hypot(2.0 * layers_us, rest_us)
+    assert min(layers_us, rest_us) > 0.0
+    half_us = 2.0 * np.hypot(noise_us, fitted.misfit * cost_us)
+    assert high_us - cost_us == pytest.approx(half_us)
 
 
 def test_scaled_layers_leave_an_error_to_all_costs(fitted):

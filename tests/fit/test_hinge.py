@@ -99,6 +99,8 @@ def test_a_cost_is_known_as_well_as_residuals_say():
     cost = fit_points((Term("one"),), shape, points, bends=False)
     known = Uncertainty(cost, shape, points).us(np.ones((1, 1)))
     assert known == pytest.approx(100.0 * noise.std(ddof=1) / 8.0, rel=0.01)
+    free = HingeCost(LINES, np.append(cost.us_per_unit, 0.0))
+    assert Uncertainty(free, shape, points).us(np.array([[1.0, 500.0]])) == known
 
 
 def test_a_term_without_cost_takes_no_part_in_the_error():
