@@ -12,7 +12,7 @@ from evict_profile.cells import CELL_FIELDS, measured
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run
 from evict_profile.fit.gates import judge
-from evict_profile.fit.intervals import misfit_of
+from evict_profile.fit.intervals import interval, misfit_of
 from evict_profile.fit.points import HeldOut, split_points
 from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
@@ -30,6 +30,11 @@ def sound(tmp_path_factory):
 def bent(tmp_path_factory):
     """A run that costs a tenth more between the levels."""
     return fit_run(write_run(tmp_path_factory.mktemp("bent"), between=0.1))
+
+
+def test_an_interval_stays_above_a_twentieth_of_its_cost():
+    low, high = interval(np.array([100.0]), np.array([60.0]))
+    assert (low, high) == (5.0, 220.0)
 
 
 def test_nothing_is_fitted_to_validation_cells(sound, bent):
