@@ -12,11 +12,14 @@ from evict_profile.records import read_mapping
 ANY = re.compile(
     "(best|blob|cache|checkpoint|ckpt|config|current|data|download|epoch|file|final|"
     "folder|global|hf|home|hub|huggingface|input|last|latest|main|master|model|new|"
-    "original|out|output|param|result|root|snapshot|step|temp|text|tmp|weight)s?"
+    "original|out|output|param|result|root|snapshot|temp|text|tmp|weight)s?"
 )
 """Words of names that any model's folder may have."""
-RANDOM = re.compile(r"(sha256[-_:])?[0-9a-f-]{7,}|tmp[a-z0-9_]{8}|tmp\.\w+")
-"""Digests, and names that programs make for a moment."""
+RANDOM = re.compile(
+    r"(sha256[-_:])?[0-9a-f-]{7,}|tmp[a-z0-9_]{8}|tmp\.\w+|(global[-_]?)?step[-_]?\d{2,}"
+)
+"""Digests, steps of a training, and names that programs make for a moment. Step-3 and
+step3p7 are models."""
 
 
 def published_name(path: Path, stated: object = "") -> str:

@@ -137,3 +137,14 @@ def test_every_model_of_the_same_shape_as_another_has_one():
     same = same_shape()
     assert set(same.values()) <= set(NAMES)
     assert not set(same) & set(NAMES)
+
+
+@pytest.mark.parametrize("name", ["Step-3", "step3p7", "Step-3.7"])
+def test_a_model_that_is_called_step_is_no_step_of_a_training(name, tmp_path):
+    assert published_name(tmp_path / name / "config.json") == name
+
+
+@pytest.mark.parametrize("name", ["step-500", "global_step1000"])
+def test_a_step_of_a_training_names_no_model(name):
+    with pytest.raises(ConfigError, match="nothing in its path names the model"):
+        published_name(Path("/tmp") / name / "config.json")

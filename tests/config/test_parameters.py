@@ -31,7 +31,9 @@ def test_each_family_is_counted():
 @pytest.mark.parametrize("name", COUNTS)
 def test_parameters_are_those_of_transformers(name):
     stored = COUNTS[name]
-    model = parse(ModelSpec, model_mapping(stored["config"], Path(name)), name)
+    model = parse(
+        ModelSpec, model_mapping(stored["config"], Path("a-model") / name), name
+    )
     assert model.total_parameters == pytest.approx(stored["total"], rel=0.005)
     assert model.active_parameters == pytest.approx(stored["active"], rel=0.01)
     assert not model.notes or "unknown" not in model.notes[0]
