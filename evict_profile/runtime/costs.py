@@ -11,6 +11,7 @@ import numpy as np
 
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.runtime.learning import ForwardParts, Learner
+from evict_profile.runtime.machine import Machine
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable, Outside
 
@@ -65,7 +66,8 @@ class CostCache:
         self._cached_cost = lru_cache(CACHE_SIZE)(self._cost)
         self._learnt_us = lru_cache(CACHE_SIZE)(self._learnt)
         self._parts = lru_cache(CACHE_SIZE)(partial(ForwardParts.of, table))
-        self.learner = Learner(table.watch_bounds)
+        self.machine = Machine(Learner(table.watch_bounds))
+        self.learner = self.machine.learner
         self.overhead = lru_cache(CACHE_SIZE)(self._overhead)
         self.clock_us = lru_cache(CACHE_SIZE)(self._clock_us)
 
@@ -89,7 +91,15 @@ class CostCache:
     def observe(self, place: Place, tokens: int, verify_us: float) -> None:
         """Learn from the time of the verification of so many tokens."""
         batch, _, context = place
-        self.learner.observe(self._parts(batch, context).at(tokens), verify_us)
+        parts = self._parts(batch, context).at(tokens)
+        self.machine.observe(tokens, parts, verify_us)
+
+    def to_decide(self, us: Floats) -> Floats:
+        """Costs to decide by: `us`, or costs that fall up to a forced width."""
+        share = self.machine.forced
+        if share is None:
+            return us
+        return np.arange(round(share * (len(us) - 1)) + 1, 0.0, -1.0)
 
     def forward_us(self, place: Place, tokens: int) -> float:
         """The table's forward of so many tokens, whatever was learnt."""
@@ -100,7 +110,7 @@ class CostCache:
         self, batch: int, nodes: int | None, context: float, version: int
     ) -> Floats:
         """As `_cost`, of the forward that was learnt."""
-        us = self.learner.corrected(self._parts(batch, context))
+        us = self.machine.corrected(self._parts(batch, context))
         us = us + self._table.rest_us(np.arange(len(us)), batch)
         pools = pools_of(self._allocation, batch)
         nodes = len(us) if nodes is None else nodes
@@ -177,6 +187,9 @@ class FixedCosts:
 
     def observe(self, place: Place, tokens: int, verify_us: float) -> None:
         """A fixed width learns nothing."""
+
+    def to_decide(self, us: Floats) -> Floats:
+        return us
 
     def overhead(self, batch: int, levels: int) -> Overhead:
         return Overhead()

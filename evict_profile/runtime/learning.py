@@ -36,8 +36,22 @@ MOST_SD = 5.0
 SHARES = 0.0, 1.3
 """Bounds of the growth, in growths of uniform routing."""
 
+LEVELS = 0.7, 1.3
+GROWTHS = 0.3, 1.2
+"""Of a machine like the table's: level over it, growth in growths of uniform routing.
+A table's own bounds of the level can be narrower."""
+
+OPEN_LEVELS = 0.1, 10.0
+OPEN_GROWTH = 10.0
+OPEN_SD = 0.5, 1.0
+"""Bounds for a table of another machine, and what is then not known of a and b."""
+
 LEAST_CHANGE = 0.01
 """Costs are read anew where one changed by more."""
+
+
+Parts = tuple[float, float, float]
+"""Of `ForwardParts`, at one number of tokens."""
 
 
 class ForwardParts(NamedTuple):
@@ -65,7 +79,7 @@ class ForwardParts(NamedTuple):
         )
         return cls(equal, np.maximum(own - equal, 0.0), uniform - equal)
 
-    def at(self, tokens: int) -> tuple[float, float, float]:
+    def at(self, tokens: int) -> Parts:
         return (
             self.equal.item(tokens),
             self.growth.item(tokens),
@@ -83,14 +97,8 @@ class Learnt(Struct, frozen=True):
     level_var: float
     growth_var: float
     covariance: float
-
-
-def grown(parts: ForwardParts, growth: float) -> Floats:
-    """Growth beyond equal experts in microseconds, inside its bounds: [T + 1]."""
-    low, high = SHARES
-    corrected = parts.growth + growth * parts.uniform
-    bounded: Floats = np.clip(corrected, low * parts.uniform, high * parts.uniform)
-    return bounded
+    is_other: bool = False
+    residual: tuple[tuple[float, float], ...] = ()
 
 
 class Learner:
@@ -109,16 +117,43 @@ class Learner:
         self.union_share = math.nan
         self.version = self.steps = 0
         self._low, self._high = (bound - 1.0 for bound in level_bounds)
+        self._most_growth = SHARES[1]
         (level_sd, growth_sd), self._covariance = PRIOR_SD, 0.0
         self._level_var, self._growth_var = level_sd**2, growth_sd**2
         self._used = 0.0, 0.0
 
     def corrected(self, parts: ForwardParts) -> Floats:
         """Microseconds of a forward by tokens, float64 [T + 1]."""
-        corrected: Floats = (1.0 + self.level) * parts.equal + grown(parts, self.growth)
+        equal, growth, uniform = parts
+        most = self._most_growth * uniform
+        grown = np.clip(growth + self.growth * uniform, 0.0, most)
+        corrected: Floats = (1.0 + self.level) * equal + grown
         return corrected
 
-    def observe(self, parts: tuple[float, float, float], verify_us: float) -> None:
+    def cost_us(self, parts: Parts) -> float:
+        """As `corrected`, at one number of tokens."""
+        equal, growth, uniform = parts
+        grown = growth + self.growth * uniform
+        grown = min(max(grown, 0.0), self._most_growth * uniform)
+        return (1.0 + self.level) * equal + grown
+
+    def is_outside(self, parts: Parts) -> bool:
+        """Whether the last numbers are none of a machine like the table's."""
+        _, growth, uniform = parts
+        low, high = max(self._low, LEVELS[0] - 1.0), min(self._high, LEVELS[1] - 1.0)
+        if not low < self.level < high:
+            return True
+        share = growth + self.growth * uniform
+        return not GROWTHS[0] * uniform <= share <= GROWTHS[1] * uniform
+
+    def open_bounds(self) -> None:
+        """Learn what another machine than the table's can have."""
+        self._low, self._high = (bound - 1.0 for bound in OPEN_LEVELS)
+        self._most_growth = OPEN_GROWTH
+        self._level_var, self._growth_var = (sd**2 for sd in OPEN_SD)
+        self._covariance = 0.0
+
+    def observe(self, parts: Parts, verify_us: float) -> None:
         """Learn from the time of a verification whose parts are known."""
         equal, growth, uniform = parts
         slope, error = uniform / equal, (verify_us - equal - growth) / equal
@@ -131,20 +166,24 @@ class Learner:
         off = error - self.level - slope * self.growth
         off = min(max(off, -most), most) / variance
         self.level = min(max(self.level + to_level * off, self._low), self._high)
-        self.growth = min(max(self.growth + to_growth * off, -SHARES[1]), SHARES[1])
+        most = self._most_growth
+        self.growth = min(max(self.growth + to_growth * off, -most), most)
         self._level_var = level_var - to_level * to_level / variance
         self._covariance = both - to_level * to_growth / variance
         self._growth_var = growth_var - to_growth * to_growth / variance
         self.steps += 1
         if uniform > 0.0:
             share = growth / uniform + self.growth
-            self.union_share = min(max(share, SHARES[0]), SHARES[1])
+            self.union_share = min(max(share, 0.0), most)
         level, own = self._used
         if abs(self.level - level + slope * (self.growth - own)) > LEAST_CHANGE:
             self._used = self.level, self.growth
             self.version += 1
 
-    def learnt(self, table_sha256: str) -> Learnt:
+    def learnt(
+        self, table_sha256: str, is_other: bool = False,
+        residual: tuple[tuple[float, float], ...] = (),
+    ) -> Learnt:  # fmt: skip
         return Learnt(
             table_sha256,
             self.steps,
@@ -153,13 +192,15 @@ class Learner:
             self._level_var,
             self._growth_var,
             self._covariance,
+            is_other,
+            residual,
         )
 
     def restore(self, learnt: Learnt) -> None:
         """Go on from what was learnt before, inside this table's bounds."""
         self.steps = learnt.steps
         self.level = min(max(learnt.level, self._low), self._high)
-        self.growth = min(max(learnt.growth, -SHARES[1]), SHARES[1])
+        self.growth = min(max(learnt.growth, -self._most_growth), self._most_growth)
         self._level_var, self._growth_var = learnt.level_var, learnt.growth_var
         self._covariance = learnt.covariance
         self._used, self.version = (self.level, self.growth), 1

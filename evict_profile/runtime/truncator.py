@@ -340,7 +340,7 @@ class DecodingStep:
             us = terms.us + overhead.us
             terms = Terms(terms.acceptance_ratio, terms.tokens, us)
         keep, widths, k, expected = decision.decide(
-            scores, self._costs, self._pools, terms, ties
+            scores, costs.to_decide(self._costs), self._pools, terms, ties
         )
         includes = costs.includes + overhead.includes
         self._plan = Plan(
