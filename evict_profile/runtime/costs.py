@@ -67,7 +67,6 @@ class CostCache:
         self._learnt_us = lru_cache(CACHE_SIZE)(self._learnt)
         self._parts = lru_cache(CACHE_SIZE)(partial(ForwardParts.of, table))
         self.machine = Machine(Learner(table.watch_bounds))
-        self.learner = self.machine.learner
         self.overhead = lru_cache(CACHE_SIZE)(self._overhead)
         self.clock_us = lru_cache(CACHE_SIZE)(self._clock_us)
 
@@ -80,8 +79,8 @@ class CostCache:
         near = min(max(near, least), most)
         place = batch, nodes, near
         us, caveats = self._cached_cost(*place)
-        if self.learner.version:
-            us = self._learnt_us(*place, self.learner.version)
+        if version := self.machine.learner.version:
+            us = self._learnt_us(*place, version)
         if least <= context <= most:
             return us, caveats, place
         if self._outside == "refuse":

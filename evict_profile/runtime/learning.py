@@ -24,7 +24,7 @@ from evict_profile.stats import Floats
 from evict_profile.table import CostTable
 
 PRIOR_SD = 0.1, 0.5
-WALK_SD = 0.001, 0.01
+LEVEL_WALK_VAR, GROWTH_WALK_VAR = 0.001**2, 0.01**2
 """Of a and b: what is not known at first, and what a step may add."""
 
 NOISE = 0.06
@@ -101,6 +101,15 @@ class Learnt(Struct, frozen=True):
     residual: tuple[tuple[float, float], ...] = ()
 
 
+def grown(parts: ForwardParts, growth: float, most: float = SHARES[1]) -> Floats:
+    """Growth beyond equal experts in microseconds, inside its bounds: [T + 1]."""
+    corrected = parts.growth + growth * parts.uniform
+    bounded: Floats = np.clip(
+        corrected, SHARES[0] * parts.uniform, most * parts.uniform
+    )
+    return bounded
+
+
 class Learner:
     """Learns a and b from verifications of one server; starts at the table.
 
@@ -124,10 +133,8 @@ class Learner:
 
     def corrected(self, parts: ForwardParts) -> Floats:
         """Microseconds of a forward by tokens, float64 [T + 1]."""
-        equal, growth, uniform = parts
-        most = self._most_growth * uniform
-        grown = np.clip(growth + self.growth * uniform, 0.0, most)
-        corrected: Floats = (1.0 + self.level) * equal + grown
+        growth_us = grown(parts, self.growth, self._most_growth)
+        corrected: Floats = (1.0 + self.level) * parts.equal + growth_us
         return corrected
 
     def cost_us(self, parts: Parts) -> float:
@@ -156,25 +163,30 @@ class Learner:
     def observe(self, parts: Parts, verify_us: float) -> None:
         """Learn from the time of a verification whose parts are known."""
         equal, growth, uniform = parts
-        slope, error = uniform / equal, (verify_us - equal - growth) / equal
-        level_var = self._level_var + WALK_SD[0] ** 2
-        growth_var = self._growth_var + WALK_SD[1] ** 2
+        slope = uniform / equal
+        level_var = self._level_var + LEVEL_WALK_VAR
+        growth_var = self._growth_var + GROWTH_WALK_VAR
         both = self._covariance
         to_level, to_growth = level_var + slope * both, both + slope * growth_var
-        variance = to_level + slope * to_growth + (NOISE * verify_us / equal) ** 2
-        most = MOST_SD * math.sqrt(variance)
-        off = error - self.level - slope * self.growth
-        off = min(max(off, -most), most) / variance
-        self.level = min(max(self.level + to_level * off, self._low), self._high)
-        most = self._most_growth
-        self.growth = min(max(self.growth + to_growth * off, -most), most)
+        # The noise of the expected time: by the observed one, short times would weigh
+        # more than long ones.
+        expected = 1.0 + self.level + growth / equal + slope * self.growth
+        noise = NOISE * max(expected, 1.0 + self._low)
+        variance = to_level + slope * to_growth + noise * noise
+        off, most = verify_us / equal - expected, MOST_SD * math.sqrt(variance)
+        off = (-most if off < -most else most if off > most else off) / variance
+        level = self.level + to_level * off
+        low, high, most = self._low, self._high, self._most_growth
+        self.level = low if level < low else high if level > high else level
+        own = self.growth + to_growth * off
+        self.growth = -most if own < -most else most if own > most else own
         self._level_var = level_var - to_level * to_level / variance
         self._covariance = both - to_level * to_growth / variance
         self._growth_var = growth_var - to_growth * to_growth / variance
         self.steps += 1
         if uniform > 0.0:
             share = growth / uniform + self.growth
-            self.union_share = min(max(share, 0.0), most)
+            self.union_share = 0.0 if share < 0.0 else most if share > most else share
         level, own = self._used
         if abs(self.level - level + slope * (self.growth - own)) > LEAST_CHANGE:
             self._used = self.level, self.growth
