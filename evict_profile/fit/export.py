@@ -175,12 +175,24 @@ def export_workload(
     beside it, so that it can be refitted by itself. No file that is there is
     overwritten, and the table is written last. One that is there already is loaded.
     """
-    samples_sha256 = table.provenance.samples_sha256
-    content = samples_of(path, samples_sha256).read_bytes()
     home = (tables / table.relative_path).parent if tables else path.parent
+    return _save_beside_samples(table, path, home, table.version)
+
+
+def export_copy(table: CostTable, tables: Path) -> tuple[CostTable, Path]:
+    """Save a table that was read from a file into its place in a tree of tables."""
+    home = (tables / table.relative_path).parent
+    return _save_beside_samples(table, table.path, home)
+
+
+def _save_beside_samples(
+    table: CostTable, source: Path, home: Path, after: str = ""
+) -> tuple[CostTable, Path]:
+    samples_sha256 = table.provenance.samples_sha256
+    content = samples_of(source, samples_sha256).read_bytes()
     if same := _same_in(home, table, samples_sha256):
         return same, same.path
-    return save_next(table, home, lambda p: p.write_bytes(content), table.version)
+    return save_next(table, home, lambda path: path.write_bytes(content), after)
 
 
 def next_version(home: Path, axes: Axes, after: str = "") -> str:
