@@ -64,11 +64,10 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
             "a table with 'evict-profile import', and export that"
         )
     if not any(each.drafts for each in plan.advised):
-        unsure = plan.verdict == "not settled"
         found = (
             "it is not settled whether drafting pays"
-            if unsure
-            else ("drafting does not pay")
+            if plan.verdict == "not settled"
+            else "drafting does not pay"
         )
         raise DataError(
             f"{found} at these batches with this acceptance, and no file is written: "
