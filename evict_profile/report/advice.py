@@ -27,7 +27,7 @@ class Advice:
     """A decision as text and as JSON.
 
     Attributes:
-        preface: stands before the answer: the number of GPUs of a table found by name.
+        preface: the number of GPUs, if the table was found by name.
         reason: why no table answers.
         names: of the model and the GPU, for commands.
     """
@@ -38,7 +38,6 @@ class Advice:
     names: tuple[str, str] = ("MODEL", "GPU")
 
     def __str__(self) -> str:
-        """One screen, within the terminal and 100 columns."""
         steps = self._steps
         lines = [unbroken(self.answer), *shell_lines(self.command)]
         if self.reason:
@@ -56,7 +55,7 @@ class Advice:
         return "\n".join([*lines, *(unbroken(line, "  ") for line in known)])
 
     def json(self) -> str:
-        """All numbers; an end that no interval has is null."""
+        """All numbers; an infinite end of an interval is null."""
         plan, table = self.decision.plan, self._steps.table
         names = ("drafts", "gain", "over", "advised")
         chosen = {name: getattr(plan, name) for name in names}
@@ -82,7 +81,6 @@ class Advice:
         return json.dumps(finite(content), ensure_ascii=False, indent=1)
 
     def _numbers(self, at: BatchAdvice, way: DraftOption) -> dict[str, Any]:
-        """A way at a batch; of an estimate no speed is known."""
         left_out = {"speed", "step_us"} if self._steps.estimated else set()
         stated = {"batch": at.batch, **to_mapping(way), "verdict": way.verdict}
         return {name: each for name, each in stated.items() if name not in left_out}
@@ -97,7 +95,7 @@ class Advice:
 
     @property
     def command(self) -> str:
-        """What runs the table's engine so, or writes the file that it reads; or ""."""
+        """The command that runs the table's engine, or writes its file; "" if unknown."""
         decision, table, engine = self.decision, self._steps.table, self.decision.engine
         advised = () if self._steps.estimated else decision.plan.advised
         if not (table and advised and engine in ENGINES):
@@ -111,7 +109,6 @@ class Advice:
 
     @property
     def _settling(self) -> list[str]:
-        """The measurement that settles what is not; an estimate always wants it."""
         answer, table = self.decision.answer, self._steps.table
         if answer.settled and not self._steps.estimated:
             return []
@@ -134,7 +131,6 @@ class Advice:
 
     @property
     def _details(self) -> list[str]:
-        """What the advice rests on."""
         drafting = self._steps.drafting
         source = f"acceptance: {self.decision.advisor.lengths.source}"
         return [source, *[f"drafting: {drafting}"] * bool(drafting)]
@@ -154,7 +150,6 @@ class Advice:
                 )
 
     def rows(self, advisor: Advisor, advice: Sequence[BatchAdvice]) -> Rows:
-        """The ways of each batch; an estimate's have no column of speeds."""
         shown = [(at.batch, way) for at in advice for way in self._ways(advisor, at)]
         plan = self.decision.plan
         even, speed = (
@@ -190,7 +185,6 @@ class Advice:
         return Rows(("batch", *columns), cells)
 
     def _ways(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
-        """All of a batch that was asked for; else the best, and what was measured."""
         if self.decision.every:
             return [*at.ways[1:]]
         if self._steps.estimated:

@@ -38,7 +38,6 @@ def show_calibration(
 
 
 def _sections(study: CalibrationStudy, model: ModelSpec) -> dict[str, Rows | str]:
-    """Rows by title, or a sentence for what the trace lacks."""
     return {
         ERRORS: _error_rows(study),
         "children of an accepted node": _children_rows(study),

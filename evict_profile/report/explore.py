@@ -28,7 +28,6 @@ BATCHES = tuple(2**i for i in range(10))
 
 
 def write_explore(console: Console, found: Sequence[Found], out: Path) -> None:
-    """Write the page of the tables among these files; name the others."""
     for refused in filter(None, (each.refused for each in found)):
         say(console, f"not a table: {refused}")
     tables = [each.table for each in found if each.table]
@@ -58,7 +57,6 @@ def explore_page(tables: Iterable[CostTable]) -> str:
 
 
 def facts_of(served: ServedStep) -> dict[str, Any]:
-    """A table as the page's script reads it."""
     table, key = served.table, served.table.key
     known = [each for each in table.axes.batch if len(_ratios(served, each)) > 1]
     if not known:
@@ -89,8 +87,7 @@ def facts_of(served: ServedStep) -> dict[str, Any]:
 
 
 def _ratios(served: ServedStep, batch: int) -> list[list[float]]:
-    """(ratio, low, high) of a step over plain decoding, by K from 0; of an estimated
-    table the growth of kernels alone."""
+    """(ratio, low, high) of a step over plain decoding, by K from 0."""
     context = min(served.table.axes.context)
     drafts = [k for k in range(LONGEST + 1) if served.covers(batch, k + 1, context)]
     if served.table.is_estimated:
@@ -100,7 +97,6 @@ def _ratios(served: ServedStep, batch: int) -> list[list[float]]:
 
 
 def _flags(table: CostTable) -> Iterator[str]:
-    """How the table's engine is started, by draft length from 1; none if unknown."""
     system = table.key.engine.replace("_", "-")
     if system not in ENGINES:
         return

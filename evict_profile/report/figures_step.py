@@ -43,7 +43,6 @@ def as_known(table: CostTable, estimate: Estimate) -> Estimate:
 
 
 def step_us(served: ServedStep, batch: int, n: int, context: int) -> Estimate:
-    """Time of a step that verifies n tokens of each request, drafting apart."""
     return as_known(served.table, served.us(batch, n, 0, context))
 
 
@@ -96,7 +95,6 @@ def equal_experts_us(served: ServedStep, batch: int, n: list[int]) -> Floats:
 
 
 def break_even(served: ServedStep) -> Markup:
-    """Time of a step of K drafts over a plain step, a line a batch."""
     batches = plotting.shades(served.table.axes.batch).items()
     most = [k + 1.0 for k in SHOWN_DRAFTS]
     ends = [End(0.0, most[-1], "K + 1", QUIET)]
@@ -126,7 +124,6 @@ def _ratios(
 
 
 def step_rows(served: ServedStep) -> Rows:
-    """Time of a step, drafting apart, with its 95 % interval; a column a batch."""
     axes = served.table.axes
 
     def shown(batch: int, n: int, context: int) -> str:

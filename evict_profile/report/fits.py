@@ -50,7 +50,6 @@ def show_fit(console: Console, fitted: Fitted, json: bool = False) -> None:
 
 
 def show_export(console: Console, table: CostTable, path: Path, page: Path) -> None:
-    """The end of a sweep: its table, errors, and what to do with them."""
     fit, without = table.fit, table.fit.held_out["tokens only"].median
     say(console, outcome(table, path))
     if fit.validation:

@@ -26,7 +26,6 @@ def model_line(model: ModelSpec) -> str:
 
 
 def show_model(console: Console, model: ModelSpec, as_json: bool) -> None:
-    """Every size that is not zero, counts, and reservations, which are `notes`."""
     stored = _stored(model)
     counts = {
         "moe_layers": model.moe_layers,
@@ -69,7 +68,6 @@ def _attention(own: AttentionSpec) -> str:
 
 
 def _stored(model: ModelSpec) -> str:
-    """The published format of experts; a GGUF's, and float32, are in `dtype`."""
     stored = model.checkpoint_dtype
     return model.dtype if stored == "bfloat16" else stored
 

@@ -10,7 +10,6 @@ from evict_profile.sources.pairs import GPUS
 
 
 def show_offers(console: Console, source: Source, as_json: bool) -> None:
-    """The newest version of each engine."""
     newest = {
         (gpu, engine): version
         for gpu in GPUS

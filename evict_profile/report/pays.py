@@ -28,7 +28,6 @@ def pays(table: CostTable) -> str:
 
 
 def how_to_decide(table: CostTable) -> str:
-    """The command that finds the table by its names and answers with a length."""
     key = table.key
     names = {"--model": key.model, "--gpu": key.gpu, "--engine": key.engine}
     words = [word for name in names.items() for word in name]
@@ -36,7 +35,6 @@ def how_to_decide(table: CostTable) -> str:
 
 
 def _ratio(served: ServedStep, batch: int, drafts: int) -> str:
-    """A step over plain decoding; of an estimated table, kernels alone."""
     levels = 0 if served.table.is_estimated else drafts
     context = min(served.table.axes.context)
     given = served.ratio(batch, drafts + 1, levels, context)

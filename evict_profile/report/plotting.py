@@ -73,7 +73,6 @@ def colour_bar(
 
 
 def dot(axes: Axes, x: float, y: Estimate, colour: str, text: str) -> None:
-    """A value with its interval, hollow where that is unknown; `text` on hover."""
     if y.known:
         axes.vlines(x, y.low, y.high, color=colour, linewidth=1.1)
     face, edge = (colour, PAPER) if y.known else (PAPER, colour)
@@ -88,8 +87,6 @@ def mark(
 
 
 class End(NamedTuple):
-    """Right end of a line in data coordinates, and its name."""
-
     x: float
     y: float
     text: str
@@ -105,7 +102,6 @@ def line(
     band: tuple[Floats, Floats] | None = None,
     **look: Any,
 ) -> End:
-    """Draw a line with its band; return its right end."""
     if band:
         steps = look.get("drawstyle") == "steps-pre"
         step: Literal["pre"] | None = "pre" if steps else None

@@ -63,7 +63,6 @@ def replay_page(study: ReplayStudy) -> str:
 
 
 def show_replay(console: Console, study: ReplayStudy) -> None:
-    """A line for each scenario and batch; the page and `--json` have the rest."""
     say(console, wrapped(study.summary))
     print_rows(console, _choice_rows(study))
     advised = {c.advised.policy: c.advised.served_by for c in study.comparisons}
@@ -77,7 +76,6 @@ def show_replay(console: Console, study: ReplayStudy) -> None:
 
 
 def best_served(comparison: Comparison) -> PolicyResult | None:
-    """The fastest policy that SGLang serves by flags alone, if any."""
     served = (each for each in comparison.results if each.served_by)
     return max(served, key=lambda each: each.tokens_per_s.value, default=None)
 
@@ -136,7 +134,6 @@ def _number_rows(comparison: Comparison) -> Rows:
 
 
 def bars(comparison: Comparison, name: str) -> Markup:
-    """Throughput over plain decoding, a bar per policy, with intervals."""
     rows = len(comparison.results)
     with canvas(4.8, 1.0 + 0.4 * rows) as figure:
         axes = figure.subplots()

@@ -51,7 +51,6 @@ def setting_rows(settings: Sequence[Setting]) -> Rows:
 
 
 def plain_of(each: Setting, settings: Sequence[Setting]) -> Setting | None:
-    """Plain decoding at a setting's batch and context, if it ran."""
     plain = (s for s in settings if not s.drafts and s.batch == each.batch)
     return next((s for s in plain if same_context(s, each)), None)
 
@@ -66,7 +65,6 @@ def accepted(each: Setting) -> str:
 def runs_document(
     runs: Sequence[Run], left_out: Mapping[str, str]
 ) -> dict[str, object]:
-    """Runs as JSON: settings, what was left out, and what speaks against them."""
     return {
         "settings": setting_rows(settings_of(runs)).records,
         "left_out": dict(left_out),
@@ -78,7 +76,6 @@ def runs_document(
 def show_runs(
     console: Console, runs: Sequence[Run], left_out: Mapping[str, str]
 ) -> None:
-    """Settings, runs left out by reason, and what speaks against them."""
     if settings := settings_of(runs):
         print_rows(console, setting_rows(settings))
     for why, count in Counter(left_out.values()).most_common():
@@ -89,7 +86,6 @@ def show_runs(
 def show_findings(
     console: Console, found: Sequence[Finding], missing: Sequence[str]
 ) -> None:
-    """What was found, and what could not be known; no all-clear without the latter."""
     for each in found:
         say(console, wrapped(each.sentence, "  "))
     if not found:
@@ -124,7 +120,6 @@ def show_served_table(
 
 
 def served_list(tables: Sequence[ServedTable]) -> Rows:
-    """A row a table: its path, and what it is of."""
     return Rows.of(
         tables,
         {
@@ -174,7 +169,6 @@ def _changes(before: Sequence[Setting], after: Sequence[Setting]) -> list[str]:
 
 
 def _same_of(each: Setting, others: Sequence[Setting]) -> Setting | None:
-    """The setting of the same batch, draft and context."""
     same = (other for other in others if other.name == each.name)
     return next((other for other in same if same_context(other, each)), None)
 

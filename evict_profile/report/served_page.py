@@ -36,7 +36,6 @@ def served_page(table: ServedTable) -> str:
 
 
 def ratio_figure(table: ServedTable) -> Markup:
-    """A step over the reference by its width, a line a served batch."""
     context = table.contexts[0] if table.contexts else None
     batches = plotting.shades(table.batches(context)).items()
     references = [table.reference(batch, context) for batch, _ in batches]

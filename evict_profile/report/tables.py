@@ -136,7 +136,6 @@ def _workload_facts(table: CostTable) -> dict[str, str]:
 
 
 def _rounds(table: CostTable, clocks: Sequence[DraftClock]) -> dict[str, str]:
-    """Measured rounds over the table's own steps, without and with their rest."""
     said = []
     for clock in clocks:
         parts_us = clock.parts_us(table.cost)
@@ -169,7 +168,7 @@ def _step_rows(table: CostTable) -> Rows:
 
 
 def step_csv(table: CostTable) -> str:
-    """The latency of every step, as CSV; intervals of a data sheet are not known."""
+    """The latency of every step in microseconds, as CSV."""
     lines = ["batch,context,tokens,step_us,low_us,high_us"]
     for stairs in table.staircases:
         us, low, high = stairs.costs[:3]
@@ -183,7 +182,6 @@ def step_csv(table: CostTable) -> str:
 
 
 def found_records(tables: Sequence[Found]) -> list[dict[str, object]]:
-    """A JSON object a table: its key, and its row."""
     tables = [each for each in tables if each.table]
     keys = [to_mapping(each.table.key) for each in tables if each.table]
     rows = _found_rows(tables, map(str, (each.path for each in tables)))
@@ -229,7 +227,6 @@ def _error(table: CostTable) -> str:
 def show_diff(
     console: Console, before: CostTable, after: CostTable, as_json: bool = False
 ) -> bool:
-    """Print differences of two tables; False if there are none."""
     lines = differences(_compared(before), _compared(after), sides=BEFORE_AFTER)
     lines += _staircase_changes(before, after)
     if as_json:
