@@ -49,8 +49,6 @@ class MissingSource(ConfigError):
 
 
 class Operation(NamedTuple):
-    """Family, file and columns of one kind of rows."""
-
     family: str
     file: str
     columns: str
@@ -113,7 +111,6 @@ class Source:
 
     @cached_property
     def files(self) -> dict[tuple[str, str, str, str], str]:
-        """Path of each file by (GPU, file, engine, version)."""
         known = {(kind.family, kind.file) for kind in OPERATIONS.values()}
         found = {}
         for name in self._names():
@@ -192,7 +189,6 @@ class Source:
 
 
 def systems_of(package: str) -> str:
-    """The folder of a wheel with its rows."""
     return f"{package.removesuffix('-core')}_core/systems"
 
 

@@ -35,7 +35,7 @@ def deployment_of(
     dtype: str | None = None,
     tp: int | None = None,
 ) -> Deployment:
-    """The one asked for; by default as published, on as few GPUs as hold the weights.
+    """The named deployment; by default on as few GPUs as hold the weights.
 
     Raises:
         ConfigError: a name is unknown, or the weights do not fit.
@@ -59,7 +59,6 @@ def deployment_of(
 
 
 def assumption(model: ModelSpec) -> str:
-    """What is said of a data type that was not given."""
     known = not any(note.startswith(UNKNOWN) for note in model.notes)
     return (
         f"experts are taken as {model.checkpoint_dtype}"
@@ -68,17 +67,15 @@ def assumption(model: ModelSpec) -> str:
 
 
 def _row_dtype(model: ModelSpec) -> str:
-    """As rows name the published format: those of 4-bit integers name no groups."""
     return re.sub(r"^u?int4(_g\d+)?$", "int4", model.checkpoint_dtype)
 
 
 def has_rows(gpu: str, engine: str) -> bool:
-    """Whether the names are of a GPU and an engine that public rows have."""
     return engine in ENGINES and bool(_named(gpu))
 
 
 def _named(asked: str) -> str:
-    """The GPU of a prefix, "h200" of "h200_sxm"; "" if there is not exactly one."""
+    """The GPU of a prefix; "" if there is not exactly one."""
     wanted = asked.lower().replace("-", "_")
     found = [name for name in GPUS if f"{name}_".startswith(f"{wanted}_")]
     if wanted in found:
@@ -98,7 +95,6 @@ def gpu_named(asked: str) -> str:
 
 
 def _fewest(model: ModelSpec, gpu: str, dtype: str) -> int:
-    """GPUs whose memory holds the weights, without cache and activations."""
     each_gb = read_mapping(data_root() / "configs" / "gpu_memory.yaml")[gpu]
     total_gb = _weights_gb(model, dtype)
     return next(1 << i for i in count() if total_gb <= (1 << i) * each_gb)
@@ -110,7 +106,6 @@ def _weights_gb(model: ModelSpec, dtype: str) -> float:
 
 
 def _check_ranks(model: ModelSpec, asked: Deployment, fewest: int) -> None:
-    """Refuse ranks that do not divide the heads, or cannot hold the weights."""
     if asked.tp < fewest:
         raise ConfigError(
             f"{model.name} in {asked.dtype} does not fit on {asked.tp} {asked.gpu}: "

@@ -158,7 +158,6 @@ class ComposedFit(Fitted):
 
     @cached_property
     def misfit(self) -> float:
-        """Relative standard error of a step."""
         made = self.provenance
         assert isinstance(made, Composition)
         return made.error.step
@@ -291,7 +290,6 @@ def _composition(
 
 
 def _widened(composer: Composer, stairs: Staircase) -> Staircase:
-    """Widen the interval by the bounds of attention."""
     widest = len(stairs.step_cost_us)
     tokens = np.maximum(np.arange(widest), stairs.batch).tolist()
     attention, at = composer.parts.attention, (stairs.context, stairs.batch)

@@ -84,7 +84,6 @@ class ExpertRows:
 
     @property
     def identified(self) -> bool:
-        """Three unions and a plateau, which U and tokens need, or a law."""
         if self.others is not None:
             return len(self.others) >= MIN_LAYERS
         unions = self.cold["union"]
@@ -92,7 +91,6 @@ class ExpertRows:
 
     @property
     def origin(self) -> str:
-        """What costs this layer, in words."""
         if self.others is not None:
             return f"by its bytes and {len(self.others)} other layers of the kernel"
         unions = sorted({int(union) for union in self.cold["union"]})
@@ -135,7 +133,6 @@ class ExpertRows:
 
     @property
     def design(self) -> Floats:
-        """Columns of the cold rows."""
         tokens = self.cold["num_tokens"].to_numpy(float)
         return columns(tokens, self.cold["union"].to_numpy())
 
@@ -149,7 +146,6 @@ class ExpertRows:
 def _rows_by_layer(
     source: Source, gpu: str, engine: str, version: str
 ) -> Mapping[Hashable, Ints]:
-    """Places of each layer's rows in one file."""
     groups = source.rows(gpu, "moe", engine, version).groupby(KEY).indices
     return {key: np.asarray(at) for key, at in groups.items()}
 
@@ -215,7 +211,6 @@ def balanced_union(
 
 
 def _wanted(tokens: int, experts: int, top_k: int) -> Ints:
-    """Experts of the balanced sampler, int64 [tokens, top_k]."""
     stride = ceil(experts / top_k)
     start = np.arange(tokens, dtype=np.float32)[:, None]
     if tokens < stride:

@@ -45,7 +45,6 @@ def passes(experts: ExpertRows) -> bool:
 
 
 def by_bytes(source: Source, own: ExpertRows) -> ExpertRows:
-    """A layer by the law of its kernel's layers whose own rows pass their gates."""
     layers = _usable(source, own.pair._replace(shape=(0, 0, 0, 0), tp=0))
     others = tuple(each for each in layers if each.pair != own.pair)
     return ExpertRows(own.pair, own.rows, own.peak_gbps, others)
@@ -103,5 +102,4 @@ def _summary(errors: Floats) -> ErrorSummary:
 
 
 def _gate(name: str, passed: bool, says: str, why: str) -> Gate:
-    """`why` is appended if the gate failed."""
     return Gate(name, passed, says if passed else says + why)

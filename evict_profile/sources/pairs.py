@@ -26,8 +26,6 @@ UNGATED = {(1024, 2688), (2048, 5120), (2688, 1856), (4096, 2688)}
 
 
 class Gpu(NamedTuple):
-    """By the data sheet, and its name to the driver."""
-
     l2_mb: float
     bandwidth_gbps: float
     device: str
@@ -65,9 +63,8 @@ KEY = [
 class KernelKey(NamedTuple):
     """What rows of one expert kernel share.
 
-    `kernel` and `dtype` are named as in the source; `shape` is (hidden size, expert
-    width, top-k, experts); `tp` ranks split each expert, `ep` groups of ranks hold all
-    experts.
+    `shape` is (hidden size, expert width, top-k, experts); `tp` ranks split each
+    expert, `ep` groups of ranks hold all experts.
     """
 
     gpu: str
@@ -88,10 +85,7 @@ class KernelKey(NamedTuple):
 
     @property
     def grouped(self) -> bool:
-        """Whether a group-limited router was in front of the experts.
-
-        TensorRT-LLM's collector gives every model DeepSeek's in its mode of latency.
-        """
+        """TensorRT-LLM's collector gives every model DeepSeek's router in latency mode."""
         release = (self.engine, self.version)
         grouping = release in GROUPING_ENGINES and self.shape == DEEPSEEK_SHAPE
         return grouping or "min_latency" in self.kernel
@@ -105,7 +99,6 @@ class KernelKey(NamedTuple):
 
 
 def pairs(source: Source, gpu: str, engine: str) -> list[KernelKey]:
-    """Kernels with rows of a release of the engine."""
     releases = [release for own, release in source.engines(gpu, "moe") if own == engine]
     found = [p for each in releases for p in _pairs_of(source, gpu, engine, each)]
     if found:
@@ -128,7 +121,6 @@ def _pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[Kerne
 
 
 def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
-    """(hidden size, expert width, top-k, experts)."""
     moe = model.moe
     return model.expert_hidden, moe.expert_width, moe.top_k, moe.num_experts
 
@@ -136,10 +128,7 @@ def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
 def kernels_of(
     source: Source, model: ModelSpec, gpu: str, engine: str, dtype: str, tp: int
 ) -> list[KernelKey]:
-    """Kernels of the newest version whose `tp` ranks split every expert.
-
-    Those with rows of the model's layer, of any cut; else all of the data type.
-    """
+    """Kernels with rows of the model's layer, of any cut; else all of the data type."""
     every = [pair for pair in pairs(source, gpu, engine) if pair.ep == 1]
     # Experts that are published in mxfp4 run with 16 bits of activations or with 8.
     named = (dtype, DTYPES.get(dtype, dtype))

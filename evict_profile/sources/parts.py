@@ -31,8 +31,6 @@ NOT_INCLUDED = (
 
 @dataclass(frozen=True)
 class Parts:
-    """Latencies on one kernel's GPU, engine and sharding."""
-
     source: Source
     pair: KernelKey
     model: ModelSpec
@@ -47,7 +45,6 @@ class Parts:
 
     @property
     def ranks(self) -> int:
-        """GPUs that share attention and dense products."""
         return self.pair.tp * self.pair.ep
 
     @property
@@ -72,13 +69,11 @@ class Parts:
         return parts
 
     def dense_layer(self, tokens: int) -> dict[str, float]:
-        """Microseconds of each part of a layer without experts."""
         width = self.model.dense_width
         dense = {"dense": self._mlp(tokens, width)} if width else {}
         return {**self._around(tokens), **dense}
 
     def head(self, tokens: int) -> float:
-        """Embedding, final norm and head of all tokens."""
         vocabulary = -(-self.model.vocab_size // self.ranks)
         product = self._products[BF16].at(tokens, vocabulary, self.model.hidden_size)
         return product + 2 * self._norm(tokens)
@@ -91,7 +86,6 @@ class Parts:
         return {**parts, **self._mixing_products(tokens)}
 
     def _mixing_products(self, tokens: int) -> dict[str, float]:
-        """Mean over layers; other kinds count by a product of their weights."""
         model, found = self.model, {}
         products, share = self._products[self.attention_dtype], model.full_layers
         if share and self.attention.operation != MODULE:
@@ -107,16 +101,14 @@ class Parts:
         return {f"{name} products": us / model.num_layers for name, us in found.items()}
 
     def _mlp(self, tokens: int, width: int) -> float:
-        """An MLP as two products, the first with its gate."""
         hidden, own = self.model.hidden_size, width // self.ranks
         products = self._products[self.mlp_dtype]
         up = products.at(tokens, (1 + self.model.moe.gated) * own, hidden)
         return up + products.at(tokens, hidden, own)
 
     def _norm(self, tokens: int) -> float:
-        """A launch, and two reads and two writes of every token's bf16 values.
-
-        Hyper-connections mix all streams of a token, and go by these bytes alone.
+        """A launch, two reads and two writes of each value; hyper-connections no
+        launch.
         """
         streams = self.model.residual_streams
         if streams > 1:
@@ -125,7 +117,6 @@ class Parts:
         return self.rows.moved_us(moved)
 
     def _attention_sizes(self) -> list[tuple[int, int]]:
-        """(outputs, inputs) of the products before and after attention's kernel."""
         a, hidden = self.model.attention, self.model.hidden_size
         heads, kv_heads = self.attention.heads.values()
         values, keys = heads * a.head_dim, a.qk_head_dim or a.head_dim
@@ -146,7 +137,6 @@ class Parts:
 
     @cached_property
     def _latent_products(self) -> list[Latency]:
-        """By tokens, before and after attention."""
         heads = {"num_heads": self.attention.heads["num_heads"]}
         return [
             self.rows.latency(

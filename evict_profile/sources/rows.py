@@ -52,7 +52,6 @@ class KernelRows:
     stand_ins: dict[str, str] = field(default_factory=dict)
 
     def of(self, operation: str, **wanted: Any) -> pd.DataFrame:
-        """Rows with these values."""
         where = (self.pair.gpu, operation, self.pair.engine)
         version = self.source.version_for(*where, self.pair.version)
         if version != self.pair.version:
@@ -137,7 +136,6 @@ class Curve:
         return cls(medians.index.to_numpy(float), medians.to_numpy(float))
 
     def at(self, size: float) -> float:
-        """Microseconds."""
         beyond = max(1.0, size / float(self.sizes[-1]))
         log_us = np.interp(np.log(size), np.log(self.sizes), np.log(self.us))
         return float(np.exp(log_us) * beyond)
@@ -191,7 +189,6 @@ class GemmLatency:
         return float(np.interp(m, curve.sizes, curve.us) * beyond)
 
     def _curve(self, n: int, k: int) -> Curve:
-        """Latency over m, bilinear in log n and log k, without levels with a NaN."""
         log_us, beyond = np.log(self.us), 1.0
         for size, levels in ((k, self.axes[2]), (n, self.axes[1])):
             at = np.interp(np.log(size), np.log(levels), np.arange(len(levels)))
