@@ -52,7 +52,6 @@ class TraceColumns:
         return len(self.table)
 
     def values(self, name: str) -> NDArray[Any]:
-        """One value per row; the default if the column is missing."""
         if name not in self:
             return np.full(len(self), DEFAULTS[name])
         return np.asarray(self.column(name).to_numpy(zero_copy_only=False))

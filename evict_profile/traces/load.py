@@ -76,7 +76,6 @@ def _check_alike(first: Part, other: Part) -> None:
 
 
 def _joined(folder: Path) -> Trace:
-    """One trace of all parts; clocks are the last part's, as medians have no counts."""
     parts = parts_of(folder)
     clocks = {clock.batch: clock for part in parts for clock in part.metadata.clocks}
     about = parts[0].metadata.about

@@ -57,7 +57,6 @@ MIXES = {
 def synthetic_trace(
     name: str, prompts: int = 12, tokens: int = 64, context: int = 0, seed: int = 0
 ) -> Trace:
-    """A dense trace of a mix, one reply per prompt, without routes and clocks."""
     if name not in MIXES:
         raise ConfigError(
             f"no synthetic mix is called '{name}'; there are {', '.join(MIXES)}"
@@ -80,7 +79,6 @@ def dense_trace(
     tokens: Sequence[int],
     context: int,
 ) -> Trace:
-    """One reply of `tokens` tokens a prompt, with trees at all positions."""
     position = np.concatenate([np.arange(each) for each in tokens])
     size = np.array([len(each) for each in trees])
     # Each reply's trees count their steps and nodes from 0.
@@ -161,6 +159,5 @@ def _child_probs(
 
 
 def _pick(uniform: Floats, child_prob: Floats) -> Bools:
-    """The child whose slice of [0, 1) holds the draw, or none."""
     upper = np.cumsum(child_prob, axis=-1)
     return (uniform < upper) & (uniform >= upper - child_prob)

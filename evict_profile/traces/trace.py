@@ -49,7 +49,6 @@ class Nodes:
 
     @cached_property
     def family(self) -> Ints:
-        """A number that only siblings share."""
         return np.where(self.parent >= 0, self.parent, -1 - self.step)
 
     @cached_property
@@ -215,7 +214,6 @@ class Trace:
         return tuple(sorted({reply.temperature for reply in self.replies}))
 
     def take(self, steps: Ints) -> "Trace":
-        """These steps in this order, and the replies that they are of."""
         size, numbers = self.size[steps], np.arange(len(steps))
         first = (np.cumsum(self.size) - self.size)[steps]
         nodes = self.nodes.take(ranges(first, size))
@@ -245,7 +243,6 @@ class Trace:
     def only(
         self, workloads: Collection[str] = (), temperatures: Collection[float] = ()
     ) -> "Trace":
-        """Replies of these workloads and temperatures; empty means all."""
         kept, every = np.zeros(len(self.replies), bool), (None,)
         for workload, temperature in product(workloads or every, temperatures or every):
             chosen = [
@@ -265,7 +262,6 @@ class Trace:
 
 
 def ranges(first: Ints, size: Ints) -> Ints:
-    """`size` consecutive numbers from each `first`, concatenated."""
     before = np.cumsum(size) - size
     numbers: Ints = np.arange(int(size.sum())) + np.repeat(first - before, size)
     return numbers
@@ -283,7 +279,6 @@ def check_same_model(about: TraceInfo, model: ModelSpec, noun: str = "trace") ->
 
 
 def check_one_temperature(trace: Trace) -> None:
-    """Refuse several temperatures: acceptance differs between them."""
     if len(trace.temperatures) > 1:
         found = ", ".join(f"{each:g}" for each in trace.temperatures)
         raise DataError(
