@@ -49,8 +49,7 @@ GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
 def make_table(
     fitted: Fitted, samples_sha256: str = "", gates: tuple[Gate, ...] | None = None
 ) -> CostTable:
-    """The table of a run, version 1.0.0, whatever its gates say; those of a sweep are
-    judged here."""
+    """The table of a run, version 1.0.0, whatever its gates say."""
     cells = fitted.level_cells
     seen = {axis: sorted({getattr(c, axis) for c in cells}) for axis in AXES}
     domain = {axis: (values[0], values[-1]) for axis, values in seen.items()}
@@ -76,10 +75,6 @@ def make_table(
 
 
 def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
-    """What the text activates that natural cells ran, else uniform routing's guess.
-
-    Between and beyond the measured tokens, their share of the guess is interpolated.
-    """
     tokens = np.arange(max_tokens + 1)
     guess = np.array([fitted.model.uniform_union(float(t)) for t in tokens])
     text, seen = fitted.provenance.fingerprint.get("text"), fitted.natural_unions
@@ -101,11 +96,8 @@ def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
 def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
     """Write the table and its samples into a tree of tables, as its next version.
 
-    The first table of a key is 1.0.0; measuring again raises the patch, a change of
-    axes the minor version. A table that is there already is loaded, not written again.
-
-    Returns:
-        The table, and the path of its file.
+    Measuring a key again raises the patch, a change of axes the minor version. An equal
+    table that is there already is loaded instead.
 
     Raises:
         MeasurementError: a gate failed; its name and reason are in the message.
@@ -122,12 +114,10 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
 
 
 def outcome(table: CostTable, path: Path) -> str:
-    """Where a table was written, or that it was there before and so was loaded."""
     return f"{'unchanged' if table.path == path else 'table'}: {path}"
 
 
 def _same_in(home: Path, table: CostTable, samples_sha256: str) -> CostTable | None:
-    """The table of a folder that differs in its version alone, if one does."""
     made = replace(table.provenance, samples_sha256=samples_sha256)
     for there in filter(None, (found.table for found in tables_below(home))):
         if there == replace(table, version=there.version, provenance=made):
@@ -143,8 +133,8 @@ def with_workload(
 ) -> CostTable:
     """The table with a workload in it, all staircases read at its activation.
 
-    Where the workload has no clock of drafting, the table keeps its own. What deciding
-    adds to a step is in no workload, so the table's own is kept.
+    A workload without a clock of drafting leaves the table's own. No workload holds
+    what deciding adds to a step, so that stays as well.
     """
     reach = len(activation.union) - 1
     if reach < table.axes.max_tokens:
@@ -169,11 +159,10 @@ def with_workload(
 def export_workload(
     table: CostTable, path: Path, tables: Path | None = None
 ) -> tuple[CostTable, Path]:
-    """Save a table as the next version after the one at `path`, which it was made from.
+    """Save a table, and its samples, as the next version after the one at `path`.
 
-    Into the same folder, or into its place in a tree of tables. The samples are put
-    beside it, so that it can be refitted by itself. No file that is there is
-    overwritten, and the table is written last. One that is there already is loaded.
+    It goes into the same folder, or into its place in a tree of tables. No file is
+    overwritten; an equal table that is there already is loaded.
     """
     samples_sha256 = table.provenance.samples_sha256
     content = samples_of(path, samples_sha256).read_bytes()
@@ -184,8 +173,9 @@ def export_workload(
 
 
 def next_version(home: Path, axes: Axes, after: str = "") -> str:
-    """The version after the newest in a folder of tables, and after that of a source,
-    whose axes are the same."""
+    """The version after the newest of a folder, and after that of a source, with its
+    axes.
+    """
     present = {version_of(path.stem): path for path in home.glob("*.json")}
     newest = max([*present, *map(version_of, filter(None, [after]))], default=None)
     if newest is None:
@@ -272,8 +262,7 @@ def _staircase(
 
 
 def _drafting(fitted: Fitted) -> Drafting | None:
-    """The runner's clocks, at the speed that the machine had during the sweep; the rest
-    of a step is that of rounds, where those were timed."""
+    """The runner's clocks, at the speed that the machine had during the sweep."""
     if not fitted.clocks:
         return None
     made, cost = fitted.provenance, fitted.cost
@@ -292,5 +281,4 @@ def _drafting(fitted: Fitted) -> Drafting | None:
 
 
 def _rounded(values: Floats) -> tuple[float, ...]:
-    """Microseconds as a table keeps them, to a tenth."""
     return tuple(round(float(value), 1) for value in values)

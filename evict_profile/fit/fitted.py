@@ -56,10 +56,7 @@ class Fitted:
     """Samples of one run and all that is derived from them.
 
     Attributes:
-        capture_sizes: the captured graph widths.
-        provenance: as a table holds it; the samples' hash is empty for a run whose
-            table is not exported yet.
-        samples: of the run or the table.
+        provenance: its samples' hash is empty until the run's table is exported.
         clocks: what the runner said of drafting; none where it cannot draft.
     """
 
@@ -94,7 +91,6 @@ class Fitted:
 
     @cached_property
     def level_cells(self) -> tuple[Cell, ...]:
-        """Those of them at the grid's levels, none of them a validation cell."""
         levels = set(self._grid.cells)
         return tuple(c for c in self.layer_points.index if c in levels)
 
@@ -116,12 +112,11 @@ class Fitted:
         )
 
     def layers_noise_us(self, values: Floats) -> Floats:
-        """The same of measured layers, for any sums of their terms [places, terms]."""
+        """Standard errors of measured layers, for sums of terms [places, terms]."""
         return self._uncertainties[0].us(values)
 
     @cached_property
     def held_out(self) -> dict[str, HeldOut]:
-        """Held-out predictions of the hinge fit and its baselines, on equal folds."""
         seed = self.provenance.sweep.seed
         terms = (*layer_terms(self.model.cost_shape), *self.more_terms)
         own = {"hinge": partial(fit_terms, terms, True)}
@@ -156,7 +151,6 @@ class Fitted:
 
     @cached_property
     def natural(self) -> HeldOut:
-        """The naturally routed cells, at their mean observed union."""
         points = undisturbed(points_of(self.points, "layers", "natural"))
         at_union = points.assign(union=points["observed_union"])
         features = features_of(self.cost.shape, at_union)
@@ -184,7 +178,7 @@ class Fitted:
 
     @cached_property
     def half_width(self) -> float:
-        """Relative, of the 95 % interval of a measured cell's cost, in the median."""
+        """Relative half-width, median over cells, of a cost's 95 % interval."""
         places = places_of(frame_of(self.level_cells))
         cost_us, low_us, high_us = self.costs_at(*places)
         return float(np.median((high_us - low_us) / 2.0 / cost_us))
@@ -200,7 +194,9 @@ class Fitted:
 
     @property
     def shared_half_width(self) -> float:
-        """Relative, of 95 %: what sessions and scaled layers leave to all costs."""
+        """Relative half-width, of 95 %, that sessions and scaled layers leave to all
+        costs.
+        """
         made = self.provenance
         if isinstance(made, Composition):
             return 0.0
@@ -211,8 +207,7 @@ class Fitted:
         return float(np.hypot(sessions, scaling))
 
     def us_per_expert(self, small: Cell, large: Cell) -> tuple[float, float]:
-        """Mean slope in U of one MoE layer, from one cell to one of a larger union, and
-        its standard error."""
+        """Mean slope in U of a MoE layer between two cells, and its standard error."""
         cost, both = self.cost.layers, frame_of([small, large])
         low, high = design(cost.terms, features_of(self.cost.shape, both))
         layers = self.model.moe_layers / self.cost.layer_scale

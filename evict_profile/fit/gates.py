@@ -67,12 +67,10 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
 
 
 def is_good(error: ErrorSummary) -> bool:
-    """Whether costs are as near to measured latencies as a table's must be."""
     return error.median <= MAX_MEDIAN_ERROR and error.p90 <= MAX_P90_ERROR
 
 
 def union_gate(fitted: Fitted) -> Gate:
-    """Time followed the union before the sweep began."""
     test = measured(fitted.provenance).union_test
     differ = bool(test["differ"])
     return _gate(
@@ -87,9 +85,8 @@ def union_gate(fitted: Fitted) -> Gate:
 def slope_gate(fitted: Fitted) -> Gate:
     """The fitted slope in U implies a bandwidth that the device can have.
 
-    Taken between the two cells of the union test that have one row an expert, so that
-    both speak of the same points, the fit with all cells behind it. As there, a slope
-    fails only where its interval lies outside.
+    It is the slope between the two cells of the union test that have one row an expert.
+    It fails only where its interval lies outside the bounds.
     """
     (slope_us, error_us), test = _slope_us(fitted), measured(fitted.provenance)
     if slope_us <= 0.0:
@@ -174,8 +171,7 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     compares it. Sessions that each measured all cells may differ, if costs stay known.
 
     Args:
-        left_out: share of the samples that no fit is made of, for what the machine
-            did meanwhile.
+        left_out: share of the samples that no fit is made of.
     """
     bounds, half = (MAX_TREND, MAX_STRETCH), drift.half_width
     left = f"{left_out:.0%} of the samples, of another speed, are left out"
@@ -218,7 +214,6 @@ def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
 
 
 def coverage_gate(frame: pd.DataFrame, points: pd.DataFrame, whole: bool) -> Gate:
-    """Few cells failed, and every part of the model was measured, or it as a whole."""
     cells = frame[frame["status"] != INFEASIBLE].groupby(list(CELL_FIELDS))
     ok = cells["status"].apply(lambda column: bool((column == OK).any()))
     failed = float(1.0 - ok.mean()) if len(ok) else 1.0

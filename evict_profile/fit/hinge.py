@@ -78,7 +78,6 @@ class Observations:
         return cls(features_of(shape, points), latency_us, error)
 
     def design(self, terms: Sequence[Term]) -> Floats:
-        """As `cost_model.design`; each term is computed once."""
         for term in {*terms} - {*self._columns}:
             self._columns[term] = term.values(self.features)
         return np.stack([self._columns[term] for term in terms], axis=1)
@@ -87,8 +86,8 @@ class Observations:
 def fit_hinges(terms: Sequence[Term], seen: Observations) -> HingeCost:
     """Non-negative least squares on relative residuals over their errors.
 
-    More work never costs less, so non-negative least squares (Lawson & Hanson, 1974)
-    is the right estimator of a sum of hinges, and needs no other regularisation.
+    More work never costs less, so this (Lawson & Hanson, 1974) needs no other
+    regularisation.
     """
     us, _ = _solve(seen.design(terms), seen.latency_us, seen.error)
     return HingeCost(tuple(terms), us)
@@ -114,9 +113,9 @@ def column_sizes(matrix: Floats) -> Floats:
 def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]:
     """Split terms greedily, knot by knot, while cross-validation says that it pays.
 
-    Candidates are the measured values of each axis, the captured graph widths among
-    them, and powers of two of the rows per expert. A knot is kept only if it lowers
-    the cross-validated error by more than that gain's own standard error (the
+    Candidates are the measured values of each axis, the captured graph widths, and
+    powers of two of the rows per expert. A knot is kept only if it lowers the
+    cross-validated error by more than that gain's own standard error (the
     one-standard-error rule of Breiman et al., 1984, on paired cells), so that noise
     alone adds none.
     """
@@ -165,7 +164,7 @@ def refinements(
 def candidate_knots(feature: str, features: Features) -> list[tuple[float, ...]]:
     """Where a feature's cost may bend, and where it may jump: from a value to the next.
 
-    None for those that must be lines. A jump is two bends, neither of which pays alone.
+    A jump is two bends, neither of which pays alone.
     """
     if feature == EXPERT_ROWS:
         largest = features["rows"].max(initial=1.0)
@@ -227,7 +226,6 @@ def rest_terms(model: ModelSpec) -> tuple[Term, ...]:
 
 
 def parts_of(points: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The points that the fits of the MoE layers and of the rest are made of."""
     layers = points_of(points, "layers", FIT_SPLIT)
     return layers, points_of(points, "non_moe", "natural")
 

@@ -13,11 +13,7 @@ from evict_profile.table import DraftClock
 
 
 def by_rounds(clock: DraftClock, cost: ForwardCost, noise: float) -> DraftClock:
-    """The clock with the rest of its rounds, if any were timed.
-
-    Args:
-        noise: of a measured time, relative.
-    """
+    """The clock with the rest of its rounds, if any were timed; `noise` is relative."""
     if not clock.rounds:
         return clock
     us, drafts = np.array([each.us for each in clock.rounds]), clock.drafts
