@@ -38,13 +38,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     Attributes:
         key: ten facts of what was measured; a lookup is exact.
         version: major.minor.patch, counted for each key.
-        model: the model's shape.
         axes: values measured on each axis, and the captured widths.
         fit: the cost model C(n, U, context, batch), its errors and its domain.
         staircases: cost by tokens in all, for each measured batch and context.
         activation: U(t), activated experts by tokens.
-        gates: checks that it passed to be exported.
-        provenance: of samples, or of public rows.
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
         path: the file it was read from; not saved.
@@ -81,8 +78,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         `fix` says how to make the table of another key.
 
         Raises:
-            DataError: unreadable, another schema, a hash that does not match, a field
-                that is missing or wrong, or a key that differs.
+            DataError: the file is unreadable, or a check fails.
         """
         place = Path(path)
         document, stated = read_signed(place)
@@ -126,7 +122,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The JSON content without the hash; NaN becomes None."""
         content: dict[str, Any] = finite(to_mapping(self))
         del content["path"], content["caveats"]
         return content
@@ -158,7 +153,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def includes(self) -> tuple[str, ...]:
-        """Parts of a step that its costs hold, such as "verify"."""
         return self.staircases[0].includes
 
     @cached_property
@@ -216,7 +210,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return us * (padded_tokens(tokens, batch, self.axes.capture_sizes) - batch)
 
     def within_budget(self, experts: int) -> "CostTable":
-        """The same engine where no layer activates more experts: C(n, min(U, B)).
+        """The same engine where no layer activates more than B experts: C(n, min(U,
+        B)).
 
         All costs are the fit's: unions that large were measured at other widths.
         """
@@ -224,8 +219,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return replace(self, activation=capped).read_anew()
 
     def read_anew(self) -> "CostTable":
-        """The same with staircases read off its fit and activation."""
-
         def stairs(each: Staircase) -> Staircase:
             found = self._fitted(each.batch, each.batch, each.context)
             low, cost, high = (

@@ -21,12 +21,11 @@ SCHEMA = "evict-cost-table/4"
 A_TABLE = "give a .json that 'evict-profile sweep' or 'calibrate' wrote"
 
 
-class ForeignDocument(DataError):
-    """JSON of something else than a cost table."""
+class ForeignDocument(DataError): ...
 
 
 def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
-    """A signed document of a schema without its hash, and that hash."""
+    """A signed document without its hash, and that hash."""
     try:
         document = json.loads(regular(path).read_text(encoding="utf-8"))
     except IsADirectoryError as error:
@@ -73,7 +72,6 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
 
 
 def _refuse_steps(document: Mapping[str, Any], path: Path) -> None:
-    """Refuse whole steps of a server, whose costs are of no law of a forward."""
     made, key = document.get("provenance"), document.get("key")
     if isinstance(made, dict) and made.get("origin") == SERVED:
         named = [str(dict(key or {}).get(name)) for name in ("model", "gpu")]
@@ -86,7 +84,6 @@ def _refuse_steps(document: Mapping[str, Any], path: Path) -> None:
 
 
 def _drop_former_keys(document: dict[str, Any]) -> None:
-    """The first tables have keys that nothing reads."""
     document.pop("overheads", None), document.pop("reuse", None)
     if isinstance(fit := document.get("fit"), dict):
         fit.pop("marginal", None)
@@ -107,7 +104,6 @@ def as_text(document: Mapping[str, Any]) -> str:
 
 
 def _lines(content: Any, begin: str = "\n") -> str:
-    """JSON of one line an item, where a list of numbers is one item."""
     inner = f"{begin} "
     if isinstance(content, dict) and content:
         pairs = sorted(content.items())
@@ -122,7 +118,6 @@ def _lines(content: Any, begin: str = "\n") -> str:
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """A table's JSON and samples; none of a path without a name, such as "."."""
     return (path, path.with_suffix(".parquet")) if path.name else ()
 
 

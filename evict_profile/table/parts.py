@@ -16,8 +16,6 @@ AXES = ("width", "union", "context", "batch", "tokens")
 
 
 class Axes(Struct, frozen=True):
-    """Values measured on each axis; `capture_sizes` are widths."""
-
     width: tuple[Count, ...]
     union: tuple[Count, ...]
     context: tuple[Count, ...]
@@ -86,7 +84,7 @@ class Staircase(Struct, frozen=True, dict=True):
     """Step cost when t tokens are verified in all, for t = 0..len - 1.
 
     Entries below `batch` repeat the entry at `batch`. Costs are at the padded width of
-    captured sizes and at the activation curve. `includes` names the parts of a step.
+    captured sizes and at the activation curve.
     """
 
     batch: Count

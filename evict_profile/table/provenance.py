@@ -43,7 +43,7 @@ class Sessions(Struct, frozen=True, omit_defaults=True):
 
 
 class Origin(Struct, frozen=True, tag_field="origin"):
-    """Where the numbers come from. `fingerprint` holds the key's facts, and others."""
+    """`fingerprint` holds the key's facts, and others."""
 
     fingerprint: dict[str, Any]
     samples_sha256: str
@@ -66,7 +66,7 @@ class Origin(Struct, frozen=True, tag_field="origin"):
 
 
 class Swept(Origin, frozen=True):
-    """Cells of a grid. `bandwidth_gbps` is of a copy or of the data sheet."""
+    """`bandwidth_gbps` is of a copy or of the data sheet."""
 
     sweep: SweepSpec
     bandwidth_gbps: Positive
@@ -77,13 +77,11 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
 
     Attributes:
         clock: what `latency_us` means on this device.
-        reference_us: time of the reference work at the machine's usual speed, to which
-            latencies are scaled.
+        reference_us: time of the reference work, to which latencies are scaled.
         aa_floor: p95 over cells of the relative difference between the medians of odd
             and even samples.
         drift: relative change of latency over the run, linear; in older tables, of the
             last third against the first.
-        dtype_reason: why the runner chose the dtype.
         sessions: None in older tables, whose intervals exclude them.
     """
 
@@ -151,7 +149,7 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
         other_kernels: measured for the same experts, and not used.
         near: layers of the kernel whose rows stand for the experts'.
         misfit: standard deviation of the experts' unseen rows, where it adds to the
-            error; 0 where they keep to the errors that measured tables are allowed.
+            error.
     """
 
     package: str
@@ -217,7 +215,6 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
 
 
 def measured(origin: Origin) -> Provenance:
-    """The sweep behind a table; others are refused."""
     if isinstance(origin, Provenance):
         return origin
     raise DataError(

@@ -31,8 +31,7 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
     """The newest table in a tree of tables whose key is exactly `running`.
 
     Raises:
-        DataError: no table matches. The message names the nearest tables and their
-            differences.
+        DataError: no table matches; the message names the nearest ones.
     """
     missing = [name for name in Key.names() if name not in running]
     if missing:
@@ -60,7 +59,6 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
 
 
 def search_path(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """The folders to search; `./cost_tables` of a checkout is the shipped one."""
     named = environment.get(SEARCH_PATH, "").split(os.pathsep)
     folders = tuple(Path(each).expanduser() for each in named if each)
     own, shipped = Path("cost_tables"), data_root() / "cost_tables"
@@ -75,8 +73,6 @@ def device_name(gpu: str) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """A file in a folder of the search path: a table, or the reason why it is none."""
-
     path: Path
     table: CostTable | None
     refused: str = ""
@@ -86,7 +82,7 @@ class Found:
         return device_name(self.table.key.gpu) if self.table else ""
 
     def age_days(self, now: datetime | None = None) -> int | None:
-        """Days since it was measured; None of a table that no sweep measured."""
+        """Days since it was measured; None if no sweep measured it."""
         if not self.table or self.table.origin != MEASURED:
             return None
         finished = datetime.fromisoformat(measured(self.table.provenance).finished)
@@ -108,7 +104,6 @@ def tables_in(folders: Sequence[Path]) -> tuple[Found, ...]:
 def of_names(
     tables: Sequence[Found], model: str | None, gpu: str | None, engine: str | None
 ) -> tuple[Found, ...]:
-    """The tables of the names that are given, by any name of a model or a GPU."""
     return tuple(
         each
         for each in tables
@@ -120,7 +115,6 @@ def of_names(
 
 
 def no_table(tables: Sequence[Found], names: Mapping[str, str | None]) -> DataError:
-    """The refusal of names that no table has, by option; it lists near ones."""
     keys = [each.table.key for each in tables if each.table]
     known = {w for key in keys for w in (key.model, _short_name(key.gpu), key.engine)}
     given = {f"--{name} {quote(word)}": word for name, word in names.items() if word}
@@ -173,7 +167,6 @@ def by_name(
 def nearest_named(
     tables: Sequence[Found], model: str | None, gpu: str | None, engine: str | None
 ) -> list[str]:
-    """Options that name the tables nearest to what was asked; three at most."""
     keys = {each.table.key for each in tables if each.table}
     own = [key for key in keys if _is_near(key, model, gpu)]
 
@@ -190,10 +183,7 @@ def nearest_named(
 
 
 def _is_near(key: Key, model: str | None, gpu: str | None) -> bool:
-    """Whether a table is of the model, on the GPU or on a device of its kind.
-
-    Without a model it is of the GPU; a CPU's table says nothing of a GPU.
-    """
+    """Without a model, a CPU's table says nothing of a GPU."""
     if model and not model_named(model, [key.model]):
         return False
     same_kind = bool(model and gpu) and _is_cpu(str(gpu)) == _is_cpu(key.gpu)
@@ -205,7 +195,6 @@ def _is_cpu(device: str) -> bool:
 
 
 def _short_name(gpu: str) -> str:
-    """ "h200" of "NVIDIA H200"."""
     device = device_name(gpu).lower()
     found = re.search(r"(?<![a-z])[a-z]{1,2}\d{3}(?![a-z0-9])", device)
     return found[0] if found else device
@@ -217,7 +206,6 @@ def words(gpu: str) -> set[str]:
 
 
 def tables_below(folder: Path) -> Iterator[Found]:
-    """Every table of a tree; JSON of other things is left out."""
     for path in sorted(filter(Path.is_file, folder.rglob("*.json"))):
         try:
             yield Found(path, CostTable.load(path))

@@ -37,7 +37,7 @@ class ServedStep:
 
     Attributes:
         table: its `drafting` is None where assumed.
-        outside: "refuse" what is not covered, or "clamp" to it; see `caveats_at`.
+        outside: "refuse" what is not covered, or "clamp" to it.
     """
 
     table: CostTable
@@ -72,7 +72,6 @@ class ServedStep:
         return self.table.caveats
 
     def caveats_at(self, batch: int, context: float) -> Caveats:
-        """Those of the table, and of a place that it does not cover."""
         return self._costs(batch, context).caveats
 
     def with_drafting(self, drafting: Drafting) -> "ServedStep":

@@ -50,8 +50,6 @@ class ActivationCurve(Struct, frozen=True, dict=True):
         return activated_union(tokens, batch, *self._arrays)
 
     def capped(self, experts: int) -> "ActivationCurve":
-        """min(U, B): the curve within an expert budget."""
-
         def cap(union: tuple[float, ...]) -> tuple[float, ...]:
             return tuple(min(each, float(experts)) for each in union)
 
@@ -111,8 +109,7 @@ class Acceptance(Struct, frozen=True):
 
 
 class TimedRound(Struct, frozen=True):
-    """The time from one decoding round of the engine to the next, at a forced width and
-    union, drafting to the last level."""
+    """The time from one decoding round of the engine to the next, at a forced width."""
 
     width: Count
     union: NotNegative
