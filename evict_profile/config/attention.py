@@ -47,7 +47,6 @@ def attention_mapping(
 
 
 def _of_kind(kind: str, kinds: list[str], config: Config) -> Config:
-    """The config with what transformers states by layer, equal in layers of a kind."""
     stated = config.section("per_layer_config").content
     layers = (str(n) for n, own in enumerate(kinds) if own == kind)
     found = [stated.get(n.zfill(2), stated.get(n, {})) for n in layers]
@@ -94,7 +93,6 @@ def flagged(flags: Sequence[Any], layers: range, value: int = 1) -> list[int]:
 
 
 def _kinds(config: Config, family: Family) -> list[str]:
-    """The kind of each layer, by any of the config's rules."""
     layers = range(config.layers)
     if named := config.listed("layer_types") or config.blocks:
         kinds = [str(kind).removesuffix("_attention") for kind in named[: len(layers)]]
@@ -140,7 +138,6 @@ def _kinds(config: Config, family: Family) -> list[str]:
 
 
 def _rule(config: Config, family: Family) -> str:
-    """How a linear layer updates its state, where no row says it by its keys."""
     if family.linear:
         return family.linear
     kda = config.section("linear_attn_config").content
@@ -149,7 +146,6 @@ def _rule(config: Config, family: Family) -> str:
 
 
 def _windowed(config: Config, own: AttentionSpec) -> AttentionSpec:
-    """Attention of a layer with a window, whose heads may differ."""
     if own.kind == "mla":
         return own
     key = config.count("window_head_dim", own.qk_head_dim or own.head_dim)
@@ -197,7 +193,6 @@ def _sizes(kind: str, config: Config, family: Family) -> tuple[int, int]:
 
 
 def _sparse(config: Config, own: AttentionSpec) -> int:
-    """Attention and its indexer, mean over layers that may share one."""
     blocks, hidden = config.section("sparse_attention_config"), config.hidden
     if blocks.content:
         heads, dim = blocks.count("sparse_num_index_heads"), "sparse_index_dim"

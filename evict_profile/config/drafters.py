@@ -25,8 +25,7 @@ def check_is_target(content: dict[str, Any], path: Path) -> None:
     """Check that a `config.json` is of a model that verifies.
 
     Raises:
-        ConfigError: it is of a drafting head; a target's config names its own head
-            with a number of layers and none of these words.
+        ConfigError: it is of a drafting head.
     """
     architectures = content.get("architectures")
     names = architectures if isinstance(architectures, list) else []

@@ -19,10 +19,7 @@ HARMLESS = re.compile("router|bias|norm|scal|loss|dtype|overlap|impl|kernel|outp
 
 
 class Family(Struct, frozen=True):
-    """A row of the table: what no key states.
-
-    `implied` holds values that the family has where a file leaves their keys out.
-    """
+    """`implied` holds values that the family has where a file leaves their keys out."""
 
     width: str = "moe_intermediate_size"
     shared: str = ""
@@ -37,8 +34,6 @@ class Family(Struct, frozen=True):
 
 
 class Families(Struct, frozen=True):
-    """Keys of each quantity, and a row per family."""
-
     keys: dict[str, tuple[str, ...]]
     families: dict[str, Family]
 
@@ -53,8 +48,8 @@ def known_families() -> Families:
 class Config:
     """A `config.json`; missing and impossible values raise a ConfigError.
 
-    `unknown` is the model_type that no row of the table has, else empty. `read` gathers
-    the keys that were asked for.
+    `unknown` is the model_type that no row of the table has, else empty; `read` gathers
+    the keys that were used.
     """
 
     content: dict[str, Any]

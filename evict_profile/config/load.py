@@ -14,15 +14,12 @@ from evict_profile.records import parse, read_mapping
 
 
 def name_or_file(name: str) -> str:
-    """Argument of --model for a model: its name, or a file without one here."""
     known = model_named(name, _known_names())
     return name if known else f"FILE, the YAML of {name}"
 
 
 def load_model(name: str) -> ModelSpec:
-    """Read a model by name, or by the path of a YAML or `config.json`.
-
-    A folder is taken like the `config.json` in it.
+    """Read a model by name, or by the path of a YAML, a `config.json` or its folder.
 
     Raises:
         ConfigError: no such model, or one that cannot be read.
@@ -55,7 +52,6 @@ def model_label(name: str) -> str:
 
 
 def is_model(path: Path) -> bool:
-    """Whether a path, or a name without a file, is of a model and of no table."""
     inside = _file(str(path))
     if inside.suffix != ".json" or not inside.is_file():
         named = not path.exists() and model_named(str(path), _known_names())

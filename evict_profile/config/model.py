@@ -103,7 +103,6 @@ class AttentionSpec(Struct, frozen=True):
 
     @property
     def cache_values_per_token(self) -> int:
-        """Values per token in one layer's KV cache."""
         if self.kind == "mla":
             return self.kv_lora_rank + self.qk_rope_dim
         return self.num_kv_heads * (self.head_dim + (self.qk_head_dim or self.head_dim))
@@ -184,8 +183,8 @@ class ModelSpec(Struct, frozen=True, dict=True):
     """A model's shape. The first `dense_layers` of `num_layers` hold no experts.
 
     `mtp_layers` draft and are not in `num_layers`. `residual_streams` above one are
-    mixed around every layer by hyper-connections. `notes` are reservations of the
-    reader. Sizes are of `dtype`; experts are published in `checkpoint_dtype`.
+    mixed around every layer by hyper-connections. Sizes are of `dtype`; experts are
+    published in `checkpoint_dtype`.
     """
 
     name: str
@@ -231,7 +230,6 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     @property
     def cost_shape(self) -> Shape:
-        """The fields that the features of a forward depend on."""
         a, total = self.attention, self.num_layers
         others = tuple((o.layers / total, o.window) for o in self.other_layers)
         return Shape(self.moe.top_k, a.sliding_window, a.sliding_every, others)
@@ -270,7 +268,6 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     @property
     def attention_weights(self) -> int:
-        """Weights of one layer's attention, mean over layers of all kinds."""
         own = self.attention.weights(self.hidden_size)
         others = sum(other.layers * other.weights for other in self.other_layers)
         return round((self.full_layers * own + others) / self.num_layers)

@@ -46,7 +46,6 @@ def published_format(config: Config) -> tuple[str, list[str]]:
 
 
 def _quantization(config: Config) -> Config:
-    """The keys of both files; those of hf_quant_config.json go first."""
     stated, path = config.section("quantization_config").content, config.path
     beside = path.with_name(path.name.replace("config.json", "hf_quant_config.json"))
     if beside != path and beside.is_file():
@@ -56,7 +55,6 @@ def _quantization(config: Config) -> Config:
 
 
 def _stated(quantized: Config, config: Config) -> str:
-    """What is said of experts goes before what is said of all layers."""
     layers = quantized.section("quantized_layers")
     if own := [layers.section(name) for name in layers.content if EXPERTS.search(name)]:
         return _by_words(own[len(own) // 2])
@@ -74,7 +72,6 @@ def _stated(quantized: Config, config: Config) -> str:
 
 
 def _name_experts(patterns: Iterable[object], config: Config) -> bool:
-    """Whether patterns of modules are of routed experts, by layers amid all."""
     # The "mlp" of Gemma 4 is a dense one beside the experts.
     in_layer = "gemma4" in str(config.get("model_type"))
     blocks = ["mlp.", "block_sparse_moe.", "mixer.", "ffn.", "feed_forward.", "moe."]
@@ -93,7 +90,6 @@ def _name_experts(patterns: Iterable[object], config: Config) -> bool:
 
 
 def _regex(pattern: str) -> str:
-    """Of "re:...", or of a name or some parts of one, in which * is anything."""
     if pattern.startswith("re:"):
         return pattern[3:]
     _, layers, inner = pattern.rpartition("layers.")
@@ -101,7 +97,6 @@ def _regex(pattern: str) -> str:
 
 
 def _of_groups(groups: list[Config], config: Config) -> Config | None:
-    """Of compressed-tensors: the group that names experts, else a class of layers."""
     targets = [group.listed("targets") for group in groups]
     found = [_name_experts(each, config) for each in targets]
     if not any(found):
@@ -110,7 +105,6 @@ def _of_groups(groups: list[Config], config: Config) -> Config | None:
 
 
 def _of_quark(quantized: Config) -> Config | None:
-    """The weights of AMD's quark; of several stages the last, which is stored."""
     layers = quantized.section("layer_quant_config")
     own = [layers.section(name) for name in layers.content if EXPERTS.search(name)]
     weights = [*own, quantized.section("global_quant_config")][0].get("weight")
@@ -119,7 +113,6 @@ def _of_quark(quantized: Config) -> Config | None:
 
 
 def _by_words(stated: Config) -> str:
-    """By the names and the numbers that stand beside each other; "" if unknown."""
     bits = stated.get("bits") or stated.get("w_bit") or stated.get("num_bits") or ""
     size = stated.get("group_size") or stated.get("q_group_size")
     kind = stated.get("data_type") or stated.get("type") or ""
