@@ -1,16 +1,15 @@
 """Two tests of a runner before its sweep: of the union, and of scaling by layers.
 
-*Does time follow the union?* At a fixed n, forcing the smallest and the largest union
-changes nothing but the expert weights that are read, so the latencies must differ by
-more than noise. They take turns, and each is compared with its neighbour in time. Where
-the machine's speed varies, this separates 14 % from no difference, which intervals of
-two medians cannot.
+*Does time follow the union?* At a fixed n, the smallest and the largest forced union
+differ in nothing but the expert weights that are read, so their latencies must differ
+by more than noise. They take turns, and each is compared with its neighbour in time:
+where the machine's speed varies, intervals of two medians cannot show a difference of
+14 %.
 
 And bytes per expert over the slope in U must be a bandwidth that the device can have:
 0.3 to 1.05 of its measured copy. That slope is taken where every expert has one row,
-from a lone token to the width that fills all experts. At a fixed n, few experts have
-many rows each; bound by arithmetic, they cost more than their weights, and the implied
-bandwidth is too large: 1.18 of the copy, in fp32 on a CPU.
+from a lone token to the width that fills all experts. With many rows each, experts are
+bound by arithmetic, cost more than their weights and imply too large a bandwidth.
 
 *Does a model cost its layers times one layer?* Half of the layers, scaled up, are
 compared with all that are open. Fewer layers have a smaller working set, and on a GPU a
@@ -45,10 +44,10 @@ MIN_SLOWER_TURNS = UNION_REPEATS - 1
 class UnionTest:
     """Readings of the test.
 
-    `differ` says that the small and the large union at `width` differ; the slope is
-    from the lone cell to the large union, one row an expert in both. `bandwidth_share`
-    is implied over measured bandwidth, infinite where the union costs nothing, with the
-    bounds that the 95 % intervals of the two medians give it; `load` is what else ran.
+    `differ` says that the small and the large union at `width` differ.
+    `bandwidth_share` is implied over measured bandwidth, infinite where the union costs
+    nothing, with the bounds by the 95 % intervals of the two medians; `load` is what
+    else ran.
     """
 
     width: int
@@ -70,7 +69,6 @@ class UnionTest:
 
     @property
     def passed(self) -> bool:
-        """Latency follows the expert weights that are read, as far as is known."""
         low, high = SLOPE_RANGE
         possible = self.bandwidth_share_high >= low and self.bandwidth_share_low <= high
         return self.differ and possible
@@ -147,7 +145,6 @@ def run_union_test(
 
 
 def remedy(test: Facts, made_on: Facts) -> str:
-    """The load that a test met, and the flag to try on a CPU that runs bfloat16."""
     native = made_on.get("device_kind"), made_on.get("dtype")
     flag = "try --dtype float32" if native == ("cpu", "bfloat16") else ""
     return "".join(f"; {said}" for said in (test.get("load"), flag) if said)
@@ -157,7 +154,7 @@ def union_test_cells(grid: Grid, model: ModelSpec) -> tuple[Cell, Cell, Cell]:
     """The smallest and the largest union at one width, and the lone cell.
 
     The lone cell gives each expert one row at the smallest width of all, unless that
-    activates as many experts as the largest union: then it is the small one again.
+    activates as many experts as the largest union: then it is the small one.
     """
     width, smallest = union_test_width(grid, model), min(c.width for c in grid.cells)
     context = min(c.context for c in grid.cells)
@@ -205,7 +202,6 @@ class ScalingTest:
 
 
 def run_scaling_test(runner: Runner, cell: Cell, layers: int) -> ScalingTest:
-    """Measure half the layers and all of them in turns, on the same routes."""
     small = layers // 2
     times_us = np.empty((SCALING_REPEATS, 2))
     for repeat in range(SCALING_REPEATS):

@@ -54,8 +54,8 @@ class Sweep:
     def run(self) -> bool:
         """Measure until the plan has no open cell; False when stopped before.
 
-        Each round's samples are stored before the next round begins; so is the
-        finished part of a round that a deadline or Ctrl-C cuts short.
+        Samples are stored at the end of a round, or of the part before a deadline or
+        Ctrl-C.
         """
         self._record_infeasible()
         self.sessions = len({*self.store.frame()["session"], ""})
@@ -147,8 +147,7 @@ def next_round(
 ) -> Round:
     """The first round with something left; without cells where all is known.
 
-    Args:
-        complete: the last round that is known to be measured to its end.
+    `complete` is the last round that is known to be measured to its end.
     """
     last = int(frame["round"].max()) if len(frame) else 0
     first = max(last, complete + 1)
@@ -168,7 +167,7 @@ def next_round(
 def judged(sample: Sample) -> Sample:
     """A timed sample, marked as a mismatch where it is not of the work asked for.
 
-    What a runner takes off for its own overhead may leave no time on a busy machine.
+    A runner that subtracts its own overhead may leave no time on a busy machine.
     """
     cell, low, high = sample.cell, sample.union_low, sample.union_high
     forced = cell.part == "layers" and cell.split != "natural"
@@ -262,7 +261,6 @@ def run_sweep(
 
 
 def is_finished(store: Store) -> bool:
-    """Whether a run has all that its plan asks for; no runner is opened."""
     if not store.exists():
         return False
     header = store.header()
@@ -279,8 +277,8 @@ def _take_clocks(
 ) -> None:
     """Time drafting at every batch without a clock, where the runner can draft.
 
-    Also when the time is up: a table without them knows no time of drafting. A refusal
-    is said once, and ends it; so does Ctrl-C.
+    This also happens when the time is up: a table needs the time of drafting. A refusal
+    or Ctrl-C ends it.
     """
     if not session.opened.get("clocks"):
         return
@@ -296,7 +294,6 @@ def _take_clocks(
 
 
 def _begin(session: OpenRunner, store: Store, say: Say) -> None:
-    """Refuse a foreign run, or start a new one with the union test."""
     spec, model = session.spec, session.model
     draft = Header(model, spec, session.facts, session.opened, {}, time.time())
     if store.exists():

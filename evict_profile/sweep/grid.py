@@ -39,7 +39,7 @@ class Grid:
     """Cells to measure, the anchor among them, and those that cannot be.
 
     Cells `between` the levels are fitted like the others. `validation` cells lie there
-    too and are measured in the same way; nothing is fitted to them.
+    too; nothing is fitted to them.
     """
 
     cells: tuple[Cell, ...]
@@ -95,9 +95,7 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
 def too_few(cells: Collection[Cell], whole: bool) -> str:
     """What cells a fit lacks; empty if it has enough.
 
-    Args:
-        cells: those that are measured, or planned.
-        whole: of whole forwards, which have no part outside the MoE layers.
+    `whole` forwards have no part outside the MoE layers.
     """
     unions = [cell.union for cell in cells if cell.split == "balanced"]
     non_moe = sum(cell.part == "non_moe" for cell in cells)
@@ -138,7 +136,6 @@ def _place(cell: Cell) -> tuple[int, ...]:
 
 
 def _corners(cells: list[Cell]) -> Iterator[Cell]:
-    """The ends of width and union at each context and batch."""
     together = defaultdict(list)
     for cell in cells:
         together[cell.context, cell.batch].append(cell)
@@ -153,11 +150,9 @@ def _corners(cells: list[Cell]) -> Iterator[Cell]:
 def _between(spec: SweepSpec, model: ModelSpec, cells: list[Cell]) -> Iterator[Cell]:
     """Forced cells inside the axes, at the values off their levels.
 
-    Each aim, spread evenly by ratio, goes to the nearest such value. Where the small
-    values are levels, many aims share one: of widths 1 to 5, all go to 6.
-
-    Batches and widths of whole forwards are those of the grid, since an engine captures
-    what it was opened for.
+    Each aim, spread evenly by ratio, goes to the nearest such value; where the small
+    values are levels, many aims share one. Batches and widths of whole forwards are
+    those of the grid, since an engine captures what it was opened for.
     """
     levels, most = _levels(cells), max(c.tokens for c in cells)
     captured = ("batch", "width") if spec.whole else ()
@@ -182,7 +177,7 @@ def _levels(cells: list[Cell]) -> dict[str, list[int]]:
 
 @cache
 def _halton(seed: int) -> list[list[float]]:
-    """Halton's points (1960) in the unit cube of the axes: no gaps, and no grid."""
+    """Halton's points (1960) in the unit cube of the axes."""
     from scipy.stats import qmc
 
     drawn = qmc.Halton(len(AXES), seed=seed).random(MAX_DRAWS)
@@ -195,13 +190,11 @@ def _level(levels: list[int], share: float) -> int:
 
 
 def _off_levels(levels: list[int]) -> Ints:
-    """Values between the first level and the last, none of them where there is one."""
     values = np.setdiff1d(np.arange(levels[0], levels[-1] + 1), levels)
     return values if len(values) else np.array(levels)
 
 
 def _nearest(values: Ints, levels: list[int], share: float) -> int:
-    """The value nearest to so far along the levels, by ratio."""
     aim = round(levels[0] * (levels[-1] / levels[0]) ** share)
     return int(values[np.abs(values - aim).argmin()])
 
@@ -226,7 +219,6 @@ def _non_moe(points: list[tuple[int, int, int]], model: ModelSpec) -> list[Cell]
 
 
 def _anchor(forced: list[Cell]) -> Cell:
-    """The middle cell at the smallest context and batch."""
     context, batch = min(c.context for c in forced), min(c.batch for c in forced)
     near = [c for c in forced if (c.context, c.batch) == (context, batch)]
     widths = sorted({c.width for c in near})

@@ -52,22 +52,21 @@ class Samples:
 
     @cached_property
     def timed(self) -> pd.DataFrame:
-        """Those that were timed, with their `latency_us`."""
         return with_latency(self.frame)
 
     @cached_property
     def in_time(self) -> pd.DataFrame:
-        """The same in the order measured."""
         return self.timed.sort_values("at_unix", kind="stable")
 
     @cached_property
     def slow(self) -> pd.Series:
-        """Whether each, in that order, lies in a block of another speed."""
         return slow_blocks(self.in_time)
 
     @property
     def dropped_share(self) -> float:
-        """Share of those timed that lie in such a block, which no fit is made of."""
+        """Share of the timed samples in blocks of another speed, which no fit is made
+        of.
+        """
         return float(self.slow.mean())
 
     @cached_property
@@ -80,12 +79,10 @@ class Samples:
 
     @cached_property
     def drift(self) -> "Drift":
-        """How the machine changed, by the samples fitted and by long slow times."""
         return _drift_of(self.in_time, _judged(self.in_time, self.slow))
 
 
 def slow_blocks(timed: pd.DataFrame) -> pd.Series:
-    """Whether each sample lies in such a block."""
     cells = len(timed.groupby(list(CELL_FIELDS)))
     if len(timed) < MIN_SAMPLES_PER_CELL * cells:
         return pd.Series(data=False, index=timed.index)
@@ -122,9 +119,8 @@ class Drift(NamedTuple):
     """How the machine changed under a sweep.
 
     Attributes:
-        trend: of a straight line, from the beginning of the run to its end, or of a
-            step between two sessions where that is surer. What three and more sessions
-            scatter by about it is in its error.
+        trend: of a straight line over the run, or of a step between two sessions where
+            that is surer. Its error holds the scatter of three and more sessions.
         stretches: the largest change between two stretches of one session.
         half_width: relative, of 95 %, that sessions leave to every cost.
     """
@@ -186,8 +182,8 @@ def _contrast(
 def _judged(timed: pd.DataFrame, slow_samples: pd.Series) -> Bools:
     """Which samples drift is judged by.
 
-    Short slow times are left out. A stretch that is slow throughout is a change and
-    is judged, unless it is the one session of many that is slow as a whole.
+    Short slow times are left out. A stretch that is slow throughout is a change and is
+    judged, unless it is the one session of many that is slow as a whole.
     """
     slow, stretch = slow_samples.to_numpy(), stretches_of(timed)
     share = np.bincount(stretch, slow) / np.bincount(stretch)
@@ -214,10 +210,9 @@ def _scatter(at: Floats, level: Floats, noise: Floats) -> float:
 
 
 def sessions_variance(*runs: tuple[Floats, Floats]) -> tuple[float, float]:
-    """Square of how much sessions differ, of log latency; and its degrees of freedom.
+    """Variance between sessions, of log latency, and its degrees of freedom.
 
-    Args:
-        runs: levels of the sessions of one machine, and the covariance of their noise.
+    `runs` are levels of the sessions of one machine, and the covariance of their noise.
     """
     seen, freedom = 0.0, SESSION_PRIOR_DOF
     for level, noise in runs:
@@ -228,10 +223,7 @@ def sessions_variance(*runs: tuple[Floats, Floats]) -> tuple[float, float]:
 
 
 def half_width_of(level: Floats, noise: Floats) -> float:
-    """Relative half-width, of 95 %, that sessions of these levels leave to every cost.
-
-    By Student's t. `noise` is the covariance of the levels.
-    """
+    """Relative half-width, 95 % by Student's t, that sessions leave to every cost."""
     variance, freedom = sessions_variance((level, noise))
     return student(freedom) * float(np.sqrt(variance / len(level)))
 

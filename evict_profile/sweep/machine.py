@@ -1,7 +1,6 @@
 """What happened to the machine while a sample was taken: throttling, stolen time.
 
-A GPU that slows its clocks, or a hypervisor that takes the CPU away, is part of the
-measurement's story; samples keep the event, and reports show it.
+Samples keep the event, and reports show it.
 """
 
 import contextlib
@@ -35,8 +34,6 @@ class CpuWatch:
 
 
 class GpuWatch:
-    """Reasons why the GPU's clocks are held down, as NVML names them."""
-
     def __init__(self) -> None:
         import pynvml
 
@@ -56,7 +53,7 @@ class GpuWatch:
         """Names of the reasons in force now; "" where the driver gives none.
 
         NVML answers NotSupported to this query on some GPUs, on MIG slices and in
-        virtual machines; a sweep goes on without it.
+        virtual machines.
         """
         try:
             mask = self._read(self._handle)
@@ -66,7 +63,6 @@ class GpuWatch:
 
 
 def gpu_names() -> tuple[str, ...]:
-    """GPUs of this machine as their driver names them; none where it has none."""
     with contextlib.suppress(Exception):
         import pynvml
 
@@ -102,13 +98,11 @@ def _cpuinfo() -> str:
 
 
 def load() -> tuple[str, bool]:
-    """How many processes run here, in words, and whether few enough for a sweep."""
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1
     return f"{busy:.1f} processes run on {cores} cores", busy < 0.5 * cores
 
 
 def watch(device_kind: str) -> CpuWatch | GpuWatch:
-    """A watch on the device that is measured; on the CPU where NVML is absent."""
     if device_kind == "cuda":
         with contextlib.suppress(Exception):
             return GpuWatch()
@@ -116,9 +110,7 @@ def watch(device_kind: str) -> CpuWatch | GpuWatch:
 
 
 def _visible_gpu(nvml: Any) -> Any:
-    """The GPU that torch calls the first, or the environment where torch has none; NVML
-    counts hidden ones too, in another order.
-    """
+    """The GPU that torch calls the first; NVML counts hidden ones, in another order."""
     import torch
 
     if torch.cuda.is_available():

@@ -64,7 +64,7 @@ class Recheck:
 
     @property
     def change(self) -> Estimate:
-        """Of all costs, relative, with its 95 % interval."""
+        """Relative change of all costs, with its 95 % interval."""
         level = np.nanmedian(np.log(self.ratio), axis=1)
         # The mean errs by the noise of samples as well, so none of it is taken out.
         scatter = half_width_of(level, np.zeros((len(level), len(level))))
@@ -134,7 +134,6 @@ def check_same_machine(table: CostTable, session: OpenRunner) -> None:
 
 
 def recheckable(grid: Grid, known: Collection[Cell]) -> list[Cell]:
-    """The cells to measure again: far apart on the grid, of those that are known."""
     levels = tuple(cell for cell in grid.cells if cell in known)
     chosen = spread_cells(replace(grid, cells=levels), RECHECK_CELLS)
     return [cell for cell in chosen if cell in known]
@@ -146,7 +145,6 @@ def _measure(
     table: CostTable,
     shown: ProgressBar,
 ) -> pd.DataFrame:
-    """One sample of every cell in each session, behind one that warms up."""
     samples: list[Sample] = []
     for number in range(RECHECK_SESSIONS):
         with opened() as session:
@@ -167,7 +165,6 @@ def _measure(
 def _at_reference(
     frame: pd.DataFrame, chosen: list[Cell], reference_us: float | None
 ) -> pd.DataFrame:
-    """The timed samples, at the speed of the table's reference where it has one."""
     timed = with_latency(frame)
     timed = timed.assign(cell=pd.Series(cells_of(timed), timed.index, dtype=object))
     if lost := set(chosen) - set(timed["cell"]):
@@ -182,6 +179,5 @@ def _at_reference(
 
 
 def timed_before(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table's samples of forced cells that never failed."""
     timed, failed = with_latency(frame), failed_cells(frame)
     return timed[[c.union > 0 and c not in failed for c in cells_of(timed)]]

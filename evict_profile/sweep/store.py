@@ -36,10 +36,9 @@ class Header:
 
     Attributes:
         fingerprint: facts that must match for samples to be comparable.
-        opened: the runner's answers that are measurements of their own: capture_sizes,
+        opened: the runner's answers that are measurements: capture_sizes,
             bandwidth_gbps, bytes_per_expert; and dtype_reason, where it chose one.
-        union_test: its readings, as in `checks.UnionTest`.
-        scaling_test: its readings; None where all layers, or only one, are measured.
+        scaling_test: None where all layers, or only one, are measured.
     """
 
     model: ModelSpec
@@ -68,7 +67,6 @@ class Store(RunFolder):
         self.write_header(to_mapping(header))
 
     def header(self) -> Header:
-        """What the samples are samples of."""
         if self.folder.is_file():
             raise DataError(
                 f"{self.folder}: is a file; give the run folder of a sweep, which "
@@ -100,7 +98,6 @@ class Store(RunFolder):
         self.add_part(f"{number:05d}-{index:02d}", rows)
 
     def frame(self) -> pd.DataFrame:
-        """All samples, in the order measured."""
         parts = [part.to_pandas() for part in self.read_parts()]
         if not parts:
             return to_frame([])
