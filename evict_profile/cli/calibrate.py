@@ -58,7 +58,6 @@ def calibrate(
 
 
 def _calibrate_activation(path: Path, source: Path, tables: Path | None) -> None:
-    """Learn activation from the experts of a server's replies, or from its state."""
     from evict_profile.calibrate.activation import learnt_curve, routed_curve
     from evict_profile.fit.export import export_workload, outcome, with_workload
     from evict_profile.table import CostTable
@@ -84,7 +83,6 @@ def _calibrate_by_trace(
     choice: tuple[list[str], list[float], tuple[int, int]],
     tables: Path | None,
 ) -> None:
-    """Learn acceptance, activation and drafting from the chosen steps of a trace."""
     from evict_profile.calibrate.study import calibrated_table, calibration_study
     from evict_profile.fit.export import export_workload, outcome
     from evict_profile.report.calibration import show_calibration

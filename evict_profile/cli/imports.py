@@ -82,7 +82,6 @@ NO_STEP = "it states no step"
 
 
 def files_and_drafts(words: Sequence[str]) -> list[tuple[Path, int | None]]:
-    """Read FILE or FILE=K, each file once."""
     files = dict[Path, int | None]()
     for word in words:
         name, is_given, drafts = word.rpartition("=")

@@ -78,7 +78,6 @@ def probe(
 
 
 def _show_runs(out: Path, as_json: bool) -> None:
-    """What all runs of the file say, and the command that goes on."""
     from evict_profile.report.served import runs_document, show_runs
 
     runs, left_out, _ = read_files([(out, None)])
@@ -90,7 +89,6 @@ def _show_runs(out: Path, as_json: bool) -> None:
 
 
 def _next_step(out: Path, drafts: set[int]) -> str:
-    """A speed-up needs plain decoding and a K; then the runs make a table."""
     if 0 not in drafts:
         return f"probe the server without drafts into the same file, {out}"
     if len(drafts) == 1:

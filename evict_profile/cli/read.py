@@ -146,7 +146,6 @@ def _show_table(path: Path, as_json: bool) -> None:
 def _show_list(
     folders: Sequence[Path], names: dict[str, str | None], as_json: bool
 ) -> None:
-    """Cost tables by device, then served tables."""
     from evict_profile.report.console import print_rows
     from evict_profile.report.served import served_list
     from evict_profile.report.tables import found_records, show_found
