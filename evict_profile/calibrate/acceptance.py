@@ -47,8 +47,6 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Conditional:
-    """Acceptance given the parent's, by rank, multiplied along the path."""
-
     level: Curves
 
     def __call__(self, nodes: Nodes) -> Floats:
@@ -119,7 +117,6 @@ def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
 
 
 def bins_of_mass(prob: Floats, most: int) -> Ints:
-    """Bins of equal total probability from 0; none is empty."""
     ordered = np.sort(prob)
     promised = np.cumsum(ordered)
     shares = promised[-1] * np.arange(1, most) / most
@@ -129,7 +126,6 @@ def bins_of_mass(prob: Floats, most: int) -> Ints:
 
 
 def _curves(mean_score: Floats, fit: Floats) -> Curves:
-    """Knots at the bins' mean scores, 0 at 0, and the last value up to 1."""
     scores = np.round(np.concatenate([[0.0], mean_score, [1.0]]), DIGITS)
     chances = np.hstack([np.zeros((len(fit), 1)), fit, fit[:, -1:]])
     # A bin of nothing but zeros or ones has its mean at an end: the end is enough.

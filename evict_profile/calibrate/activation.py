@@ -55,10 +55,7 @@ def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
 
 
 def routed_curve(probes: Iterable[Path], table: CostTable) -> ActivationCurve | None:
-    """Activation by committed tokens, of the last line with routes in files of a probe.
-
-    None if there is none.
-    """
+    """Activation by committed tokens, of the last line with routes, if any has some."""
     text, found, last = "", None, ""
     for line in (line for path in probes for line in read_lines(path)):
         if isinstance(line, Probed):
@@ -84,8 +81,8 @@ def routed_curve(probes: Iterable[Path], table: CostTable) -> ActivationCurve | 
 def learnt_curve(state: Path, table: CostTable) -> ActivationCurve:
     """Activation by tokens as the steps of a server showed it (`runtime.learning`).
 
-    The growth of cost that was learnt, over that of uniform routing, is taken for the
-    share of unions: a table's cost is nearly linear in the union.
+    The growth of cost over that of uniform routing is taken for the share of unions: a
+    table's cost is nearly linear in the union.
 
     Raises:
         ConfigError: the file was learnt with another table.

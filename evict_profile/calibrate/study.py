@@ -37,10 +37,7 @@ GROUPS = 20
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """The curves that a table gets, and the calibrators compared.
-
-    `chosen` is by the one-standard-error rule of the held-out Brier score.
-    """
+    """The curves that a table gets, and the calibrators compared."""
 
     held_out: HeldOutChances
     chosen: str
@@ -63,7 +60,6 @@ class CostCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether the error passes the gate of held-out cells."""
         return is_good(self.error)
 
     def __str__(self) -> str:
@@ -120,10 +116,7 @@ def calibrated_table(found: CalibrationStudy, table: CostTable) -> CostTable:
 
 
 def calibrate(trace: Trace) -> Calibrated:
-    """Choose a calibrator on held-out prompts by Brier score, and fit it to all.
-
-    Brier weighs errors in likely nodes more.
-    """
+    """Choose a calibrator on held-out prompts by Brier score, and fit it to all."""
     nodes, held_out = trace.nodes, hold_out(trace)
     chosen = held_out.one_standard_error_rule(list(CURVES))
     topk = trace.about.topk or 1 + int(nodes.rank.max())
@@ -173,7 +166,6 @@ def check_costs(trace: Trace, cost: ForwardCost, speed: float) -> CostCheck | No
 
 
 def workload_name(trace: Trace) -> str:
-    """ "code+prose, stdlib, T=0: 3,072 trees of 48 prompts"."""
     temperatures = "+".join(f"{each:g}" for each in trace.temperatures)
     return (
         f"{'+'.join(trace.workloads)}, {trace.about.model}, T={temperatures}: "
