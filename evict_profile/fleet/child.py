@@ -18,7 +18,6 @@ GRACE_S = 900.0
 def run_command(
     words: Sequence[str], env: Mapping[str, str], log: Path, minutes: float
 ) -> tuple[int, str]:
-    """Run `evict-profile` in a process; returns its status and its last line."""
     try:
         with log.open("wb") as out:
             status = subprocess.run(

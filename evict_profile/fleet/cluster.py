@@ -65,6 +65,5 @@ def task_options(device: Device, engine: Engine) -> dict[str, Any]:
 
 
 def task(function: Callable[..., T], *args: object) -> T:
-    """Run a function on a node, without the limit of threads that Ray sets there."""
     os.environ.pop("OMP_NUM_THREADS", None)
     return function(*args)

@@ -38,8 +38,6 @@ USER_ERROR = 2
 
 
 class JobRun(NamedTuple):
-    """One job, and the folder that holds its inputs and its run."""
-
     job: Job
     home: Path
 
@@ -171,7 +169,6 @@ def here(runs: Sequence[JobRun], fleet: Fleet) -> Iterator[tuple[JobRun, str]]:
 def on_ray(
     runs: Sequence[JobRun], fleet: Fleet, address: str
 ) -> Iterator[tuple[JobRun, str]]:
-    """Measure jobs as Ray tasks; a task whose worker or node is lost runs again."""
     with ray_at(address) as ray:
         remote, running = ray.remote(task), {}
         for run in runs:

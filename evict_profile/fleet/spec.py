@@ -28,7 +28,6 @@ class Engine(Struct, frozen=True):
     """A runner and the environment that it runs in.
 
     Attributes:
-        runner: its name, or the path of its script.
         python: interpreter of the engine; "" for the toolkit's own.
         whole: it times whole forwards; see `SweepSpec`.
         resource: Ray resource of nodes that have this environment; "" if all do.
@@ -42,8 +41,6 @@ class Engine(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """What one sweep reserves of a node; without GPUs it measures the CPU."""
-
     cpus: NotNegative = 1.0
     gpus: NotNegative = 0.0
     accelerator: str = ""
@@ -83,8 +80,6 @@ def load_fleet(path: Path) -> Fleet:
 
 
 class Job(Struct, frozen=True):
-    """One model measured by one sweep; it becomes one table."""
-
     name: str
     model: ModelSpec
     sweep: SweepSpec
