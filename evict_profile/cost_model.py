@@ -32,8 +32,6 @@ FEATURES = (
 
 
 class Shape(Struct, frozen=True):
-    """What of a model the features of a forward depend on."""
-
     top_k: int
     sliding_window: int
     sliding_every: int
@@ -42,7 +40,6 @@ class Shape(Struct, frozen=True):
 
     @property
     def recurs(self) -> bool:
-        """Whether layers step through the tokens of a request, one after the other."""
         return any(not window for _, window in self.others)
 
     def seen_context(self, context: Floats) -> Floats:
@@ -65,10 +62,9 @@ def features_at(
     """What latency can depend on, each float64, shaped as the arguments are.
 
     union: experts whose weights are read. tokens: rows of every dense product; width:
-    those of one request.
-    rows: mean rows of one activated expert, tokens * k / U. cache: cached tokens that
-    are read, over all requests. scores: pairs of a tree's token and a cached one.
-    reads: the geometric mean of both.
+    those of one request. rows: mean rows of one activated expert, tokens * k / U.
+    cache: cached tokens that are read, over all requests. scores: pairs of a tree's
+    token and a cached one. reads: the geometric mean of both.
     """
     seen = shape.seen_context(context)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -118,7 +114,6 @@ class HingeCost(Struct, frozen=True):
 
 
 def design(terms: Sequence[Term], features: Features) -> Floats:
-    """The matrix of term values, float64 [cells, terms]."""
     return np.stack([term.values(features) for term in terms], axis=1)
 
 
@@ -126,7 +121,6 @@ class ForwardCost(Struct, frozen=True, dict=True):
     """C(n, U, context, batch): measured layers, scaled to all of them, and the rest.
 
     Attributes:
-        layers: the MoE layers that were measured.
         non_moe: embedding, dense layers, final norm and head.
         layer_scale: MoE layers of the model over measured ones.
     """
@@ -202,8 +196,8 @@ def activated_union(
 ) -> Floats:
     """Experts a layer that so many tokens of a batch activate, float64 [places].
 
-    The curve of the nearest batch in ratio that was measured. Beyond its end it rises
-    as `union` does, which is the curve where no batch was measured.
+    The curve is of the nearest measured batch in ratio. Beyond its end it rises as
+    `union`.
     """
     anywhere = np.interp(tokens, np.arange(len(union)), union)
     if not by_batch:

@@ -26,10 +26,7 @@ _WHEEL_DATA = _PACKAGE / "data"
 
 
 def data_root() -> Path:
-    """The folder that holds `configs/`, `runners/` and `cost_tables/`.
-
-    A wheel carries them in `evict_profile/data`; a checkout has them at its top level.
-    """
+    """The folder of `configs/`, `runners/` and `cost_tables/`: in a wheel `data`."""
     return _WHEEL_DATA if _WHEEL_DATA.is_dir() else _PACKAGE.parent
 
 
@@ -38,7 +35,6 @@ def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
 
     Args:
         kind: a folder of `configs/`: "models", "drafters", "sweeps" or "gpus".
-        name: "qwen3-30b-a3b", or a path to a file of one's own.
         others: names that are known beside those of the files.
     """
     as_path = Path(name).expanduser()
@@ -60,7 +56,6 @@ def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """The names that are most like one, to go on a sentence with."""
     near = get_close_matches(name.rpartition("/")[2].lower(), known, cutoff=0.5)
     return f"; nearest: {', '.join(near)}" if near else ""
 
@@ -73,7 +68,6 @@ def regular(path: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, or say in one sentence why that failed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -86,11 +80,10 @@ def make_folder(folder: Path) -> None:
 def sole_writer(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
     """Keep other processes out of a folder of measurements.
 
-    Two that measure into one folder would take each other's numbers for their own, and
-    disturb the clock that both read. The lock is the system's (flock) and dies with its
-    holder, so that a killed process keeps nobody out. On a file system without locks
-    the file itself is one; where even that fails, nobody is kept out.
-    Another that is in is waited for, `wait_s` at the most.
+    Two that measure into one folder would mix their samples and disturb the clock. The
+    lock is the system's (flock) and dies with its holder. On a file system without
+    locks the file itself is one; where even that fails, nobody is kept out. Another
+    writer is waited for, `wait_s` at the most.
     """
     from filelock import FileLock, Timeout
 
@@ -130,10 +123,7 @@ def check_writable(path: Path) -> None:
 def check_folder(folder: Path, named: Path | None = None) -> None:
     """Find out before long work that files cannot be put into a folder.
 
-    Nothing is left behind: where the folder would be made, its parent is tried.
-
-    Args:
-        named: what the message names, if not the folder.
+    Nothing is left behind. The message names `named`, if not the folder.
     """
     named = named or folder
     there = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
@@ -170,10 +160,7 @@ def check_outputs(
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file under another name, flush it to the disk, and rename it.
-
-    Its folder is made if it is missing.
-    """
+    """Write a file under another name, flush it to the disk, and rename it."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -197,7 +184,6 @@ def write_text(text: str, path: Path) -> None:
 
 
 def as_json(content: Any) -> str:
-    """The JSON of what is written, with null for NaN and infinities."""
     return json.dumps(finite(content), indent=1, allow_nan=False)
 
 
@@ -206,7 +192,7 @@ def write_json(content: Any, path: Path) -> None:
 
 
 def finite(value: Any) -> Any:
-    """The same with null for every number that JSON cannot say: NaN and infinities."""
+    """The same with null for NaN and infinities."""
     if isinstance(value, dict):
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -233,7 +219,6 @@ def say(console: Console, line: str) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make a rename survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -35,7 +35,6 @@ Positive = Annotated[float, Meta(gt=0.0, le=LARGEST)]
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Read a YAML or JSON file that holds one mapping."""
     import yaml
 
     is_json = path.suffix == ".json"
@@ -68,8 +67,7 @@ def parse(
 ) -> T:
     """Turn a mapping into a frozen record, or say which field is wrong and why.
 
-    With `extra_keys`, keys that no field takes are left aside: what a later version
-    of a runner or a recorder adds takes nothing from what is known.
+    With `extra_keys`, keys that no field takes are ignored.
     """
     try:
         made = msgspec.convert(content, kind, str_keys=True)
@@ -87,7 +85,6 @@ def parse(
 
 
 def to_mapping(record: Any) -> dict[str, Any]:
-    """The mapping that `parse` makes a record from; the records in it are mappings."""
     content: dict[str, Any] = msgspec.to_builtins(
         record, str_keys=True, enc_hook=_plain
     )
@@ -95,7 +92,6 @@ def to_mapping(record: Any) -> dict[str, Any]:
 
 
 def replace(record: T, **changes: Any) -> T:
-    """A copy of a frozen record, a struct or a dataclass, with other fields."""
     if isinstance(record, msgspec.Struct):
         return msgspec.structs.replace(record, **changes)
     return dataclasses.replace(record, **changes)  # type: ignore[type-var]
@@ -148,7 +144,6 @@ def _unknown_key(content: Any, made: Any, where: str = "") -> tuple[str, Any] | 
 
 
 def _keys(record: Any) -> tuple[str, ...]:
-    """The keys that a record takes; none if it is no record."""
     if dataclasses.is_dataclass(record):
         return tuple(field.name for field in dataclasses.fields(record))
     tag = getattr(getattr(record, "__struct_config__", None), "tag_field", None)

@@ -24,8 +24,6 @@ from evict_profile.records import Facts, differences
 
 
 class RunFolder:
-    """The folder of a sweep or of a fleet; a subclass names what is in it."""
-
     header_name: str
     parts_name: str = "."
     noun: str
@@ -78,10 +76,8 @@ class RunFolder:
             )
 
     def check_same(self, mine: Facts, theirs: Facts, more: Sequence[str] = ()) -> None:
-        """Check that what is there can be continued.
-
-        Args:
-            more: further phrases for what differs.
+        """Check that what is there can be continued; `more` are phrases for what
+        differs.
         """
         if reasons := [*differences(mine, theirs), *more]:
             raise DataError(

@@ -102,8 +102,6 @@ class RunnerRefusal(MeasurementError):
 
 
 class Runner:
-    """A runner process. Use as a context manager; it ends with the block."""
-
     def __init__(
         self,
         name: str,
@@ -112,7 +110,6 @@ class Runner:
         show: Show = lambda words: None,
         deadline: Deadline | None = None,
     ) -> None:
-        """`show` gets what the runner says of its progress."""
         self.command = runner_command(name, python)
         self.log, self._show, self._answered = log, show, False
         self._deadline, self._longest_s = deadline or Deadline(), 0.0
@@ -167,7 +164,7 @@ class Runner:
     def clock(self, batch: int) -> DraftClock:
         """Time drafting and the rest of a step at a batch size.
 
-        Each level takes time, so that a cumulative time which falls is noise.
+        Each level takes time, so a cumulative time that falls is noise.
         """
         answer = self.ask({"do": "clock", "batch": batch, "steps": CLOCK_STEPS})
         draft_us = answer.get("draft_us")
@@ -208,7 +205,6 @@ class Runner:
         return answer
 
     def _line(self, limit_s: float) -> bytes:
-        """What it says until a line is whole or it ended."""
         assert self._process.stdout
         pipe, said = self._process.stdout.fileno(), b""
         ends, grace_s = time.monotonic() + limit_s, EXIT_TIMEOUT_S + self._longest_s
@@ -237,8 +233,8 @@ class Runner:
     def close(self, after: type[BaseException] | None = None) -> None:
         """End the process, and leave no log where there was nothing to say.
 
-        Closing its stdin is enough for one that still listens. One that loads its
-        libraries does not; after Ctrl-C, when a user waits, it is killed at once.
+        Closing stdin is enough for one that listens; one that loads its libraries is
+        killed after Ctrl-C.
         """
         listens = self._process.poll() is None
         for pipe in (self._process.stdin, self._process.stdout):
@@ -264,7 +260,6 @@ class Runner:
                 self.log.unlink()
 
     def _crash(self, ended: str = "") -> RunnerCrash:
-        """The process ended: with its last words, if it had any."""
         try:
             ended = ended or f"ended with status {self._process.wait(EXIT_TIMEOUT_S)}"
         except subprocess.TimeoutExpired:
@@ -291,7 +286,6 @@ class Runner:
 
 
 def runner_command(name: str, python: str | None) -> list[str]:
-    """The command of a runner called by name, or by the path of its script."""
     interpreter = python or sys.executable
     if name.endswith(".py") and Path(name).is_file():
         return [interpreter, name]

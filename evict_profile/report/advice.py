@@ -95,7 +95,7 @@ class Advice:
 
     @property
     def command(self) -> str:
-        """The command that runs the table's engine, or writes its file; "" if unknown."""
+        """The command that runs the table's engine, or writes its file; else ""."""
         decision, table, engine = self.decision, self._steps.table, self.decision.engine
         advised = () if self._steps.estimated else decision.plan.advised
         if not (table and advised and engine in ENGINES):

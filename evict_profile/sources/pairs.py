@@ -85,7 +85,7 @@ class KernelKey(NamedTuple):
 
     @property
     def grouped(self) -> bool:
-        """TensorRT-LLM's collector gives every model DeepSeek's router in latency mode."""
+        """TensorRT-LLM's low-latency collector gives every model DeepSeek's router."""
         release = (self.engine, self.version)
         grouping = release in GROUPING_ENGINES and self.shape == DEEPSEEK_SHAPE
         return grouping or "min_latency" in self.kernel
