@@ -1,8 +1,7 @@
 """Cells and samples: the points to measure, and the timed forwards.
 
-A cell is one point (n, U, context, batch); a sample is one timed forward of it.
-Every sample holds requested and observed values, so that a forward that did other
-work than requested is found and left out.
+Every sample holds requested and observed values, so that a forward that did other work
+than requested is found and left out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -119,10 +118,9 @@ def with_numbers(stored: pd.DataFrame) -> pd.DataFrame:
 def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
     """The timed samples of a frame, with their `latency_us`.
 
-    On a shared CPU, work and reference slow down together, so their ratio does not;
-    scaled by the usual reference it is a time again: `clock / reference *
-    reference_mode_us`. A clock without reference is taken as it is. Samples of no
-    possible time, place or reference are left out.
+    On a shared CPU, work and reference slow down together, so a latency is `clock /
+    reference * reference_mode_us`. A clock without reference is taken as it is. Samples
+    of no possible time, place or reference are left out.
     """
     timed = frame[frame["status"] == OK].pipe(_possible)
     clock_us, usual_us = timed["clock_us"], reference_mode_us(timed)
@@ -186,9 +184,8 @@ def measured(timed: pd.DataFrame) -> pd.DataFrame:
     whose samples happened to lie close together. So the cells of a part share one
     relative spread, and a cell's interval holds also where the stop rule has ended.
 
-    Returns:
-        `frame_of` the cells in order, with `samples_us`, a list, and
-        their `latency_us`, a median, with its relative standard `error`.
+    The result is `frame_of` the cells in order, with `samples_us`, a list, their median
+    `latency_us`, and its relative standard `error`.
     """
     samples_us = samples_by_cell(timed)
     cells = frame_of(cells_of(samples_us.reset_index()))
@@ -238,7 +235,7 @@ def _relative(samples: Floats, median: float) -> Floats:
 
 
 def _without_far(relative: Floats) -> Floats:
-    """Samples over their cells' medians, less what lies far outside all others."""
+    """Samples over their cells' medians, without those far outside all others."""
     if not len(relative):
         return relative
     high, low = _quartiles(relative)

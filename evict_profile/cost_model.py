@@ -109,7 +109,6 @@ class HingeCost(Struct, frozen=True):
     us_per_unit: Floats
 
     def latency_us(self, features: Features) -> Floats:
-        """Predicted latency of each cell, float64 [cells]."""
         return design(self.terms, features) @ self.us_per_unit
 
 
@@ -120,9 +119,7 @@ def design(terms: Sequence[Term], features: Features) -> Floats:
 class ForwardCost(Struct, frozen=True, dict=True):
     """C(n, U, context, batch): measured layers, scaled to all of them, and the rest.
 
-    Attributes:
-        non_moe: embedding, dense layers, final norm and head.
-        layer_scale: MoE layers of the model over measured ones.
+    `layer_scale` is MoE layers of the model over measured ones.
     """
 
     shape: Shape
@@ -139,11 +136,8 @@ class ForwardCost(Struct, frozen=True, dict=True):
     ) -> Floats:
         """Latency of a forward in microseconds, float64, shaped as all four broadcast.
 
-        Args:
-            tokens: verified in all, roots included.
-            union: distinct experts a layer.
-            context: tokens in a request's KV cache.
-            batch: requests verified together.
+        `tokens` are verified in all, roots included; `union` is distinct experts a
+        layer.
         """
         given = (tokens, union, context, batch)
         places = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in given))
@@ -196,8 +190,7 @@ def activated_union(
 ) -> Floats:
     """Experts a layer that so many tokens of a batch activate, float64 [places].
 
-    The curve is of the nearest measured batch in ratio. Beyond its end it rises as
-    `union`.
+    The nearest measured batch in ratio serves; beyond its end it rises as `union`.
     """
     anywhere = np.interp(tokens, np.arange(len(union)), union)
     if not by_batch:

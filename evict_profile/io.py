@@ -33,9 +33,7 @@ def data_root() -> Path:
 def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
     """The file of a config called by name or by path.
 
-    Args:
-        kind: a folder of `configs/`: "models", "drafters", "sweeps" or "gpus".
-        others: names that are known beside those of the files.
+    `kind` is a folder of `configs/`; `others` are known beside the names in it.
     """
     as_path = Path(name).expanduser()
     if as_path.is_file() and (as_path.suffix or os.sep in name):
@@ -112,7 +110,6 @@ def sole_writer(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Find out before long work, not after it, that a file cannot be written."""
     check_folder(path.parent, named=path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder; name a file in it")
@@ -121,10 +118,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_folder(folder: Path, named: Path | None = None) -> None:
-    """Find out before long work that files cannot be put into a folder.
-
-    Nothing is left behind. The message names `named`, if not the folder.
-    """
+    """Refuse a folder, `named` in the message, that files cannot be put into."""
     named = named or folder
     there = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     probe = there / f".{named.name}.probe"
@@ -141,10 +135,7 @@ def check_folder(folder: Path, named: Path | None = None) -> None:
 def check_outputs(
     outputs: Sequence[Path | None], inputs: Sequence[Path | None]
 ) -> None:
-    """Find out before any work that outputs can be written and change no input.
-
-    Nothing goes into a folder that is an input: it could be read as a part of it.
-    """
+    """Refuse outputs that cannot be written, change an input or go into one."""
     named = [path for path in outputs if path]
     for number, path in enumerate(named):
         place = path.resolve()

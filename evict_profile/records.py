@@ -126,7 +126,6 @@ def _plain(value: Any) -> Any:
 
 
 def _unknown_key(content: Any, made: Any, where: str = "") -> tuple[str, Any] | None:
-    """The first key that its record did not take, at any depth, and that record."""
     if isinstance(content, dict):
         is_free, taken = isinstance(made, dict), _keys(made)
         for key, value in content.items():
@@ -169,7 +168,6 @@ def _sentence(error: msgspec.ValidationError, kind: Any, content: Any) -> str:
 
 
 def _words(of: inspect.Type, parts: list[str]) -> list[str]:
-    """Words that may stand at the end of a path through a type's fields and items."""
     if isinstance(of, inspect.UnionType):
         return [word for each in of.types for word in _words(each, parts)]
     if not parts:

@@ -68,7 +68,6 @@ class RunFolder:
         write_json(content, self._note(name))
 
     def check_no_orphans(self) -> None:
-        """Refuse parts that no header accounts for."""
         if not self.exists() and any(self.parts.glob("*.parquet")):
             raise DataError(
                 f"{self.folder}: holds {self.noun} but no {self.header_name}, so what "
@@ -76,9 +75,6 @@ class RunFolder:
             )
 
     def check_same(self, mine: Facts, theirs: Facts, more: Sequence[str] = ()) -> None:
-        """Check that what is there can be continued; `more` are phrases for what
-        differs.
-        """
         if reasons := [*differences(mine, theirs), *more]:
             raise DataError(
                 f"{self.folder}: holds {self.noun} that cannot be continued here "

@@ -61,8 +61,6 @@ NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)")
 
 
 class Reading(Struct):
-    """What a runner answers for each seed; see `cells.Sample`."""
-
     clock_us: float
     reference_us: float
     observed_width: int
@@ -231,11 +229,7 @@ class Runner:
         return parse(kind, answer, source, MeasurementError, extra_keys=True)
 
     def close(self, after: type[BaseException] | None = None) -> None:
-        """End the process, and leave no log where there was nothing to say.
-
-        Closing stdin is enough for one that listens; one that loads its libraries is
-        killed after Ctrl-C.
-        """
+        """End the process, at once after Ctrl-C; remove a log that holds nothing."""
         listens = self._process.poll() is None
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:

@@ -64,7 +64,7 @@ def median_of_draws(values: Floats, count: int) -> tuple[float, float]:
     """Mean and standard deviation of the median of `count` draws from the values.
 
     Exact: order statistics weigh the ordered values by differences of a beta
-    distribution (Maritz & Jarrett, 1978). An even count takes either middle draw, by halves.
+    distribution (Maritz & Jarrett, 1978). An even count weighs both middle draws.
     """
     from scipy.special import betainc
 
@@ -79,7 +79,7 @@ def median_of_draws(values: Floats, count: int) -> tuple[float, float]:
 
 
 def main_mode(values: Floats) -> float:
-    """The median of the values within a tenth of it: the middle of the main kind.
+    """The median of the values within a tenth of it.
 
     A machine that runs at half speed now and then has values of two kinds.
     """
@@ -99,10 +99,10 @@ class Estimate(Struct, frozen=True):
 
     @classmethod
     def of(cls, values: Floats, tail: float = TAIL) -> "Estimate":
-        """From a number and its resamples, float64 [1 + resamples].
+        """From a number and its resamples, float64 [1 + resamples]; the interval
+        includes it.
 
-        `tail` is the share of the resamples beyond either end. The interval includes
-        the number, also where resampling is biased.
+        `tail` is the share of the resamples beyond either end.
         """
         value = float(values[0])
         low, high = np.quantile(values[1:], [tail, 1.0 - tail])
@@ -138,22 +138,16 @@ class Estimate(Struct, frozen=True):
 
 
 class Bootstrap:
-    """Resamples of prompts and seeds, the same ones for every estimate of a study.
-
-    Both sides of a comparison need one `Bootstrap`: then most of the spread between
-    prompts cancels.
-    """
+    """Resamples of prompts and seeds; one for both sides cancels most of the spread."""
 
     def __init__(self, prompts: int, seeds: int = 1) -> None:
-        """Draw the resamples; always the same ones for the same numbers."""
         rng = np.random.default_rng(0)
         self.prompts = prompts
         groups = min(prompts, MOST_PROMPTS)
         self._seeds, self._prompts = _weights(rng, seeds), _weights(rng, groups)
 
     def sums(self, by_prompt: NDArray[Any]) -> Floats:
-        """Sums over prompts and seeds, then in each resample: float64 [columns, 1 +
-        resamples].
+        """Sums over prompts and seeds, then in each resample, [columns, 1 + resamples].
 
         `by_prompt` is [prompts, columns] or [seeds, prompts, columns].
         """
@@ -186,10 +180,7 @@ class Bootstrap:
 
 
 def jackknife_half_width(left_out: Floats) -> Floats:
-    """How far 95 % intervals of means reach to either side, float64 [means].
-
-    `left_out` is the means without each prompt in turn, float64 [prompts, means].
-    """
+    """95 % half-width, [means], of means without each prompt, [prompts, means]."""
     count = len(left_out)
     variance: Floats = (count - 1) * left_out.var(axis=0)
     return student(count - 1) * np.sqrt(variance)
@@ -243,10 +234,9 @@ def rank_within(groups: NDArray[Any], values: NDArray[Any]) -> Ints:
 
 
 def folds(count: int, most: int, seed: int | None = None) -> Ints:
-    """The fold of each of `count` items, int64 [count]; as even as can be.
+    """The fold of each of `count` items, int64 [count]: `most` folds, or one an item.
 
-    There are `most` folds, where there are as many items. `seed` draws who goes
-    together; without it, item i is in fold i mod folds.
+    With `seed`, groups are drawn; without it, item i is in fold i mod folds.
     """
     order = np.arange(count)
     if seed is not None:
@@ -270,7 +260,6 @@ class ErrorSummary(Struct, frozen=True):
 
 
 def summarise_errors(predicted: Floats, measured: Floats) -> ErrorSummary:
-    """Summary of the relative errors of predictions, each [cells]."""
     errors = np.abs(predicted - measured) / measured
     return ErrorSummary(
         median=float(np.median(errors)),

@@ -6,10 +6,9 @@ by more than noise. They take turns, and each is compared with its neighbour in 
 where the machine's speed varies, intervals of two medians cannot show a difference of
 14 %.
 
-And bytes per expert over the slope in U must be a bandwidth that the device can have:
-0.3 to 1.05 of its measured copy. That slope is taken where every expert has one row,
-from a lone token to the width that fills all experts. With many rows each, experts are
-bound by arithmetic, cost more than their weights and imply too large a bandwidth.
+Bytes per expert over the slope in U must be a bandwidth that the device can have: 0.3
+to 1.05 of its measured copy. That slope is taken where every expert has one row; with
+many rows, experts are bound by arithmetic and imply too large a bandwidth.
 
 *Does a model cost its layers times one layer?* Half of the layers, scaled up, are
 compared with all that are open. Fewer layers have a smaller working set, and on a GPU a
@@ -42,12 +41,10 @@ MIN_SLOWER_TURNS = UNION_REPEATS - 1
 
 @dataclass(frozen=True)
 class UnionTest:
-    """Readings of the test.
+    """`differ` says that the small and the large union at `width` differ.
 
-    `differ` says that the small and the large union at `width` differ.
     `bandwidth_share` is implied over measured bandwidth, infinite where the union costs
-    nothing, with the bounds by the 95 % intervals of the two medians; `load` is what
-    else ran.
+    nothing, with bounds by the 95 % intervals of two medians; `load` is what else ran.
     """
 
     width: int
@@ -153,8 +150,8 @@ def remedy(test: Facts, made_on: Facts) -> str:
 def union_test_cells(grid: Grid, model: ModelSpec) -> tuple[Cell, Cell, Cell]:
     """The smallest and the largest union at one width, and the lone cell.
 
-    The lone cell gives each expert one row at the smallest width of all, unless that
-    activates as many experts as the largest union: then it is the small one.
+    The lone cell gives each expert one row at the smallest width of all; it is the
+    small one if that activates as many experts as the largest union.
     """
     width, smallest = union_test_width(grid, model), min(c.width for c in grid.cells)
     context = min(c.context for c in grid.cells)

@@ -4,9 +4,8 @@ The whole product has few levels an axis for many cells. As many cells spread ov
 axes show where a cost bends or jumps: at a kernel's tiles, at captured widths, where
 weights stay in a cache.
 
-Beside them stand cells between the levels of the axes, as many to fit as to validate.
-An error at the levels themselves says nothing of what lies between: a fit through the
-powers of two cannot see that an engine pads everything else to them.
+Cells between the levels are both fitted and used to validate: a fit through the powers
+of two cannot see that an engine pads everything else to them.
 """
 
 from collections import defaultdict
@@ -38,8 +37,7 @@ MIN_FORCED_CELLS, MIN_NON_MOE_CELLS = 8, 3
 class Grid:
     """Cells to measure, the anchor among them, and those that cannot be.
 
-    Cells `between` the levels are fitted like the others. `validation` cells lie there
-    too; nothing is fitted to them.
+    Cells `between` the levels are fitted; `validation` cells lie there and are not.
     """
 
     cells: tuple[Cell, ...]
@@ -93,10 +91,7 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
 
 
 def too_few(cells: Collection[Cell], whole: bool) -> str:
-    """What cells a fit lacks; empty if it has enough.
-
-    `whole` forwards have no part outside the MoE layers.
-    """
+    """What cells a fit lacks, or ""; `whole` forwards have no part outside MoE layers."""
     unions = [cell.union for cell in cells if cell.split == "balanced"]
     non_moe = sum(cell.part == "non_moe" for cell in cells)
     least = 0 if whole else MIN_NON_MOE_CELLS
@@ -119,7 +114,7 @@ def _points(axes: GridSpec) -> list[tuple[int, int, int]]:
 
 
 def _spread(cells: list[Cell], count: int, seed: int) -> list[Cell]:
-    """Cells at so many places: corners first, the rest evenly over all axes at once."""
+    """Corners first, the rest evenly over all axes at once."""
     levels, places = _levels(cells), set(map(_place, cells))
     kept = {_place(cell) for cell in _corners(cells)}
     for point in _halton(seed):
@@ -150,9 +145,8 @@ def _corners(cells: list[Cell]) -> Iterator[Cell]:
 def _between(spec: SweepSpec, model: ModelSpec, cells: list[Cell]) -> Iterator[Cell]:
     """Forced cells inside the axes, at the values off their levels.
 
-    Each aim, spread evenly by ratio, goes to the nearest such value; where the small
-    values are levels, many aims share one. Batches and widths of whole forwards are
-    those of the grid, since an engine captures what it was opened for.
+    Each aim, spread evenly by ratio, goes to the nearest such value, which others may
+    share. Batches and widths of whole forwards are those that the engine captured.
     """
     levels, most = _levels(cells), max(c.tokens for c in cells)
     captured = ("batch", "width") if spec.whole else ()

@@ -46,8 +46,6 @@ LEAST_RISE = 1e-6
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples of a sweep, a row each, and how fast the machine was."""
-
     frame: pd.DataFrame
 
     @cached_property
@@ -64,9 +62,7 @@ class Samples:
 
     @property
     def dropped_share(self) -> float:
-        """Share of the timed samples in blocks of another speed, which no fit is made
-        of.
-        """
+        """Share of the timed samples that lie in blocks of another speed."""
         return float(self.slow.mean())
 
     @cached_property
@@ -118,11 +114,9 @@ class Change(Struct, frozen=True):
 class Drift(NamedTuple):
     """How the machine changed under a sweep.
 
-    Attributes:
-        trend: of a straight line over the run, or of a step between two sessions where
-            that is surer. Its error holds the scatter of three and more sessions.
-        stretches: the largest change between two stretches of one session.
-        half_width: relative, of 95 %, that sessions leave to every cost.
+    `trend` is a change over the run, or a step between two sessions where that is
+    surer; `stretches` the largest between two stretches of one session. `half_width` is
+    relative, of 95 %, and is left to every cost.
     """
 
     trend: Change
@@ -173,17 +167,16 @@ def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
 def _contrast(
     fitted: TwoWay, weights: Floats, between: str, scatter: float = 0.0
 ) -> Change:
-    """A weighted sum of effects; `scatter` is a further standard error."""
     variance = max(float(weights @ fitted.covariance @ weights), 0.0) + scatter**2
     size = float(np.expm1(weights @ fitted.effect))
     return Change(size, float(np.sqrt(variance)), between)
 
 
 def _judged(timed: pd.DataFrame, slow_samples: pd.Series) -> Bools:
-    """Which samples drift is judged by.
+    """Which samples drift is judged by: no short slow times.
 
-    Short slow times are left out. A stretch that is slow throughout is a change and is
-    judged, unless it is the one session of many that is slow as a whole.
+    A stretch that is slow throughout is a change and is judged, unless it is the one
+    session of many that is slow as a whole.
     """
     slow, stretch = slow_samples.to_numpy(), stretches_of(timed)
     share = np.bincount(stretch, slow) / np.bincount(stretch)

@@ -1,7 +1,4 @@
-"""What happened to the machine while a sample was taken: throttling, stolen time.
-
-Samples keep the event, and reports show it.
-"""
+"""What happened to the machine while a sample was taken: throttling, stolen time."""
 
 import contextlib
 import os
@@ -19,8 +16,6 @@ HARMLESS = 0x1 | 0x2
 
 
 class CpuWatch:
-    """Time that the hypervisor gave to others since the last call (/proc/stat)."""
-
     def __init__(self) -> None:
         self._last = _cpu_ticks()
 
@@ -50,11 +45,7 @@ class GpuWatch:
         }
 
     def events(self) -> str:
-        """Names of the reasons in force now; "" where the driver gives none.
-
-        NVML answers NotSupported to this query on some GPUs, on MIG slices and in
-        virtual machines.
-        """
+        """Reasons in force now; "" where the driver does not support the query."""
         try:
             mask = self._read(self._handle)
         except self._nvml.NVMLError:
@@ -75,10 +66,7 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def cpu_name() -> str:
-    """The CPU as the system names it: on Arm by the numbers of its cores and its board.
-
-    `runners.device` gives the same name, in an environment of its own.
-    """
+    """The CPU as the system and `runners.device` name it; on Arm with its board."""
     cpuinfo = _cpuinfo()
     if named := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):
         return named[1].strip()

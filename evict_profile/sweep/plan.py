@@ -1,10 +1,8 @@
 """What to measure next: a pure function of what has been measured.
 
-So a resumed sweep equals an uninterrupted one: a killed sweep loses the round it was
-in, and recomputes it from the same samples.
-
-A cell has been measured enough when its median is known well enough, by the spread that
-all cells of its part share (`cells.measured`).
+So a resumed sweep equals an uninterrupted one. A cell has been measured enough when its
+median is known well enough, by the spread that all cells of its part share
+(`cells.measured`).
 """
 
 import hashlib
@@ -52,9 +50,8 @@ class GridPlan:
 
 
 def spread_cells(grid: Grid, count: int) -> list[Cell]:
-    """`count` forced cells and up to four others, far apart, and the anchor.
-
-    Distances are over ranks of each axis, so that 1 to 2 tokens is as far as 32 to 64.
+    """`count` forced cells, up to four others and the anchor, far apart by ranks of
+    axes.
     """
     forced = [c for c in grid.cells if c.union > 0]
     non_moe = [c for c in grid.cells if c.part == "non_moe"]
@@ -100,11 +97,7 @@ def sample_seed(seed: int, number: int, cell: Cell, repeat: int) -> int:
 
 
 def samples_needed(count: int, half_width: float, rule: StopSpec) -> int:
-    """The stop rule: 0 for a cell that is done, else a guess at what it still needs.
-
-    A cell is done when its median's 95 % interval is as narrow as asked, or after the
-    most samples.
-    """
+    """The stop rule: 0 for a cell that is done, else a guess at what it still needs."""
     if count < rule.min_samples:
         return rule.min_samples - count
     if half_width <= rule.relative_half_width or count >= rule.max_samples:

@@ -51,11 +51,9 @@ RUNNER_SOURCE = "runner_sha256"
 
 @dataclass(frozen=True)
 class Recheck:
-    """Cells of a table, measured again.
+    """`ratio` is latency over the table's, float64 [sessions, cells]; NaN without one.
 
-    Attributes:
-        ratio: latency over the table's, float64 [sessions, cells]; NaN without one.
-        before: the relative half-width of the table's own latencies.
+    `before` is the relative half-width of the table's own latencies.
     """
 
     cells: tuple[Cell, ...]

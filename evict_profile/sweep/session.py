@@ -164,11 +164,7 @@ def _check_parts(opened: dict[str, Any], spec: SweepSpec, model: ModelSpec) -> N
 
 
 def fingerprint(runner_facts: Facts, model: ModelSpec) -> Facts:
-    """The runner's facts with the model's name, dtype and the digest of its shape.
-
-    Between releases of one engine on one GPU, a third to a half of all costs moved by
-    more than 10 %.
-    """
+    """The runner's facts with the model's name, dtype and the digest of its shape."""
     shape = {k: v for k, v in to_mapping(model).items() if k not in {"name", "source"}}
     return {
         **runner_facts,

@@ -36,8 +36,7 @@ class Header:
 
     Attributes:
         fingerprint: facts that must match for samples to be comparable.
-        opened: the runner's answers that are measurements: capture_sizes,
-            bandwidth_gbps, bytes_per_expert; and dtype_reason, where it chose one.
+        opened: capture_sizes, bandwidth_gbps, bytes_per_expert, dtype_reason.
         scaling_test: None where all layers, or only one, are measured.
     """
 
@@ -115,7 +114,6 @@ class Store(RunFolder):
         return whole.sort_values(["round", "order"], ignore_index=True)
 
     def _check_none_twice(self, frame: pd.DataFrame) -> None:
-        """Refuse copies: the stop rule and the fit would take them for agreement."""
         timed = frame[frame["status"] == OK]
         twice = timed[timed.duplicated([*CELL_FIELDS, "session", "seed", "at_unix"])]
         if len(twice):
@@ -142,7 +140,6 @@ class Store(RunFolder):
 
 
 def other_plan(mine: Header, theirs: Header) -> list[str]:
-    """The names that differ, or, under the same names, that something in them does."""
     if mine.plan_sha256 == theirs.plan_sha256:
         return []
     names = [{"sweep": h.sweep.name, "model": h.model.name} for h in (mine, theirs)]

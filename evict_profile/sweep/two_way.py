@@ -48,10 +48,7 @@ def two_way(samples: pd.DataFrame, block: Ints) -> TwoWay:
 
 
 class _Normal:
-    """Normal equations of weighted least squares, of samples by cell and block.
-
-    Blocks are eliminated (Woodbury), since a long run has more of them than cells.
-    """
+    """Normal equations by cell and block; blocks are eliminated (Woodbury)."""
 
     def __init__(self, cell: Ints, block: Ints, weights: Floats) -> None:
         self._cell, self._block, self._weights = cell, block, weights

@@ -75,10 +75,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     ) -> "CostTable":
         """Read a table; check its schema, its hash, and its key against `running`.
 
-        `fix` says how to make the table of another key.
-
         Raises:
-            DataError: the file is unreadable, or a check fails.
+            DataError: the file is unreadable, or a check fails; `fix` is the remedy.
         """
         place = Path(path)
         document, stated = read_signed(place)
@@ -210,11 +208,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return us * (padded_tokens(tokens, batch, self.axes.capture_sizes) - batch)
 
     def within_budget(self, experts: int) -> "CostTable":
-        """The same engine where no layer activates more than B experts: C(n, min(U,
-        B)).
-
-        All costs are the fit's: unions that large were measured at other widths.
-        """
+        """The same engine where no layer activates more experts: C(n, min(U, B))."""
         capped = self.activation.capped(experts)
         return replace(self, activation=capped).read_anew()
 
@@ -236,7 +230,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return min(self.fit.domain["tokens"][1], widest * batch, *own)
 
     def contexts(self, batch: float) -> tuple[int, int]:
-        """The smallest and largest context that are covered for a batch."""
         least = min(batch, max(stairs.batch for stairs in self.staircases))
         most = max(s.context for s in self.staircases if s.batch >= least)
         return self.fit.domain["context"][0], most

@@ -25,7 +25,6 @@ class ForeignDocument(DataError): ...
 
 
 def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
-    """A signed document without its hash, and that hash."""
     try:
         document = json.loads(regular(path).read_text(encoding="utf-8"))
     except IsADirectoryError as error:
@@ -122,7 +121,6 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 def samples_of(path: Path, sha256: str) -> Path:
-    """The file of samples beside a table, which states the digest of the file."""
     samples = files_of(path)[1]
     if not samples.is_file():
         raise DataError(

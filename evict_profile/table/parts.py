@@ -56,11 +56,9 @@ class TermCost(Struct, frozen=True):
 class Fit(Struct, frozen=True, omit_defaults=True):
     """The cost model: layers_us * layer_scale + non_moe_us.
 
-    Attributes:
-        held_out: errors on unseen cells, of "hinge" first, then the simpler models.
-        natural: error where the router chose the experts, at the union observed.
-        domain: least and largest measured value of each axis.
-        validation: error between the levels of the axes, on cells not fitted.
+    `held_out` has errors on unseen cells, of "hinge" first, then the simpler models;
+    `natural` where the router chose the experts; `validation` between the levels.
+    `domain` holds the least and largest measured value of each axis.
     """
 
     measured_layers: Count

@@ -20,11 +20,7 @@ COMPUTED = (
 
 
 class Sessions(Struct, frozen=True, omit_defaults=True):
-    """Sessions of the runner, which differ as a whole.
-
-    `half_width` is the relative 95 % interval this adds to every cost; assumed for one
-    session.
-    """
+    """`half_width` is the relative 95 % interval they add; assumed for one session."""
 
     count: int
     half_width: NotNegative
@@ -43,8 +39,6 @@ class Sessions(Struct, frozen=True, omit_defaults=True):
 
 
 class Origin(Struct, frozen=True, tag_field="origin"):
-    """`fingerprint` holds the key's facts, and others."""
-
     fingerprint: dict[str, Any]
     samples_sha256: str
     samples: int
@@ -109,7 +103,6 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
 
     @property
     def noise(self) -> float:
-        """Relative difference that two measurements of one cell may have."""
         return self.aa_floor + abs(self.drift)
 
     @property
@@ -137,7 +130,6 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
     """Cells that were added up from public measurements of their parts.
 
     Attributes:
-        package: name and version of the package that holds the rows.
         files: SHA-256 of each file that was read, by its path in the package.
         rows_used, rows_dropped: of the experts' kernel; the reasons with their counts.
         router: how the rows' unions were computed, and why so.
@@ -146,10 +138,8 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
         stand_ins: what replaces sizes, data types and layers without rows.
         without_kernels: kinds of layers without rows; None (all) in older tables.
         not_included: what a step runs and no row covers.
-        other_kernels: measured for the same experts, and not used.
         near: layers of the kernel whose rows stand for the experts'.
-        misfit: standard deviation of the experts' unseen rows, where it adds to the
-            error.
+        misfit: of the experts' unseen rows, where it adds to the error.
     """
 
     package: str

@@ -135,10 +135,8 @@ def by_name(
 ) -> CostTable | None:
     """The newest version of the one table of these names; None where there is none.
 
-    Args:
-        model: as in the table, or a name on Hugging Face of the same.
-        gpu: "h200", or the whole name.
-        dtype: of the experts; bf16, mxfp4 and int4 are other names of some.
+    `gpu` may be "h200"; `dtype` is of the experts, and also goes by bf16, mxfp4 or
+    int4.
 
     Raises:
         DataError: several; they are listed.

@@ -51,13 +51,7 @@ class ServedStep:
         drafting: Drafting | None = None,
         context: float | None = None,
     ) -> "ServedStep":
-        """The steps of a server: forwards, and drafting.
-
-        Args:
-            drafting: in place of the table's.
-            context: of the forwards from which drafting is computed; None is the
-                smallest.
-        """
+        """`drafting` replaces the table's; `context` is by default its smallest."""
         if drafting:
             table = replace(table, drafting=drafting)
         at = min(table.axes.context) if context is None else context
@@ -79,7 +73,7 @@ class ServedStep:
         return replace(self, table=table, drafting=drafting)
 
     def extending(self) -> "ServedStep":
-        """The same where a plain step takes the rest of a drafting step.
+        """The same where a plain step takes the rest of a drafting step, as in SGLang.
 
         SGLang extends the drafter's cache in every step, so that the next can draft.
         """

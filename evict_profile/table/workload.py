@@ -32,8 +32,8 @@ class BatchActivation(Struct, frozen=True):
 class ActivationCurve(Struct, frozen=True, dict=True):
     """U(t): mean distinct experts a layer when t tokens run; t = 0..len - 1.
 
-    `by_batch` holds measured batches; others use the nearest in ratio. `union` serves
-    where there is none, and beyond a batch's own end.
+    `by_batch` holds measured batches, of which the nearest in ratio serves. `union`
+    serves where there is none, and beyond a batch's own end.
     """
 
     workload: str
