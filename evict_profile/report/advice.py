@@ -26,10 +26,8 @@ KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 class Advice:
     """A decision as text and as JSON.
 
-    Attributes:
-        preface: the number of GPUs, if the table was found by name.
-        reason: why no table answers.
-        names: of the model and the GPU, for commands.
+    `preface` is the number of GPUs, if the table was found by name; `reason` why none
+    answers.
     """
 
     decision: Decision
@@ -136,7 +134,6 @@ class Advice:
         return [source, *[f"drafting: {drafting}"] * bool(drafting)]
 
     def tree_flags(self) -> Iterator[str]:
-        """SGLang's flags for trees, at batches where one is faster than every chain."""
         (_, chains), *rest = self.decision.parts
         for chain, tree in (
             pair for _, at in rest for pair in zip(chains, at, strict=True)

@@ -1,5 +1,3 @@
-"""A calibration on a terminal."""
-
 from rich.console import Console
 
 from evict_profile.calibrate.study import CalibrationStudy

@@ -1,5 +1,3 @@
-"""The page of a cost table."""
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""A fit, its export and a recheck on a terminal."""
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""What was read of a model: one line, or a table."""
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

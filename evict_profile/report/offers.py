@@ -1,5 +1,3 @@
-"""GPUs and engines with public measurements of experts, on a terminal."""
-
 from rich.console import Console
 
 from evict_profile.io import as_json as json_of

@@ -53,7 +53,6 @@ def percent_y(axes: Axes) -> None:
 
 
 def shades(values: Iterable[int]) -> dict[int, str]:
-    """Shades from small to large values, spaced evenly."""
     ordered = sorted(set(values))
     index = np.linspace(0, len(RAMP) - 1, len(ordered)).round().astype(int)
     return {value: RAMP[i] for value, i in zip(ordered, index, strict=True)}
@@ -126,7 +125,6 @@ def label_ends(axes: Axes, ends: Iterable[End], gap: float = 0.055) -> None:
 
 
 def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Increasing heights moved by least squares to be `gap` apart."""
     steps = gap * np.arange(len(heights))
     closed = isotonic_regression(np.asarray(heights) - steps).x
     spaced: list[float] = (closed + steps).tolist()

@@ -136,9 +136,8 @@ def served_list(tables: Sequence[ServedTable]) -> Rows:
 def show_served_diff(
     console: Console, before: ServedTable, after: ServedTable, as_json: bool = False
 ) -> bool:
-    """Print how two served tables differ; False if they do not.
-
-    Other deployments come first; steps differ where their intervals lie apart.
+    """Print how two served tables differ, other deployments first; False if they do
+    not.
     """
     keys = [to_mapping(table.key) for table in (before, after)]
     apart = differences(*keys, sides=BEFORE_AFTER)
