@@ -44,8 +44,7 @@ ELIGIBLE = "default_eligible"
 """False on rows that the package itself leaves out."""
 
 
-class MissingSource(ConfigError):
-    """The package is not installed, and no wheel was given."""
+class MissingSource(ConfigError): ...
 
 
 class Operation(NamedTuple):
@@ -93,9 +92,9 @@ OPERATIONS = {
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The rows of one wheel.
+    """The rows of one wheel, with each file's SHA-256 in `read`.
 
-    `read` holds each file's SHA-256, `ineligible` the rows that it says not to use.
+    `ineligible` is the rows that it says not to use.
     """
 
     root: Path | zipfile.Path

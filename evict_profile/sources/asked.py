@@ -75,7 +75,6 @@ def has_rows(gpu: str, engine: str) -> bool:
 
 
 def _named(asked: str) -> str:
-    """The GPU of a prefix; "" if there is not exactly one."""
     wanted = asked.lower().replace("-", "_")
     found = [name for name in GPUS if f"{name}_".startswith(f"{wanted}_")]
     if wanted in found:

@@ -2,7 +2,7 @@
 
 Rows of decoding have one query per sequence. Attention of n queries of one request lies
 between that of one query per request and that of a cache per query; the estimate is
-their geometric mean. Sliding layers see their window.
+their geometric mean.
 
 Other layers go by a launch and their bytes. A recurrent state is read once, and kept
 for each of n tokens so that a rejected draft can be undone. Sparse and compressed
@@ -35,8 +35,6 @@ Cost = Callable[[int, int, int], Estimate]
 
 @dataclass(frozen=True)
 class Attention:
-    """All layers' attention on one of a model's ranks."""
-
     rows: KernelRows
     model: ModelSpec
     ranks: int
@@ -72,7 +70,6 @@ class Attention:
         return tuple(kind for kind in kinds if kind not in (*WINDOWED, "none"))
 
     def reaches(self, context: int, batch: int) -> bool:
-        """Whether rows of so many requests, or of the next more, are so long."""
         if not self.model.full_layers:
             return True
         own = self._longest[self._longest.index >= batch]

@@ -62,8 +62,6 @@ ERROR = CompositionError(step=0.18, growth=0.12)
 
 @dataclass(frozen=True)
 class Composer:
-    """Step latencies of one model by one kernel's experts and all other parts."""
-
     experts: ExpertRows
     parts: Parts
     other_kernels: tuple[str, ...] = ()
@@ -79,7 +77,6 @@ class Composer:
     def layer(
         self, tokens: int, union: float, context: int, batch: int
     ) -> dict[str, float]:
-        """Microseconds of each part of one MoE layer."""
         experts_us = self.experts.us(np.array([tokens], float), np.array([union]))
         return {
             **self.parts.moe_layer(tokens),
@@ -88,7 +85,6 @@ class Composer:
         }
 
     def rest(self, tokens: int, context: int, batch: int) -> dict[str, float]:
-        """Microseconds of each part outside the MoE layers."""
         parts = {"head": self.parts.head(tokens)}
         if layers := self.model.dense_layers:
             attention_us = self.parts.attention.at(tokens, context, batch).value
@@ -149,11 +145,6 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class ComposedFit(Fitted):
-    """A fit whose misfit is the error of composing, not of fitting.
-
-    It knows the geometric mean in which attention is composed.
-    """
-
     more_terms = (Term("reads"),)
 
     @cached_property
@@ -166,10 +157,7 @@ class ComposedFit(Fitted):
 def composer_of(
     source: Source, kernels: Sequence[KernelKey], model: ModelSpec
 ) -> Composer:
-    """The fastest kernel whose rows pass their gates; without one, the fastest.
-
-    Where the model's own rows do not identify its cost, it goes by its bytes.
-    """
+    """The fastest kernel whose rows pass their gates; without one, the fastest."""
     own = [ExpertRows.of(source, each) for each in kernels]
     near = [by_bytes(source, each) for each in own if not each.identified]
     good = list(filter(passes, own)) or list(filter(passes, near))

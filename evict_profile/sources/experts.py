@@ -79,7 +79,6 @@ class ExpertRows:
 
     @property
     def strays(self) -> int:
-        """Rows that are left out, since both rows beside them contradict them."""
         return int(are_strays(self._by_tokens).sum())
 
     @property
@@ -118,10 +117,7 @@ class ExpertRows:
         return columns(tokens, union / self.pair.ep) @ self.coefficients
 
     def held_out(self) -> Floats:
-        """Relative error of rows that were not used to predict them, [rows].
-
-        Of each cold row by the others; of a law, of each layer by those of other sizes.
-        """
+        """Relative error of rows that were not used to predict them, [rows]."""
         if self.others is not None:
             return np.concatenate([_left_out(own, self.others) for own in self.others])
         design, us = self.design, self.cold["us"].to_numpy()
@@ -167,7 +163,6 @@ def columns(tokens: Floats, union: Floats) -> Floats:
 
 
 def fitted(design: Floats, us: Floats) -> Floats:
-    """Non-negative least squares on relative residuals."""
     relative = design / us[:, None]
     size = np.maximum(np.linalg.norm(relative, axis=0), 1e-12)
     solution: Floats = nnls(relative / size, np.ones(len(us)))[0] / size
@@ -175,7 +170,7 @@ def fitted(design: Floats, us: Floats) -> Floats:
 
 
 def law(layer: ExpertRows, others: Sequence[ExpertRows]) -> Floats:
-    """Microseconds per unit of each of `columns`, float64 [columns]."""
+    """Microseconds per unit of each of `columns`, by the kernel's other layers."""
     share = np.median([each.bandwidth_share for each in others])
     base = np.median([each.coefficients[0] for each in others])
     work = [each.coefficients[2:] / _work(each.pair) for each in others]
@@ -184,7 +179,6 @@ def law(layer: ExpertRows, others: Sequence[ExpertRows]) -> Floats:
 
 
 def _left_out(layer: ExpertRows, layers: Sequence[ExpertRows]) -> Floats:
-    """Errors of the rows of a layer, by other sizes, else by other cuts, [rows]."""
     rest = [each for each in layers if each.pair != layer.pair]
     sizes = [each for each in rest if each.pair.shape != layer.pair.shape]
     us = layer.cold["us"].to_numpy(float)

@@ -27,7 +27,7 @@ MAX_MISFIT = 0.3
 
 
 def expert_gates(experts: ExpertRows) -> Iterator[Gate]:
-    """Gates on the experts' cost. The first is needed by the rest."""
+    """The first gate is needed by the rest."""
     yield _gate(
         "identified union",
         experts.identified,
@@ -61,10 +61,7 @@ def _usable(source: Source, kernel: KernelKey) -> tuple[ExpertRows, ...]:
 
 
 def misfit(experts: ExpertRows) -> float:
-    """Standard deviation of unseen rows beyond that of rows whose tables were compared.
-
-    0 for a layer whose own rows keep to the errors that measured tables are allowed.
-    """
+    """Standard deviation of unseen rows beyond that of rows with compared tables."""
     errors = experts.held_out()
     tidy = experts.others is None and is_good(_summary(errors))
     return 0.0 if tidy else _deviation(errors)

@@ -61,10 +61,9 @@ KEY = [
 
 
 class KernelKey(NamedTuple):
-    """What rows of one expert kernel share.
+    """`shape` is (hidden size, expert width, top-k, experts).
 
-    `shape` is (hidden size, expert width, top-k, experts); `tp` ranks split each
-    expert, `ep` groups of ranks hold all experts.
+    `tp` ranks split each expert; `ep` groups of ranks hold all experts.
     """
 
     gpu: str
@@ -78,7 +77,6 @@ class KernelKey(NamedTuple):
 
     @property
     def bytes_per_expert(self) -> float:
-        """Bytes of one expert that one rank reads."""
         hidden, width, _, _ = self.shape
         matrices = 2 if (hidden, width) in UNGATED else 3
         return matrices * hidden * width / self.tp * BYTES_PER_VALUE[self.dtype]

@@ -107,8 +107,8 @@ class Parts:
         return up + products.at(tokens, hidden, own)
 
     def _norm(self, tokens: int) -> float:
-        """A launch, two reads and two writes of each value; hyper-connections no
-        launch.
+        """A launch, and two reads and two writes of bf16; hyper-connections: their
+        bytes.
         """
         streams = self.model.residual_streams
         if streams > 1:
@@ -130,7 +130,6 @@ class Parts:
 
     @cached_property
     def _all_reduce(self) -> Curve:
-        """By elements, in a captured graph where that was measured."""
         rows = self.rows.of("all-reduce", num_gpus=self.ranks, allreduce_dtype=BF16)
         captured = rows[rows["kernel_source"].str.endswith("_graph")]
         return Curve.of(rows if captured.empty else captured, "message_size")

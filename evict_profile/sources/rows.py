@@ -40,10 +40,9 @@ Latency = Callable[..., float]
 
 @dataclass(frozen=True)
 class KernelRows:
-    """The rows for one expert kernel.
+    """`substituted_versions` names, by operation, the engine version that serves.
 
-    `substituted_versions` names, by operation, the engine version whose rows are used;
-    `stand_ins`, by operation and column, what replaces a value without rows.
+    `stand_ins` holds, by operation and column, what replaces a value without rows.
     """
 
     source: Source
@@ -143,15 +142,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class AttentionLatency:
-    """Attention latency by sequences and context: a curve for each batch."""
-
     batches: Floats
     curves: tuple[Curve, ...]
     _at_context: dict[float, Curve] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> "AttentionLatency":
-        """Rows of decoding; their cache holds `isl + step` tokens."""
         rows = rows.assign(context=rows["isl"] + rows["step"])
         curves = {b: Curve.of(own, "context") for b, own in rows.groupby("batch_size")}
         kept = {b: c for b, c in curves.items() if len(c.sizes) >= MIN_LEVELS}
