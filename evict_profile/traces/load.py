@@ -44,7 +44,6 @@ def trace_of(table: pa.Table, source: Path | str) -> Trace:
 
 
 def parts_of(folder: Path) -> list[Part]:
-    """Parts by server, in the order written."""
     tables = {path: read(path) for path in folder.glob("*.parquet")}
     parts = [Part(p, t, metadata_of(t, str(p))) for p, t in tables.items()]
     parts.sort(key=lambda part: (part.server, part.path.name))

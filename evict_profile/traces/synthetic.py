@@ -28,10 +28,8 @@ HARD = (0.3, 1.2)
 class Mix:
     """Alternating kinds of text; each position is easy or hard at random.
 
-    Attributes:
-        easy_share: of the positions of each kind.
-        stretch: tokens of each kind before the next; 0 divides a reply evenly.
-        trust: acceptance rate over the drafter's probability.
+    `stretch` is tokens of each kind before the next; 0 divides a reply evenly. `trust`
+    is the acceptance rate over the drafter's probability.
     """
 
     name: str
@@ -100,7 +98,6 @@ def dense_trace(
 
 
 def concentrations(rng: np.random.Generator, mix: Mix, tokens: int) -> Floats:
-    """Dirichlet concentrations at each position, float64 [tokens, BRANCH + 1]."""
     kinds = len(mix.easy_share)
     stretch = mix.stretch or -(-tokens // kinds)
     kind = np.arange(tokens) // stretch % kinds
@@ -150,7 +147,6 @@ def grow(
 def _child_probs(
     rng: np.random.Generator, concentration: Floats, parents: int
 ) -> Floats:
-    """Conditional probabilities, float64 [positions, parents, children]."""
     shape = (len(concentration), parents, concentration.shape[1])
     # Concentrations near zero underflow to 0; a floor keeps 0 / 0 out.
     draws = rng.standard_gamma(concentration[:, None, :], shape) + 1e-30

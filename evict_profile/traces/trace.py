@@ -71,7 +71,6 @@ class Nodes:
         return (self.parent < 0) | self.accepted[self.parent]
 
     def take(self, chosen: Ints) -> "Nodes":
-        """Whole trees of `chosen`, nodes in order; `step` is not renumbered."""
         moved = np.arange(len(chosen)) - chosen
         above = self.parent[chosen]
         parent = np.where(above >= 0, above + moved, -1)
@@ -108,11 +107,9 @@ class Reply:
 class TraceInfo:
     """What was recorded, and on what; 0 and "" if unknown.
 
-    Attributes:
-        layers, experts, top_k: of the target's MoE layers.
-        reference_us: the recorder's reference work, at whose speed all clocks are.
-        depth, topk, nodes: levels of a draft tree, nodes expanded per level (and
-            children of each), and nodes verified.
+    `reference_us` is the recorder's reference work, at whose speed all clocks are.
+    `depth`, `topk`, `nodes` are levels of a draft tree, nodes expanded per level, nodes
+    verified.
     """
 
     model: str = "unnamed"
@@ -187,9 +184,8 @@ class Trace:
 
     @cached_property
     def tokens(self) -> Ints:
-        """Tokens of each reply, int64 [replies]: one per step if dense.
-
-        The last step of a sparse reply commits what its full tree allowed.
+        """Tokens of each reply, int64 [replies]; the last sparse step commits its full
+        tree's.
         """
         accepted = np.bincount(self.nodes.step, self.nodes.accepted, len(self))
         last = self.end - 1
@@ -231,7 +227,6 @@ class Trace:
         )
 
     def part(self, index: int, count: int) -> "Trace":
-        """Every `count`-th prompt from `index`, of each workload."""
         kept = np.array([reply.prompt % count == index for reply in self.replies])
         if not kept.any():
             raise DataError(
