@@ -133,8 +133,7 @@ def with_workload(
 ) -> CostTable:
     """The table with a workload in it, all staircases read at its activation.
 
-    A workload without a clock of drafting leaves the table's own. No workload holds
-    what deciding adds to a step, so that stays as well.
+    Without a clock in the workload the table's own drafting stays.
     """
     reach = len(activation.union) - 1
     if reach < table.axes.max_tokens:
@@ -159,10 +158,9 @@ def with_workload(
 def export_workload(
     table: CostTable, path: Path, tables: Path | None = None
 ) -> tuple[CostTable, Path]:
-    """Save a table, and its samples, as the next version after the one at `path`.
+    """Save a table as the next version after the one at `path`, beside it or in a tree.
 
-    It goes into the same folder, or into its place in a tree of tables. No file is
-    overwritten; an equal table that is there already is loaded.
+    No file is overwritten; an equal table that is there already is loaded.
     """
     samples_sha256 = table.provenance.samples_sha256
     content = samples_of(path, samples_sha256).read_bytes()
@@ -173,9 +171,7 @@ def export_workload(
 
 
 def next_version(home: Path, axes: Axes, after: str = "") -> str:
-    """The version after the newest of a folder, and after that of a source, with its
-    axes.
-    """
+    """The version after the newest of these axes in a folder, and after a source's."""
     present = {version_of(path.stem): path for path in home.glob("*.json")}
     newest = max([*present, *map(version_of, filter(None, [after]))], default=None)
     if newest is None:
@@ -233,10 +229,7 @@ def _curve(union: Floats) -> tuple[float, ...]:
 
 
 def _widest(fitted: Fitted, batch: int) -> int:
-    """The widest cell of a batch below every width that failed at one of its contexts.
-
-    A failure counts where no wider cell of that context was measured.
-    """
+    """The widest cell of a batch below every width that failed with none wider."""
     own = sorted(c for c in fitted.level_cells if c.batch == batch)
     reached = {c.context: c.width for c in own}
     failed = (
@@ -262,7 +255,6 @@ def _staircase(
 
 
 def _drafting(fitted: Fitted) -> Drafting | None:
-    """The runner's clocks, at the speed that the machine had during the sweep."""
     if not fitted.clocks:
         return None
     made, cost = fitted.provenance, fitted.cost

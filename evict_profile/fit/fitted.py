@@ -1,8 +1,4 @@
-"""A run, fitted: its samples, the cost model, intervals and held-out errors.
-
-Made from a run's folders (`fit_run`), or from a table and the samples beside it
-(`fitted_of_table`).
-"""
+"""A run, fitted: its samples, the cost model, intervals and held-out errors."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -55,9 +51,7 @@ MIN_UNSEEN_CELLS = 8
 class Fitted:
     """Samples of one run and all that is derived from them.
 
-    Attributes:
-        provenance: its samples' hash is empty until the run's table is exported.
-        clocks: what the runner said of drafting; none where it cannot draft.
+    `clocks` is what the runner said of drafting; none where it cannot draft.
     """
 
     model: ModelSpec
@@ -158,7 +152,6 @@ class Fitted:
 
     @cached_property
     def natural_unions(self) -> dict[int, pd.Series]:
-        """By batch, the mean observed union of natural cells by tokens."""
         own = self.samples.timed.query("part == 'layers' and split == 'natural'")
         by_tokens = own.assign(tokens=own["width"] * own["batch"]).groupby("batch")
         return {
@@ -194,7 +187,7 @@ class Fitted:
 
     @property
     def shared_half_width(self) -> float:
-        """Relative half-width, of 95 %, that sessions and scaled layers leave to all
+        """Relative half-width, 95 %, that sessions and scaled layers leave to all
         costs.
         """
         made = self.provenance

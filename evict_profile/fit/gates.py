@@ -85,8 +85,7 @@ def union_gate(fitted: Fitted) -> Gate:
 def slope_gate(fitted: Fitted) -> Gate:
     """The fitted slope in U implies a bandwidth that the device can have.
 
-    It is the slope between the two cells of the union test that have one row an expert.
-    It fails only where its interval lies outside the bounds.
+    It is between the two cells of the union test that have one row an expert.
     """
     (slope_us, error_us), test = _slope_us(fitted), measured(fitted.provenance)
     if slope_us <= 0.0:
@@ -133,7 +132,6 @@ def non_moe_gate(fitted: Fitted) -> Gate:
 
 
 def scaling_gate(made: Provenance) -> Gate:
-    """Layers cost the same, where fewer than the model's were measured."""
     test = made.scaling_test or {}
     return _gate(
         "layer scaling",
@@ -168,10 +166,7 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     """Cells cost the same all along, and sessions of the runner nearly so.
 
     A change fails where its whole interval lies beyond its bound, or where no cell
-    compares it. Sessions that each measured all cells may differ, if costs stay known.
-
-    Args:
-        left_out: share of the samples that no fit is made of.
+    compares it. `left_out` is the share of the samples that no fit is made of.
     """
     bounds, half = (MAX_TREND, MAX_STRETCH), drift.half_width
     left = f"{left_out:.0%} of the samples, of another speed, are left out"
@@ -190,13 +185,10 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
 
 
 def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
-    """Samples of a cell differ, as those of any machine do.
+    """Samples of a cell differ, as those of any machine do; `asked` is relative.
 
     A wide floor fails nothing: costs rest on all cells, and their intervals hold it.
-
-    Args:
-        asked: relative half-width that the stop rule asked of a median.
-        timed: whether a clock was read; costs of a datasheet do not differ.
+    Costs of a datasheet are not `timed` and do not differ.
     """
     wide = (
         f", far above the {asked:.1%} asked of a median: single cells are noisy; only "

@@ -1,9 +1,5 @@
 """C(n, U, context, batch): a model's verification cost as a sum of hinges, fitted.
 
-Non-negative least squares on given hinges (`fit_hinges`), the choice of knots
-(`choose_terms`), both parts of a model (`fit_cost`), and how certain the result is
-(`Uncertainty`).
-
 MoE layers are equal and run in sequence, so a forward costs `moe_layers / layers
 measured` times their fit, plus the fit of the rest (embedding, dense layers, head).
 Where whole forwards were measured, the first holds everything.
@@ -84,10 +80,9 @@ class Observations:
 
 
 def fit_hinges(terms: Sequence[Term], seen: Observations) -> HingeCost:
-    """Non-negative least squares on relative residuals over their errors.
+    """Non-negative least squares (Lawson & Hanson, 1974) on relative residuals.
 
-    More work never costs less, so this (Lawson & Hanson, 1974) needs no other
-    regularisation.
+    More work never costs less, so it needs no other regularisation.
     """
     us, _ = _solve(seen.design(terms), seen.latency_us, seen.error)
     return HingeCost(tuple(terms), us)
@@ -138,8 +133,6 @@ def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]
 
 
 def shortlist(terms: tuple[Term, ...], seen: Observations) -> list[tuple[Term, ...]]:
-    """The bends and the jumps that lower the residuals most, some of each."""
-
     def residual(option: tuple[Term, ...]) -> float:
         return _solve(seen.design(option), seen.latency_us, seen.error)[1]
 
@@ -162,10 +155,7 @@ def refinements(
 
 
 def candidate_knots(feature: str, features: Features) -> list[tuple[float, ...]]:
-    """Where a feature's cost may bend, and where it may jump: from a value to the next.
-
-    A jump is two bends, neither of which pays alone.
-    """
+    """Where a feature's cost may bend, or jump: two bends, where neither pays alone."""
     if feature == EXPERT_ROWS:
         largest = features["rows"].max(initial=1.0)
         rows = [float(x) for x in ROW_KNOTS if x <= largest]
@@ -192,7 +182,6 @@ def cross_validated(terms: tuple[Term, ...], seen: Observations) -> Floats:
 def fit_points(
     base: tuple[Term, ...], shape: Shape, points: pd.DataFrame, bends: bool = True
 ) -> HingeCost:
-    """Fit terms to points, with knots added where they pay if the terms may bend."""
     seen = Observations.of(shape, points)
     terms = choose_terms(base, seen) if bends else base
     first = fit_hinges(terms, seen)
@@ -231,8 +220,6 @@ def parts_of(points: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 class Uncertainty:
-    """What residuals leave to a fit: least squares on the terms that cost something."""
-
     def __init__(self, cost: HingeCost, shape: Shape, points: pd.DataFrame) -> None:
         features = features_of(shape, points)
         predicted = cost.latency_us(features)
