@@ -59,7 +59,6 @@ def _of_kind(kind: str, kinds: list[str], config: Config) -> Config:
 
 
 def _even_period(kinds: list[str]) -> int:
-    """Layers from one window to the next, from the first layer on; 0 if uneven."""
     sliding = [n for n, kind in enumerate(kinds) if kind == "sliding"]
     every = (sliding[1:] or [len(kinds)])[0] - sliding[0]
     return every if sliding == list(range(0, len(kinds), every)) else 0
@@ -173,7 +172,6 @@ def _window(kind: str, config: Config) -> int:
 
 
 def _sizes(kind: str, config: Config, family: Family) -> tuple[int, int]:
-    """Weights of one layer's attention or its replacement, and values of its state."""
     own = parse(AttentionSpec, _attention(config, family), str(config.path))
     if kind == "none":
         mlps = sum(block in ("mlp", "-") for block in config.blocks)

@@ -22,11 +22,7 @@ KEYS = (
 
 
 def check_is_target(content: dict[str, Any], path: Path) -> None:
-    """Check that a `config.json` is of a model that verifies.
-
-    Raises:
-        ConfigError: it is of a drafting head.
-    """
+    """Raise a ConfigError if a `config.json` is of a drafting head."""
     architectures = content.get("architectures")
     names = architectures if isinstance(architectures, list) else []
     words = [str(word) for word in (*names, content.get("model_type"))]

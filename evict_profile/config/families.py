@@ -48,8 +48,7 @@ def known_families() -> Families:
 class Config:
     """A `config.json`; missing and impossible values raise a ConfigError.
 
-    `unknown` is the model_type that no row of the table has, else empty; `read` gathers
-    the keys that were used.
+    `unknown` is the model_type that no row of the table has; `read` gathers used keys.
     """
 
     content: dict[str, Any]
@@ -101,14 +100,12 @@ class Config:
         return self.error(f"key '{key}' is missing; {fix}")
 
     def unfamiliar(self, reason: str) -> ConfigError:
-        """An error of a family that would need a row of the table."""
         return self.error(
             f"model_type '{self.unknown}' is unknown, and {reason}; add its row to "
             "configs/families.yaml, or give its shape as a YAML file of configs/models"
         )
 
     def unread(self) -> list[str]:
-        """Keys that bear on the shape by their names, and that were not asked for."""
         ours = self.read.union(*known_families().keys.values())
         return [
             key

@@ -1,8 +1,7 @@
 """A model's shape from a Hugging Face `config.json`.
 
 Families differ in key names (`configs/families.yaml`) and in how they state which
-layers hold experts and which attend to all tokens (the rules here). `notes` hold
-reservations.
+layers hold experts and which attend to all tokens (the rules here).
 """
 
 import re

@@ -41,7 +41,6 @@ def load_model(name: str) -> ModelSpec:
 
 
 def model_label(name: str) -> str:
-    """The name of the model that a file or a folder describes; else the same word."""
     path = _file(name)
     if not path.is_file() or path.suffix not in (".json", ".yaml"):
         return name

@@ -141,10 +141,8 @@ class LayerSpec(Struct, frozen=True):
 class MoeSpec(Struct, frozen=True):
     """Routed experts of one layer: an MLP each, `expert_width` wide.
 
-    `groups` and `groups_kept` are of group-limited routing (DeepSeek-V3).
-    `shared_width` is the summed width of shared experts. `expert_hidden` is the
-    experts' input width (0: the model's). Experts that are not `gated` have two
-    matrices, not three.
+    `shared_width` is the summed width of shared experts; `expert_hidden` the experts'
+    input width (0: the model's). Experts that are not `gated` have two matrices.
     """
 
     num_experts: Count
@@ -183,8 +181,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
     """A model's shape. The first `dense_layers` of `num_layers` hold no experts.
 
     `mtp_layers` draft and are not in `num_layers`. `residual_streams` above one are
-    mixed around every layer by hyper-connections. Sizes are of `dtype`; experts are
-    published in `checkpoint_dtype`.
+    mixed around every layer by hyper-connections.
     """
 
     name: str
@@ -293,7 +290,6 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     @property
     def active_parameters(self) -> int:
-        """Parameters less the routed experts that a token does not use."""
         return self._parameters(self.moe.top_k)
 
     def _parameters(self, experts: int) -> int:

@@ -25,9 +25,8 @@ step3p7 are models."""
 def published_name(path: Path, stated: object = "") -> str:
     """OWNER/NAME, or NAME, of a published model.
 
-    Files of the Hugging Face cache are links, so the path comes first as it is given.
-    `stated` is the config's `_name_or_path`, which often names another model or a
-    folder.
+    The path comes first, as files of the Hugging Face cache are links; `stated`, the
+    config's `_name_or_path`, often names another model.
 
     Raises:
         ConfigError: neither names a model.

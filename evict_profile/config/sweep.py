@@ -81,7 +81,6 @@ class SglangSpec(Struct, frozen=True):
             config.json written from its shape.
         draft: folder of the EAGLE-3 head; "" writes a usual config.json.
         steps, topk: levels drafted, and children of each node; 1 drafts chains.
-        attention_backend: SGLang's name; "" leaves the choice to SGLang.
     """
 
     model: str = ""
@@ -96,8 +95,7 @@ class SweepSpec(Struct, frozen=True):
     """A sweep: grid, stop rule, and options of the engine.
 
     Attributes:
-        sessions: first rounds that each start the runner again, so that costs are more
-            certain.
+        sessions: first rounds that each start the runner again.
         layers: MoE layers to measure; "auto" is all that fit on a GPU, two on a CPU.
         dtype: "auto" is the model's, if the device multiplies it natively; "fp8_block"
             is FP8 in blocks of 128 x 128, which the runner "sglang_verify" runs.
