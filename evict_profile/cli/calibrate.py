@@ -1,5 +1,3 @@
-"""The command that calibrates a cost table by what a server did."""
-
 from pathlib import Path
 from shlex import join
 

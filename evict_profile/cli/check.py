@@ -1,5 +1,3 @@
-"""The command that checks a table, and measures some of its cells again."""
-
 import tempfile
 from pathlib import Path
 from shlex import quote

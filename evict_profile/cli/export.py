@@ -1,5 +1,3 @@
-"""The command that writes a table in the format of an engine."""
-
 from pathlib import Path
 from shlex import quote
 

@@ -1,5 +1,3 @@
-"""The command that makes a served table of a server's runs."""
-
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -68,7 +66,6 @@ def import_runs(
 def read_files(
     files: Sequence[tuple[Path, int | None]],
 ) -> tuple[list["Run"], dict[str, str], list[str]]:
-    """The runs of files, why others are left out, by source, and notes."""
     from evict_profile.served.readers import read
 
     found = [read(path, drafts) for path, drafts in files]

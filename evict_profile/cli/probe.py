@@ -1,5 +1,3 @@
-"""The command that probes a running server."""
-
 import asyncio
 import os
 from math import inf

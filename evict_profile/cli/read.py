@@ -1,5 +1,3 @@
-"""Commands that read: show, report, diff and doctor."""
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated

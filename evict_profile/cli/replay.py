@@ -1,5 +1,3 @@
-"""The command that replays a trace."""
-
 from functools import partial
 from pathlib import Path
 from typing import Literal
