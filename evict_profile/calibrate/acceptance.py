@@ -89,7 +89,7 @@ CANDIDATES: dict[str, Callable[[Nodes], Calibrator]] = {
 def per_rank_acceptance(nodes: Nodes, topk: int) -> Floats:
     """Share of expanded, accepted parents whose child of each rank was accepted.
 
-    Float64 [topk], sum at most 1; the root counts as accepted.
+    It is float64 [topk], of sum at most 1; the root counts as accepted.
     """
     parents = len(np.unique(nodes.family[nodes.parent_accepted]))
     hits = np.bincount(nodes.rank[nodes.accepted], minlength=topk)[:topk]

@@ -112,10 +112,7 @@ def learnt_curve(state: Path, table: CostTable) -> ActivationCurve:
 def as_activation_curve(
     kept: Mapping[int, Floats], workload: str, model: ModelSpec, tokens: int
 ) -> ActivationCurve:
-    """The curve of a table, for 0..`tokens` tokens at least.
-
-    Beyond one tree's tokens it follows the largest batch, then uniform routing.
-    """
+    """The curve of a table; beyond a tree by the largest batch, then uniform routing."""
     alone, most = kept[1], kept[max(kept)]
     measured = np.concatenate([alone, most[len(alone) :]])
     last = len(measured) - 1
@@ -148,7 +145,6 @@ def kept_order(trace: Trace, steps: Ints) -> Routes:
 
 
 def _of_groups(trace: Trace, groups: Sequence[Ints]) -> Activation:
-    """Mean over groups of steps, with a jackknife interval over prompts."""
     rows = _rows(trace, [kept_order(trace, steps) for steps in groups])
     without = np.ones((len(trace.prompts), len(groups)))
     for group, steps in enumerate(groups):

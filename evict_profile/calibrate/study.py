@@ -37,8 +37,6 @@ GROUPS = 20
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """The curves that a table gets, and the calibrators compared."""
-
     held_out: HeldOutChances
     chosen: str
     curves: Curves
@@ -51,8 +49,8 @@ class Calibrated:
 class CostCheck:
     """A table's costs against verification clocks under natural routing.
 
-    `error` is over medians of groups of steps of similar latency; `ratio` is the median
-    of measured over predicted.
+    `error` is over medians of groups of similar steps; `ratio` of measured to
+    predicted.
     """
 
     error: ErrorSummary
