@@ -1,7 +1,4 @@
-"""Runs the command line in a process that ends with its parent.
-
-A sweep that outlives a killed fleet would disturb later measurements.
-"""
+"""Runs the command line in a process that ends with its parent."""
 
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""A fleet on a terminal."""
-
 import time
 from collections.abc import Sequence
 

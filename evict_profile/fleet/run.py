@@ -64,7 +64,6 @@ class JobRun(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether all samples are stored and, if the runner drafts, all clocks."""
         if not is_finished(self.store):
             return False
         return not self.store.header().opened.get("clocks") or bool(self.store.clocks())
@@ -74,7 +73,6 @@ class FleetFolder(RunFolder):
     header_name, noun = "fleet.json", "sweeps"
 
     def write_plan(self, jobs: Sequence[Job]) -> None:
-        """Write the jobs to the folder, or check that they equal the jobs in it."""
         _check_measurable(jobs)
         plan = json.loads(as_json({job.name: to_mapping(job) for job in jobs}))
         if self.exists():
