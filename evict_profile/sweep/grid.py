@@ -91,7 +91,7 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
 
 
 def too_few(cells: Collection[Cell], whole: bool) -> str:
-    """What cells a fit lacks, or ""; `whole` forwards have no part outside MoE layers."""
+    """What cells a fit lacks, or ""; forwards that are `whole` have one part."""
     unions = [cell.union for cell in cells if cell.split == "balanced"]
     non_moe = sum(cell.part == "non_moe" for cell in cells)
     least = 0 if whole else MIN_NON_MOE_CELLS
