@@ -112,7 +112,7 @@ def learnt_curve(state: Path, table: CostTable) -> ActivationCurve:
 def as_activation_curve(
     kept: Mapping[int, Floats], workload: str, model: ModelSpec, tokens: int
 ) -> ActivationCurve:
-    """The curve of a table; beyond a tree by the largest batch, then uniform routing."""
+    """A table's curve; beyond a tree by the largest batch, then by uniform routing."""
     alone, most = kept[1], kept[max(kept)]
     measured = np.concatenate([alone, most[len(alone) :]])
     last = len(measured) - 1

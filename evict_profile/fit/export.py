@@ -82,8 +82,8 @@ def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
         return ActivationCurve(GUESS, is_guess=True, union=_curve(guess))
     curves = {
         batch: guess
-        * np.interp(tokens, own.index, own / own.index.map(fitted.model.uniform_union))
-        for batch, own in seen.items()
+        * np.interp(tokens, u.index, u / u.index.map(fitted.model.uniform_union))
+        for batch, u in seen.items()
     }
     return ActivationCurve(
         f"natural routing of {text}",
@@ -118,9 +118,9 @@ def outcome(table: CostTable, path: Path) -> str:
 
 
 def _same_in(home: Path, table: CostTable, samples_sha256: str) -> CostTable | None:
-    made = replace(table.provenance, samples_sha256=samples_sha256)
-    for there in filter(None, (found.table for found in tables_below(home))):
-        if there == replace(table, version=there.version, provenance=made):
+    provenance = replace(table.provenance, samples_sha256=samples_sha256)
+    for there in filter(None, (entry.table for entry in tables_below(home))):
+        if there == replace(table, version=there.version, provenance=provenance):
             return there
     return None
 
@@ -143,8 +143,8 @@ def with_workload(
             "continue it as the table's own"
         )
     if drafting and table.drafting:
-        known = [(c, table.drafting.at(c.batch).mechanism_us) for c in drafting.batches]
-        clocks = (replace(clock, mechanism_us=us) for clock, us in known)
+        timed = [(c, table.drafting.at(c.batch).mechanism_us) for c in drafting.batches]
+        clocks = (replace(clock, mechanism_us=us) for clock, us in timed)
         drafting = replace(drafting, batches=tuple(clocks))
     table = replace(
         table,
@@ -230,8 +230,8 @@ def _curve(union: Floats) -> tuple[float, ...]:
 
 def _widest(fitted: Fitted, batch: int) -> int:
     """The widest cell of a batch below every width that failed with none wider."""
-    own = sorted(c for c in fitted.level_cells if c.batch == batch)
-    reached = {c.context: c.width for c in own}
+    cells = sorted(c for c in fitted.level_cells if c.batch == batch)
+    reached = {c.context: c.width for c in cells}
     failed = (
         c.width
         for c in failed_cells(fitted.frame)
@@ -239,14 +239,14 @@ def _widest(fitted: Fitted, batch: int) -> int:
         and c.width > reached.get(c.context, math.inf)
     )
     end = min(failed, default=math.inf)
-    return max(c.width for c in own if c.width < end)
+    return max(c.width for c in cells if c.width < end)
 
 
 def _staircase(
     fitted: Fitted, activation: ActivationCurve, batch: int, context: int
 ) -> Staircase:
-    asked = np.arange(_widest(fitted, batch) * batch + 1)
-    tokens = padded_tokens(asked, batch, fitted.capture_sizes)
+    tokens_asked = np.arange(_widest(fitted, batch) * batch + 1)
+    tokens = padded_tokens(tokens_asked, batch, fitted.capture_sizes)
     union = activation.at(tokens, batch)
 
     covered = fitted.costs_at(tokens, union, context, batch)
@@ -257,8 +257,8 @@ def _staircase(
 def _drafting(fitted: Fitted) -> Drafting | None:
     if not fitted.clocks:
         return None
-    made, cost = fitted.provenance, fitted.cost
-    here, facts = made.reference_us, made.fingerprint
+    sweep, cost = fitted.provenance, fitted.cost
+    here, facts = sweep.reference_us, sweep.fingerprint
     weights = facts.get("drafter_weights", "own")
     speeds = (
         here / clock.reference_us if here and clock.reference_us else 1.0
@@ -268,7 +268,7 @@ def _drafting(fitted: Fitted) -> Drafting | None:
     return Drafting(
         workload=f"none: timed by the sweep itself, drafter weights: {weights}",
         engine=f"{facts['engine']} {facts['engine_version']}",
-        batches=tuple(by_rounds(c.at_speed(s), cost, made.noise) for c, s in pairs),
+        batches=tuple(by_rounds(c.at_speed(s), cost, sweep.noise) for c, s in pairs),
     )
 
 

@@ -113,10 +113,10 @@ class Fitted:
     def held_out(self) -> dict[str, HeldOut]:
         seed = self.provenance.sweep.seed
         terms = (*layer_terms(self.model.cost_shape), *self.more_terms)
-        own = {"hinge": partial(fit_terms, terms, True)}
+        hinge = {"hinge": partial(fit_terms, terms, True)}
         return {
             name: held_out(fitter, self.model, self.layer_points, seed)
-            for name, fitter in (FITTERS | own).items()
+            for name, fitter in (FITTERS | hinge).items()
         }
 
     @cached_property
@@ -152,8 +152,8 @@ class Fitted:
 
     @cached_property
     def natural_unions(self) -> dict[int, pd.Series]:
-        own = self.samples.timed.query("part == 'layers' and split == 'natural'")
-        by_tokens = own.assign(tokens=own["width"] * own["batch"]).groupby("batch")
+        rows = self.samples.timed.query("part == 'layers' and split == 'natural'")
+        by_tokens = rows.assign(tokens=rows["width"] * rows["batch"]).groupby("batch")
         return {
             int(str(batch)): cells.groupby("tokens")["observed_union"].mean()
             for batch, cells in by_tokens
@@ -190,13 +190,13 @@ class Fitted:
         """Relative half-width, 95 %, that sessions and scaled layers leave to all
         costs.
         """
-        made = self.provenance
-        if isinstance(made, Composition):
+        origin = self.provenance
+        if isinstance(origin, Composition):
             return 0.0
-        sessions = made.sessions.half_width if made.sessions else 0.0
-        alone = made.clock != DATASHEET and made.fingerprint["layers"] == 1
+        sessions = origin.sessions.half_width if origin.sessions else 0.0
+        alone = origin.clock != DATASHEET and origin.fingerprint["layers"] == 1
         scale = self.cost.layer_scale
-        scaling = scaling_half_width(made.scaling_test, scale, alone)
+        scaling = scaling_half_width(origin.scaling_test, scale, alone)
         return float(np.hypot(sessions, scaling))
 
     def us_per_expert(self, small: Cell, large: Cell) -> tuple[float, float]:
@@ -226,8 +226,8 @@ def fit_run(store: Store) -> Fitted:
     capture_sizes = tuple(sorted({*header.opened["capture_sizes"]}))
     points, _ = split_points(samples.cells, grid, capture_sizes)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
-    made = provenance_of(header, samples, len(points))
-    return Fitted(header.model, capture_sizes, made, samples, cost, store.clocks())
+    origin = provenance_of(header, samples, len(points))
+    return Fitted(header.model, capture_sizes, origin, samples, cost, store.clocks())
 
 
 def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:

@@ -60,8 +60,8 @@ def split_points(
 
     def as_run(cell: Cell) -> Cell:
         captured = (width for width in capture_sizes if width >= cell.width)
-        own = cell in levels
-        return cell if own else replace(cell, width=next(captured, cell.width))
+        at_level = cell in levels
+        return cell if at_level else replace(cell, width=next(captured, cell.width))
 
     points = frame_of(map(as_run, cells.index)).assign(
         latency_us=cells["latency_us"].to_numpy(),

@@ -45,12 +45,12 @@ class Advice:
             at = "" if steps.context is None else f", context {steps.context:g}"
             lines += ["", unbroken(f"{steps.table.title}{at}:")]
             parts = self.decision.parts
-            for advisor, found in parts:
+            for advisor, batches in parts:
                 lines += [KINDS[advisor.lengths.kind]] * (len(parts) > 1)
-                lines += [as_text(self.rows(advisor, found))]
-        caveats = (f"caveat: {each}" for each in self.decision.caveats)
-        known = (*self.notes, *self._details, *caveats)
-        return "\n".join([*lines, *(unbroken(line, "  ") for line in known)])
+                lines += [as_text(self.rows(advisor, batches))]
+        caveats = (f"caveat: {text}" for text in self.decision.caveats)
+        remarks = (*self.notes, *self._details, *caveats)
+        return "\n".join([*lines, *(unbroken(line, "  ") for line in remarks)])
 
     def json(self) -> str:
         """All numbers; an infinite end of an interval is null."""
@@ -61,9 +61,9 @@ class Advice:
         parts = [
             {
                 "kind": advisor.lengths.kind,
-                "ways": [self._numbers(at, w) for at in found for w in at.ways[1:]],
+                "ways": [self._numbers(at, w) for at in batches for w in at.ways[1:]],
             }
-            for advisor, found in self.decision.parts
+            for advisor, batches in self.decision.parts
         ]
         content = {
             "answer": self.answer,
@@ -81,7 +81,7 @@ class Advice:
     def _numbers(self, at: BatchAdvice, way: DraftOption) -> dict[str, Any]:
         left_out = {"speed", "step_us"} if self._steps.estimated else set()
         stated = {"batch": at.batch, **to_mapping(way), "verdict": way.verdict}
-        return {name: each for name, each in stated.items() if name not in left_out}
+        return {name: value for name, value in stated.items() if name not in left_out}
 
     @property
     def _steps(self) -> Steps:
@@ -111,8 +111,8 @@ class Advice:
         if answer.settled and not self._steps.estimated:
             return []
         batch = self.decision.batches[0]
-        known = (table.key.model, table.key.gpu) if table else self.names
-        model, gpu = (shlex.quote(each) for each in known)
+        names = (table.key.model, table.key.gpu) if table else self.names
+        model, gpu = (shlex.quote(name) for name in names)
         what = "measure" if answer.settled else "settle"
         return [
             unbroken(

@@ -24,13 +24,13 @@ from evict_profile.table import CostTable
 def show_fit(console: Console, fitted: Fitted, json: bool = False) -> None:
     errors = {name: held.error for name, held in fitted.held_out.items() if held.error}
     if json:
-        found = {
+        document = {
             "held_out": errors,
             "validation": fitted.validation.error,
             "natural": fitted.natural.error,
             "gates": judge(fitted),
         }
-        say(console, as_json(to_mapping(found)))
+        say(console, as_json(to_mapping(document)))
         return
     natural = "natural routing, evaluated at its observed union"
     unseen = {
@@ -68,8 +68,8 @@ def show_recheck(console: Console, recheck: Recheck) -> None:
     rows = Rows.of(
         changes,
         {
-            "cell": lambda each: each[0],
-            "change": lambda each: f"{np.nanmedian(each[1]) - 1.0:+.1%}",
+            "cell": lambda pair: pair[0],
+            "change": lambda pair: f"{np.nanmedian(pair[1]) - 1.0:+.1%}",
         },
     )
     print_rows(console, rows)

@@ -52,8 +52,8 @@ def _cells(content: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, s
         if isinstance(value, dict):
             yield from _cells(value, f"{where}{key}.")
         elif isinstance(value, list | tuple):
-            for n, each in enumerate(value):
-                yield from _cells(each, f"{where}{key}[{n}].")
+            for n, item in enumerate(value):
+                yield from _cells(item, f"{where}{key}[{n}].")
         elif value:
             yield where + key, f"{value:,}" if type(value) is int else str(value)
 

@@ -46,23 +46,23 @@ def deployment_of(
             f"--engine {engine}: there are rows of {', '.join(ENGINES)}"
             f"{nearest(engine, ENGINES)}; name one of them"
         )
-    known = [*DTYPES, *BYTES_PER_VALUE]
-    if dtype and dtype not in known:
+    dtypes = [*DTYPES, *BYTES_PER_VALUE]
+    if dtype and dtype not in dtypes:
         raise ConfigError(
-            f"--dtype {dtype}: is unknown; choose one of {', '.join(known)}"
+            f"--dtype {dtype}: is unknown; choose one of {', '.join(dtypes)}"
         )
     dtype = dtype or _row_dtype(model)
     fewest = _fewest(model, name, dtype)
-    asked = Deployment(name, engine, dtype, tp or fewest)
-    _check_ranks(model, asked, fewest)
-    return asked
+    deployment = Deployment(name, engine, dtype, tp or fewest)
+    _check_ranks(model, deployment, fewest)
+    return deployment
 
 
 def assumption(model: ModelSpec) -> str:
-    known = not any(note.startswith(UNKNOWN) for note in model.notes)
+    is_known = not any(note.startswith(UNKNOWN) for note in model.notes)
     return (
         f"experts are taken as {model.checkpoint_dtype}"
-        f"{f', as {model.name} is published' * known}; --dtype names another format"
+        f"{f', as {model.name} is published' * is_known}; --dtype names another format"
     )
 
 
@@ -76,10 +76,10 @@ def has_rows(gpu: str, engine: str) -> bool:
 
 def _named(asked: str) -> str:
     wanted = asked.lower().replace("-", "_")
-    found = [name for name in GPUS if f"{name}_".startswith(f"{wanted}_")]
-    if wanted in found:
+    names = [name for name in GPUS if f"{name}_".startswith(f"{wanted}_")]
+    if wanted in names:
         return wanted
-    return found[0] if len(found) == 1 else ""
+    return names[0] if len(names) == 1 else ""
 
 
 def gpu_named(asked: str) -> str:

@@ -43,8 +43,8 @@ class Attention:
 
     def at(self, tokens: int, context: int, batch: int) -> Estimate:
         """Microseconds of one layer, the mean over all, between its bounds."""
-        found = [(n, cost(tokens, context, batch)) for n, cost in self._costs]
-        ends = [(n, (us.value, us.low, us.high)) for n, us in found]
+        costs = [(n, cost(tokens, context, batch)) for n, cost in self._costs]
+        ends = [(n, (us.value, us.low, us.high)) for n, us in costs]
         sums = (sum(n * us[end] for n, us in ends) for end in range(3))
         return Estimate(*(us / self.model.num_layers for us in sums))
 
@@ -72,8 +72,8 @@ class Attention:
     def reaches(self, context: int, batch: int) -> bool:
         if not self.model.full_layers:
             return True
-        own = self._longest[self._longest.index >= batch]
-        return bool(len(own)) and bool(own.iloc[0] >= context)
+        longest = self._longest[self._longest.index >= batch]
+        return bool(len(longest)) and bool(longest.iloc[0] >= context)
 
     @cached_property
     def _longest(self) -> pd.Series:
@@ -144,8 +144,8 @@ class Attention:
         return self.rows.latency(self.operation, rows, sizes, made)
 
     def _one_cache(self, rows: pd.DataFrame) -> pd.DataFrame:
-        own = rows[rows["kv_cache_dtype"] == BF16]
-        rows = rows if own.empty else own
+        bf16 = rows[rows["kv_cache_dtype"] == BF16]
+        rows = rows if bf16.empty else bf16
         self._kernels.append(str(rows["kernel_source"].mode()[0]))
         return rows[rows["kernel_source"] == self._kernels[-1]]
 

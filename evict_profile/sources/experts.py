@@ -57,8 +57,8 @@ class ExpertRows:
     def of(cls, source: Source, pair: KernelKey) -> "ExpertRows":
         rows = source.rows(pair.gpu, "moe", pair.engine, pair.version)
         layers = _rows_by_layer(source, pair.gpu, pair.engine, pair.version)
-        own = layers.get((pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep))
-        rows = rows.iloc[:0] if own is None else rows.iloc[own]
+        places = layers.get((pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep))
+        rows = rows.iloc[:0] if places is None else rows.iloc[places]
         return cls(pair, rows, GPUS[pair.gpu].bandwidth_gbps)
 
     @cached_property
@@ -119,7 +119,7 @@ class ExpertRows:
     def held_out(self) -> Floats:
         """Relative error of rows that were not used to predict them, [rows]."""
         if self.others is not None:
-            return np.concatenate([_left_out(own, self.others) for own in self.others])
+            return np.concatenate([_left_out(e, self.others) for e in self.others])
         design, us = self.design, self.cold["us"].to_numpy()
         errors = np.empty(len(us))
         for row in range(len(us)):
@@ -149,12 +149,12 @@ def _rows_by_layer(
 def are_strays(us: ArrayLike) -> Bools:
     """Which latencies, by tokens, contradict both that are beside them, [rows]."""
     logs = np.log(np.asarray(us, dtype=np.float64))
-    found = np.zeros(len(logs), dtype=bool)
+    strays = np.zeros(len(logs), dtype=bool)
     if len(logs) > 2:
         apart = np.stack([logs[1:-1] - logs[:-2], logs[1:-1] - logs[2:]])
-        found[1:-1] = np.abs(apart).min(axis=0) > np.log(STRAY)
-        found[1:-1] &= apart[0] * apart[1] > 0.0
-    return found
+        strays[1:-1] = np.abs(apart).min(axis=0) > np.log(STRAY)
+        strays[1:-1] &= apart[0] * apart[1] > 0.0
+    return strays
 
 
 def columns(tokens: Floats, union: Floats) -> Floats:
@@ -171,16 +171,16 @@ def fitted(design: Floats, us: Floats) -> Floats:
 
 def law(layer: ExpertRows, others: Sequence[ExpertRows]) -> Floats:
     """Microseconds per unit of each of `columns`, by the kernel's other layers."""
-    share = np.median([each.bandwidth_share for each in others])
-    base = np.median([each.coefficients[0] for each in others])
-    work = [each.coefficients[2:] / _work(each.pair) for each in others]
+    share = np.median([other.bandwidth_share for other in others])
+    base = np.median([other.coefficients[0] for other in others])
+    work = [other.coefficients[2:] / _work(other.pair) for other in others]
     read = layer.pair.bytes_per_expert / (share * layer.peak_gbps) / 1e3
     return np.array([base, read, *np.median(work, axis=0) * _work(layer.pair)])
 
 
 def _left_out(layer: ExpertRows, layers: Sequence[ExpertRows]) -> Floats:
-    rest = [each for each in layers if each.pair != layer.pair]
-    sizes = [each for each in rest if each.pair.shape != layer.pair.shape]
+    rest = [other for other in layers if other.pair != layer.pair]
+    sizes = [other for other in rest if other.pair.shape != layer.pair.shape]
     us = layer.cold["us"].to_numpy(float)
     error: Floats = np.abs(layer.design @ law(layer, sizes or rest) / us - 1.0)
     return error

@@ -46,7 +46,7 @@ def passes(experts: ExpertRows) -> bool:
 
 def by_bytes(source: Source, own: ExpertRows) -> ExpertRows:
     layers = _usable(source, own.pair._replace(shape=(0, 0, 0, 0), tp=0))
-    others = tuple(each for each in layers if each.pair != own.pair)
+    others = tuple(layer for layer in layers if layer.pair != own.pair)
     return ExpertRows(own.pair, own.rows, own.peak_gbps, others)
 
 

@@ -86,25 +86,25 @@ class Parts:
         return {**parts, **self._mixing_products(tokens)}
 
     def _mixing_products(self, tokens: int) -> dict[str, float]:
-        model, found = self.model, {}
+        model, parts = self.model, {}
         products, share = self._products[self.attention_dtype], model.full_layers
         if share and self.attention.operation != MODULE:
             sizes = self._attention_sizes()
-            found["attention"] = share * sum(products.at(tokens, *s) for s in sizes)
+            parts["attention"] = share * sum(products.at(tokens, *s) for s in sizes)
         if share and self.attention.operation == MLA:
-            found["latent"] = share * sum(us(tokens) for us in self._latent_products)
+            parts["latent"] = share * sum(us(tokens) for us in self._latent_products)
         for other in model.other_layers:
             outputs = other.weights // model.hidden_size // self.ranks
             if outputs:
                 us = products.at(tokens, outputs, model.hidden_size)
-                found[other.kind] = other.layers * us
-        return {f"{name} products": us / model.num_layers for name, us in found.items()}
+                parts[other.kind] = other.layers * us
+        return {f"{name} products": us / model.num_layers for name, us in parts.items()}
 
     def _mlp(self, tokens: int, width: int) -> float:
-        hidden, own = self.model.hidden_size, width // self.ranks
+        hidden, width_per_rank = self.model.hidden_size, width // self.ranks
         products = self._products[self.mlp_dtype]
-        up = products.at(tokens, (1 + self.model.moe.gated) * own, hidden)
-        return up + products.at(tokens, hidden, own)
+        up = products.at(tokens, (1 + self.model.moe.gated) * width_per_rank, hidden)
+        return up + products.at(tokens, hidden, width_per_rank)
 
     def _norm(self, tokens: int) -> float:
         """A launch, and two reads and two writes of bf16; hyper-connections: their
@@ -122,8 +122,8 @@ class Parts:
         values, keys = heads * a.head_dim, a.qk_head_dim or a.head_dim
         output, gate = (hidden, values), values if a.output_gate else 0
         if a.kind != "mla":
-            own = heads * keys + kv_heads * (keys + a.head_dim)
-            return [(own + gate, hidden), output]
+            outputs = heads * keys + kv_heads * (keys + a.head_dim)
+            return [(outputs + gate, hidden), output]
         latent = a.q_lora_rank + a.kv_lora_rank + a.qk_rope_dim + gate
         query = (heads * (keys + a.qk_rope_dim), a.q_lora_rank or hidden)
         return [(latent, hidden), query, output]
@@ -139,9 +139,9 @@ class Parts:
         heads = {"num_heads": self.attention.heads["num_heads"]}
         return [
             self.rows.latency(
-                "mla bmm", own, heads, lambda each: Curve.of(each, "num_tokens").at
+                "mla bmm", rows, heads, lambda group: Curve.of(group, "num_tokens").at
             )
-            for _, own in self.rows.of("mla bmm", bmm_dtype=BF16).groupby("op_name")
+            for _, rows in self.rows.of("mla bmm", bmm_dtype=BF16).groupby("op_name")
         ]
 
     @cached_property

@@ -97,7 +97,7 @@ def _renumbered(parts: Sequence[Part]) -> pa.Table:
 
 
 def _trace(columns: TraceColumns, clocks: tuple[DraftClock, ...]) -> Trace:
-    names, order = [each.name for each in fields(Reply)], list(IDENTITY)
+    names, order = [column.name for column in fields(Reply)], list(IDENTITY)
     rows = pd.DataFrame({name: columns.values(name) for name in names})
     twice = rows.assign(position=columns.position).duplicated().to_numpy()
     columns.check_rows(twice, "this position of this reply is there twice")
@@ -108,7 +108,7 @@ def _trace(columns: TraceColumns, clocks: tuple[DraftClock, ...]) -> Trace:
         verify_us = columns.values("verify_us").astype(np.float64)
     trace = Trace(
         columns.about,
-        tuple(Reply(*each) for each in replies),
+        tuple(Reply(*values) for values in replies),
         reply,
         columns.position,
         columns.values("context"),

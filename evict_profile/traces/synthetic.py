@@ -77,12 +77,12 @@ def dense_trace(
     tokens: Sequence[int],
     context: int,
 ) -> Trace:
-    position = np.concatenate([np.arange(each) for each in tokens])
-    size = np.array([len(each) for each in trees])
+    position = np.concatenate([np.arange(count) for count in tokens])
+    size = np.array([len(tree) for tree in trees])
     # Each reply's trees count their steps and nodes from 0.
     steps, first = np.cumsum(tokens) - tokens, np.cumsum(size) - size
     step, parent, path_prob, accepted = (
-        np.concatenate([getattr(each, field.name) for each in trees])
+        np.concatenate([getattr(tree, field.name) for tree in trees])
         for field in fields(Nodes)
     )
     step = step + np.repeat(steps, size)
@@ -128,14 +128,14 @@ def grow(
         child = _child_probs(rng, concentration, beam.shape[1]) / max(trust, 1.0)
         hit = _pick(rng.random((tokens, beam.shape[1], 1)), trust * child)
         drafted = parent.shape[1]
-        own = (probs[:, :, None] * child).reshape(tokens, -1)
+        path = (probs[:, :, None] * child).reshape(tokens, -1)
         hits = (reached[:, :, None] & hit).reshape(tokens, -1)
         parent = np.hstack([parent, np.repeat(beam, branch, axis=1)])
-        path_prob, accepted = np.hstack([path_prob, own]), np.hstack([accepted, hits])
+        path_prob, accepted = np.hstack([path_prob, path]), np.hstack([accepted, hits])
         best = np.argsort(-path_prob, axis=1, kind="stable")[:, :nodes]
         np.put_along_axis(kept, best, True, axis=1)
-        best = np.argsort(-own, axis=1, kind="stable")[:, :branch]
-        probs = np.take_along_axis(own, best, axis=1)
+        best = np.argsort(-path, axis=1, kind="stable")[:, :branch]
+        probs = np.take_along_axis(path, best, axis=1)
         reached, beam = np.take_along_axis(hits, best, axis=1), drafted + best
     step, column = np.nonzero(kept)
     number = np.cumsum(kept).reshape(kept.shape) - 1

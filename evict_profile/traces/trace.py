@@ -194,12 +194,12 @@ class Trace:
 
     @cached_property
     def prompts(self) -> tuple[tuple[str, int], ...]:
-        return tuple(sorted({(each.workload, each.prompt) for each in self.replies}))
+        return tuple(sorted({(reply.workload, reply.prompt) for reply in self.replies}))
 
     @cached_property
     def prompt(self) -> Ints:
         place = {prompt: i for i, prompt in enumerate(self.prompts)}
-        return np.array([place[each.workload, each.prompt] for each in self.replies])
+        return np.array([place[reply.workload, reply.prompt] for reply in self.replies])
 
     @property
     def workloads(self) -> tuple[str, ...]:
@@ -275,9 +275,9 @@ def check_same_model(about: TraceInfo, model: ModelSpec, noun: str = "trace") ->
 
 def check_one_temperature(trace: Trace) -> None:
     if len(trace.temperatures) > 1:
-        found = ", ".join(f"{each:g}" for each in trace.temperatures)
+        text = ", ".join(f"{value:g}" for value in trace.temperatures)
         raise DataError(
-            f"the trace holds temperatures {found}, and what is right for one is wrong "
+            f"the trace holds temperatures {text}, and what is right for one is wrong "
             "for another; choose one with --temperature"
         )
 
