@@ -190,9 +190,9 @@ def measured(timed: pd.DataFrame) -> pd.DataFrame:
     samples_us = samples_by_cell(timed)
     cells = frame_of(cells_of(samples_us.reset_index()))
     median_us, error = np.empty((2, len(cells)))
-    for own in cells.groupby("part").indices.values():
-        arrays = list(map(np.asarray, samples_us.iloc[own]))
-        median_us[own], error[own] = _medians_and_errors(arrays)
+    for places in cells.groupby("part").indices.values():
+        arrays = list(map(np.asarray, samples_us.iloc[places]))
+        median_us[places], error[places] = _medians_and_errors(arrays)
     return cells.assign(
         samples_us=samples_us.to_numpy(),
         latency_us=median_us,
@@ -216,8 +216,8 @@ def _medians_and_errors(cells: Sequence[Floats]) -> tuple[Floats, Floats]:
     disturbed = np.where(apart > DISTURBED_IQR_RATIO, apart, 1.0)
     counts, place = np.unique([len(c) for c in cells], return_inverse=True)
     means, errors = np.array([median_of_draws(shape, n) for n in counts]).T[:, place]
-    known = len(shape) >= MIN_POOLED
-    shift = means - np.median(shape) if known else np.zeros(len(cells))
+    is_pooled = len(shape) >= MIN_POOLED
+    shift = means - np.median(shape) if is_pooled else np.zeros(len(cells))
     return medians / (1.0 + shift), errors * disturbed
 
 

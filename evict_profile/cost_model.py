@@ -195,11 +195,11 @@ def activated_union(
     anywhere = np.interp(tokens, np.arange(len(union)), union)
     if not by_batch:
         return anywhere
-    own = by_batch[min(by_batch, key=lambda known: abs(math.log(known / batch)))]
-    last = len(own) - 1
-    here = np.interp(tokens, np.arange(len(own)), own)
+    curve = by_batch[min(by_batch, key=lambda known: abs(math.log(known / batch)))]
+    last = len(curve) - 1
+    here = np.interp(tokens, np.arange(len(curve)), curve)
     at_end = np.interp(last, np.arange(len(union)), union)
-    beyond = own[last] + np.maximum(anywhere - at_end, 0.0)
+    beyond = curve[last] + np.maximum(anywhere - at_end, 0.0)
     # Never past the most that was seen: two curves that meet must not add up to it.
-    most = max(union.max(), own.max())
+    most = max(union.max(), curve.max())
     return np.where(tokens > last, np.minimum(beyond, most), here)

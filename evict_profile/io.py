@@ -39,9 +39,9 @@ def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
     if as_path.is_file() and (as_path.suffix or os.sep in name):
         return as_path
     folder = data_root() / "configs" / kind
-    known = folder / f"{name}.yaml"
-    if known.is_file():
-        return known
+    path = folder / f"{name}.yaml"
+    if path.is_file():
+        return path
     if as_path.is_dir():
         without = " without config.json" if kind == "models" else ""
         raise ConfigError(f"{name}: is a folder{without}; give a file in it")
@@ -185,9 +185,9 @@ def write_json(content: Any, path: Path) -> None:
 def finite(value: Any) -> Any:
     """The same with null for NaN and infinities."""
     if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -49,8 +49,8 @@ class Combination(Struct, frozen=True):
     def __post_init__(self) -> None:
         for (field, allowed), word in zip(WORDS.items(), astuple(self), strict=True):
             if word not in allowed:
-                known = ", ".join(allowed)
-                raise ConfigError(f"{field} '{word}' is unknown; give one of: {known}")
+                words = ", ".join(allowed)
+                raise ConfigError(f"{field} '{word}' is unknown; give one of: {words}")
 
     def __str__(self) -> str:
         return f"{self.drafts} drafts, {self.acceptance}, {self.rule}, {self.score}"

@@ -70,18 +70,18 @@ def parse(
     With `extra_keys`, keys that no field takes are ignored.
     """
     try:
-        made = msgspec.convert(content, kind, str_keys=True)
+        parsed = msgspec.convert(content, kind, str_keys=True)
     except msgspec.ValidationError as invalid:
         raise error(f"{source}: {_sentence(invalid, kind, content)}") from invalid
     if extra_keys:
-        return made
-    if found := _unknown_key(content, made):
-        field, record = found
+        return parsed
+    if unknown := _unknown_key(content, parsed):
+        field, record = unknown
         names = _keys(record)
         near = get_close_matches(field.rpartition(".")[2], names, 1)
-        known = f"'{near[0]}'" if near else f"one of {', '.join(names)}"
-        raise error(f"{source}: unknown key '{field}'; remove it, or write {known}")
-    return made
+        remedy = f"'{near[0]}'" if near else f"one of {', '.join(names)}"
+        raise error(f"{source}: unknown key '{field}'; remove it, or write {remedy}")
+    return parsed
 
 
 def to_mapping(record: Any) -> dict[str, Any]:
@@ -133,12 +133,12 @@ def _unknown_key(content: Any, made: Any, where: str = "") -> tuple[str, Any] | 
             if taken and key not in taken:
                 return field, made
             inner = made.get(key) if is_free else getattr(made, key, None)
-            if found := _unknown_key(value, inner, field):
-                return found
+            if unknown := _unknown_key(value, inner, field):
+                return unknown
     elif isinstance(content, list | tuple) and {*map(type, content)} - {int, float}:
         for index, (value, inner) in enumerate(zip(content, made, strict=True)):
-            if found := _unknown_key(value, inner, f"{where}[{index}]"):
-                return found
+            if unknown := _unknown_key(value, inner, f"{where}[{index}]"):
+                return unknown
     return None
 
 
@@ -169,9 +169,9 @@ def _sentence(error: msgspec.ValidationError, kind: Any, content: Any) -> str:
 
 def _words(of: inspect.Type, parts: list[str]) -> list[str]:
     if isinstance(of, inspect.UnionType):
-        return [word for each in of.types for word in _words(each, parts)]
+        return [word for kind in of.types for word in _words(kind, parts)]
     if not parts:
         return [repr(value) for value in getattr(of, "values", ())]
     inner = {field.encode_name: field.type for field in getattr(of, "fields", ())}
     item = getattr(of, "item_type", getattr(of, "value_type", None))
-    return _words(found, parts[1:]) if (found := inner.get(parts[0], item)) else []
+    return _words(kind, parts[1:]) if (kind := inner.get(parts[0], item)) else []

@@ -112,8 +112,8 @@ class Runner:
         self.log, self._show, self._answered = log, show, False
         self._deadline, self._longest_s = deadline or Deadline(), 0.0
         # After ours, the caller's: it may be how the interpreter finds its engine.
-        found = filter(None, (str(data_root()), os.environ.get("PYTHONPATH")))
-        python_path = {"PYTHONPATH": os.pathsep.join(found)}
+        paths = filter(None, (str(data_root()), os.environ.get("PYTHONPATH")))
+        python_path = {"PYTHONPATH": os.pathsep.join(paths)}
         environment = {**os.environ, **QUIET_CPU, **python_path}
         with log.open("ab") as errors:
             self._log_start = errors.tell()
@@ -179,12 +179,12 @@ class Runner:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
             limit_s = OPEN_TIMEOUT_S if request["do"] == "open" else ANSWER_TIMEOUT_S
-            asked, line = time.monotonic(), self._line(limit_s)
-            while found := PROGRESS.match(line):
-                self._show(found[1].decode())
-                line = line[found.end() :] or self._line(limit_s)
+            begun, line = time.monotonic(), self._line(limit_s)
+            while progress := PROGRESS.match(line):
+                self._show(progress[1].decode())
+                line = line[progress.end() :] or self._line(limit_s)
             if request["do"] != "open":
-                self._longest_s = max(self._longest_s, time.monotonic() - asked)
+                self._longest_s = max(self._longest_s, time.monotonic() - begun)
         if not line.endswith(b"\n"):  # nothing, or an answer broken off
             raise self._crash()
         try:
@@ -204,12 +204,12 @@ class Runner:
 
     def _line(self, limit_s: float) -> bytes:
         assert self._process.stdout
-        pipe, said = self._process.stdout.fileno(), b""
+        pipe, line = self._process.stdout.fileno(), b""
         ends, grace_s = time.monotonic() + limit_s, EXIT_TIMEOUT_S + self._longest_s
-        while not said.endswith(b"\n"):
+        while not line.endswith(b"\n"):
             ended = self._process.poll() is not None
             if select.select([pipe], [], [], 0.0 if ended else POLL_S)[0]:
-                said += (more := os.read(pipe, 1 << 20))
+                line += (more := os.read(pipe, 1 << 20))
                 ended = not more
             elif time.monotonic() > ends:
                 raise self._crash(f"was killed, for it gave no answer in {limit_s:g} s")
@@ -221,7 +221,7 @@ class Runner:
                 )
             if ended:
                 break
-        return said
+        return line
 
     def read(self, kind: type[T], answer: Message) -> T:
         """An answer's fields, checked; fields of later runners are ignored."""
@@ -286,5 +286,5 @@ def runner_command(name: str, python: str | None) -> list[str]:
     folder = data_root() / "runners"
     if (folder / name / "__main__.py").is_file():
         return [interpreter, "-m", f"runners.{name}"]
-    known = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
-    raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {known}")
+    names = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
+    raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {names}")

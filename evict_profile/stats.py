@@ -205,8 +205,8 @@ def optimism(values: Floats, chosen: Ints) -> Floats:
         chosen: the candidate chosen in each column, by one rule; int64 [1 + resamples].
     """
     logs = np.log(values)
-    own = logs[chosen, np.arange(len(chosen))] - logs[chosen, 0]
-    gained = own - (logs[chosen[0]] - logs[chosen[0], 0])
+    gain = logs[chosen, np.arange(len(chosen))] - logs[chosen, 0]
+    gained = gain - (logs[chosen[0]] - logs[chosen[0], 0])
     mean = gained[1:].mean()
     bias: Floats = np.append(mean, 2.0 * mean - gained[1:])
     return bias

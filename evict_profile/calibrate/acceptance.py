@@ -40,8 +40,8 @@ class Curves:
         """Acceptance at `prob`, each by its row of the curves, float64 [nodes]."""
         chances, rows = np.empty(len(prob)), len(self.acceptances)
         for number, curve in enumerate(self.acceptances):
-            own = np.minimum(row, rows - 1) == number
-            chances[own] = np.interp(prob[own], self.scores, curve)
+            in_row = np.minimum(row, rows - 1) == number
+            chances[in_row] = np.interp(prob[in_row], self.scores, curve)
         return chances
 
 
@@ -67,9 +67,9 @@ def fit_isotonic(nodes: Nodes) -> Curves:
 
 
 def fit_conditional(nodes: Nodes) -> Conditional:
-    own = nodes.parent_accepted
-    rank = np.minimum(nodes.rank[own], RANKS - 1)
-    curves = _fit_curves(nodes.own_prob[own], rank, nodes.accepted[own], RANKS)
+    reached = nodes.parent_accepted
+    rank = np.minimum(nodes.rank[reached], RANKS - 1)
+    curves = _fit_curves(nodes.own_prob[reached], rank, nodes.accepted[reached], RANKS)
     return Conditional(curves)
 
 
@@ -110,8 +110,8 @@ def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
     pooled = isotonic_regression(hits.sum(axis=0) / in_bin, weights=in_bin).x
     weight = seen + 1.0
     fit = [
-        isotonic_regression(own, weights=weights).x
-        for own, weights in zip((hits + pooled) / weight, weight, strict=True)
+        isotonic_regression(share, weights=weights).x
+        for share, weights in zip((hits + pooled) / weight, weight, strict=True)
     ]
     return _curves(np.bincount(bins, prob) / in_bin, np.stack(fit))
 

@@ -108,7 +108,7 @@ def calibrated_table(found: CalibrationStudy, table: CostTable) -> CostTable:
     activation = table.activation
     if found.activations:
         tokens = table.axes.max_tokens
-        kept = {batch: each.union for batch, each in found.activations.items()}
+        kept = {batch: curve.union for batch, curve in found.activations.items()}
         activation = as_activation_curve(kept, found.name, table.model, tokens)
     return with_workload(table, acceptance, activation, found.drafting)
 
@@ -131,8 +131,8 @@ def calibrate(trace: Trace) -> Calibrated:
 def as_acceptance(found: Calibrated, workload: str, steps: int) -> Acceptance:
     scores, acceptances = found.curves.knots
     raw, calibrated = (
-        CalibrationError(ece=round(each.ece, 6), brier=round(each.brier.value, 6))
-        for each in (found.errors["raw"], found.errors[found.chosen])
+        CalibrationError(ece=round(error.ece, 6), brier=round(error.brier.value, 6))
+        for error in (found.errors["raw"], found.errors[found.chosen])
     )
     return Acceptance(
         workload=workload,
@@ -164,7 +164,7 @@ def check_costs(trace: Trace, cost: ForwardCost, speed: float) -> CostCheck | No
 
 
 def workload_name(trace: Trace) -> str:
-    temperatures = "+".join(f"{each:g}" for each in trace.temperatures)
+    temperatures = "+".join(f"{value:g}" for value in trace.temperatures)
     return (
         f"{'+'.join(trace.workloads)}, {trace.about.model}, T={temperatures}: "
         f"{len(trace):,} trees of {len(trace.prompts)} prompts"

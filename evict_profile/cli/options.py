@@ -126,8 +126,8 @@ DrafterKind = Annotated[
 
 
 def batches_of(words: Sequence[str]) -> list[int]:
-    sizes = [each.strip() for word in words for each in word.split(",")]
-    if wrong := [each for each in sizes if not each.isdecimal() or int(each) < 1]:
+    sizes = [size.strip() for word in words for size in word.split(",")]
+    if wrong := [size for size in sizes if not size.isdecimal() or int(size) < 1]:
         raise ConfigError(
             f"--batch {wrong[0]}: give whole numbers from 1 on, as in --batch 1,8"
         )

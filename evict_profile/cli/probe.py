@@ -63,15 +63,15 @@ def probe(
     server = Server(url, os.environ.get("OPENAI_API_KEY", ""))
     with progress_bar(stderr) as bar:
         run = (learn_routes if routes else probe_server)(server, out, config, bar)
-        found = asyncio.run(run)
+        result = asyncio.run(run)
 
-    if found:
+    if result:
         from evict_profile.report.served import show_routes
 
-        show_routes(console, found, as_json)
+        show_routes(console, result, as_json)
     if not as_json:
         say(console, f"runs: {out}")
-    if not found:
+    if not result:
         _show_runs(out, as_json)
 
 

@@ -27,8 +27,8 @@ def check_is_target(content: dict[str, Any], path: Path) -> None:
     names = architectures if isinstance(architectures, list) else []
     words = [str(word) for word in (*names, content.get("model_type"))]
     stated = [key for key in KEYS if content.get(key) is not None]
-    if found := [*filter(HEADS.search, words), *stated]:
+    if signs := [*filter(HEADS.search, words), *stated]:
         raise ConfigError(
-            f"{path}: is of a head that drafts ({found[0]}), not of a model that "
+            f"{path}: is of a head that drafts ({signs[0]}), not of a model that "
             "verifies; give the config.json of the model that it drafts for"
         )

@@ -60,8 +60,8 @@ class Config:
         """First key with a value, and the value; null counts as missing."""
         keys = known_families().keys.get(name, (name,))
         self.read.update(keys)
-        found = ((key, self.content.get(key)) for key in keys)
-        return next((each for each in found if each[1] is not None), (keys[0], None))
+        items = ((key, self.content.get(key)) for key in keys)
+        return next((item for item in items if item[1] is not None), (keys[0], None))
 
     def get(self, name: str) -> Any:
         return self.first_key(name)[1]

@@ -122,9 +122,9 @@ def _naming_experts(content: dict[str, Any], within: str) -> Iterator[str]:
 
 def _moe(config: Config, family: Family) -> dict[str, Any]:
     width = config.count(family.width)
-    each = config.count("shared_width", width, at_least=0)
+    one_width = config.count("shared_width", width, at_least=0)
     stated = int(config.get("shared_width") is not None)
-    shared = config.count("shared_experts", stated, at_least=0) * each
+    shared = config.count("shared_experts", stated, at_least=0) * one_width
     router = config.get("router") or family.router
     return {
         "num_experts": config.count("experts"),

@@ -14,8 +14,8 @@ from evict_profile.records import parse, read_mapping
 
 
 def name_or_file(name: str) -> str:
-    known = model_named(name, _known_names())
-    return name if known else f"FILE, the YAML of {name}"
+    shipped = model_named(name, _known_names())
+    return name if shipped else f"FILE, the YAML of {name}"
 
 
 def load_model(name: str) -> ModelSpec:
@@ -46,8 +46,8 @@ def model_label(name: str) -> str:
         return name
     content = read_mapping(path)
     stated = content.get("_name_or_path")
-    known = content.get("name") or published_name(path, stated)
-    return str(known).rpartition("/")[2].lower()
+    label = content.get("name") or published_name(path, stated)
+    return str(label).rpartition("/")[2].lower()
 
 
 def is_model(path: Path) -> bool:

@@ -204,8 +204,8 @@ class ModelSpec(Struct, frozen=True, dict=True):
     def __post_init__(self) -> None:
         for dtype in (self.dtype, self.checkpoint_dtype):
             if dtype not in BYTES_PER_VALUE:
-                known = ", ".join(BYTES_PER_VALUE)
-                raise ValueError(f"dtype {dtype!r} is not one of {known}")
+                names = ", ".join(BYTES_PER_VALUE)
+                raise ValueError(f"dtype {dtype!r} is not one of {names}")
         if self.dense_layers >= self.num_layers:
             raise ValueError(
                 f"dense_layers {self.dense_layers} must leave at least one of "
@@ -247,13 +247,13 @@ class ModelSpec(Struct, frozen=True, dict=True):
             for other in others
             if without_kernels is None or other.kind in without_kernels
         ]
-        said = (
+        caveat = (
             f"of {self.num_layers} layers {' and '.join(lacking)} are costed by their "
             "products and bytes, without their own kernels"
         )
         recurs = any(other.kind in get_args(Recurrent) for other in others)
         rollback = "a recurrent state is rolled back at a cost that is not in them"
-        return (*[said] * bool(lacking), *[rollback] * recurs, *self.notes)
+        return (*[caveat] * bool(lacking), *[rollback] * recurs, *self.notes)
 
     @property
     def weights_per_expert(self) -> int:
@@ -265,9 +265,9 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     @property
     def attention_weights(self) -> int:
-        own = self.attention.weights(self.hidden_size)
+        weights = self.attention.weights(self.hidden_size)
         others = sum(other.layers * other.weights for other in self.other_layers)
-        return round((self.full_layers * own + others) / self.num_layers)
+        return round((self.full_layers * weights + others) / self.num_layers)
 
     @property
     def common_weights(self) -> int:

@@ -67,10 +67,10 @@ def name_suffixes() -> frozenset[str]:
 def model_named(name: str, models: Sequence[str]) -> str | None:
     """The model of a Hugging Face name; suffixes that keep the sizes are left out."""
     given = name.rpartition("/")[2].lower()
-    known = {each.rpartition("/")[2].lower(): each for each in [*same_shape(), *models]}
-    while given not in known:
+    named = {full.rpartition("/")[2].lower(): full for full in [*same_shape(), *models]}
+    while given not in named:
         given, _, last = given.rpartition("-")
         if last not in name_suffixes() and not re.fullmatch(r"\d{4}", last):
             return None
-    names = (known[given], same_shape().get(known[given]))
-    return next((each for each in names if each in models), None)
+    names = (named[given], same_shape().get(named[given]))
+    return next((model for model in names if model in models), None)

@@ -54,14 +54,14 @@ def _check_reachable(address: str) -> None:
 
 
 def task_options(device: Device, engine: Engine) -> dict[str, Any]:
-    own = {} if device.gpus else {MACHINE: 1.0}
-    resources = dict(own if device.resources is None else device.resources)
+    default = {} if device.gpus else {MACHINE: 1.0}
+    resources = dict(default if device.resources is None else device.resources)
     if engine.resource:
         resources[engine.resource] = ENVIRONMENT_SHARE
-    asked: dict[str, Any] = {"num_cpus": device.cpus, "num_gpus": device.gpus}
+    options: dict[str, Any] = {"num_cpus": device.cpus, "num_gpus": device.gpus}
     if device.accelerator:
-        asked["accelerator_type"] = device.accelerator
-    return {**asked, "resources": resources}
+        options["accelerator_type"] = device.accelerator
+    return {**options, "resources": resources}
 
 
 def task(function: Callable[..., T], *args: object) -> T:

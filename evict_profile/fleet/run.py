@@ -170,8 +170,8 @@ def on_ray(
     with ray_at(address) as ray:
         remote, running = ray.remote(task), {}
         for run in runs:
-            asked = task_options(run.job.device, run.job.engine)
-            placed = remote.options(**asked, max_retries=fleet.tries)
+            options = task_options(run.job.device, run.job.engine)
+            placed = remote.options(**options, max_retries=fleet.tries)
             running[placed.remote(measure, run, fleet.tries, fleet.minutes)] = run
         while running:
             [done], _ = ray.wait(list(running))
@@ -188,10 +188,10 @@ def measure(run: JobRun, tries: int, minutes: float) -> str:
     words = [*run.argv, "--max-minutes", f"{minutes:g}"]
     for _ in range(tries):
         ends = time.monotonic() + 60.0 * minutes
-        status, said = run_command(words, run.job.engine.env, log, minutes)
+        status, line = run_command(words, run.job.engine.env, log, minutes)
         if run.done:
             return ""
         # What a sweep that was stopped has is too little for its own fit.
         is_open = not status or (status == USER_ERROR and time.monotonic() >= ends)
-        why = f"open after {minutes:g} min" if is_open else said.removeprefix("error: ")
+        why = f"open after {minutes:g} min" if is_open else line.removeprefix("error: ")
     return f"{why}; tried {tries} times, see {log}"

@@ -110,7 +110,7 @@ def run_union_test(
 ) -> UnionTest:
     small, large, lone = cells = union_test_cells(grid, model)
     turns = _measure(runner, cells)
-    found = {cell: median_interval(times) for cell, times in turns.items()}
+    medians = {cell: median_interval(times) for cell, times in turns.items()}
     ratios = turns[large] / turns[small]
     experts = (large.union - lone.union) * layers
 
@@ -119,7 +119,7 @@ def run_union_test(
         return moved / difference_us / 1e3 if difference_us > 0.0 else math.inf
 
     copy_gbps = opened["bandwidth_gbps"]
-    high, low = found[large], found[lone]
+    high, low = medians[large], medians[lone]
     middle = implied_gbps(high.value - low.value)
     return UnionTest(
         width=large.width,
@@ -127,7 +127,7 @@ def run_union_test(
         large_union=large.union,
         single_token_width=lone.width,
         single_token_union=lone.union,
-        small_us=found[small].value,
+        small_us=medians[small].value,
         large_us=high.value,
         single_token_us=low.value,
         differ=int((ratios > 1.0).sum()) >= MIN_SLOWER_TURNS,
@@ -144,7 +144,7 @@ def run_union_test(
 def remedy(test: Facts, made_on: Facts) -> str:
     native = made_on.get("device_kind"), made_on.get("dtype")
     flag = "try --dtype float32" if native == ("cpu", "bfloat16") else ""
-    return "".join(f"; {said}" for said in (test.get("load"), flag) if said)
+    return "".join(f"; {text}" for text in (test.get("load"), flag) if text)
 
 
 def union_test_cells(grid: Grid, model: ModelSpec) -> tuple[Cell, Cell, Cell]:
@@ -207,14 +207,14 @@ def run_scaling_test(runner: Runner, cell: Cell, layers: int) -> ScalingTest:
             sample = runner.measure(cell, seeds, count)[0]
             times_us[repeat, column] = sample["clock_us"]
     errors = times_us[:, 0] * (layers / small) / times_us[:, 1] - 1.0
-    found = median_interval(1.0 + errors)
+    ratio = median_interval(1.0 + errors)
     small_us, large_us = np.median(times_us, axis=0).tolist()
     return ScalingTest(
         small_layers=small,
         large_layers=layers,
         small_us=small_us,
         large_us=large_us,
-        error=found.value - 1.0,
-        error_low=found.low - 1.0,
-        error_high=found.high - 1.0,
+        error=ratio.value - 1.0,
+        error_low=ratio.low - 1.0,
+        error_high=ratio.high - 1.0,
     )

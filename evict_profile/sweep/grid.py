@@ -54,8 +54,8 @@ class Grid:
         """The validation cells of a run: of older sweeps all forced ones off levels."""
         if any(cell in measured for cell in self.validation):
             return self.validation
-        known = {*self.cells, *self.between}
-        return tuple(c for c in measured if c.union and c not in known)
+        planned = {*self.cells, *self.between}
+        return tuple(c for c in measured if c.union and c not in planned)
 
 
 def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
@@ -134,10 +134,10 @@ def _corners(cells: list[Cell]) -> Iterator[Cell]:
     together = defaultdict(list)
     for cell in cells:
         together[cell.context, cell.batch].append(cell)
-    for own in together.values():
+    for group in together.values():
         for end in (min, max):
-            width = end(c.width for c in own)
-            at_end = [c for c in own if c.width == width]
+            width = end(c.width for c in group)
+            at_end = [c for c in group if c.width == width]
             yield min(at_end)
             yield max(at_end)
 

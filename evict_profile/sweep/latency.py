@@ -70,8 +70,8 @@ class Samples:
         """`measured` cells, without such blocks, and their mean `observed_union`."""
         cells = measured(self.timed.drop(index=self.slow.index[self.slow]))
         union = self.timed.groupby(list(CELL_FIELDS))["observed_union"].mean()
-        own = union.loc[list(map(astuple, cells.index))]
-        return cells.assign(observed_union=own.to_numpy())
+        unions = union.loc[list(map(astuple, cells.index))]
+        return cells.assign(observed_union=unions.to_numpy())
 
     @cached_property
     def drift(self) -> "Drift":

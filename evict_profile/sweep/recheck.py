@@ -94,8 +94,8 @@ def recheck_cells(
     python: str | None,
     console: Console,
 ) -> Recheck:
-    model, made = table.model, measured(table.provenance)
-    spec = replace(made.sweep, layers=table.fit.measured_layers, dtype=model.dtype)
+    model, origin = table.model, measured(table.provenance)
+    spec = replace(origin.sweep, layers=table.fit.measured_layers, dtype=model.dtype)
     grid, then = make_grid(spec, model), measured_cells(timed_before(frame))
     chosen = recheckable(grid, set(then.index))
     opened = partial(OpenRunner, spec, model, grid, log, python)
@@ -104,10 +104,10 @@ def recheck_cells(
             samples = _measure(chosen, opened, table, shown)
     except RunnerCrash as crash:
         raise MeasurementError(crash.words) from crash
-    now = _at_reference(samples, chosen, made.reference_us)
+    now = _at_reference(samples, chosen, origin.reference_us)
     by_session = now.pivot(index="session", columns="cell", values="latency_us")
     ratio = by_session[chosen] / then["latency_us"].reindex(chosen)
-    sessions = made.sessions.half_width if made.sessions else 0.0
+    sessions = origin.sessions.half_width if origin.sessions else 0.0
     noise = median_half_width(then["error"].reindex(chosen).to_numpy())
     return Recheck(tuple(chosen), ratio.to_numpy(), float(np.hypot(sessions, noise)))
 

@@ -88,8 +88,8 @@ class Store(RunFolder):
         """Write the samples of one round, or of the rest of it, as one part."""
         frame = to_frame(samples)
         number = int(frame["round"].iloc[0])
-        own = [p.stem[6:] for p in self.parts.glob(f"{number:05d}-*.parquet")]
-        taken = [int(part) for part in own if part.isdecimal()]
+        names = [p.stem[6:] for p in self.parts.glob(f"{number:05d}-*.parquet")]
+        taken = [int(part) for part in names if part.isdecimal()]
         self.add(frame, number, 1 + max(taken, default=-1))
 
     def add(self, frame: pd.DataFrame, number: int, index: int) -> None:
@@ -125,7 +125,7 @@ class Store(RunFolder):
             )
 
     def add_clock(self, clock: DraftClock) -> None:
-        self.add_note("clocks", [to_mapping(each) for each in (*self.clocks(), clock)])
+        self.add_note("clocks", [to_mapping(item) for item in (*self.clocks(), clock)])
 
     def clocks(self) -> tuple[DraftClock, ...]:
         source = str(self.folder / "clocks.json")

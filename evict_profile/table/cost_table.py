@@ -112,11 +112,11 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def own_caveats(self) -> Caveats:
-        made, stored = self.provenance, self.model.checkpoint_dtype
+        origin, stored = self.provenance, self.model.checkpoint_dtype
         other = f"weights are published as {stored}; costs are of {self.key.dtype}"
         differs = stored not in ("bfloat16", self.key.dtype) and not self.is_estimated
-        caveats = self.model.caveats(made.without_kernels)
-        return (*made.caveats, *[other] * differs, *caveats)
+        caveats = self.model.caveats(origin.without_kernels)
+        return (*origin.caveats, *[other] * differs, *caveats)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -197,9 +197,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         covered_context, of_context = self._inside("context", context, ends, outside)
         place = covered_batch, covered_context
         measured = self._measured.get((batch, covered_context))
-        found = measured.costs if measured else self._fitted(batch, *place)
-        rest_us = self.rest_us(np.arange(len(found.step_cost_us)), batch)
-        cost, low, high = (us + rest_us for us in found[:3])
+        step = measured.costs if measured else self._fitted(batch, *place)
+        rest_us = self.rest_us(np.arange(len(step.step_cost_us)), batch)
+        cost, low, high = (us + rest_us for us in step[:3])
         return StepCosts.of(cost, low, high, self.caveats + of_batch + of_context)
 
     def rest_us(self, tokens: ArrayLike, batch: int) -> Floats:
@@ -214,10 +214,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     def read_anew(self) -> "CostTable":
         def stairs(each: Staircase) -> Staircase:
-            found = self._fitted(each.batch, each.batch, each.context)
+            fitted = self._fitted(each.batch, each.batch, each.context)
             low, cost, high = (
                 tuple(us.tolist())
-                for us in (found.low_us, found.step_cost_us, found.high_us)
+                for us in (fitted.low_us, fitted.step_cost_us, fitted.high_us)
             )
             return replace(each, step_cost_us=cost, low_us=low, high_us=high)
 
@@ -226,8 +226,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def max_tokens(self, batch: int) -> int:
         """The most tokens that are covered for a batch at any context: T."""
         widest = min((self.fit.domain["width"][1], *self.axes.capture_sizes[-1:]))
-        own = (len(s.step_cost_us) - 1 for s in self.staircases if s.batch == batch)
-        return min(self.fit.domain["tokens"][1], widest * batch, *own)
+        widths = (len(s.step_cost_us) - 1 for s in self.staircases if s.batch == batch)
+        return min(self.fit.domain["tokens"][1], widest * batch, *widths)
 
     def contexts(self, batch: float) -> tuple[int, int]:
         least = min(batch, max(stairs.batch for stairs in self.staircases))
@@ -279,12 +279,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return nearest, (f"{axis} {value:g} read as {nearest:g}: {beyond}",)
 
     def _fitted(self, batch: int, covered_batch: float, context: float) -> StepCosts:
-        asked = np.arange(self.max_tokens(batch) + 1)
-        tokens = padded_tokens(asked, batch, self.axes.capture_sizes)
+        counts = np.arange(self.max_tokens(batch) + 1)
+        tokens = padded_tokens(counts, batch, self.axes.capture_sizes)
         union = self.activation.at(tokens, batch)
         cost = self.cost.latency_us(tokens, union, context, covered_batch)
         near = self._nearest(covered_batch, context)
-        place = np.minimum(asked, len(near.step_cost_us) - 1)
+        place = np.minimum(counts, len(near.step_cost_us) - 1)
         low, high = (
             cost * (bound[place] / near.step_cost_us[place])
             for bound in (near.low_us, near.high_us)
@@ -301,5 +301,5 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
 def _hinge_cost(terms: tuple[TermCost, ...]) -> HingeCost:
     return HingeCost(
-        tuple(each.term for each in terms), np.array([t.us_per_unit for t in terms])
+        tuple(cost.term for cost in terms), np.array([t.us_per_unit for t in terms])
     )

@@ -71,8 +71,8 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
 
 
 def _refuse_steps(document: Mapping[str, Any], path: Path) -> None:
-    made, key = document.get("provenance"), document.get("key")
-    if isinstance(made, dict) and made.get("origin") == SERVED:
+    source, key = document.get("provenance"), document.get("key")
+    if isinstance(source, dict) and source.get("origin") == SERVED:
         named = [str(dict(key or {}).get(name)) for name in ("model", "gpu")]
         model, gpu = map(shlex.quote, named)
         raise DataError(
@@ -86,11 +86,11 @@ def _drop_former_keys(document: dict[str, Any]) -> None:
     document.pop("overheads", None), document.pop("reuse", None)
     if isinstance(fit := document.get("fit"), dict):
         fit.pop("marginal", None)
-    made = document.get("provenance")
-    if isinstance(made, dict):
+    source = document.get("provenance")
+    if isinstance(source, dict):
         for name in ("fixed_us", "fixed_from", "mean_reference_us", "new_graph_us"):
-            made.pop(name, None)
-    if isinstance(made, dict) and isinstance(sweep := made.get("sweep"), dict):
+            source.pop(name, None)
+    if isinstance(source, dict) and isinstance(sweep := source.get("sweep"), dict):
         for name in ("world", "llama"):
             sweep.pop(name, None)
         if isinstance(grid := sweep.get("grid"), dict):
@@ -106,10 +106,10 @@ def _lines(content: Any, begin: str = "\n") -> str:
     inner = f"{begin} "
     if isinstance(content, dict) and content:
         pairs = sorted(content.items())
-        items = [f"{_lines(key)}: {_lines(each, inner)}" for key, each in pairs]
+        items = [f"{_lines(key)}: {_lines(value, inner)}" for key, value in pairs]
         start, end = "{}"
     elif isinstance(content, list | tuple) and {*map(type, content)} - {int, float}:
-        items = [_lines(each, inner) for each in content]
+        items = [_lines(item, inner) for item in content]
         start, end = "[]"
     else:
         return json.dumps(content, ensure_ascii=False)

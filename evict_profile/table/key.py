@@ -35,8 +35,8 @@ class Key(Struct, frozen=True):
     @classmethod
     def of(cls, facts: Facts) -> "Key":
         named = {"gpu": facts.get("device"), **facts}
-        own = {name: named[name] for name in cls.names() if name in named}
-        return parse(cls, own, "the runner's facts")
+        values = {name: named[name] for name in cls.names() if name in named}
+        return parse(cls, values, "the runner's facts")
 
     @property
     def where(self) -> str:
@@ -52,6 +52,6 @@ class Key(Struct, frozen=True):
 
     def mismatches(self, running: Mapping[str, Any]) -> tuple[str, ...]:
         """How what runs differs: "tp: 2 here, 1 there"."""
-        own = asdict(self)
-        here = {name: running[name] for name in own if name in running}
-        return tuple(differences(here, own))
+        facts = asdict(self)
+        here = {name: running[name] for name in facts if name in running}
+        return tuple(differences(here, facts))

@@ -110,8 +110,8 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
         test = self.scaling_test
         if test is None:
             taken = self.fingerprint.get("layers") == 1
-            known = "intervals take 10 %" if taken else "no interval contains its error"
-            return f"no scaling test was run, so {known}"
+            error = "intervals take 10 %" if taken else "no interval contains its error"
+            return f"no scaling test was run, so {error}"
         return (
             "half of the layers measured, scaled to all of them, missed by "
             f"{test['error']:+.1%} (95 % interval {test['error_low']:+.1%}.."
@@ -176,9 +176,9 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
 
     @property
     def _parts(self) -> Caveats:
-        near = [f"{of}: {found}" for of, found in self.stand_ins.items()]
-        said = f"rows near by stand in where there are none ({'; '.join(near)})"
-        return (said,) if near else ()
+        near = [f"{of}: {stand_in}" for of, stand_in in self.stand_ins.items()]
+        note = f"rows near by stand in where there are none ({'; '.join(near)})"
+        return (note,) if near else ()
 
     @property
     def _experts(self) -> Caveats:
@@ -190,8 +190,8 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
                 f"their bytes and from {first}{more} of the same kernel, which errs "
                 f"by {self.misfit:.0%} where each is left out",
             )
-        said = f"rows of the experts scatter by {self.misfit:.0%} about their fit"
-        return (f"{said}, which is in the error",) if self.misfit else ()
+        note = f"rows of the experts scatter by {self.misfit:.0%} about their fit"
+        return (f"{note}, which is in the error",) if self.misfit else ()
 
     @property
     def _kernel(self) -> Caveats:

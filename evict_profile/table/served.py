@@ -104,8 +104,8 @@ class ServedStep:
             )
         cost, beside_us = self._costs(batch, context), self.beside_us(batch, levels)
         low, us, high = (
-            float(each[batch * width] + beside_us)
-            for each in (cost.low_us, cost.step_cost_us, cost.high_us)
+            float(array[batch * width] + beside_us)
+            for array in (cost.low_us, cost.step_cost_us, cost.high_us)
         )
         return Estimate(us, low, high)
 
