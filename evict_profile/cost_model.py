@@ -165,8 +165,6 @@ class ForwardCost(Struct, frozen=True, dict=True):
 
 
 class _Stacked(NamedTuple):
-    """All terms of a forward, each [terms]; `by_union` are multiplied by the union."""
-
     features: tuple[str, ...]
     low: Floats
     span: Floats

@@ -59,7 +59,6 @@ class RunFolder:
         return list(map(_read_part, sorted(self.parts.glob("*.parquet"))))
 
     def note(self, name: str, kind: type = dict) -> Any:
-        """What was noted under a name, a mapping or a list; None if nothing was."""
         path = self._note(name)
         fix = "delete it and run the same command again, which writes it anew"
         return _read_json(path, kind, fix) if path.exists() else None

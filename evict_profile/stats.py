@@ -200,9 +200,8 @@ def optimism(values: Floats, chosen: Ints) -> Floats:
     optimism has that mean subtracted; in a resample it has the error of that resample's
     choice, so that an interval includes the noise of choosing.
 
-    Args:
-        values: positive, float64 [candidates, 1 + resamples].
-        chosen: the candidate chosen in each column, by one rule; int64 [1 + resamples].
+    `values` are positive, float64 [candidates, 1 + resamples]; `chosen` is the
+    candidate of each column, int64 [1 + resamples].
     """
     logs = np.log(values)
     gain = logs[chosen, np.arange(len(chosen))] - logs[chosen, 0]

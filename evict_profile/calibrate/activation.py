@@ -25,10 +25,7 @@ DRAWS = 400
 
 @dataclass(frozen=True, eq=False)
 class Activation:
-    """U(t), each float64 [t + 1] from t = 0.
-
-    The interval over prompts is NaN if every group of requests has all prompts.
-    """
+    """U(t), each float64 [t + 1]; NaN intervals where all groups have all prompts."""
 
     union: Floats
     low: Floats

@@ -229,7 +229,10 @@ def _curve(union: Floats) -> tuple[float, ...]:
 
 
 def _widest(fitted: Fitted, batch: int) -> int:
-    """The widest cell of a batch below every width that failed with none wider."""
+    """The widest cell of a batch below every width that failed.
+
+    A failure counts where no wider cell of that context was measured.
+    """
     cells = sorted(c for c in fitted.level_cells if c.batch == batch)
     reached = {c.context: c.width for c in cells}
     failed = (

@@ -80,7 +80,7 @@ class Observations:
 
 
 def fit_hinges(terms: Sequence[Term], seen: Observations) -> HingeCost:
-    """Non-negative least squares (Lawson & Hanson, 1974) on relative residuals.
+    """Non-negative least squares (Lawson & Hanson, 1974), weighted by relative errors.
 
     More work never costs less, so it needs no other regularisation.
     """
@@ -145,7 +145,6 @@ def shortlist(terms: tuple[Term, ...], seen: Observations) -> list[tuple[Term, .
 def refinements(
     terms: tuple[Term, ...], features: Features
 ) -> Iterator[tuple[Term, ...]]:
-    """Every way to bend one term at one knot, or to make it jump between two."""
     for position, term in enumerate(terms):
         for knots in candidate_knots(term.feature, features):
             if term.low < knots[0] and knots[-1] < term.high:

@@ -42,7 +42,6 @@ class View:
 
     @cached_property
     def anchor_rows(self) -> pd.DataFrame:
-        """The anchor's samples; the index counts the samples before each."""
         rows, anchor = self.timed, self.fitted.anchor
         same = [rows[name] == getattr(anchor, name) for name in CELL_FIELDS]
         return rows[np.logical_and.reduce(same)]

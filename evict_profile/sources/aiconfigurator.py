@@ -92,10 +92,7 @@ OPERATIONS = {
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The rows of one wheel, with each file's SHA-256 in `read`.
-
-    `ineligible` is the rows that it says not to use.
-    """
+    """The rows of one wheel; by file, `read` has SHA-256, `ineligible` unusable rows."""
 
     root: Path | zipfile.Path
     package: str

@@ -260,10 +260,7 @@ def plan_of(header: Header) -> GridPlan:
 def _take_clocks(
     session: OpenRunner, store: Store, deadline: Deadline, say: Say
 ) -> None:
-    """Time drafting at every batch without a clock, also when the time is up.
-
-    A refusal by the runner, or Ctrl-C, ends it.
-    """
+    """Time drafting at every batch without a clock, also when the time is up."""
     if not session.opened.get("clocks"):
         return
     deadline.at_monotonic = math.inf

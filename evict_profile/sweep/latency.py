@@ -138,7 +138,6 @@ def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
     noise = means @ fitted.covariance @ means.T
 
     def rise(shape: Floats, between: str) -> Change:
-        """Of the latencies, with a shape in time that rises from 0 to 1."""
         weights = count * (shape - count @ shape / total)
         weights /= max(float(weights @ shape), LEAST_RISE)
         scatter = _scatter(means @ shape, level, noise)

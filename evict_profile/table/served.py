@@ -35,9 +35,7 @@ CACHE_SIZE = 2048
 class ServedStep:
     """The time of a step where a table's engine serves.
 
-    Attributes:
-        table: its `drafting` is None where assumed.
-        outside: "refuse" what is not covered, or "clamp" to it.
+    `outside` says what to do with a place that is not covered: "refuse" or "clamp".
     """
 
     table: CostTable
@@ -73,10 +71,7 @@ class ServedStep:
         return replace(self, table=table, drafting=drafting)
 
     def extending(self) -> "ServedStep":
-        """The same where a plain step takes the rest of a drafting step, as in SGLang.
-
-        SGLang extends the drafter's cache in every step, so that the next can draft.
-        """
+        """The same where a plain step extends the drafter's cache, as SGLang's does."""
         if self.assumes_drafting:
             return self
         clocks = (replace(c, plain_fixed_us=c.fixed_us) for c in self.drafting.batches)
