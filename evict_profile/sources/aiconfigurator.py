@@ -92,7 +92,7 @@ OPERATIONS = {
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The rows of one wheel; by file, `read` has SHA-256, `ineligible` unusable rows."""
+    """The rows of one wheel; by file, `read` has SHA-256, `ineligible` bad rows."""
 
     root: Path | zipfile.Path
     package: str

@@ -126,7 +126,7 @@ def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
 def kernels_of(
     source: Source, model: ModelSpec, gpu: str, engine: str, dtype: str, tp: int
 ) -> list[KernelKey]:
-    """Kernels of the newest version for the model's layer at `tp`, of any measured cut."""
+    """Kernels of the newest version for a model's layer at `tp`, measured at any."""
     every = [pair for pair in pairs(source, gpu, engine) if pair.ep == 1]
     # Experts that are published in mxfp4 run with 16 bits of activations or with 8.
     named = (dtype, DTYPES.get(dtype, dtype))
