@@ -59,7 +59,6 @@ class ErrorGroup(TyperGroup):
     """Prints a user's mistake as one sentence with exit code 2; Ctrl-C exits 130."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse the words; --version and --help print while that is done."""
         with one_sentence():
             return super().make_context(*args, **kwargs)
 
@@ -71,9 +70,8 @@ class ErrorGroup(TyperGroup):
 
 @contextmanager
 def one_sentence(ctx: Any = None) -> Iterator[None]:
-    """End with the sentence of an error and its exit code.
-
-    Without a context, a wrong word is left to the parser, which names it.
+    """End with the sentence of an error; without a context the parser names a wrong
+    word.
     """
     try:
         yield

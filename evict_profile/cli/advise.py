@@ -1,5 +1,3 @@
-"""The command that recommends how much to draft."""
-
 from functools import partial
 from pathlib import Path
 

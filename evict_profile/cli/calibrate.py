@@ -1,5 +1,3 @@
-"""The command that calibrates a cost table by what a server did."""
-
 from pathlib import Path
 from shlex import join
 
@@ -58,7 +56,6 @@ def calibrate(
 
 
 def _calibrate_activation(path: Path, source: Path, tables: Path | None) -> None:
-    """Learn activation from the experts of a server's replies, or from its state."""
     from evict_profile.calibrate.activation import learnt_curve, routed_curve
     from evict_profile.fit.export import export_workload, outcome, with_workload
     from evict_profile.table import CostTable
@@ -84,7 +81,6 @@ def _calibrate_by_trace(
     choice: tuple[list[str], list[float], tuple[int, int]],
     tables: Path | None,
 ) -> None:
-    """Learn acceptance, activation and drafting from the chosen steps of a trace."""
     from evict_profile.calibrate.study import calibrated_table, calibration_study
     from evict_profile.fit.export import export_workload, outcome
     from evict_profile.report.calibration import show_calibration
@@ -96,7 +92,7 @@ def _calibrate_by_trace(
     before = CostTable.load(path)
     trace = load_traces(traces).only(workloads, temperatures).part(*part)
     check_one_temperature(trace)
-    found = calibration_study(trace, before)
-    show_calibration(console, found, before)
-    made, written = export_workload(calibrated_table(found, before), path, tables)
-    say(console, outcome(made, written))
+    study = calibration_study(trace, before)
+    show_calibration(console, study, before)
+    calibrated, written = export_workload(calibrated_table(study, before), path, tables)
+    say(console, outcome(calibrated, written))

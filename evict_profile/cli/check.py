@@ -1,5 +1,3 @@
-"""The command that checks a table, and measures some of its cells again."""
-
 import tempfile
 from pathlib import Path
 from shlex import quote
@@ -63,13 +61,13 @@ def _check_served(table: "ServedTable", as_json: bool) -> None:
     from evict_profile.report.served import show_findings
     from evict_profile.served.findings import findings, is_fault, unknown
 
-    found = findings(table.runs, table.left_out)
+    problems = findings(table.runs, table.left_out)
     if as_json:
-        say(console, json_of([each._asdict() for each in found]))
+        say(console, json_of([problem._asdict() for problem in problems]))
     else:
         say(console, f"{table.path}: schema and hash: valid")
-        show_findings(console, found, unknown(table.runs))
-    if any(map(is_fault, found)):
+        show_findings(console, problems, unknown(table.runs))
+    if any(map(is_fault, problems)):
         raise typer.Exit(1)
 
 
@@ -90,7 +88,7 @@ def _check_table(path: Path, recheck: bool, python: str | None, as_json: bool) -
     if recheck:
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "runner.log"
-            found = recheck_cells(table, fitted.frame, log, python, console)
-        show_recheck(console, found)
-        if found.verdict == "drifted":
+            drift = recheck_cells(table, fitted.frame, log, python, console)
+        show_recheck(console, drift)
+        if drift.verdict == "drifted":
             raise typer.Exit(1)

@@ -43,7 +43,7 @@ def estimate(
     from evict_profile.sources.aiconfigurator import open_source
 
     if list_them:
-        unused = {each.name or "" for each in ctx.command.params} - USED_BY_LIST
+        unused = {param.name or "" for param in ctx.command.params} - USED_BY_LIST
         reject_unused(ctx, unused, "with --list")
         from evict_profile.report.offers import show_offers
 
@@ -57,12 +57,12 @@ def estimate(
     model = load_model(model_name)
     from evict_profile.sources.asked import deployment_of
 
-    asked = deployment_of(model, gpu, engine, dtype, tp)
+    deployment = deployment_of(model, gpu, engine, dtype, tp)
     rows = open_source(source)
     check_folder(tables)
     from evict_profile.sources.pairs import kernels_of
 
-    kernels = kernels_of(rows, model, *asked)
+    kernels = kernels_of(rows, model, *deployment)
 
     from evict_profile.report.model import model_line
     from evict_profile.report.public import composed_page, show_estimate

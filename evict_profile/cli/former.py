@@ -9,7 +9,6 @@ from evict_profile.errors import ConfigError
 
 
 def compose(ctx: Context) -> None:
-    """Answer the former name of `estimate`."""
     words = shlex.join(["--list"] if "--all" in ctx.args else ctx.args)
     raise ConfigError(
         f"compose is called estimate; type: evict-profile estimate {words}".rstrip()
@@ -17,7 +16,6 @@ def compose(ctx: Context) -> None:
 
 
 def audit() -> None:
-    """Answer the command that printed the verdicts of `evict_profile.lossless`."""
     raise ConfigError(
         "audit is a Python call; type: python -c 'from evict_profile.lossless import "
         'Combination, classify; print(classify(Combination("sampled", "rejection", '

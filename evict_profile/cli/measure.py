@@ -1,5 +1,3 @@
-"""Commands that measure and fit: sweep, fit and fleet."""
-
 from pathlib import Path
 from typing import Literal
 

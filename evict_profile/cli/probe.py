@@ -1,5 +1,3 @@
-"""The command that probes a running server."""
-
 import asyncio
 import os
 from math import inf
@@ -65,20 +63,19 @@ def probe(
     server = Server(url, os.environ.get("OPENAI_API_KEY", ""))
     with progress_bar(stderr) as bar:
         run = (learn_routes if routes else probe_server)(server, out, config, bar)
-        found = asyncio.run(run)
+        result = asyncio.run(run)
 
-    if found:
+    if result:
         from evict_profile.report.served import show_routes
 
-        show_routes(console, found, as_json)
+        show_routes(console, result, as_json)
     if not as_json:
         say(console, f"runs: {out}")
-    if not found:
+    if not result:
         _show_runs(out, as_json)
 
 
 def _show_runs(out: Path, as_json: bool) -> None:
-    """What all runs of the file say, and the command that goes on."""
     from evict_profile.report.served import runs_document, show_runs
 
     runs, left_out, _ = read_files([(out, None)])
@@ -90,7 +87,6 @@ def _show_runs(out: Path, as_json: bool) -> None:
 
 
 def _next_step(out: Path, drafts: set[int]) -> str:
-    """A speed-up needs plain decoding and a K; then the runs make a table."""
     if 0 not in drafts:
         return f"probe the server without drafts into the same file, {out}"
     if len(drafts) == 1:

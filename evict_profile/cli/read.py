@@ -1,5 +1,3 @@
-"""Commands that read: show, report, diff and doctor."""
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -58,12 +56,12 @@ def report(
             f"{paths[-1]}: give one table, or add --explore for a page of all"
         )
     check_outputs([out], files_of(table))
-    found = load_any(table)
-    if isinstance(found, ServedTable):
+    content = load_any(table)
+    if isinstance(content, ServedTable):
         from evict_profile.report.served_page import served_page
 
-        write_text(served_page(found), out)
-    elif found.origin == COMPOSED:
+        write_text(served_page(content), out)
+    elif content.origin == COMPOSED:
         from evict_profile.report.public import page_of
 
         write_text(page_of(table), out)
@@ -146,7 +144,6 @@ def _show_table(path: Path, as_json: bool) -> None:
 def _show_list(
     folders: Sequence[Path], names: dict[str, str | None], as_json: bool
 ) -> None:
-    """Cost tables by device, then served tables."""
     from evict_profile.report.console import print_rows
     from evict_profile.report.served import served_list
     from evict_profile.report.tables import found_records, show_found
@@ -154,24 +151,24 @@ def _show_list(
     from evict_profile.table import tables_in
     from evict_profile.table.search import no_table, of_names
 
-    found, served = tables_in(folders), [*served_tables(folders)]
-    if not (found or served):
+    entries, served = tables_in(folders), [*served_tables(folders)]
+    if not (entries or served):
         where = ", ".join(map(str, folders))
         raise ConfigError(
             f"no table and no sweep lies in {where} (one that the union test refused "
             "leaves none); name another folder, or measure with: evict-profile sweep"
         )
-    own = of_names(found, **names) if any(names.values()) else found
-    of_server = [each for each in served if is_named(each.key, **names)]
-    if not (own or of_server):
-        raise no_table(found, names)
+    named = of_names(entries, **names) if any(names.values()) else entries
+    of_server = [entry for entry in served if is_named(entry.key, **names)]
+    if not (named or of_server):
+        raise no_table(entries, names)
     if as_json:
         rows = served_list(of_server).records
-        keys = (to_mapping(each.key) for each in of_server)
+        keys = (to_mapping(entry.key) for entry in of_server)
         both = (key | row for key, row in zip(keys, rows, strict=True))
-        say(console, json_of([*found_records(own), *both]))
+        say(console, json_of([*found_records(named), *both]))
         return
-    show_found(console, own)
+    show_found(console, named)
     if of_server:
         print_rows(console, served_list(of_server))
 

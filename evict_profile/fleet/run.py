@@ -40,8 +40,6 @@ USER_ERROR = 2
 
 
 class JobRun(NamedTuple):
-    """One job, and the folder that holds its inputs and its run."""
-
     job: Job
     home: Path
 
@@ -72,7 +70,6 @@ class JobRun(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether all samples are stored and, if the runner drafts, all clocks."""
         if not is_finished(self.store):
             return False
         return not self.store.header().opened.get("clocks") or bool(self.store.clocks())
@@ -82,7 +79,6 @@ class FleetFolder(RunFolder):
     header_name, noun = "fleet.json", "sweeps"
 
     def write_plan(self, jobs: Sequence[Job]) -> None:
-        """Write the jobs to the folder, or check that they equal the jobs in it."""
         _check_measurable(jobs)
         plan = json.loads(as_json({job.name: to_mapping(job) for job in jobs}))
         if self.exists():
@@ -195,12 +191,11 @@ def here(runs: Sequence[JobRun], fleet: Fleet) -> Iterator[tuple[JobRun, str]]:
 def on_ray(
     runs: Sequence[JobRun], fleet: Fleet, address: str
 ) -> Iterator[tuple[JobRun, str]]:
-    """Measure jobs as Ray tasks; a task whose worker or node is lost runs again."""
     with ray_at(address) as ray:
         remote, running = ray.remote(task), {}
         for run in runs:
-            asked = task_options(run.job.device, run.job.engine)
-            placed = remote.options(**asked, max_retries=fleet.tries)
+            options = task_options(run.job.device, run.job.engine)
+            placed = remote.options(**options, max_retries=fleet.tries)
             running[placed.remote(measure, run, fleet.tries, fleet.minutes)] = run
         while running:
             [done], _ = ray.wait(list(running))
@@ -217,10 +212,10 @@ def measure(run: JobRun, tries: int, minutes: float) -> str:
     words = [*run.argv, "--max-minutes", f"{minutes:g}"]
     for _ in range(tries):
         ends = time.monotonic() + 60.0 * minutes
-        status, said = run_command(words, run.job.engine.env, log, minutes)
+        status, line = run_command(words, run.job.engine.env, log, minutes)
         if run.done:
             return ""
         # What a sweep that was stopped has is too little for its own fit.
         is_open = not status or (status == USER_ERROR and time.monotonic() >= ends)
-        why = f"open after {minutes:g} min" if is_open else said.removeprefix("error: ")
+        why = f"open after {minutes:g} min" if is_open else line.removeprefix("error: ")
     return f"{why}; tried {tries} times, see {log}"

@@ -29,7 +29,6 @@ def pays(table: CostTable) -> str:
 
 
 def how_to_decide(table: CostTable) -> str:
-    """The command that finds the table by its names and answers with a length."""
     key = table.key
     names = {"--model": key.model, "--gpu": key.gpu, "--engine": key.engine}
     words = [word for name in names.items() for word in name]
@@ -37,7 +36,6 @@ def how_to_decide(table: CostTable) -> str:
 
 
 def _ratio(served: ServedStep, batch: int, drafts: int) -> str:
-    """A step over plain decoding, as advice has it."""
     context = min(served.table.axes.context)
     if served.table.is_estimated:
         steps = OfEstimate(served.table, context)

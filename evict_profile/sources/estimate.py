@@ -22,7 +22,6 @@ def estimated_table(
     place: Path | None,
     say: Callable[[str], None],
 ) -> CostTable:
-    """The table of a deployment; a damaged file of the cache is written anew."""
     path = _cached(model, asked, place)
     with suppress(DataError):
         return CostTable.load(path)

@@ -53,12 +53,10 @@ RUNNER_SOURCE = "runner_sha256"
 
 @dataclass(frozen=True)
 class Recheck:
-    """Cells of a table, measured again.
+    """`ratio` is latency over the table's, float64 [sessions, cells]; NaN without one.
 
-    Attributes:
-        ratio: latency over the table's, float64 [sessions, cells]; NaN without one.
-        before: the relative half-width of the table's own latencies.
-        trend: by how much the machine changed while the table was measured, relative.
+    `before` is the relative half-width of the table's own latencies, `trend` by how
+    much the machine changed while the table was measured.
     """
 
     cells: tuple[Cell, ...]
@@ -68,7 +66,7 @@ class Recheck:
 
     @property
     def change(self) -> Estimate:
-        """Of all costs, relative, with its 95 % interval."""
+        """Relative change of all costs, with its 95 % interval."""
         level = np.nanmedian(np.log(self.ratio), axis=1)
         middle, ends = np.median(level), np.array([level.min(), level.max()])
         down, up = np.hypot(ends - middle, self.before) + abs(self.trend) / 2.0
@@ -98,8 +96,8 @@ def recheck_cells(
     python: str | None,
     console: Console,
 ) -> Recheck:
-    model, made = table.model, measured(table.provenance)
-    spec = replace(made.sweep, layers=table.fit.measured_layers, dtype=model.dtype)
+    model, origin = table.model, measured(table.provenance)
+    spec = replace(origin.sweep, layers=table.fit.measured_layers, dtype=model.dtype)
     grid, then = make_grid(spec, model), measured_cells(timed_before(frame))
     chosen = recheckable(grid, set(then.index))
     opened = partial(OpenRunner, spec, model, grid, log, python)
@@ -157,7 +155,6 @@ def check_same_machine(table: CostTable, session: OpenRunner) -> None:
 
 
 def recheckable(grid: Grid, known: Collection[Cell]) -> list[Cell]:
-    """The cells to measure again: far apart on the grid, of those that are known."""
     levels = tuple(cell for cell in grid.cells if cell in known)
     chosen = spread_cells(replace(grid, cells=levels), RECHECK_CELLS)
     return [cell for cell in chosen if cell in known]
@@ -169,7 +166,6 @@ def _measure(
     table: CostTable,
     shown: ProgressBar,
 ) -> pd.DataFrame:
-    """One sample of every cell in each session, behind one that warms up."""
     samples: list[Sample] = []
     for number in range(RECHECK_SESSIONS):
         with opened() as session:
@@ -190,7 +186,6 @@ def _measure(
 def _at_reference(
     frame: pd.DataFrame, chosen: list[Cell], reference_us: float | None
 ) -> pd.DataFrame:
-    """The timed samples, at the speed of the table's reference where it has one."""
     timed = with_latency(frame)
     timed = timed.assign(cell=pd.Series(cells_of(timed), timed.index, dtype=object))
     if lost := set(chosen) - set(timed["cell"]):
@@ -205,6 +200,5 @@ def _at_reference(
 
 
 def timed_before(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table's samples of forced cells that never failed."""
     timed, failed = with_latency(frame), failed_cells(frame)
     return timed[[c.union > 0 and c not in failed for c in cells_of(timed)]]
