@@ -174,7 +174,7 @@ class Advice:
             if any(way.basis != "table" for _, way in shown):
                 columns["known from"] = lambda way: way.basis
             if any(way.step_us for _, way in shown):
-                columns["tok/s"] = lambda way: (
+                columns["tok/s a request"] = lambda way: (
                     three_digits(1e6 * way.committed / way.step_us)
                     if way.step_us
                     else "-"

@@ -64,9 +64,15 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
             "a table with 'evict-profile import', and export that"
         )
     if not any(each.drafts for each in plan.advised):
+        unsure = plan.verdict == "not settled"
+        found = (
+            "it is not settled whether drafting pays"
+            if unsure
+            else ("drafting does not pay")
+        )
         raise DataError(
-            "drafting does not pay at these batches with this acceptance, and no file "
-            "is written: run the engine without speculation"
+            f"{found} at these batches with this acceptance, and no file is written: "
+            "run the engine without speculation"
         )
     export = ENGINES[name](plan.advised, advisor)
     unsure = (
