@@ -106,9 +106,9 @@ def recheck_cells(
             samples = _measure(chosen, opened, table, shown)
     except RunnerCrash as crash:
         raise MeasurementError(crash.words) from crash
-    sessions = made.sessions.half_width if made.sessions else 0.0
-    found = compared(then, samples, chosen, made.reference_us, sessions)
-    return replace(found, trend=made.drift)
+    sessions = origin.sessions.half_width if origin.sessions else 0.0
+    found = compared(then, samples, chosen, origin.reference_us, sessions)
+    return replace(found, trend=origin.drift)
 
 
 def compared(
