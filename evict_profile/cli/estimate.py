@@ -55,9 +55,9 @@ def estimate(
             "with: evict-profile estimate --list"
         )
     model = load_model(model_name)
-    from evict_profile.sources.asked import deployment_of
+    from evict_profile.sources.asked import placement_of
 
-    asked = deployment_of(model, gpu, engine, dtype, tp)
+    asked = placement_of(model, gpu, engine, dtype, tp)
     rows = open_source(source)
     check_folder(tables)
     from evict_profile.sources.pairs import kernels_of

@@ -16,7 +16,7 @@ from evict_profile.table.search import DTYPES
 ENGINES = ("sglang", "trtllm", "vllm")
 
 
-class Deployment(NamedTuple):
+class Placement(NamedTuple):
     gpu: str
     engine: str
     dtype: str
@@ -28,13 +28,13 @@ class Deployment(NamedTuple):
         return f"--gpu {gpu} --engine {self.engine} --dtype {self.dtype} --tp {self.tp}"
 
 
-def deployment_of(
+def placement_of(
     model: ModelSpec,
     gpu: str,
     engine: str,
     dtype: str | None = None,
     tp: int | None = None,
-) -> Deployment:
+) -> Placement:
     """The one asked for; by default as published, on as few GPUs as hold the weights.
 
     Raises:
@@ -53,7 +53,7 @@ def deployment_of(
         )
     dtype = dtype or _row_dtype(model)
     fewest = _fewest(model, name, dtype)
-    asked = Deployment(name, engine, dtype, tp or fewest)
+    asked = Placement(name, engine, dtype, tp or fewest)
     _check_ranks(model, asked, fewest)
     return asked
 
@@ -109,7 +109,7 @@ def _weights_gb(model: ModelSpec, dtype: str) -> float:
     return model.total_parameters * value_bytes / 2**30
 
 
-def _check_ranks(model: ModelSpec, asked: Deployment, fewest: int) -> None:
+def _check_ranks(model: ModelSpec, asked: Placement, fewest: int) -> None:
     """Refuse ranks that do not divide the heads, or cannot hold the weights."""
     if asked.tp < fewest:
         raise ConfigError(
