@@ -12,7 +12,6 @@ from evict_profile.cli import options
 from evict_profile.cli.imports import read_files
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
-from evict_profile.io import as_json as json_of
 from evict_profile.io import check_writable, say
 
 
@@ -44,7 +43,6 @@ def probe(
         help="Learn how many experts the replies activate, from a server that returns "
         "them (--enable-return-routed-experts). No step is timed.",
     ),
-    as_json: options.AsJson = False,
 ) -> None:
     """Measure the decode steps of a running server.
 
@@ -70,21 +68,17 @@ def probe(
     if found:
         from evict_profile.report.served import show_routes
 
-        show_routes(console, found, as_json)
-    if not as_json:
-        say(console, f"runs: {out}")
+        show_routes(console, found)
+    say(console, f"runs: {out}")
     if not found:
-        _show_runs(out, as_json)
+        _show_runs(out)
 
 
-def _show_runs(out: Path, as_json: bool) -> None:
+def _show_runs(out: Path) -> None:
     """What all runs of the file say, and the command that goes on."""
-    from evict_profile.report.served import runs_document, show_runs
+    from evict_profile.report.served import show_runs
 
     runs, left_out, _ = read_files([(out, None)])
-    if as_json:
-        say(console, json_of(runs_document(runs, left_out)))
-        return
     show_runs(console, runs, left_out)
     say(console, f"next: {_next_step(out, {run.drafts for run in runs})}")
 

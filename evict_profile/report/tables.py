@@ -168,20 +168,6 @@ def _step_rows(table: CostTable) -> Rows:
     return Rows(("batch", "context", "tokens", "ms", interval, "x C(1)"), cells)
 
 
-def step_csv(table: CostTable) -> str:
-    """The latency of every step, as CSV; intervals of a data sheet are not known."""
-    lines = ["batch,context,tokens,step_us,low_us,high_us"]
-    for stairs in table.staircases:
-        us, low, high = stairs.costs[:3]
-        for tokens in range(stairs.batch, len(us)):
-            ends = (
-                ("", "") if table.origin == DATASHEET else (low[tokens], high[tokens])
-            )
-            row = (stairs.batch, stairs.context, tokens, us[tokens], *ends)
-            lines.append(",".join(map(str, row)))
-    return "\n".join(lines)
-
-
 def found_records(tables: Sequence[Found]) -> list[dict[str, object]]:
     """A JSON object a table: its key, and its row."""
     tables = [each for each in tables if each.table]

@@ -137,7 +137,7 @@ class Source:
         if not own:
             raise ConfigError(
                 f"{engine} on {gpu}: {self.name} has no rows of {operation}; "
-                "choose another engine: evict-profile estimate --list"
+                "choose another engine: evict-profile estimate"
             )
         before = [v for v in own if Version(v) <= Version(version)]
         return before[-1] if before else own[0]

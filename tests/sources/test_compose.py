@@ -177,10 +177,10 @@ def test_there_is_nothing_to_measure_again(table, composed_path):
 
 
 def test_the_list_names_gpus_and_engines(wheel, tmp_path):
-    done = evict("estimate", "--list", "--from", wheel, "--json", folder=tmp_path)
+    done = evict("estimate", "--from", wheel, "--json", folder=tmp_path)
     [found] = json.loads(done.stdout)
     assert found == {"GPU": GPU, "engine": "sglang", "version": "0.5.14"}
-    said = evict("estimate", "--list", "--from", wheel, folder=tmp_path).stdout
+    said = evict("estimate", "--from", wheel, folder=tmp_path).stdout
     assert GPU in said and "Apache-2.0" in said
 
 
