@@ -93,7 +93,7 @@ lint: $(VENV)/ready
 # word that MathML lacks.
 docs: $(VENV)/ready
 	$(BIN)/python docs/write_cli.py
-	$(BIN)/evict-profile report --explore cost_tables --out docs/explore.html
+	$(BIN)/evict-profile report cost_tables --out docs/explore.html
 	PYTHONPATH=docs $(BIN)/zensical build --strict --clean
 	! grep -rnoE build/site --include=*.html --include=*.css \
 		-e '<(script|img|iframe|link)[^>]* (src|href)="?(https?:)?//[^ >]*' \

@@ -31,7 +31,7 @@ FEATURES = (
 )
 
 
-class Shape(Struct, frozen=True):
+class CostShape(Struct, frozen=True):
     top_k: int
     sliding_window: int
     sliding_every: int
@@ -57,7 +57,7 @@ class Shape(Struct, frozen=True):
 
 
 def features_at(
-    shape: Shape, tokens: Floats, union: Floats, context: Floats, batch: Floats
+    shape: CostShape, tokens: Floats, union: Floats, context: Floats, batch: Floats
 ) -> Features:
     """What latency can depend on, each float64, shaped as the arguments are.
 
@@ -122,7 +122,7 @@ class ForwardCost(Struct, frozen=True, dict=True):
     `layer_scale` is MoE layers of the model over measured ones.
     """
 
-    shape: Shape
+    shape: CostShape
     layers: HingeCost
     non_moe: HingeCost
     layer_scale: float

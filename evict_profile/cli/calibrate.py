@@ -1,5 +1,4 @@
 from pathlib import Path
-from shlex import join
 
 from typer import Argument, Context, Option
 
@@ -11,10 +10,12 @@ from evict_profile.io import check_folder, parse_share, say
 
 def calibrate(
     ctx: Context,
-    table: Path | None = Argument(
-        None, callback=options.valid_table, help="Cost table (.json)."
+    table: options.TableFile,
+    traces: Path = Argument(
+        exists=True,
+        help="Trace (.parquet, or a folder of its parts), routes of `probe` (.jsonl), "
+        "or a server's state (.json).",
     ),
-    traces: options.Traces = None,
     tables: Path | None = Option(
         None,
         help="Folder to export the table into.",
@@ -27,23 +28,11 @@ def calibrate(
         show_default="all, if they have one",
     ),
     part: options.Part = "1/1",
-    served: list[str] | None = Option(None, hidden=True),
-    model: str = Option("NAME", hidden=True),
-    gpu: str = Option("NAME", hidden=True),
 ) -> None:
     """Calibrate a table by traces, by routes of `probe`, or by a server's state.
 
     The table is written as its next version.
     """
-    if served:
-        words = ["import", *served, "--model", model, "--gpu", gpu]
-        words += ["--shape", str(table)] if table else []
-        raise ConfigError(
-            f"runs of a server are imported; type: evict-profile {join(words)}"
-        )
-    if not (table and traces):
-        raise ConfigError("give a cost table and the traces that calibrate it")
-    reject_unused(ctx, {"model", "gpu"}, "with traces")
     check_folder(tables or table.parent)
     if traces.suffix in (".jsonl", ".json"):
         unused = {"workload", "temperature", "part"}

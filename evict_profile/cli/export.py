@@ -10,7 +10,7 @@ from evict_profile.io import check_outputs, say
 
 RUN_HEADER = "sweep.json"
 OF_ENGINES = {"accept", "traffic", "draft_level_ms", "drafter", "outside"}
-OF_PLANNERS = {"drafts", "max_tokens"}
+OF_PLANNERS = {"drafts"}
 NOT_OF = {"llama-cpp": {"traffic"}}
 """Options that an engine has no format for."""
 
@@ -43,12 +43,6 @@ def export(
     drafter: options.DrafterKind = None,
     outside: options.Outside = "refuse",
     drafts: int = Option(3, min=1, help="Levels of each step, for sglang-sps."),
-    max_tokens: int | None = Option(
-        None,
-        min=1,
-        help="Tokens that the engine verifies at once, for sglang-sps.",
-        show_default="all that the table covers",
-    ),
 ) -> None:
     """Write a table for an engine."""
     if (source / RUN_HEADER).is_file():
@@ -76,7 +70,7 @@ def export(
     check_outputs([path], files_of(source))
     if reader in FORMATS:
         table = CostTable.load(source)
-        written = write_format(table, reader, path, drafts, context, max_tokens)
+        written = write_format(table, reader, path, drafts, context)
     else:
         from evict_profile.advice.decide import decide
         from evict_profile.served.search import load_any

@@ -10,7 +10,6 @@ from evict_profile.cli import options
 from evict_profile.cli.imports import read_files
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
-from evict_profile.io import as_json as json_of
 from evict_profile.io import check_writable, say
 
 
@@ -42,7 +41,6 @@ def probe(
         help="Learn how many experts the replies activate, from a server that returns "
         "them (--enable-return-routed-experts). No step is timed.",
     ),
-    as_json: options.AsJson = False,
 ) -> None:
     """Measure the decode steps of a running server.
 
@@ -68,20 +66,16 @@ def probe(
     if result:
         from evict_profile.report.served import show_routes
 
-        show_routes(console, result, as_json)
-    if not as_json:
-        say(console, f"runs: {out}")
+        show_routes(console, result)
+    say(console, f"runs: {out}")
     if not result:
-        _show_runs(out, as_json)
+        _show_runs(out)
 
 
-def _show_runs(out: Path, as_json: bool) -> None:
-    from evict_profile.report.served import runs_document, show_runs
+def _show_runs(out: Path) -> None:
+    from evict_profile.report.served import show_runs
 
     runs, left_out, _ = read_files([(out, None)])
-    if as_json:
-        say(console, json_of(runs_document(runs, left_out)))
-        return
     show_runs(console, runs, left_out)
     say(console, f"next: {_next_step(out, {run.drafts for run in runs})}")
 

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike
 
-from evict_profile.cost_model import Shape
+from evict_profile.cost_model import CostShape
 from evict_profile.records import Amount, Count
 from evict_profile.stats import Floats
 
@@ -226,10 +226,10 @@ class ModelSpec(Struct, frozen=True, dict=True):
         return BYTES_PER_VALUE[self.dtype]
 
     @property
-    def cost_shape(self) -> Shape:
+    def cost_shape(self) -> CostShape:
         a, total = self.attention, self.num_layers
         others = tuple((o.layers / total, o.window) for o in self.other_layers)
-        return Shape(self.moe.top_k, a.sliding_window, a.sliding_every, others)
+        return CostShape(self.moe.top_k, a.sliding_window, a.sliding_every, others)
 
     @property
     def full_layers(self) -> int:

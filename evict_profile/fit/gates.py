@@ -213,7 +213,7 @@ def coverage_gate(frame: pd.DataFrame, points: pd.DataFrame, whole: bool) -> Gat
     due = {"layers"} if whole else {"layers", "non_moe"}
     if failed > MAX_FAILED_CELLS:  # a cell that failed is not tried again
         remedy = (
-            "'evict-profile show RUN' says why; fix that, and sweep anew into another "
+            "'evict-profile fit RUN' says why; fix that, and sweep anew into another "
             "--out"
         )
     else:

@@ -16,10 +16,10 @@ from evict_profile.cells import Split
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import (
     EXPERT_ROWS,
+    CostShape,
     Features,
     ForwardCost,
     HingeCost,
-    Shape,
     Term,
     design,
 )
@@ -69,7 +69,7 @@ class Observations:
         self._columns: dict[Term, Floats] = {}
 
     @classmethod
-    def of(cls, shape: Shape, points: pd.DataFrame) -> "Observations":
+    def of(cls, shape: CostShape, points: pd.DataFrame) -> "Observations":
         latency_us, error = (points[n].to_numpy() for n in ("latency_us", "error"))
         return cls(features_of(shape, points), latency_us, error)
 
@@ -179,7 +179,7 @@ def cross_validated(terms: tuple[Term, ...], seen: Observations) -> Floats:
 
 
 def fit_points(
-    base: tuple[Term, ...], shape: Shape, points: pd.DataFrame, bends: bool = True
+    base: tuple[Term, ...], shape: CostShape, points: pd.DataFrame, bends: bool = True
 ) -> HingeCost:
     seen = Observations.of(shape, points)
     terms = choose_terms(base, seen) if bends else base
@@ -205,7 +205,7 @@ def fit_cost(
     )
 
 
-def layer_terms(shape: Shape) -> tuple[Term, ...]:
+def layer_terms(shape: CostShape) -> tuple[Term, ...]:
     return LAYER_TERMS + (Term("width"),) * shape.recurs
 
 
@@ -219,7 +219,7 @@ def parts_of(points: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 class Uncertainty:
-    def __init__(self, cost: HingeCost, shape: Shape, points: pd.DataFrame) -> None:
+    def __init__(self, cost: HingeCost, shape: CostShape, points: pd.DataFrame) -> None:
         features = features_of(shape, points)
         predicted = cost.latency_us(features)
         error_us = predicted * points["error"].to_numpy()

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import DISTURBED_IQR_RATIO, Cell, frame_of, places_of
-from evict_profile.cost_model import Features, Shape, features_at
+from evict_profile.cost_model import CostShape, Features, features_at
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid
 
@@ -72,5 +72,5 @@ def split_points(
     return points[~validates], points[validates]
 
 
-def features_of(shape: Shape, cells: pd.DataFrame) -> Features:
+def features_of(shape: CostShape, cells: pd.DataFrame) -> Features:
     return features_at(shape, *places_of(cells))

@@ -174,7 +174,7 @@ def _lie_apart(one: Estimate, other: Estimate) -> bool:
     return one.high < other.low or other.high < one.low
 
 
-def show_routes(console: Console, found: RoutedExperts, as_json: bool = False) -> None:
+def show_routes(console: Console, found: RoutedExperts) -> None:
     """Experts of a layer that n consecutive tokens of each request activate."""
     several = {f"{b.batch} requests": (b.batch, b.union) for b in found.batches}
     rows = [
@@ -185,8 +185,5 @@ def show_routes(console: Console, found: RoutedExperts, as_json: bool = False) -
         }
         for n in (1, 2, 4, 8, 16, 32)
     ]
-    if as_json:
-        say(console, json_of(rows))
-        return
     print_rows(console, Rows(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     say(console, f"{found.tokens:,} committed tokens of {found.replies} replies")

@@ -167,20 +167,6 @@ def _step_rows(table: CostTable) -> Rows:
     return Rows(("batch", "context", "tokens", "ms", interval, "x C(1)"), cells)
 
 
-def step_csv(table: CostTable) -> str:
-    """The latency of every step in microseconds, as CSV."""
-    lines = ["batch,context,tokens,step_us,low_us,high_us"]
-    for stairs in table.staircases:
-        us, low, high = stairs.costs[:3]
-        for tokens in range(stairs.batch, len(us)):
-            ends = (
-                ("", "") if table.origin == DATASHEET else (low[tokens], high[tokens])
-            )
-            row = (stairs.batch, stairs.context, tokens, us[tokens], *ends)
-            lines.append(",".join(map(str, row)))
-    return "\n".join(lines)
-
-
 def found_records(tables: Sequence[Found]) -> list[dict[str, object]]:
     tables = [entry for entry in tables if entry.table]
     keys = [to_mapping(entry.table.key) for entry in tables if entry.table]

@@ -130,7 +130,7 @@ class Source:
         if not versions:
             raise ConfigError(
                 f"{engine} on {gpu}: {self.name} has no rows of {operation}; "
-                "choose another engine: evict-profile estimate --list"
+                "choose another engine: evict-profile estimate"
             )
         before = [v for v in versions if Version(v) <= Version(version)]
         return before[-1] if before else versions[0]

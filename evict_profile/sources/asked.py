@@ -16,7 +16,7 @@ from evict_profile.table.search import DTYPES
 ENGINES = ("sglang", "trtllm", "vllm")
 
 
-class Deployment(NamedTuple):
+class Placement(NamedTuple):
     gpu: str
     engine: str
     dtype: str
@@ -28,14 +28,14 @@ class Deployment(NamedTuple):
         return f"--gpu {gpu} --engine {self.engine} --dtype {self.dtype} --tp {self.tp}"
 
 
-def deployment_of(
+def placement_of(
     model: ModelSpec,
     gpu: str,
     engine: str,
     dtype: str | None = None,
     tp: int | None = None,
-) -> Deployment:
-    """The named deployment; by default on as few GPUs as hold the weights.
+) -> Placement:
+    """The named placement; by default on as few GPUs as hold the weights.
 
     Raises:
         ConfigError: a name is unknown, or the weights do not fit.
@@ -53,9 +53,9 @@ def deployment_of(
         )
     dtype = dtype or _row_dtype(model)
     fewest = _fewest(model, name, dtype)
-    deployment = Deployment(name, engine, dtype, tp or fewest)
-    _check_ranks(model, deployment, fewest)
-    return deployment
+    asked = Placement(name, engine, dtype, tp or fewest)
+    _check_ranks(model, asked, fewest)
+    return asked
 
 
 def assumption(model: ModelSpec) -> str:
@@ -104,7 +104,7 @@ def _weights_gb(model: ModelSpec, dtype: str) -> float:
     return model.total_parameters * value_bytes / 2**30
 
 
-def _check_ranks(model: ModelSpec, asked: Deployment, fewest: int) -> None:
+def _check_ranks(model: ModelSpec, asked: Placement, fewest: int) -> None:
     if asked.tp < fewest:
         raise ConfigError(
             f"{model.name} in {asked.dtype} does not fit on {asked.tp} {asked.gpu}: "

@@ -103,7 +103,7 @@ def pairs(source: Source, gpu: str, engine: str) -> list[KernelKey]:
         return kernels
     raise ConfigError(
         f"no rows of {gpu} under {engine} whose unions are known; see what there is "
-        "with: evict-profile estimate --list"
+        "with: evict-profile estimate"
     )
 
 
