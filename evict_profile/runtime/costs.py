@@ -11,7 +11,6 @@ import numpy as np
 
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.runtime.learning import ForwardParts, Learner
-from evict_profile.runtime.machine import Machine
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable, Outside
 
@@ -66,7 +65,7 @@ class CostCache:
         self._cached_cost = lru_cache(CACHE_SIZE)(self._cost)
         self._learnt_us = lru_cache(CACHE_SIZE)(self._learnt)
         self._parts = lru_cache(CACHE_SIZE)(partial(ForwardParts.of, table))
-        self.machine = Machine(Learner(table.watch_bounds))
+        self.learner = Learner(table.watch_bounds)
         self.overhead = lru_cache(CACHE_SIZE)(self._overhead)
         self.clock_us = lru_cache(CACHE_SIZE)(self._clock_us)
 
@@ -79,8 +78,8 @@ class CostCache:
         near = min(max(near, least), most)
         place = batch, nodes, near
         us, caveats = self._cached_cost(*place)
-        if version := self.machine.learner.version:
-            us = self._learnt_us(*place, version)
+        if self.learner.version:
+            us = self._learnt_us(*place, self.learner.version)
         if least <= context <= most:
             return us, caveats, place
         if self._outside == "refuse":
@@ -90,12 +89,11 @@ class CostCache:
     def observe(self, place: Place, tokens: int, verify_us: float) -> None:
         """Learn from the time of the verification of so many tokens."""
         batch, _, context = place
-        parts = self._parts(batch, context).at(tokens)
-        self.machine.observe(tokens, parts, verify_us)
+        self.learner.observe(self._parts(batch, context).at(tokens), verify_us)
 
     def to_decide(self, us: Floats) -> Floats:
         """Costs to decide by: `us`, or costs that fall up to a forced width."""
-        share = self.machine.forced
+        share = self.learner.forced
         if share is None:
             return us
         return np.arange(round(share * (len(us) - 1)) + 1, 0.0, -1.0)
@@ -109,7 +107,7 @@ class CostCache:
         self, batch: int, nodes: int | None, context: float, version: int
     ) -> Floats:
         """As `_cost`, of the forward that was learnt."""
-        us = self.machine.corrected(self._parts(batch, context))
+        us = self.learner.corrected(self._parts(batch, context))
         us = us + self._table.rest_us(np.arange(len(us)), batch)
         pools = pools_of(self._allocation, batch)
         nodes = len(us) if nodes is None else nodes

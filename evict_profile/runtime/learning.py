@@ -10,9 +10,14 @@ A slope that is free in n would take one for the other. C(n, k) and C(n, U) were
 measured with unions forced apart from n, so served steps alone identify a and b. Both
 follow a random walk, and each step updates them by Kalman's filter (R. E. Kalman,
 1960), in errors relative to C(n, k). Widths that are never chosen add nothing.
+
+Two numbers that stay outside `LEVELS` or `GROWTHS` say that the table is of another
+machine. Their bounds then open, and a few steps verify forced widths, which show what
+decisions by wrong costs avoid. A forced width depends on no draft, as a fixed one.
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -36,22 +41,24 @@ MOST_SD = 5.0
 SHARES = 0.0, 1.3
 """Bounds of the growth, in growths of uniform routing."""
 
-LEVELS = 0.7, 1.3
-GROWTHS = 0.3, 1.2
+LEVELS, GROWTHS = (0.7, 1.3), (0.3, 1.2)
 """Of a machine like the table's: level over it, growth in growths of uniform routing.
 A table's own bounds of the level can be narrower."""
 
-OPEN_LEVELS = 0.1, 10.0
-OPEN_GROWTH = 10.0
-OPEN_SD = 0.5, 1.0
+OUTSIDE_STEPS = 16
+"""In a row outside of them until they open."""
+
+OPEN_LEVELS, OPEN_GROWTH, OPEN_SD = (0.1, 10.0), 20.0, (0.5, 1.0)
 """Bounds for a table of another machine, and what is then not known of a and b."""
+
+FORCED = (0.25, 0.5, 1.0) * 2
+"""Shares of the largest width, one a step."""
+
+ERROR_MEMORY, MOST_ERROR = 0.5 ** (1.0 / 16.0), 0.3
+"""Of the mean error of a cost; whole trees are verified above `MOST_ERROR`."""
 
 LEAST_CHANGE = 0.01
 """Costs are read anew where one changed by more."""
-
-
-Parts = tuple[float, float, float]
-"""Of `ForwardParts`, at one number of tokens."""
 
 
 class ForwardParts(NamedTuple):
@@ -79,7 +86,7 @@ class ForwardParts(NamedTuple):
         )
         return cls(equal, np.maximum(own - equal, 0.0), uniform - equal)
 
-    def at(self, tokens: int) -> Parts:
+    def at(self, tokens: int) -> tuple[float, float, float]:
         return (
             self.equal.item(tokens),
             self.growth.item(tokens),
@@ -98,15 +105,13 @@ class Learnt(Struct, frozen=True):
     growth_var: float
     covariance: float
     is_other: bool = False
-    residual: tuple[tuple[float, float], ...] = ()
 
 
-def grown(parts: ForwardParts, growth: float, most: float = SHARES[1]) -> Floats:
+def grown(parts: ForwardParts, growth: float, high: float = SHARES[1]) -> Floats:
     """Growth beyond equal experts in microseconds, inside its bounds: [T + 1]."""
+    low = SHARES[0]
     corrected = parts.growth + growth * parts.uniform
-    bounded: Floats = np.clip(
-        corrected, SHARES[0] * parts.uniform, most * parts.uniform
-    )
+    bounded: Floats = np.clip(corrected, low * parts.uniform, high * parts.uniform)
     return bounded
 
 
@@ -119,6 +124,9 @@ class Learner:
         union_share: the text's growth over that of uniform routing, at the last width.
         version: counts changes after which costs are read anew; 0 is the table.
         steps: verifications that were learnt from.
+        is_other: whether the table is of another machine.
+        is_lost: whether no two numbers describe it; whole trees are verified.
+        forced: share of the largest width that the coming step verifies, if any.
     """
 
     def __init__(self, level_bounds: tuple[float, float]) -> None:
@@ -126,10 +134,15 @@ class Learner:
         self.union_share = math.nan
         self.version = self.steps = 0
         self._low, self._high = (bound - 1.0 for bound in level_bounds)
-        self._most_growth = SHARES[1]
         (level_sd, growth_sd), self._covariance = PRIOR_SD, 0.0
         self._level_var, self._growth_var = level_sd**2, growth_sd**2
+        self._most_growth = SHARES[1]
         self._used = 0.0, 0.0
+        self.is_other = self.is_lost = False
+        self.forced: float | None = None
+        self._coming: Iterator[float] = iter(())
+        self._outside, self._error = 0, 0.0
+        self._like = max(self._low, LEVELS[0] - 1.0), min(self._high, LEVELS[1] - 1.0)
 
     def corrected(self, parts: ForwardParts) -> Floats:
         """Microseconds of a forward by tokens, float64 [T + 1]."""
@@ -137,33 +150,10 @@ class Learner:
         corrected: Floats = (1.0 + self.level) * parts.equal + growth_us
         return corrected
 
-    def cost_us(self, parts: Parts) -> float:
-        """As `corrected`, at one number of tokens."""
-        equal, growth, uniform = parts
-        grown = growth + self.growth * uniform
-        grown = min(max(grown, 0.0), self._most_growth * uniform)
-        return (1.0 + self.level) * equal + grown
-
-    def is_outside(self, parts: Parts) -> bool:
-        """Whether the last numbers are none of a machine like the table's."""
-        _, growth, uniform = parts
-        low, high = max(self._low, LEVELS[0] - 1.0), min(self._high, LEVELS[1] - 1.0)
-        if not low < self.level < high:
-            return True
-        share = growth + self.growth * uniform
-        return not GROWTHS[0] * uniform <= share <= GROWTHS[1] * uniform
-
-    def open_bounds(self) -> None:
-        """Learn what another machine than the table's can have."""
-        self._low, self._high = (bound - 1.0 for bound in OPEN_LEVELS)
-        self._most_growth = OPEN_GROWTH
-        self._level_var, self._growth_var = (sd**2 for sd in OPEN_SD)
-        self._covariance = 0.0
-
-    def observe(self, parts: Parts, verify_us: float) -> None:
+    def observe(self, parts: tuple[float, float, float], verify_us: float) -> None:
         """Learn from the time of a verification whose parts are known."""
         equal, growth, uniform = parts
-        slope = uniform / equal
+        slope, low, most_growth = uniform / equal, self._low, self._most_growth
         level_var = self._level_var + LEVEL_WALK_VAR
         growth_var = self._growth_var + GROWTH_WALK_VAR
         both = self._covariance
@@ -171,31 +161,53 @@ class Learner:
         # The noise of the expected time: by the observed one, short times would weigh
         # more than long ones.
         expected = 1.0 + self.level + growth / equal + slope * self.growth
-        noise = NOISE * max(expected, 1.0 + self._low)
+        noise = NOISE * (expected if expected > 1.0 + low else 1.0 + low)
         variance = to_level + slope * to_growth + noise * noise
         off, most = verify_us / equal - expected, MOST_SD * math.sqrt(variance)
-        off = (-most if off < -most else most if off > most else off) / variance
-        level = self.level + to_level * off
-        low, high, most = self._low, self._high, self._most_growth
-        self.level = low if level < low else high if level > high else level
-        own = self.growth + to_growth * off
-        self.growth = -most if own < -most else most if own > most else own
+        gain = _inside(off, -most, most) / variance
+        level = _inside(self.level + to_level * gain, low, self._high)
+        own = _inside(self.growth + to_growth * gain, -most_growth, most_growth)
+        self.level, self.growth = level, own
         self._level_var = level_var - to_level * to_level / variance
         self._covariance = both - to_level * to_growth / variance
         self._growth_var = growth_var - to_growth * to_growth / variance
         self.steps += 1
         if uniform > 0.0:
-            share = growth / uniform + self.growth
-            self.union_share = 0.0 if share < 0.0 else most if share > most else share
-        level, own = self._used
-        if abs(self.level - level + slope * (self.growth - own)) > LEAST_CHANGE:
-            self._used = self.level, self.growth
+            self.union_share = _inside(growth / uniform + own, SHARES[0], most_growth)
+        used_level, used = self._used
+        change = level - used_level + slope * (own - used)
+        if change > LEAST_CHANGE or change < -LEAST_CHANGE:
+            self._used = level, own
             self.version += 1
+        if self.is_other:
+            self._force_next(NOISE / noise * abs(off))
+        else:
+            self._watch()
 
-    def learnt(
-        self, table_sha256: str, is_other: bool = False,
-        residual: tuple[tuple[float, float], ...] = (),
-    ) -> Learnt:  # fmt: skip
+    def _watch(self) -> None:
+        (low, high), (least, most), share = self._like, GROWTHS, self.union_share
+        is_like = low < self.level < high and not (share < least or share > most)
+        self._outside = 0 if is_like else self._outside + 1
+        if self._outside == OUTSIDE_STEPS:
+            self._open()
+            self._coming = iter(FORCED)
+
+    def _open(self) -> None:
+        """Learn what a machine can have that is not like the table's."""
+        self.is_other = True
+        self._low, self._high = (bound - 1.0 for bound in OPEN_LEVELS)
+        self._most_growth = OPEN_GROWTH
+        self._level_var, self._growth_var = (sd**2 for sd in OPEN_SD)
+        self._covariance = 0.0
+
+    def _force_next(self, error: float) -> None:
+        """Go on to the next forced width; after the last, judge errors of the costs."""
+        self._error += (1.0 - ERROR_MEMORY) * (error - self._error)
+        self.forced = next(self._coming, None)
+        if self.forced is None and (self.is_lost or self._error > MOST_ERROR):
+            self.is_lost, self.forced = True, 1.0
+
+    def learnt(self, table_sha256: str) -> Learnt:
         return Learnt(
             table_sha256,
             self.steps,
@@ -204,15 +216,21 @@ class Learner:
             self._level_var,
             self._growth_var,
             self._covariance,
-            is_other,
-            residual,
+            self.is_other,
         )
 
     def restore(self, learnt: Learnt) -> None:
         """Go on from what was learnt before, inside this table's bounds."""
-        self.steps = learnt.steps
-        self.level = min(max(learnt.level, self._low), self._high)
-        self.growth = min(max(learnt.growth, -self._most_growth), self._most_growth)
+        if learnt.is_other:
+            self._open()
+        self.steps, most_growth = learnt.steps, self._most_growth
+        self.level = _inside(learnt.level, self._low, self._high)
+        self.growth = _inside(learnt.growth, -most_growth, most_growth)
         self._level_var, self._growth_var = learnt.level_var, learnt.growth_var
         self._covariance = learnt.covariance
         self._used, self.version = (self.level, self.growth), 1
+
+
+def _inside(value: float, low: float, high: float) -> float:
+    # `min` and `max` take three times as long, of 2 us in all.
+    return low if value < low else high if value > high else value

@@ -27,7 +27,7 @@ from evict_profile.runtime.costs import (
     pools_of,
 )
 from evict_profile.runtime.decision import History, Plan, Terms
-from evict_profile.runtime.machine import Machine
+from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.scoring import Calibration, GrowingTrees, clip_to_parents
 from evict_profile.stats import Floats
 from evict_profile.table import OUTSIDES, CostTable, Outside
@@ -189,10 +189,10 @@ class Truncator:
         self._rules.observe(plan, committed_tokens, step_us, verify_us)
 
     @property
-    def machine(self) -> Machine | None:
+    def learner(self) -> Learner | None:
         """What was learnt from verifications; None at a fixed width."""
         costs = self._rules.costs
-        return None if isinstance(costs, FixedCosts) else costs.machine
+        return None if isinstance(costs, FixedCosts) else costs.learner
 
     def forward_us(self, plan: Plan) -> float:
         """The table's cost of a plan's verification, whatever was learnt since.

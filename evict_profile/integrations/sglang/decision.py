@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from evict_profile.integrations.sglang.tree import Ints, depths, parents
 from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Plan, StepWatch, Truncator
-from evict_profile.runtime.machine import Machine
+from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.staleness import WINDOW
 
 FIRST_STEPS = 32
@@ -164,10 +164,10 @@ class Chooser:
         return outcome
 
     @property
-    def machine(self) -> Machine:
-        machine = self._truncator.machine
-        assert machine, "a chooser plans from a table"
-        return machine
+    def learner(self) -> Learner:
+        learner = self._truncator.learner
+        assert learner, "a chooser plans from a table"
+        return learner
 
     def costs(self, requests: int) -> bool:
         least, most = self._table.fit.domain["batch"]
@@ -283,7 +283,7 @@ class DriftWatch:
     def __init__(self, table: CostTable) -> None:
         self._path, self._guesses = table.path, table.activation.is_guess
         self._watch, self._warned = StepWatch(table), False
-        self._shown = False, False
+        self._told = False, False
 
     def add(self, verify_us: float, estimated_us: float) -> float:
         """Add a step; returns the median of time over cost of the last steps."""
@@ -303,21 +303,22 @@ class DriftWatch:
             )
         return seen.ratio
 
-    def show(self, machine: Machine) -> None:
-        """Log once that costs are another machine's, and once that none settle."""
-        seen = machine.is_other, machine.is_lost
-        if seen == self._shown:
+    def tell(self, learner: Learner) -> None:
+        """Log once that costs are of another machine, and once that none settle."""
+        found = learner.is_other, learner.is_lost
+        if found == self._told:
             return
-        self._shown = seen
+        self._told = found
         logger.warning(
-            "evict-profile: the cost table is of another machine (level %.2f times "
+            "evict-profile: the cost table %s is of another machine (level %.2f times "
             "the table's, growth %.2f times that of uniform routing); %s; measure this "
             "machine with: evict-profile sweep MODEL",
-            1.0 + machine.learner.level,
-            machine.learner.union_share,
-            "its costs do not settle, and whole trees are verified"
-            if machine.is_lost
-            else "a few steps verify forced widths to learn its costs",
+            self._path,
+            1.0 + learner.level,
+            learner.union_share,
+            "no costs settle, and whole trees are verified"
+            if learner.is_lost
+            else "its costs are learnt, at first by forced widths",
         )
 
 

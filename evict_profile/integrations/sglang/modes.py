@@ -17,7 +17,7 @@ from evict_profile.integrations.sglang.decision import Chooser, DriftWatch, Metr
 from evict_profile.integrations.sglang.state import OFF, StateFile
 from evict_profile.integrations.sglang.tree import Drafted, Scores, best_nodes
 from evict_profile.runtime import CostTable
-from evict_profile.runtime.machine import Machine
+from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.scoring import ConditionalScorer
 
 DEFAULT_CAPTURE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -148,7 +148,7 @@ class ByTable(Mode):
 
     def _resume(self) -> None:
         if self._state:
-            self._state.restore(self._chooser.machine)
+            self._state.restore(self._chooser.learner)
 
     def begin(self, prefill: bool) -> None:
         if prefill:
@@ -206,17 +206,17 @@ class ByTable(Mode):
             estimated_us = outcome.choice.verify_us
             if verify_us is not None and estimated_us is not None:
                 self._metrics.verify_ratio = self._drift.add(verify_us, estimated_us)
-                self._show(self._chooser.machine)
+                self._show(self._chooser.learner)
             self._metrics.add(outcome, self.exchange_us)
             self.exchange_us = 0.0
         return rest
 
-    def _show(self, machine: Machine) -> None:
-        self._metrics.cost_scale = 1.0 + machine.learner.level
-        self._metrics.union_share = machine.learner.union_share
-        self._drift.show(machine)
+    def _show(self, learner: Learner) -> None:
+        self._metrics.cost_scale = 1.0 + learner.level
+        self._metrics.union_share = learner.union_share
+        self._drift.tell(learner)
         if self._state:
-            self._state.save_when_due(machine)
+            self._state.save_when_due(learner)
 
 
 class VerifyTimer:

@@ -7,8 +7,7 @@ from pathlib import Path
 from evict_profile.errors import EvictProfileError
 from evict_profile.io import write_json
 from evict_profile.records import parse, read_mapping, to_mapping
-from evict_profile.runtime.learning import Learnt
-from evict_profile.runtime.machine import Machine
+from evict_profile.runtime.learning import Learner, Learnt
 
 SAVE_EVERY_S = 60.0
 OFF = Path("off")
@@ -25,7 +24,7 @@ class StateFile:
         self._due_s = time.monotonic() + SAVE_EVERY_S
         self._owned = True
 
-    def restore(self, machine: Machine) -> None:
+    def restore(self, learner: Learner) -> None:
         """Go on from the file, if it is there and of this table."""
         if not self._path.exists():
             return
@@ -37,15 +36,15 @@ class StateFile:
         if learnt.table_sha256 != self._table_sha256:
             self._leave(f"{self._path}: was learnt with another table")
             return
-        machine.restore(learnt)
+        learner.restore(learnt)
 
-    def save_when_due(self, machine: Machine) -> None:
+    def save_when_due(self, learner: Learner) -> None:
         """Write the file once a minute, under another name first."""
         if not self._owned or time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + SAVE_EVERY_S
         try:
-            write_json(to_mapping(machine.learnt(self._table_sha256)), self._path)
+            write_json(to_mapping(learner.learnt(self._table_sha256)), self._path)
         except (EvictProfileError, OSError) as error:
             self._leave(str(error))
 

@@ -231,5 +231,5 @@ def test_times_of_verification_correct_the_costs_unless_it_is_off(plain_table, l
     last = chooser.choose(*drafted, 100)
     same = first.plan.tokens == last.plan.tokens
     assert not same or last.verify_us == pytest.approx(first.verify_us)
-    assert (chooser.machine.learner.steps == 40) == learns
+    assert (chooser.learner.steps == 40) == learns
     assert (last.plan.step_cost_us < last.verify_us) == learns
