@@ -6,10 +6,10 @@ An engine that profiles itself with dummy tokens, as vLLM and SGLang do, sees to
 that activate the same experts. The rule "rate" decides with such a start-up profile,
 with the right table, or with that of another machine for the same model, and each step
 takes its true cost, with noise. Learning adds the time of each verification
-(`evict_profile.runtime.learning`, `machine`). Short runs start anew for each order of
-replies; long ones go on for `STEPS` steps or more, forced widths included. After a
-change of text, of which uniform routing gives a bound and experts grow by another half
-of it, `FOLLOWED` steps are not counted. Texts are synthetic, tables the estimated ones
+(`evict_profile.runtime.learning`). Short runs start anew for each order of replies;
+long ones go on for `STEPS` steps or more. With another machine's table, and after a
+change between the table's text and one whose experts grow by half as much, the first
+`FOLLOWED` steps are not counted. Texts are synthetic, tables the estimated ones
 that are shipped. Exit code 1 where a bound of `BOUNDS` is missed by more than `KNOWN`
 says, or where the profile alone loses less than `LEAST` at batch 1: then U would not
 matter.
@@ -197,11 +197,11 @@ def short_losses(replay: ScenarioReplay) -> Iterator[Row]:
 
 def other_losses(replay: ScenarioReplay, other: CostTable) -> Iterator[Row]:
     depth = replay.arrays.depth
-    right = long_speed(replay, Guided(RATE, depth, replay.table))
+    right = long_speed(replay, Guided(RATE, depth, replay.table), FOLLOWED)
     other = replace(other, drafting=replay.table.drafting)
     for learns in (False, True):
         policy = Learning(depth, other, learns=learns)
-        yield OTHER, learns, 1.0 - long_speed(replay, policy) / right
+        yield OTHER, learns, 1.0 - long_speed(replay, policy, FOLLOWED) / right
 
 
 def doubtful_losses(replay: ScenarioReplay) -> Iterator[Row]:

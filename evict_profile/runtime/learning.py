@@ -11,8 +11,8 @@ measured with unions forced apart from n, so served steps alone identify a and b
 follow a random walk, and each step updates them by Kalman's filter (R. E. Kalman,
 1960), in errors relative to C(n, k). Widths that are never chosen add nothing.
 
-Two numbers that stay outside `LEVELS` or `GROWTHS` say that the table is of another
-machine. Their bounds then open, and a few steps verify forced widths, which show what
+A level that stays outside `LEVELS`, or a growth above `MOST_SHARE`, is of another
+machine. The bounds then open, and a few steps verify forced widths, which show what
 decisions by wrong costs avoid. A forced width depends on no draft, as a fixed one.
 """
 
@@ -41,9 +41,9 @@ MOST_SD = 5.0
 SHARES = 0.0, 1.3
 """Bounds of the growth, in growths of uniform routing."""
 
-LEVELS, GROWTHS = (0.7, 1.3), (0.3, 1.2)
-"""Of a machine like the table's: level over it, growth in growths of uniform routing.
-A table's own bounds of the level can be narrower."""
+LEVELS, MOST_SHARE = (0.7, 1.3), 1.2
+"""Of a machine like the table's: level over it, where the table's own bounds are not
+narrower, and growth in those of uniform routing, which activates the most experts."""
 
 OUTSIDE_STEPS = 16
 """In a row outside of them until they open."""
@@ -185,8 +185,8 @@ class Learner:
             self._watch()
 
     def _watch(self) -> None:
-        (low, high), (least, most), share = self._like, GROWTHS, self.union_share
-        is_like = low < self.level < high and not (share < least or share > most)
+        (low, high), is_text = self._like, not self.union_share > MOST_SHARE
+        is_like = low < self.level < high and is_text
         self._outside = 0 if is_like else self._outside + 1
         if self._outside == OUTSIDE_STEPS:
             self._open()
