@@ -103,7 +103,7 @@ class Doubtful(Learning):
         def believed(prob: NDArray[np.float64], parent: Ints | None) -> None:
             extend(np.sqrt(prob), parent)
 
-        step.extend = believed  # type: ignore[method-assign]
+        step.extend = believed
         return step
 
 
