@@ -48,7 +48,8 @@ class DraftPlan:
         lead: the one length that is compared with the reference.
         reference: K of the reference step; 0 is plain decoding.
         measured: the best length that ran, where the lead did not.
-        rival: a length that did not run and may be faster than the lead.
+        rival: a length that did not run and may be faster than the lead, or may pay
+            where the lead does not.
         schedule: the best length by batch, and its gain; () where there is none.
     """
 
@@ -83,8 +84,14 @@ class DraftPlan:
 
     @property
     def verdict(self) -> Verdict:
-        """Of the schedule if it is advised, else of the lead."""
-        return (self.gain if len(self.advised) > 1 else self.lead.speed).verdict
+        """Of the schedule if it is advised, else of the lead.
+
+        A lead that does not pay settles nothing while another K may.
+        """
+        if len(self.advised) > 1:
+            return self.gain.verdict
+        unpaid = self.lead.verdict == "does not pay"
+        return "not settled" if unpaid and self.rival else self.lead.verdict
 
     @property
     def advised(self) -> tuple[Range, ...]:
@@ -119,7 +126,13 @@ def plan(
     first = lead(every)
     ran = [each for each in every if each.basis in RAN]
     enough = WORTHWHILE * max(first.speed.value, 1.0)
-    carried = [e for e in every if e.basis not in RAN and e.speed.value > enough]
+    unpaid = first.verdict == "does not pay"
+    carried = [
+        each
+        for each in every
+        if each.basis not in RAN
+        and (each.verdict != "does not pay" if unpaid else each.speed.value > enough)
+    ]
     measured = lead(ran) if ran and first not in ran else None
     rival = fastest(carried) if ran and carried else None
     made = DraftPlan(traffic, first, reference, measured, rival)

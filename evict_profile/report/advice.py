@@ -114,10 +114,13 @@ class Advice:
         names = (table.key.model, table.key.gpu) if table else self.names
         model, gpu = (shlex.quote(name) for name in names)
         what = "measure" if answer.settled else "settle"
+        way = answer.to_settle
+        turns = "in turns and longer than before"
+        how = turns if way.basis == "measured" else "one after the other"
         return [
             unbroken(
-                f"To {what} it, time plain decoding and K = {answer.drafts} at batch "
-                f"{batch} on your server, one after the other, and make a table:"
+                f"To {what} it, time plain decoding and K = {way.levels} at batch "
+                f"{batch} on your server, {how}, and make a table:"
             ),
             f"  evict-profile probe URL --batch {batch} --out runs.jsonl",
             f"  evict-profile import runs.jsonl --model {model} --gpu {gpu}",
