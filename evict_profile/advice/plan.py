@@ -5,7 +5,7 @@ of speeds by these shares.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -125,16 +125,8 @@ def plan(
     every = _compared(traffic, gains, reference)
     first = lead(every)
     ran = [each for each in every if each.basis in RAN]
-    enough = WORTHWHILE * max(first.speed.value, 1.0)
-    unpaid = first.verdict == "does not pay"
-    carried = [
-        each
-        for each in every
-        if each.basis not in RAN
-        and (each.verdict != "does not pay" if unpaid else each.speed.value > enough)
-    ]
     measured = lead(ran) if ran and first not in ran else None
-    rival = fastest(carried) if ran and carried else None
+    rival = _rival(every, first) if ran else None
     made = DraftPlan(traffic, first, reference, measured, rival)
     if not by_batch:
         return made
@@ -142,6 +134,17 @@ def plan(
     own = {b: each.drafts for each in ranges for b in traffic if each.has(b)}
     gain = over(traffic, {b: gains[b][k] for b, k in own.items()}).speed
     return replace(made, schedule=ranges, schedule_gain=gain)
+
+
+def _rival(every: Sequence[Gain], first: Gain) -> Gain | None:
+    """What did not run and is faster than the lead; or may pay where the lead does not."""
+    carried = [each for each in every if each.basis not in RAN]
+    if first.verdict == "does not pay":
+        may = [each for each in carried if each.verdict != "does not pay"]
+        return max(may, key=lambda each: each.speed.high, default=None)
+    enough = WORTHWHILE * max(first.speed.value, 1.0)
+    faster = [each for each in carried if each.speed.value > enough]
+    return fastest(faster) if faster else None
 
 
 def _compared(
