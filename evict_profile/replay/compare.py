@@ -103,7 +103,13 @@ class ScenarioReplay:
         )
         results = [self._result(name, settings.get(name), sums) for name in sums]
         verified = np.array([each.verified.value for each in results])
-        interval = self.costs.interval_note(verified)
+        interval = self.costs.interval(verified)
+        low, high = (end - 1.0 for end in interval)
+        note = (
+            f"a cost at batch {self.scenario.batch} has a 95 % interval of {low:+.1%} "
+            f"to {high:+.1%} (the median over what policies verify); the intervals "
+            "shown leave it out"
+        )
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
@@ -114,7 +120,8 @@ class ScenarioReplay:
             adaptive,
             self.costs.assumptions,
             self.costs.served.assumes_drafting,
-            (*self._of_prompts(), *self.costs.caveats, interval),
+            interval if self.table.is_estimated else None,
+            (*self._of_prompts(), *self.costs.caveats, note),
         )
 
     def run(self, policy: Policy, seed: int) -> ReplayRun:
@@ -175,7 +182,7 @@ class ScenarioReplay:
         served_by, topk = "", self.arrays.trace.about.topk
         set_here = policy if name in HINDSIGHT else None
         if isinstance(set_here, Fixed):
-            served_by = set_here.served_by(self.table.path, topk, self.arrays.nodes)
+            served_by = set_here.served_by(self.table, topk, self.arrays.nodes)
         return PolicyResult(
             policy=name,
             setting=set_here.setting if set_here else "",

@@ -32,7 +32,7 @@ class PolicyResult:
 
     Attributes:
         setting: fastest in hindsight, if any.
-        served_by: environment and flags that set SGLang so; empty where none can.
+        served_by: environment and flags that set a server so; empty where none can.
         tokens_per_s: of the whole batch; less the optimism of a setting.
         over: its throughput over that of each baseline, and of the oracle.
         committed, verified: tokens of a request in a step, its root included.
@@ -73,6 +73,8 @@ class Comparison:
         strongest, adaptive: the simplest within one per cent of the fastest of
             `HINDSIGHT` and of `GUIDED`; less their optimism.
         assumptions: what the choice assumes without a measurement.
+        estimate: ends of an estimated table's 95 % interval, over its cost; None of a
+            measured one, whose interval is a caveat.
         caveats: all that latencies assume, and whether prompts are too few.
     """
 
@@ -85,6 +87,7 @@ class Comparison:
     adaptive: PolicyResult
     assumptions: tuple[str, ...]
     drafting_is_assumed: bool
+    estimate: tuple[float, float] | None
     caveats: tuple[str, ...]
 
     def of(self, policy: str) -> PolicyResult:
@@ -127,7 +130,10 @@ class Comparison:
 
     @property
     def unsettled(self) -> str:
-        """The question that intervals leave open; "" where the choice is settled."""
+        """The question that intervals leave open; "" where the choice is settled.
+
+        An estimated table settles none.
+        """
         fixed, adaptive, beats = self._verdicts
         settled = {
             ADAPT: beats == "pays" or fixed == "does not pay",
@@ -135,7 +141,7 @@ class Comparison:
             STOP: fixed == adaptive == "does not pay",
         }[self.choice]
         question = WHETHER_DRAFTING if self.choice == STOP else WHETHER_ADAPTING
-        return "" if settled else question
+        return "" if settled and not self.estimate else question
 
     @property
     def settled(self) -> bool:
@@ -144,9 +150,10 @@ class Comparison:
     @property
     def advice(self) -> str:
         """What to do; after what is not settled, where anything is not."""
+        no_flag = "" if self.strongest.served_by else ", which no flag sets"
         action = {
             ADAPT: f"adapt with “{self.adaptive.policy}”",
-            FIX: f"fix a setting, {self.strongest}",
+            FIX: f"fix a setting, {self.strongest}{no_flag}",
             STOP: STOP,
         }
         return _said(self.unsettled, action[self.choice])
@@ -166,7 +173,7 @@ class Comparison:
             f"strongest setting that knows no cost, gives {percent(fixed.over[AR])}, "
             f"{name} {percent(self.adaptive.over[AR])}; "
             f"against that setting {name} gives {percent(self.adaptive_over_fixed)}."
-            f"{''.join(f' {each}' for each in self.break_even)}"
+            f"{''.join(f' {each}' for each in self.break_even)}{_estimated([self])}"
             f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
         )
 
@@ -190,11 +197,11 @@ def summary(found: Sequence[Comparison]) -> str:
         made = [e for e in found if (e.choice, e.unsettled) == (choice, unsettled)]
         if made:
             said = _said(unsettled, choice).capitalize()
-            where = f"{said} in {len(made)} of {len(found)}"
-            sentences.append(f"{where} scenarios{_gains(choice, made)}.")
+            where = f"{said} in {len(made)} of {len(found)} scenarios"
+            sentences.append(f"{where}: {_settings(choice, made)}.")
     if any(each.settled and not each.sure for each in found):
         sentences.append("Drafting is assumed, so no choice is sure.")
-    return " ".join(sentences)
+    return " ".join(sentences) + _estimated(found)
 
 
 def _said(unsettled: str, action: str) -> str:
@@ -204,13 +211,34 @@ def _said(unsettled: str, action: str) -> str:
     return f"not settled {unsettled}; {action}" if unsettled else action
 
 
-def _gains(choice: str, found: Sequence[Comparison]) -> str:
+def _settings(choice: str, found: Sequence[Comparison]) -> str:
+    """What is advised at which batches, and the gains."""
+    batches: dict[str, set[int]] = {}
+    for each in found:
+        policy = "" if choice == STOP else f"{each.advised} at "
+        batches.setdefault(policy, set()).add(each.scenario.batch)
+    settings = ", ".join(
+        f"{policy}batch {', '.join(map(str, sorted(at)))}"
+        for policy, at in batches.items()
+    )
     if choice == STOP:
-        return ""
+        return settings
     values = sorted(each.advised.over[AR].value for each in found)
     gains = [f"{100.0 * (value - 1.0):+.0f}" for value in values]
     span = " to ".join(dict.fromkeys((gains[0], gains[-1])))
-    return f": {span} % against plain decoding"
+    return f"{settings}; {span} % against plain decoding"
+
+
+def _estimated(found: Sequence[Comparison]) -> str:
+    """The error of an estimated table; after the sentences that it leaves open."""
+    ends = [end for each in found for end in each.estimate or ()]
+    if not ends:
+        return ""
+    low, high = (100.0 * (end - 1.0) for end in (min(ends), max(ends)))
+    return (
+        f" Costs are estimated, with an error of {low:+.0f} to {high:+.0f} % (95 %) "
+        "that no interval here includes, so nothing is settled."
+    )
 
 
 def _break_even(found: Comparison) -> Iterator[str]:

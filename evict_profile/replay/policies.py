@@ -4,11 +4,11 @@ A replay and an engine run the same objects. A policy sees draft trees, never th
 target's answers, and may learn from its steps; so every run makes a fresh one.
 """
 
+import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -93,14 +93,20 @@ class Fixed:
     def setting(self) -> str:
         return f"{self.width} tokens at depth {self.depth}"
 
-    def served_by(self, table: Path, topk: int, nodes: int) -> str:
-        """Environment and flags by which SGLang serves it, of trees as traced.
+    def served_by(self, table: CostTable, topk: int, nodes: int) -> str:
+        """Environment and flags by which a server sets it, of trees as traced.
 
-        The plug-in cuts trees of `nodes` by the table's conditional acceptance.
+        A table of vLLM or TensorRT-LLM has its own, of chains, or none; any other has
+        SGLang's. The plug-in cuts trees of `nodes` by conditional acceptance.
         """
-        environment, width = "", self.width
+        engine, environment, width = table.key.engine, "", self.width
+        if engine.startswith(("vllm", "trtllm")):
+            chain = topk == 1 and width == self.depth + 1 and not self.conditional
+            config = shlex.quote(json.dumps({"num_speculative_tokens": self.depth}))
+            known = chain and engine.startswith("vllm")
+            return f"--speculative-config {config}" * known
         if self.conditional:
-            own = shlex.quote(str(table))
+            own = shlex.quote(str(table.path))
             environment = f"EVICT_PROFILE_TABLE={own} EVICT_PROFILE_WIDTH={width} "
             width = nodes + 1
         return (

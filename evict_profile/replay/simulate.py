@@ -131,16 +131,11 @@ class StepTimes:
             found.append("after each step the next recorded one follows, whatever ran")
         return (*found, *self._outside())
 
-    def interval_note(self, verified: Floats) -> str:
-        """The table's interval at `verified` tokens a request, one a policy."""
+    def interval(self, verified: Floats) -> tuple[float, float]:
+        """The table's own, over its cost, at `verified` tokens a request by policy."""
         context = float(self.arrays.context.mean())
         cost = self.table.costs(self.batch, context, "clamp")
-        low, high = cost.interval_at(self.batch * verified)
-        return (
-            f"a cost at batch {self.batch} has a 95 % "
-            f"interval of {low - 1.0:+.1%} to {high - 1.0:+.1%} (the median over what "
-            "policies verify); the intervals shown leave it out"
-        )
+        return cost.interval_at(self.batch * verified)
 
     def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepTime:
         """Steps `rows`, int64 [B], that verify the draft nodes of `expert_rows`."""

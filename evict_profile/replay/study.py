@@ -69,10 +69,12 @@ def replay_study(
 ) -> ReplayStudy:
     for batch in batches:
         # Each request verifies its root and, to decide at all, one token more.
-        if 2 * batch > (most := table.max_tokens(batch)):
+        least, most = table.fit.domain["batch"]
+        most = min(most, table.max_tokens(batch) // 2)
+        if not least <= batch <= most:
             raise ConfigError(
-                f"--batch {batch}: {table.path} covers {most} tokens in one forward; "
-                f"give {most // 2} at most"
+                f"--batch {batch}: {table.path} has costs of batch {least} to {most}; "
+                "choose one inside, or sweep wider"
             )
     check_same_model(trace.about, table.model)
     check_trees(trace)

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from evict_profile.io import say
 from evict_profile.replay.compare import MIXED
-from evict_profile.replay.comparison import Comparison, PolicyResult, percent
+from evict_profile.replay.comparison import FIX, Comparison, PolicyResult, percent
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -66,10 +66,9 @@ def show_replay(console: Console, study: ReplayStudy) -> None:
     """A line for each scenario and batch; the page and `--json` have the rest."""
     say(console, wrapped(study.summary))
     print_rows(console, _choice_rows(study))
-    advised = {c.advised.policy: c.advised.served_by for c in study.comparisons}
-    for policy, flags in advised.items():
-        if flags:
-            say(console, f"“{policy}” in SGLang: {flags}")
+    fixed = [best_served(c) for c in study.comparisons if c.choice == FIX]
+    for flags in dict.fromkeys(f"{b}, by flags: {b.served_by}" for b in fixed if b):
+        say(console, flags)
     if known := study.table.acceptance:
         say(console, wrapped(f"the table's acceptance was learnt on {known.workload}"))
     for caveat in _caveats(study):
@@ -77,7 +76,9 @@ def show_replay(console: Console, study: ReplayStudy) -> None:
 
 
 def best_served(comparison: Comparison) -> PolicyResult | None:
-    """The fastest policy that SGLang serves by flags alone, if any."""
+    """The strongest setting if flags of a server set it, else the fastest that is."""
+    if comparison.strongest.served_by:
+        return comparison.strongest
     served = (each for each in comparison.results if each.served_by)
     return max(served, key=lambda each: each.tokens_per_s.value, default=None)
 

@@ -15,7 +15,9 @@ SETTINGS = {BEST_WIDTH: "8 tokens at depth 5", BEST_PAIR: "6 tokens at depth 3"}
 SETTINGS |= {THRESHOLD: "0.2"}
 
 
-def make_comparison(speeds=(), doubt=0.005, workload="code", assumptions=()):
+def make_comparison(
+    speeds=(), doubt=0.005, workload="code", assumptions=(), estimate=None
+):
     """A comparison of given tokens/s; intervals reach `doubt` to either side."""
     known = SPEEDS | dict(speeds)
     kinds = policies.HINDSIGHT, policies.GUIDED
@@ -27,7 +29,8 @@ def make_comparison(speeds=(), doubt=0.005, workload="code", assumptions=()):
     fixed = FixedPoint(3, 6, known[BEST_PAIR]), FixedPoint(5, 8, known[BEST_WIDTH])
     return comparison.Comparison(
         comparison.Scenario(workload, 0.0, 1), 20, 1000, (*results.values(),), fixed,
-        results[strongest], results[adaptive], assumptions, bool(assumptions), (),
+        results[strongest], results[adaptive], assumptions, bool(assumptions),
+        estimate, (),
     )  # fmt: skip
 
 
@@ -39,6 +42,6 @@ def _result(name, speeds, doubt):
         other: about(speeds[name] / speed, doubt if other != name else 0.0)
         for other, speed in speeds.items()
     }
-    served = "--speculative-num-steps 3" if name in SETTINGS else ""
+    served = "--speculative-num-steps 3" if "depth" in SETTINGS.get(name, "") else ""
     known = SETTINGS.get(name, ""), served, about(speeds[name], doubt), over
     return comparison.PolicyResult(name, *known, *[about(4.0, 0.01)] * 8)

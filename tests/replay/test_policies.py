@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.records import replace
 from evict_profile.replay.policies import GUIDED, RATE, RATE_DEPTH, RATIO, Fixed
 from evict_profile.runtime import Truncator
 from evict_profile.table import ConditionalAcceptance
@@ -84,14 +85,28 @@ def test_a_fixed_width_can_rank_by_conditional_acceptance():
 
 
 def test_a_fixed_policy_says_how_it_is_served(table):
+    own = replace(table, path=Path("a b;c/t.json"))
     plain, ranked = (
-        Fixed("", 3, 12, each).served_by(Path("a b;c/t.json"), 4, 24)
+        Fixed("", 3, 12, each).served_by(own, 4, 24)
         for each in (None, table.acceptance.conditional)
     )
     tree = "--speculative-num-steps 3 --speculative-eagle-topk 4 "
     assert plain == tree + "--speculative-num-draft-tokens 12"
     named = "EVICT_PROFILE_TABLE='a b;c/t.json' EVICT_PROFILE_WIDTH=12 "
     assert ranked == named + tree + "--speculative-num-draft-tokens 25"
+
+
+def test_flags_are_those_of_the_tables_engine(table):
+    """vLLM drafts chains; TensorRT-LLM's settings are in no flag."""
+    vllm, trtllm = (
+        replace(table, key=replace(table.key, engine=engine))
+        for engine in ("vllm", "trtllm")
+    )
+    chain, tree = Fixed("", 3, 4), Fixed("", 3, 12)
+    flag = """--speculative-config '{"num_speculative_tokens": 3}'"""
+    assert chain.served_by(vllm, 1, 3) == flag
+    assert not tree.served_by(vllm, 4, 24)
+    assert not chain.served_by(trtllm, 1, 3)
 
 
 def test_a_policy_may_decode_plainly_and_come_back(table):
