@@ -6,7 +6,8 @@ prompts and orders, which cancels most of the spread between prompts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
+from itertools import chain
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from evict_profile.replay.policies import (
     Fixed,
     MakePolicy,
     Policy,
+    Schedule,
     table_policies,
 )
 from evict_profile.replay.simulate import ReplayRun, StepTimes, simulate
@@ -38,7 +40,7 @@ from evict_profile.replay.sums import (
     sums_by_prompt,
     tokens_per_s,
 )
-from evict_profile.replay.tuning import Tuned, candidates, fixed_points
+from evict_profile.replay.tuning import Tried, Tuned, candidates, fixed_points
 from evict_profile.runtime import CostTable
 from evict_profile.stats import (
     CONFIDENCE,
@@ -85,31 +87,25 @@ class ScenarioReplay:
         self.costs = StepTimes(table, arrays, scenario.batch, speed)
         self.table = self.costs.table
         self.bootstrap = Bootstrap(len(arrays.prompts), seeds)
-        self._rates = lru_cache(None)(self._first_rates)
+        self.parts: Sequence[ScenarioReplay] = [self]
+        self.rates = lru_cache(None)(self._first_rates)
 
     def compare(self) -> Comparison:
         points, settings = self.tune(), dict[str, Tuned]()
         sums = dict[str, Sums]()
-        for policy, too_fast in self.chosen(points):
+        for policy, too_fast in (*self.chosen(points), *self.schedules(points)):
             settings[policy.name] = policy
-            run = partial(self.by_prompt, policy)
-            sums[policy.name] = less_optimism(self._sums(run, learns=False), too_fast)
-        for name, make in table_policies(self.table, self.arrays.depth).items():
-            sums[name] = self.sums(make)
-        sums[ORACLE] = self._sums(self._oracle, learns=False)
+            sums[policy.name] = less_optimism(self.tuned_sums(policy), too_fast)
+        sums |= {**self.guided, ORACLE: self.oracle_sums()}
         best = dict(_best_of(kind, sums) for kind in (HINDSIGHT, GUIDED))
         strongest, adaptive = (
             self._result(name, settings.get(name), {**sums, **best}) for name in best
         )
         results = [self._result(name, settings.get(name), sums) for name in sums]
         verified = np.array([each.verified.value for each in results])
-        interval = self.costs.interval(verified)
-        low, high = (end - 1.0 for end in interval)
-        note = (
-            f"a cost at batch {self.scenario.batch} has a 95 % interval of {low:+.1%} "
-            f"to {high:+.1%} (the median over what policies verify); the intervals "
-            "shown leave it out"
-        )
+        costs = [each.costs for each in self.parts]
+        caveats = ((*each.caveats, each.interval_note(verified)) for each in costs)
+        errors = tuple(end for each in costs for end in each.interval(verified))
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
@@ -118,11 +114,24 @@ class ScenarioReplay:
             tuple(points),
             strongest,
             adaptive,
-            self.costs.assumptions,
-            self.costs.served.assumes_drafting,
-            interval if self.table.is_estimated else None,
-            (*self._of_prompts(), *self.costs.caveats, note),
+            _distinct(each.assumptions for each in costs),
+            any(each.served.assumes_drafting for each in costs),
+            errors if self.table.is_estimated else (),
+            _distinct([self._of_prompts(), *caveats]),
         )
+
+    def tuned_sums(self, policy: Tuned) -> Sums:
+        if isinstance(policy, Schedule):
+            policy = policy.settings[self.scenario.batch]
+        return self._sums(partial(self.by_prompt, policy), learns=False)
+
+    @cached_property
+    def guided(self) -> Mapping[str, Sums]:
+        makers = table_policies(self.table, self.arrays.depth)
+        return {name: self.sums(make) for name, make in makers.items()}
+
+    def oracle_sums(self) -> Sums:
+        return self._sums(self._oracle, learns=False)
 
     def run(self, policy: Policy, seed: int) -> ReplayRun:
         return simulate(self.arrays, policy, self.costs, self.scenario.batch, seed)
@@ -138,19 +147,27 @@ class ScenarioReplay:
         """Throughput by fixed depth and width, in the first order of replies."""
         return fixed_points(self._rate, self.arrays.nodes, self.arrays.depth)
 
-    def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
-        """The fastest of each kind without a table, baselines first; its optimism."""
-        known = self.table.acceptance
-        conditional = known.conditional if known else None
-        for kind in candidates(self._rate, points, self.arrays.nodes, conditional):
-            rates = np.stack([self._rates(each) for each in kind])
+    def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tried, Floats]]:
+        """The fastest of each kind; its optimism."""
+        for kind in self.kinds(points):
+            rates = np.stack([self.rates(each) for each in kind])
             fastest = rates.argmax(axis=0)
             yield kind[fastest[0]], optimism(rates, fastest)
 
-    def _rate(self, policy: Tuned) -> float:
-        return float(self._rates(policy)[0])
+    def schedules(self, points: Sequence[FixedPoint]) -> Iterable[tuple[Tuned, Floats]]:
+        """Settings by batch; one batch has none."""
+        return ()
 
-    def _first_rates(self, policy: Tuned) -> Floats:
+    def kinds(self, points: Sequence[FixedPoint]) -> Iterator[Sequence[Tried]]:
+        """Settings without a table, by kind; baselines first."""
+        known = self.table.acceptance
+        conditional = known.conditional if known else None
+        return candidates(self._rate, points, self.arrays.nodes, conditional)
+
+    def _rate(self, policy: Tried) -> float:
+        return float(self.rates(policy)[0])
+
+    def _first_rates(self, policy: Tried) -> Floats:
         """Tokens/s in the first order of replies, float64 [1 + resamples]."""
         return tokens_per_s(self._resampled(self.by_prompt(policy, 0)))
 
@@ -210,6 +227,10 @@ class ScenarioReplay:
                 f"with {prompts} prompts, a kind that is rarer than one in "
                 f"{1.0 / rarest:.0f} may be missing; no interval covers it"
             )
+
+
+def _distinct(words: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(words)))
 
 
 def _best_of(kind: Sequence[str], sums: Mapping[str, Sums]) -> tuple[str, Sums]:

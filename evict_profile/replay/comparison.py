@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from evict_profile.replay.policies import AR
+from evict_profile.replay.policies import AR, ONE_SETTING, SCHEDULE
 from evict_profile.stats import WHETHER_DRAFTING, Estimate, Verdict
 
 ADAPT, FIX, STOP = ACTIONS = ("adapt", "fix a setting", "do not speculate")
@@ -21,9 +21,15 @@ class Scenario:
     workload: str
     temperature: float
     batch: int
+    shares: str = ""
+
+    @property
+    def batches(self) -> str:
+        return self.shares or str(self.batch)
 
     def __str__(self) -> str:
-        return f"{self.workload}, temperature {self.temperature:g}, batch {self.batch}"
+        temperature = f"temperature {self.temperature:g}"
+        return f"{self.workload}, {temperature}, batch {self.batches}"
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,8 @@ class Comparison:
         strongest, adaptive: the simplest within one per cent of the fastest of
             `HINDSIGHT` and of `GUIDED`; less their optimism.
         assumptions: what the choice assumes without a measurement.
-        estimate: ends of an estimated table's 95 % interval, over its cost; None of a
-            measured one, whose interval is a caveat.
+        estimate: ends of an estimated table's 95 % intervals, over its costs; () of a
+            measured one, whose intervals are caveats.
         caveats: all that latencies assume, and whether prompts are too few.
     """
 
@@ -87,7 +93,7 @@ class Comparison:
     adaptive: PolicyResult
     assumptions: tuple[str, ...]
     drafting_is_assumed: bool
-    estimate: tuple[float, float] | None
+    estimate: tuple[float, ...]
     caveats: tuple[str, ...]
 
     def of(self, policy: str) -> PolicyResult:
@@ -162,9 +168,21 @@ class Comparison:
     def sure(self) -> bool:
         return self.settled and not self.drafting_is_assumed
 
+    def _over_one_setting(self) -> str:
+        """What a schedule and adapting gain over one setting for all batches."""
+        settings = (each for each in self.results if each.policy in ONE_SETTING)
+        one = max(settings, key=lambda each: each.tokens_per_s.value)
+        schedule, adaptive = self.of(SCHEDULE), self.adaptive
+        return (
+            f" Against one setting for all batches, {one}, the {schedule} gives "
+            f"{percent(schedule.over[one.policy])}, “{adaptive.policy}” "
+            f"{percent(adaptive.over[one.policy])}."
+        )
+
     @property
     def break_even(self) -> tuple[str, ...]:
-        return tuple(_break_even(self))
+        """For one batch; steps of several have no mean at which both are equal."""
+        return () if self.scenario.shares else tuple(_break_even(self))
 
     def __str__(self) -> str:
         fixed, name = self.strongest, f"“{self.adaptive.policy}”"
@@ -173,6 +191,7 @@ class Comparison:
             f"strongest setting that knows no cost, gives {percent(fixed.over[AR])}, "
             f"{name} {percent(self.adaptive.over[AR])}; "
             f"against that setting {name} gives {percent(self.adaptive_over_fixed)}."
+            f"{self._over_one_setting() if self.scenario.shares else ''}"
             f"{''.join(f' {each}' for each in self.break_even)}{_estimated([self])}"
             f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
         )
@@ -213,13 +232,12 @@ def _said(unsettled: str, action: str) -> str:
 
 def _settings(choice: str, found: Sequence[Comparison]) -> str:
     """What is advised at which batches, and the gains."""
-    batches: dict[str, set[int]] = {}
-    for each in found:
-        policy = "" if choice == STOP else f"{each.advised} at "
-        batches.setdefault(policy, set()).add(each.scenario.batch)
     settings = ", ".join(
-        f"{policy}batch {', '.join(map(str, sorted(at)))}"
-        for policy, at in batches.items()
+        dict.fromkeys(
+            f"{'' if choice == STOP else f'{each.advised} at '}"
+            f"batch {each.scenario.batches}"
+            for each in found
+        )
     )
     if choice == STOP:
         return settings
@@ -231,7 +249,7 @@ def _settings(choice: str, found: Sequence[Comparison]) -> str:
 
 def _estimated(found: Sequence[Comparison]) -> str:
     """The error of an estimated table; after the sentences that it leaves open."""
-    ends = [end for each in found for end in each.estimate or ()]
+    ends = [end for each in found for end in each.estimate]
     if not ends:
         return ""
     low, high = (100.0 * (end - 1.0) for end in (min(ends), max(ends)))

@@ -24,7 +24,9 @@ BEST_WIDTH = "best fixed width"
 BEST_PAIR = "best fixed depth and width"
 PAIR_CONDITIONAL = "best fixed pair, conditional"
 THRESHOLD = "best threshold"
-HINDSIGHT = (BEST_WIDTH, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD)
+SCHEDULE = "schedule by batch"
+ONE_SETTING = (BEST_WIDTH, BEST_PAIR, PAIR_CONDITIONAL)
+HINDSIGHT = (*ONE_SETTING, THRESHOLD, SCHEDULE)
 """Policies set to what was fastest on the replayed trace, the simplest first."""
 GUIDED = RATIO, RATE, RATE_DEPTH = ("ratio", "rate", "rate and depth")
 """Policies that read a table, the simplest first: EVICT's objective; the runtime's; the
@@ -93,6 +95,11 @@ class Fixed:
     def setting(self) -> str:
         return f"{self.width} tokens at depth {self.depth}"
 
+    @property
+    def said(self) -> str:
+        ranked = "calibrated, " if self.conditional else ""
+        return ranked + self.setting if self.depth else AR
+
     def served_by(self, table: CostTable, topk: int, nodes: int) -> str:
         """Environment and flags by which a server sets it, of trees as traced.
 
@@ -138,6 +145,19 @@ def plain_decoding() -> Fixed:
 
 def full_tree(nodes: int, depth: int) -> Fixed:
     return Fixed(FULL_TREE, depth, nodes + 1)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A setting for each batch of a traffic."""
+
+    settings: Mapping[int, Fixed]
+    name: str = SCHEDULE
+
+    @property
+    def setting(self) -> str:
+        settings = self.settings.items()
+        return "; ".join(f"batch {batch}: {each.said}" for batch, each in settings)
 
 
 @dataclass(frozen=True)

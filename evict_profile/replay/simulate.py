@@ -27,6 +27,9 @@ from evict_profile.runtime import CostTable
 from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.table import DraftClock, Drafting, ServedStep
 
+DECIDING_US = {1: 39.0, 16: 58.0, 64: 108.0}
+"""Deciding, reading scores and the cut by batch, where a table has no `mechanism_us`:
+medians on CPUs (docs/explanation/sglang-internals.md), without the waits of a GPU."""
 Decide = Callable[[Ints], tuple[int, Bools]]
 """From rows, [B], to the depth drafted and which drafted nodes are verified, [B, N]."""
 
@@ -122,7 +125,8 @@ class StepTimes:
         found = [*self.served.caveats, *self.assumptions]
         found.extend(self.served.drafting.caveats(self.batch))
         if self._clock.mechanism_us is None:
-            found.append("what deciding adds was not measured, and is taken as 0")
+            us = f"{self.deciding_us:.0f} us, as of the plug-in's own code"
+            found.append(f"what deciding adds was not measured, and is taken as {us}")
         if not self.arrays.has_routes:
             found.append(
                 "activated experts are read off the table: the trace has no routes"
@@ -136,6 +140,14 @@ class StepTimes:
         context = float(self.arrays.context.mean())
         cost = self.table.costs(self.batch, context, "clamp")
         return cost.interval_at(self.batch * verified)
+
+    def interval_note(self, verified: Floats) -> str:
+        low, high = (end - 1.0 for end in self.interval(verified))
+        return (
+            f"a cost at batch {self.batch} has a 95 % "
+            f"interval of {low:+.1%} to {high:+.1%} (the median over what "
+            "policies verify); the intervals shown leave it out"
+        )
 
     def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepTime:
         """Steps `rows`, int64 [B], that verify the draft nodes of `expert_rows`."""
@@ -171,6 +183,16 @@ class StepTimes:
 
     def draft_us(self, depth: int) -> float:
         return self._clock.overhead_us(depth) - self.fixed_us(depth)
+
+    @property
+    def deciding_us(self) -> float:
+        """What a decision on the host adds to a step."""
+        known = self._clock.mechanism_us
+        if known is None:
+            known = float(
+                np.interp(self.batch, [*DECIDING_US], [*DECIDING_US.values()])
+            )
+        return known
 
     def fixed_us(self, depth: int) -> float:
         return self._clock.fixed_us if depth else self._clock.plain_fixed_us
@@ -214,8 +236,7 @@ def simulate(
         return depth, step.keep()
 
     if not isinstance(policy, Fixed):
-        us = costs.served.drafting.at(batch).mechanism_us or 0.0
-        beside = policy.observe, us
+        beside = policy.observe, costs.deciding_us
         return simulate_decisions(arrays, decide, costs, batch, seed, *beside)
     # It learns nothing and decides each tree alone, so all are ranked at once.
     kept = arrays.ranks(policy.depth, policy.conditional) < policy.width - 1

@@ -11,6 +11,7 @@ from evict_profile.replay.policies import (
     PAIR_CONDITIONAL,
     THRESHOLD,
     Fixed,
+    Schedule,
     Threshold,
     full_tree,
     plain_decoding,
@@ -23,8 +24,9 @@ FINER = 7
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Fixed widths tried first; then all between the neighbours of the best."""
 
-Tuned = Fixed | Threshold
-Rate = Callable[[Tuned], float]
+Tried = Fixed | Threshold
+Tuned = Tried | Schedule
+Rate = Callable[[Tried], float]
 
 
 def fixed_points(rate: Rate, nodes: int, deepest: int) -> list[FixedPoint]:
@@ -50,7 +52,7 @@ def candidates(
     points: Sequence[FixedPoint],
     nodes: int,
     conditional: ConditionalAcceptance | None,
-) -> Iterator[Sequence[Tuned]]:
+) -> Iterator[Sequence[Tried]]:
     pairs = [(point.depth, point.width) for point in points]
     deepest = max(depth for depth, _ in pairs)
     yield [plain_decoding()]

@@ -65,7 +65,10 @@ def replay_page(study: ReplayStudy) -> str:
 def show_replay(console: Console, study: ReplayStudy) -> None:
     """A line for each scenario and batch; the page and `--json` have the rest."""
     say(console, wrapped(study.summary))
-    print_rows(console, _choice_rows(study))
+    print_rows(console, _verdict_rows(study))
+    for comparison in study.comparisons:
+        if comparison.scenario.shares:
+            say(console, wrapped(str(comparison)))
     fixed = [best_served(c) for c in study.comparisons if c.choice == FIX]
     for flags in dict.fromkeys(f"{b}, by flags: {b.served_by}" for b in fixed if b):
         say(console, flags)
@@ -89,27 +92,13 @@ def _caveats(study: ReplayStudy) -> list[str]:
 
 
 def _verdict_rows(study: ReplayStudy) -> Rows:
-    return Rows.of(
-        study.comparisons,
-        {
-            "scenario": lambda c: c.scenario,
-            "advice": lambda c: c.advice,
-            "against plain decoding": lambda c: percent(c.advised.over[AR]),
-            "best adaptive against fixed": lambda c: (
-                f"{c.adaptive.policy}: {percent(c.adaptive_over_fixed)}"
-            ),
-            "sure": lambda c: "yes" if c.sure else "no",
-        },
-    )
-
-
-def _choice_rows(study: ReplayStudy) -> Rows:
     columns = {
-        "workload": lambda c: c.scenario.workload,
-        "temp.": lambda c: f"{c.scenario.temperature:g}",
-        "batch": lambda c: c.scenario.batch,
+        "scenario": lambda c: c.scenario,
         "advice": lambda c: c.advice,
         "x plain decoding": lambda c: spread(c.advised.over[AR]),
+        "best adaptive against fixed": lambda c: (
+            f"{c.adaptive.policy}: {percent(c.adaptive_over_fixed)}"
+        ),
         "sure": lambda c: "yes" if c.sure else "no",
     }
     rows = Rows.of(study.comparisons, columns)

@@ -16,7 +16,7 @@ SETTINGS |= {THRESHOLD: "0.2"}
 
 
 def make_comparison(
-    speeds=(), doubt=0.005, workload="code", assumptions=(), estimate=None
+    speeds=(), doubt=0.005, workload="code", assumptions=(), estimate=()
 ):
     """A comparison of given tokens/s; intervals reach `doubt` to either side."""
     known = SPEEDS | dict(speeds)

@@ -39,7 +39,9 @@ def bare_table(fitted):
 
 @pytest.fixture(scope="session")
 def table(bare_table):
-    return replace(bare_table, acceptance=ACCEPTANCE, drafting=DRAFTING)
+    clocks = tuple(replace(clock, mechanism_us=0.0) for clock in DRAFTING.batches)
+    drafting = replace(DRAFTING, batches=clocks)
+    return replace(bare_table, acceptance=ACCEPTANCE, drafting=drafting)
 
 
 @pytest.fixture(scope="session")

@@ -58,8 +58,13 @@ def test_the_bound_pays_nothing(table, arrays):
 @pytest.mark.parametrize(("us", "said"), [(None, True), (0.0, False), (40.0, False)])
 def test_a_price_that_was_not_measured_is_said_once(table, arrays, us, said):
     caveats = StepTimes(priced(table, us), arrays, 1).caveats
-    word = "what deciding adds was not measured, and is taken as 0"
-    assert caveats.count(word) == said
+    word = "what deciding adds was not measured, and is taken as 39 us"
+    assert sum(each.startswith(word) for each in caveats) == said
+
+
+@pytest.mark.parametrize(("batch", "us"), [(1, 39.0), (16, 58.0), (40, 83.0)])
+def test_a_price_that_was_not_measured_is_that_of_the_plug_in(table, arrays, batch, us):
+    assert StepTimes(priced(table, None), arrays, batch).deciding_us == us
 
 
 @pytest.mark.parametrize(("us", "choice"), [(0.0, ADAPT), (1500.0, FIX)])
