@@ -1,5 +1,3 @@
-"""The command that replays a trace."""
-
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -40,7 +38,7 @@ def replay(
         raise ConfigError("give either a trace file, or --synthetic easy")
     if batch and traffic:
         raise ConfigError("--traffic names its batches; leave --batch out")
-    own = parse_share("--part", part)
+    share = parse_share("--part", part)
     from evict_profile.advice.plan import traffic_of
     from evict_profile.replay.study import replay_study, replayed_trace
     from evict_profile.report.replay_page import replay_page, show_replay
@@ -51,13 +49,13 @@ def replay(
     check_outputs([out, json_out], [traces, *files_of(table)])
     covered = CostTable.load(table)
     chosen = replayed_trace(
-        traces, synthetic or "", covered, workload or [], temperature or [], own
+        traces, synthetic or "", covered, workload or [], temperature or [], share
     )
     say_so = partial(say, stderr)
-    found = replay_study(chosen, covered, batches, seeds, say_so, shares)
-    show_replay(console, found)
-    write_text(replay_page(found), out)
+    study = replay_study(chosen, covered, batches, seeds, say_so, shares)
+    show_replay(console, study)
+    write_text(replay_page(study), out)
     say(console, f"report: {out}")
     if json_out:
-        write_text(found.as_json(), json_out)
+        write_text(study.as_json(), json_out)
         say(console, f"numbers: {json_out}")

@@ -51,7 +51,7 @@ def replay_page(study: ReplayStudy) -> str:
         title="Does speculation pay, and does adapting?",
         study=study,
         caveats=_caveats(study),
-        mixed=MIXED in {each.scenario.workload for each in study.comparisons},
+        mixed=MIXED in {c.scenario.workload for c in study.comparisons},
         MIXED=MIXED,
         bars=bars,
         curves=width_curves,
@@ -63,7 +63,6 @@ def replay_page(study: ReplayStudy) -> str:
 
 
 def show_replay(console: Console, study: ReplayStudy) -> None:
-    """A line for each scenario and batch; the page and `--json` have the rest."""
     say(console, wrapped(study.summary))
     print_rows(console, _verdict_rows(study))
     for comparison in study.comparisons:
@@ -72,8 +71,8 @@ def show_replay(console: Console, study: ReplayStudy) -> None:
     fixed = [best_served(c) for c in study.comparisons if c.choice == FIX]
     for flags in dict.fromkeys(f"{b}, by flags: {b.served_by}" for b in fixed if b):
         say(console, flags)
-    if known := study.table.acceptance:
-        say(console, wrapped(f"the table's acceptance was learnt on {known.workload}"))
+    if curve := study.table.acceptance:
+        say(console, wrapped(f"the table's acceptance was learnt on {curve.workload}"))
     for caveat in _caveats(study):
         say(console, wrapped(f"note: {caveat}", "  "))
 
@@ -82,12 +81,12 @@ def best_served(comparison: Comparison) -> PolicyResult | None:
     """The strongest setting if flags of a server set it, else the fastest that is."""
     if comparison.strongest.served_by:
         return comparison.strongest
-    served = (each for each in comparison.results if each.served_by)
-    return max(served, key=lambda each: each.tokens_per_s.value, default=None)
+    served = (result for result in comparison.results if result.served_by)
+    return max(served, key=lambda result: result.tokens_per_s.value, default=None)
 
 
 def _caveats(study: ReplayStudy) -> list[str]:
-    caveats = (caveat for each in study.comparisons for caveat in each.caveats)
+    caveats = (caveat for c in study.comparisons for caveat in c.caveats)
     return list(dict.fromkeys(caveats))
 
 
@@ -126,7 +125,6 @@ def _number_rows(comparison: Comparison) -> Rows:
 
 
 def bars(comparison: Comparison, name: str) -> Markup:
-    """Throughput over plain decoding, a bar per policy, with intervals."""
     rows = len(comparison.results)
     with canvas(4.8, 1.0 + 0.4 * rows) as figure:
         axes = figure.subplots()
@@ -162,7 +160,7 @@ def width_curves(comparison: Comparison, name: str) -> Markup:
                 text = f"depth {depth}, {width} tokens: {speed:.1f}"
                 plotting.mark(axes, width, speed, text, color=colour)
         plotting.log_axis(axes, (point.width for point in fixed), "tokens verified, n")
-        results = [each for each in comparison.results if each.policy in LINES]
+        results = [result for result in comparison.results if result.policy in LINES]
         ends = [_level(axes, result) for result in results]
         axes.set_ylim(bottom=0.0)
         plotting.label_ends(axes, ends)
