@@ -6,7 +6,7 @@ prompts and orders, which cancels most of the spread between prompts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import chain
 
 import numpy as np
@@ -40,7 +40,7 @@ from evict_profile.replay.sums import (
     sums_by_prompt,
     tokens_per_s,
 )
-from evict_profile.replay.tuning import Tried, Tuned, candidates, fixed_points
+from evict_profile.replay.tuning import Tuned, candidates, fixed_points
 from evict_profile.runtime import CostTable
 from evict_profile.stats import (
     CONFIDENCE,
@@ -91,19 +91,19 @@ class ScenarioReplay:
         self.rates = lru_cache(None)(self._first_rates)
 
     def compare(self) -> Comparison:
-        points, settings = self.tune(), dict[str, Tuned]()
-        sums = dict[str, Sums]()
-        for policy, too_fast in (*self.chosen(points), *self.schedules(points)):
-            settings[policy.name] = policy
-            sums[policy.name] = less_optimism(self.tuned_sums(policy), too_fast)
-        sums |= {**self.guided, ORACLE: self.oracle_sums()}
+        points = self.tune()
+        chosen = [*self.tuned(points)]
+        settings = {policy.name: policy for policy, _ in chosen}
+        sums = self.policy_sums(settings)
+        for policy, too_fast in chosen:
+            sums[policy.name] = less_optimism(sums[policy.name], too_fast)
         best = dict(_best_of(kind, sums) for kind in (HINDSIGHT, GUIDED))
         strongest, adaptive = (
             self._result(name, settings.get(name), {**sums, **best}) for name in best
         )
         results = [self._result(name, settings.get(name), sums) for name in sums]
         verified = np.array([each.verified.value for each in results])
-        costs = [each.costs for each in self.parts]
+        costs = [part.costs for part in self.parts]
         caveats = ((*each.caveats, each.interval_note(verified)) for each in costs)
         errors = tuple(end for each in costs for end in each.interval(verified))
         return Comparison(
@@ -120,18 +120,15 @@ class ScenarioReplay:
             _distinct([self._of_prompts(), *caveats]),
         )
 
-    def tuned_sums(self, policy: Tuned) -> Sums:
-        if isinstance(policy, Schedule):
-            policy = policy.settings[self.scenario.batch]
-        return self._sums(partial(self.by_prompt, policy), learns=False)
-
-    @cached_property
-    def guided(self) -> Mapping[str, Sums]:
-        makers = table_policies(self.table, self.arrays.depth)
-        return {name: self.sums(make) for name, make in makers.items()}
-
-    def oracle_sums(self) -> Sums:
-        return self._sums(self._oracle, learns=False)
+    def policy_sums(self, settings: Mapping[str, Tuned]) -> dict[str, Sums]:
+        """Sums of all policies by name, not corrected for optimism."""
+        sums = {
+            name: self._sums(partial(self.by_prompt, self._own(policy)), learns=False)
+            for name, policy in settings.items()
+        }
+        for name, make in table_policies(self.table, self.arrays.depth).items():
+            sums[name] = self.sums(make)
+        return {**sums, ORACLE: self._sums(self._oracle, learns=False)}
 
     def run(self, policy: Policy, seed: int) -> ReplayRun:
         return simulate(self.arrays, policy, self.costs, self.scenario.batch, seed)
@@ -147,27 +144,31 @@ class ScenarioReplay:
         """Throughput by fixed depth and width, in the first order of replies."""
         return fixed_points(self._rate, self.arrays.nodes, self.arrays.depth)
 
-    def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tried, Floats]]:
-        """The fastest of each kind; its optimism."""
+    def tuned(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
+        yield from self.chosen(points)
+
+    def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Fixed, Floats]]:
+        """The fastest of each kind without a table, baselines first; its optimism."""
         for kind in self.kinds(points):
             rates = np.stack([self.rates(each) for each in kind])
             fastest = rates.argmax(axis=0)
             yield kind[fastest[0]], optimism(rates, fastest)
 
-    def schedules(self, points: Sequence[FixedPoint]) -> Iterable[tuple[Tuned, Floats]]:
-        """Settings by batch; one batch has none."""
-        return ()
-
-    def kinds(self, points: Sequence[FixedPoint]) -> Iterator[Sequence[Tried]]:
-        """Settings without a table, by kind; baselines first."""
+    def kinds(self, points: Sequence[FixedPoint]) -> Iterator[Sequence[Fixed]]:
         known = self.table.acceptance
         conditional = known.conditional if known else None
-        return candidates(self._rate, points, self.arrays.nodes, conditional)
+        return candidates(points, self.arrays.nodes, conditional)
 
-    def _rate(self, policy: Tried) -> float:
+    def _own(self, policy: Tuned) -> Fixed:
+        """What a setting is at this batch."""
+        if isinstance(policy, Schedule):
+            return policy.settings[self.scenario.batch]
+        return policy
+
+    def _rate(self, policy: Fixed) -> float:
         return float(self.rates(policy)[0])
 
-    def _first_rates(self, policy: Tried) -> Floats:
+    def _first_rates(self, policy: Fixed) -> Floats:
         """Tokens/s in the first order of replies, float64 [1 + resamples]."""
         return tokens_per_s(self._resampled(self.by_prompt(policy, 0)))
 

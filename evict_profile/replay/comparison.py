@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from evict_profile.replay.policies import AR, ONE_SETTING, SCHEDULE
+from evict_profile.replay.policies import AR, FULL_TREE, ONE_SETTING, SCHEDULE
 from evict_profile.stats import WHETHER_DRAFTING, Estimate, Verdict
 
 ADAPT, FIX, STOP = ACTIONS = ("adapt", "fix a setting", "do not speculate")
@@ -156,7 +156,8 @@ class Comparison:
     @property
     def advice(self) -> str:
         """What to do; after what is not settled, where anything is not."""
-        no_flag = "" if self.strongest.served_by else ", which no flag sets"
+        has_flags = self.strongest.served_by or self.strongest.policy == SCHEDULE
+        no_flag = "" if has_flags else ", which no flag sets"
         action = {
             ADAPT: f"adapt with “{self.adaptive.policy}”",
             FIX: f"fix a setting, {self.strongest}{no_flag}",
@@ -168,32 +169,38 @@ class Comparison:
     def sure(self) -> bool:
         return self.settled and not self.drafting_is_assumed
 
-    def _over_one_setting(self) -> str:
-        """What a schedule and adapting gain over one setting for all batches."""
-        settings = (each for each in self.results if each.policy in ONE_SETTING)
-        one = max(settings, key=lambda each: each.tokens_per_s.value)
-        schedule, adaptive = self.of(SCHEDULE), self.adaptive
-        return (
-            f" Against one setting for all batches, {one}, the {schedule} gives "
-            f"{percent(schedule.over[one.policy])}, “{adaptive.policy}” "
-            f"{percent(adaptive.over[one.policy])}."
-        )
-
     @property
     def break_even(self) -> tuple[str, ...]:
         """For one batch; steps of several have no mean at which both are equal."""
         return () if self.scenario.shares else tuple(_break_even(self))
 
     def __str__(self) -> str:
-        fixed, name = self.strongest, f"“{self.adaptive.policy}”"
+        gains = self._of_traffic() if self.scenario.shares else self._of_batch()
         return (
-            f"{self.scenario}: {self.advice}. Against plain decoding {fixed}, the "
-            f"strongest setting that knows no cost, gives {percent(fixed.over[AR])}, "
-            f"{name} {percent(self.adaptive.over[AR])}; "
-            f"against that setting {name} gives {percent(self.adaptive_over_fixed)}."
-            f"{self._over_one_setting() if self.scenario.shares else ''}"
+            f"{self.scenario}: {self.advice}. {gains}"
             f"{''.join(f' {each}' for each in self.break_even)}{_estimated([self])}"
             f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
+        )
+
+    def _of_batch(self) -> str:
+        fixed, name = self.strongest, f"“{self.adaptive.policy}”"
+        return (
+            f"Against plain decoding {fixed}, the strongest setting that knows no "
+            f"cost, gives {percent(fixed.over[AR])}, "
+            f"{name} {percent(self.adaptive.over[AR])}; "
+            f"against that setting {name} gives {percent(self.adaptive_over_fixed)}."
+        )
+
+    def _of_traffic(self) -> str:
+        """What all else gains over one setting for all batches."""
+        settings = (each for each in self.results if each.policy in ONE_SETTING)
+        one = max(settings, key=lambda each: each.tokens_per_s.value)
+        others = self.of(SCHEDULE), self.adaptive, self.of(FULL_TREE)
+        gains = (f"{each} {percent(each.over[one.policy])}" for each in others)
+        return (
+            f"One setting for all batches, {one}, decodes "
+            f"{one.tokens_per_s.value:.0f} tokens/s, {percent(one.over[AR])} against "
+            f"plain decoding. Against it: {'; '.join(gains)}."
         )
 
 

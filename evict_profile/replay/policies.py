@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from evict_profile.runtime import Calibration, CostTable, DecodingStep, Truncator
-from evict_profile.runtime.scoring import GrowingTrees
 from evict_profile.stats import Bools, Ints
 from evict_profile.table import ConditionalAcceptance
 
@@ -23,10 +22,9 @@ FULL_TREE = "full tree"
 BEST_WIDTH = "best fixed width"
 BEST_PAIR = "best fixed depth and width"
 PAIR_CONDITIONAL = "best fixed pair, conditional"
-THRESHOLD = "best threshold"
 SCHEDULE = "schedule by batch"
 ONE_SETTING = (BEST_WIDTH, BEST_PAIR, PAIR_CONDITIONAL)
-HINDSIGHT = (*ONE_SETTING, THRESHOLD, SCHEDULE)
+HINDSIGHT = (*ONE_SETTING, SCHEDULE)
 """Policies set to what was fastest on the replayed trace, the simplest first."""
 GUIDED = RATIO, RATE, RATE_DEPTH = ("ratio", "rate", "rate and depth")
 """Policies that read a table, the simplest first: EVICT's objective; the runtime's; the
@@ -158,39 +156,6 @@ class Schedule:
     def setting(self) -> str:
         settings = self.settings.items()
         return "; ".join(f"batch {batch}: {each.said}" for batch, each in settings)
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """Nodes whose path probability is `least` (above 0) or more."""
-
-    name: str = field(compare=False)
-    depth: int
-    least: float
-
-    @property
-    def setting(self) -> str:
-        return f"{self.least:g}"
-
-    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
-        return ThresholdStep(batch, self.least)
-
-    def observe(self, committed: int, step_us: float) -> None:
-        """Learns nothing."""
-
-
-class ThresholdStep:
-    def __init__(self, batch: int, least: float) -> None:
-        self._trees, self._least = GrowingTrees(batch), least
-        self.extend = self._trees.grow
-
-    def deeper(self) -> bool:
-        """Whether a node of the last level could have a child that is kept."""
-        last = self._trees.last_level
-        return not self._trees.levels or bool((last >= self._least).any())
-
-    def keep(self) -> Bools:
-        return self._trees.scores >= self._least
 
 
 class Guided:

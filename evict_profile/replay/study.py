@@ -76,7 +76,7 @@ def replay_study(
         most = min(most, table.max_tokens(batch) // 2)
         if not least <= batch <= most:
             raise ConfigError(
-                f"--batch {batch}: {table.path} has costs of batch {least} to {most}; "
+                f"batch {batch} is outside what {table.path} covers, {least}..{most}; "
                 "choose one inside, or sweep wider"
             )
     check_same_model(trace.about, table.model)

@@ -7,7 +7,6 @@ schedule has the fastest of each.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from evict_profile.replay.compare import ScenarioReplay
 from evict_profile.replay.comparison import FixedPoint
 from evict_profile.replay.policies import Fixed, Schedule, plain_decoding
 from evict_profile.replay.sums import COLUMNS, Sums
-from evict_profile.replay.tuning import Tried, Tuned
+from evict_profile.replay.tuning import Tuned
 from evict_profile.stats import WORTHWHILE, Floats, optimism
 
 
@@ -25,56 +24,49 @@ class TrafficReplay(ScenarioReplay):
     def __init__(
         self, parts: Sequence[ScenarioReplay], traffic: Mapping[int, float]
     ) -> None:
-        first, self.parts = parts[0], parts
-        self.arrays, self.table = first.arrays, first.table
-        self.bootstrap = first.bootstrap
+        first = parts[0]
         shares = ", ".join(f"{b} ({share:.0%})" for b, share in traffic.items())
-        self.scenario = replace(first.scenario, shares=shares)
-        self.rates = lru_cache(None)(self._first_rates)
+        scenario = replace(first.scenario, shares=shares)
+        super().__init__(first.arrays, first.table, scenario, first.seeds)
+        self.parts = parts
         plain = plain_decoding()
         self._works = [traffic[e.scenario.batch] * e.rates(plain) for e in parts]
         """Tokens at each batch in a second of plain decoding, [1 + resamples]."""
 
-    def tuned_sums(self, policy: Tuned) -> Sums:
-        return self._over(each.tuned_sums(policy) for each in self.parts)
+    def policy_sums(self, settings: Mapping[str, Tuned]) -> dict[str, Sums]:
+        by_part = [part.policy_sums(settings) for part in self.parts]
+        return {name: self._over([own[name] for own in by_part]) for name in by_part[0]}
 
-    @cached_property
-    def guided(self) -> Mapping[str, Sums]:
-        names = self.parts[0].guided
-        return {n: self._over(each.guided[n] for each in self.parts) for n in names}
+    def tuned(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
+        yield from self.chosen(points)
+        yield self._schedule(points)
 
-    def oracle_sums(self) -> Sums:
-        return self._over(each.oracle_sums() for each in self.parts)
-
-    def schedules(
-        self, points: Sequence[FixedPoint]
-    ) -> Iterator[tuple[Schedule, Floats]]:
+    def _schedule(self, points: Sequence[FixedPoint]) -> tuple[Schedule, Floats]:
         """The fastest setting of each batch, and the optimism of choosing so many.
 
         Ranks by conditional acceptance take a plug-in, and must gain 1 % over flags.
         """
-        tried = (each for kind in self.kinds(points) for each in kind)
-        fixed = [each for each in dict.fromkeys(tried) if isinstance(each, Fixed)]
+        fixed = [*dict.fromkeys(each for kind in self.kinds(points) for each in kind)]
         effort = np.array([[WORTHWHILE if s.conditional else 1.0] for s in fixed])
         settings, found, honest = dict[int, Fixed](), list[Floats](), list[Floats]()
-        for each in self.parts:
-            rates = np.stack([each.rates(setting) for setting in fixed])
+        for part in self.parts:
+            rates = np.stack([part.rates(setting) for setting in fixed])
             best = (rates / effort).argmax(axis=0)
-            settings[each.scenario.batch] = fixed[best[0]]
+            settings[part.scenario.batch] = fixed[best[0]]
             found.append(rates[best[0]])
             honest.append(rates[best[0]] / np.exp(optimism(rates, best)))
         bias: Floats = np.log(self._rate_over(found) / self._rate_over(honest))
-        yield Schedule(settings), bias
+        return Schedule(settings), bias
 
-    def _first_rates(self, policy: Tried) -> Floats:
-        return self._rate_over(each.rates(policy) for each in self.parts)
+    def _first_rates(self, policy: Fixed) -> Floats:
+        return self._rate_over(part.rates(policy) for part in self.parts)
 
     def _rate_over(self, rates: Iterable[Floats]) -> Floats:
         took = [work / own for work, own in zip(self._works, rates, strict=True)]
         rate: Floats = np.sum(self._works, axis=0) / np.sum(took, axis=0)
         return rate
 
-    def _over(self, sums: Iterable[Sums]) -> Sums:
+    def _over(self, sums: Sequence[Sums]) -> Sums:
         """Sums of the steps in which each batch commits its work."""
         pairs = zip(self._works, sums, strict=True)
         steps = [(own, work / own["committed"]) for work, own in pairs]

@@ -1,32 +1,24 @@
 """Settings that know no cost, each tuned in hindsight on the trace that is replayed."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-
-import numpy as np
+from collections.abc import Callable, Iterator, Sequence
 
 from evict_profile.replay.comparison import FixedPoint, fastest
 from evict_profile.replay.policies import (
     BEST_PAIR,
     BEST_WIDTH,
     PAIR_CONDITIONAL,
-    THRESHOLD,
     Fixed,
     Schedule,
-    Threshold,
     full_tree,
     plain_decoding,
 )
 from evict_profile.table import ConditionalAcceptance
 
-THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
-"""Tried first; then `FINER` between the neighbours of the best."""
-FINER = 7
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Fixed widths tried first; then all between the neighbours of the best."""
 
-Tried = Fixed | Threshold
-Tuned = Tried | Schedule
-Rate = Callable[[Tried], float]
+Tuned = Fixed | Schedule
+Rate = Callable[[Fixed], float]
 
 
 def fixed_points(rate: Rate, nodes: int, deepest: int) -> list[FixedPoint]:
@@ -48,18 +40,16 @@ def fixed_points(rate: Rate, nodes: int, deepest: int) -> list[FixedPoint]:
 
 
 def candidates(
-    rate: Rate,
     points: Sequence[FixedPoint],
     nodes: int,
     conditional: ConditionalAcceptance | None,
-) -> Iterator[Sequence[Tried]]:
+) -> Iterator[Sequence[Fixed]]:
     pairs = [(point.depth, point.width) for point in points]
     deepest = max(depth for depth, _ in pairs)
     yield [plain_decoding()]
     yield [full_tree(nodes, deepest)]
     yield [Fixed(BEST_WIDTH, d, width) for d, width in pairs if d == deepest]
     yield [Fixed(BEST_PAIR, depth, width) for depth, width in pairs]
-    yield _thresholds(rate, deepest)
     if conditional:
         yield [
             Fixed(PAIR_CONDITIONAL, depth, width, conditional)
@@ -67,16 +57,6 @@ def candidates(
             for width in WIDTHS
             if width <= nodes
         ]
-
-
-def _thresholds(rate: Rate, depth: int) -> list[Threshold]:
-    def tried(values: Iterable[float]) -> list[Threshold]:
-        return [Threshold(THRESHOLD, depth, least) for least in values]
-
-    coarse = tried(THRESHOLDS)
-    at = int(np.argmax([rate(each) for each in coarse]))
-    ends = THRESHOLDS[max(at - 1, 0)], THRESHOLDS[min(at + 1, len(THRESHOLDS) - 1)]
-    return coarse + tried(np.geomspace(*ends, FINER + 2)[1:-1].round(3).tolist())
 
 
 def _between_neighbours(widths: Sequence[int], best: int) -> range:

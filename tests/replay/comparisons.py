@@ -5,14 +5,13 @@ import numpy as np
 from evict_profile.replay import comparison, policies
 from evict_profile.replay.compare import one_percent_rule
 from evict_profile.replay.comparison import FixedPoint
-from evict_profile.replay.policies import BEST_PAIR, BEST_WIDTH, THRESHOLD
+from evict_profile.replay.policies import BEST_PAIR, BEST_WIDTH
 from evict_profile.stats import Estimate
 
 SPEEDS = {policies.AR: 100.0, policies.FULL_TREE: 80.0, BEST_WIDTH: 120.0}
-SPEEDS |= {BEST_PAIR: 120.5, THRESHOLD: 121.0, policies.RATE: 130.0}
+SPEEDS |= {BEST_PAIR: 120.5, policies.RATE: 130.0}
 SPEEDS[policies.ORACLE] = 200.0
 SETTINGS = {BEST_WIDTH: "8 tokens at depth 5", BEST_PAIR: "6 tokens at depth 3"}
-SETTINGS |= {THRESHOLD: "0.2"}
 
 
 def make_comparison(
@@ -42,6 +41,6 @@ def _result(name, speeds, doubt):
         other: about(speeds[name] / speed, doubt if other != name else 0.0)
         for other, speed in speeds.items()
     }
-    served = "--speculative-num-steps 3" if "depth" in SETTINGS.get(name, "") else ""
+    served = "--speculative-num-steps 3" if name in SETTINGS else ""
     known = SETTINGS.get(name, ""), served, about(speeds[name], doubt), over
     return comparison.PolicyResult(name, *known, *[about(4.0, 0.01)] * 8)

@@ -26,7 +26,7 @@ def under_the_root(*prob):
     return np.array([[prob]]), None
 
 
-@pytest.mark.parametrize("name", ["full tree", "pair", "threshold", *GUIDED])
+@pytest.mark.parametrize("name", ["full tree", "pair", *GUIDED])
 def test_what_is_kept_is_closed_and_no_padding(trace, arrays, table, name):
     policy = policies(table)[name]()
     for depth in (1, policy.depth):
@@ -66,13 +66,6 @@ def test_a_replay_knows_what_a_fixed_policy_keeps(arrays, table, ranked, depth, 
                 break
             step.extend(*level.of(rows))
         assert step.keep().tolist() == kept[rows].tolist()
-
-
-def test_a_threshold_stops_where_no_child_could_reach_it(table):
-    policy, first = policies(table)["threshold"](), under_the_root(0.6, 0.3)
-    for share, more in ((0.35, True), (0.3, False)):
-        step = shown(policy, first, (np.array([[[share]]]), np.array([[0]])))
-        assert step.deeper() is more
 
 
 def test_a_fixed_width_can_rank_by_conditional_acceptance():
@@ -144,7 +137,7 @@ def test_a_guided_policy_does_what_its_truncator_plans(arrays, table, name, obje
 
 def test_only_what_a_table_can_tell_is_offered(bare_table, table):
     """Only the policy that chooses a depth stops early."""
-    assert tuple(policies(bare_table))[4:] == (RATIO, RATE)
+    assert tuple(policies(bare_table))[3:] == (RATIO, RATE)
     own, hopeless = policies(table), under_the_root(0.01, 0.01, 0.01, 0.01)
     assert tuple(own)[4:] == GUIDED
     assert shown(own[RATE](), hopeless).deeper()

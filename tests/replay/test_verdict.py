@@ -17,13 +17,12 @@ from evict_profile.replay.policies import (
     RATE,
     RATE_DEPTH,
     RATIO,
-    THRESHOLD,
 )
 from evict_profile.stats import WORTHWHILE, Estimate
 from tests.replay.comparisons import make_comparison
 
-SLOW = dict.fromkeys((BEST_WIDTH, BEST_PAIR, THRESHOLD, RATE), 90.0)
-NEAR = {BEST_WIDTH: 100.0, BEST_PAIR: 100.5, THRESHOLD: 100.5}
+SLOW = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 90.0)
+NEAR = {BEST_WIDTH: 100.0, BEST_PAIR: 100.5}
 ADAPT, FIX, STOP = "adapt", "fix a setting", "do not speculate"
 
 
@@ -37,8 +36,7 @@ ADAPT, FIX, STOP = "adapt", "fix a setting", "do not speculate"
         ({RATE: 120.0, BEST_PAIR: 125.0}, 0.005, FIX, BEST_PAIR, True),
         # Of settings that know no cost the strongest counts, whatever its kind.
         ({PAIR_CONDITIONAL: 130.0}, 0.005, FIX, PAIR_CONDITIONAL, True),
-        ({THRESHOLD: 129.5}, 0.005, FIX, THRESHOLD, True),
-        ({THRESHOLD: 125.0}, 0.005, ADAPT, RATE, True),
+        ({PAIR_CONDITIONAL: 125.0}, 0.005, ADAPT, RATE, True),
         # Eight per cent, give or take ten, decides nothing.
         ({}, 0.1, FIX, BEST_WIDTH, False),
         (SLOW, 0.005, STOP, AR, True),
@@ -66,8 +64,12 @@ def test_a_verdict_states_its_ratios():
         "not settled whether adapting beats a fixed setting; fix a setting, best "
         in (str(make_comparison(doubt=0.1)))
     )
-    fixed = make_comparison({RATE: 120.0, THRESHOLD: 125.0})
-    assert "fix a setting, best threshold (0.2), which no flag sets." in str(fixed)
+
+
+def test_a_setting_without_flags_is_named_as_one():
+    found = make_comparison({RATE: 120.0, PAIR_CONDITIONAL: 125.0})
+    said = "fix a setting, best fixed pair, conditional, which no flag sets."
+    assert said in str(found)
 
 
 def test_the_summary_counts_choices_and_their_gains():
@@ -171,7 +173,7 @@ def test_at_the_break_even_drafting_both_are_equally_fast(fixed, gain, levels):
 
 
 def test_speculation_pays_up_to_the_committed_tokens():
-    """A threshold that drafts nothing has no break-even."""
+    """A setting that drafts nothing has no break-even."""
     made = make_comparison()
     drafting = _steps(made.strongest, 2.5, made.of(AR).step_us.value, 3.0, 0.0)
     [says, *_] = replace(made, strongest=drafting).break_even
