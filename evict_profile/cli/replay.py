@@ -23,7 +23,9 @@ def replay(
     batch: list[str] | None = Option(
         None, help="Batch sizes, as 1,8; repeatable.", show_default="1"
     ),
-    traffic: options.Traffic = None,
+    traffic: str | None = Option(
+        None, help="One verdict over batches, by share of time, as 1:.25,8:.25,64:.5."
+    ),
     workload: options.Workloads = None,
     temperature: list[float] | None = Option(
         None, help="Use only this temperature; repeatable.", show_default="all"

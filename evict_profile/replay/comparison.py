@@ -196,11 +196,11 @@ class Comparison:
         settings = (each for each in self.results if each.policy in ONE_SETTING)
         one = max(settings, key=lambda each: each.tokens_per_s.value)
         others = self.of(SCHEDULE), self.adaptive, self.of(FULL_TREE)
-        gains = (f"{each} {percent(each.over[one.policy])}" for each in others)
+        gains = (f"{each} gives {percent(each.over[one.policy])}" for each in others)
         return (
             f"One setting for all batches, {one}, decodes "
             f"{one.tokens_per_s.value:.0f} tokens/s, {percent(one.over[AR])} against "
-            f"plain decoding. Against it: {'; '.join(gains)}."
+            f"plain decoding. Against it {', '.join(gains)}."
         )
 
 

@@ -27,8 +27,8 @@ from evict_profile.runtime import CostTable
 from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.table import DraftClock, Drafting, ServedStep
 
-DECIDING_US = {1: 39.0, 16: 58.0, 64: 108.0}
-"""Deciding, reading scores and the cut by batch, where a table has no `mechanism_us`:
+DECIDING_US = (1, 16, 64), (39.0, 58.0, 108.0)
+"""By batch: deciding, reading scores and the cut, where a table has no `mechanism_us`:
 medians on CPUs (docs/explanation/sglang-internals.md), without the waits of a GPU."""
 Decide = Callable[[Ints], tuple[int, Bools]]
 """From rows, [B], to the depth drafted and which drafted nodes are verified, [B, N]."""
@@ -108,8 +108,9 @@ class StepTimes:
         found = []
         if self.served.assumes_drafting:
             found.append(
-                f"drafting takes {self.draft_us(1):.0f} us a level, as one of the "
-                "target's layers and its head, and the host nothing; neither is clocked"
+                f"drafting takes {self.draft_us(1):.0f} us a level at batch "
+                f"{self.batch}, as one of the target's layers and its head, and the "
+                "host nothing; neither is clocked"
             )
         if self.table.is_estimated:
             found.append(
@@ -125,7 +126,7 @@ class StepTimes:
         found = [*self.served.caveats, *self.assumptions]
         found.extend(self.served.drafting.caveats(self.batch))
         if self._clock.mechanism_us is None:
-            us = f"{self.deciding_us:.0f} us, as of the plug-in's own code"
+            us = f"{self.deciding_us:.0f} us at batch {self.batch}"
             found.append(f"what deciding adds was not measured, and is taken as {us}")
         if not self.arrays.has_routes:
             found.append(
@@ -187,12 +188,9 @@ class StepTimes:
     @property
     def deciding_us(self) -> float:
         """What a decision on the host adds to a step."""
-        known = self._clock.mechanism_us
-        if known is None:
-            known = float(
-                np.interp(self.batch, [*DECIDING_US], [*DECIDING_US.values()])
-            )
-        return known
+        measured = self._clock.mechanism_us
+        assumed = float(np.interp(self.batch, *DECIDING_US))
+        return assumed if measured is None else measured
 
     def fixed_us(self, depth: int) -> float:
         return self._clock.fixed_us if depth else self._clock.plain_fixed_us

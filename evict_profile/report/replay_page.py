@@ -64,10 +64,11 @@ def replay_page(study: ReplayStudy) -> str:
 
 def show_replay(console: Console, study: ReplayStudy) -> None:
     say(console, wrapped(study.summary))
-    print_rows(console, _verdict_rows(study))
-    for comparison in study.comparisons:
-        if comparison.scenario.shares:
-            say(console, wrapped(str(comparison)))
+    in_traffic = [c for c in study.comparisons if c.scenario.shares]
+    for comparison in in_traffic:
+        say(console, wrapped(str(comparison)))
+    if not in_traffic:
+        print_rows(console, _verdict_rows(study))
     fixed = [best_served(c) for c in study.comparisons if c.choice == FIX]
     for flags in dict.fromkeys(f"{b}, by flags: {b.served_by}" for b in fixed if b):
         say(console, flags)

@@ -139,6 +139,6 @@ def test_only_what_a_table_can_tell_is_offered(bare_table, table):
     """Only the policy that chooses a depth stops early."""
     assert tuple(policies(bare_table))[3:] == (RATIO, RATE)
     own, hopeless = policies(table), under_the_root(0.01, 0.01, 0.01, 0.01)
-    assert tuple(own)[4:] == GUIDED
+    assert tuple(own)[3:] == GUIDED
     assert shown(own[RATE](), hopeless).deeper()
     assert not shown(own[RATE_DEPTH](), hopeless).deeper()

@@ -56,7 +56,7 @@ def test_the_bound_pays_nothing(table, arrays):
 @pytest.mark.parametrize(("us", "said"), [(None, True), (0.0, False), (40.0, False)])
 def test_a_price_that_was_not_measured_is_said_once(table, arrays, us, said):
     caveats = StepTimes(priced(table, us), arrays, 1).caveats
-    word = "what deciding adds was not measured, and is taken as 39 us"
+    word = "what deciding adds was not measured, and is taken as 39 us at batch 1"
     assert sum(each.startswith(word) for each in caveats) == said
 
 
