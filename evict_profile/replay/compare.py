@@ -142,7 +142,8 @@ class ScenarioReplay:
 
     def tune(self) -> list[FixedPoint]:
         """Throughput by fixed depth and width, in the first order of replies."""
-        return fixed_points(self._rate, self.arrays.nodes, self.arrays.depth)
+        arrays = self.arrays
+        return fixed_points(self._rate, arrays.nodes, arrays.depth, arrays.topk)
 
     def tuned(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
         yield from self.chosen(points)
@@ -156,7 +157,7 @@ class ScenarioReplay:
 
     def kinds(self, points: Sequence[FixedPoint]) -> Iterator[Sequence[Fixed]]:
         known = self.table.acceptance
-        conditional = known.conditional if known else None
+        conditional = known.conditional if known and self.arrays.topk > 1 else None
         return candidates(points, self.arrays.nodes, conditional)
 
     def _own(self, policy: Tuned) -> Fixed:

@@ -18,6 +18,8 @@ WHETHER_ADAPTING = "whether adapting beats a fixed setting"
 
 @dataclass(frozen=True)
 class Scenario:
+    """Of a traffic, `shares` are those of its batches, and `batch` is its first."""
+
     workload: str
     temperature: float
     batch: int
@@ -136,10 +138,7 @@ class Comparison:
 
     @property
     def unsettled(self) -> str:
-        """The question that intervals leave open; "" where the choice is settled.
-
-        An estimated table settles none.
-        """
+        """The question left open; "" if settled, which no estimated table does."""
         fixed, adaptive, beats = self._verdicts
         settled = {
             ADAPT: beats == "pays" or fixed == "does not pay",

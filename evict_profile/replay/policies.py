@@ -93,11 +93,6 @@ class Fixed:
     def setting(self) -> str:
         return f"{self.width} tokens at depth {self.depth}"
 
-    @property
-    def said(self) -> str:
-        ranked = "calibrated, " if self.conditional else ""
-        return ranked + self.setting if self.depth else AR
-
     def served_by(self, table: CostTable, topk: int, nodes: int) -> str:
         """Environment and flags by which a server sets it, of trees as traced.
 
@@ -154,8 +149,11 @@ class Schedule:
 
     @property
     def setting(self) -> str:
-        settings = self.settings.items()
-        return "; ".join(f"batch {batch}: {each.said}" for batch, each in settings)
+        return "; ".join(
+            f"batch {batch}: {fixed.setting if fixed.depth else AR}"
+            + (", conditional" if fixed.conditional else "")
+            for batch, fixed in self.settings.items()
+        )
 
 
 class Guided:

@@ -1,6 +1,7 @@
 """Settings that know no cost, each tuned in hindsight on the trace that is replayed."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 from evict_profile.replay.comparison import FixedPoint, fastest
 from evict_profile.replay.policies import (
@@ -21,21 +22,24 @@ Tuned = Fixed | Schedule
 Rate = Callable[[Fixed], float]
 
 
-def fixed_points(rate: Rate, nodes: int, deepest: int) -> list[FixedPoint]:
+def fixed_points(rate: Rate, nodes: int, deepest: int, topk: int) -> list[FixedPoint]:
+    """Of widths that trees of each depth have: d + 1 at most of a chain."""
+    tried = dict[tuple[int, int], FixedPoint]()
 
-    def point(depth: int, width: int) -> FixedPoint:
-        return FixedPoint(depth, width, rate(Fixed("", depth, width)))
+    def attempt(depth: int, width: int) -> None:
+        at = depth, min(width, 1 + topk + (depth - 1) * topk**2)
+        if at not in tried:
+            tried[at] = FixedPoint(*at, rate(Fixed("", *at)))
 
     most = nodes + 1
     coarse = [*(width for width in WIDTHS if width < most), most]
-    depths = range(1, deepest + 1)
-    tried = {(d, w): point(d, w) for d in depths for w in coarse}
+    for depth, width in product(range(1, deepest + 1), coarse):
+        attempt(depth, width)
     best = fastest([*tried.values()])
-    best_width = fastest([tried[deepest, w] for w in coarse])
+    best_width = fastest([p for p in tried.values() if p.depth == deepest])
     for near in (best, best_width):
         for width in _between_neighbours(coarse, near.width):
-            at = (near.depth, width)
-            tried[at] = tried.get(at) or point(*at)
+            attempt(near.depth, width)
     return [tried[at] for at in sorted(tried)]
 
 
@@ -60,5 +64,5 @@ def candidates(
 
 
 def _between_neighbours(widths: Sequence[int], best: int) -> range:
-    at, last = widths.index(best), len(widths) - 1
-    return range(widths[max(at - 1, 0)] + 1, widths[min(at + 1, last)])
+    below = max((width for width in widths if width < best), default=best - 1)
+    return range(below + 1, min((w for w in widths if w > best), default=best))
