@@ -17,7 +17,7 @@ FLAGS = {"sglang": "--cuda-graph-bs-decode", "vllm": "--cudagraph-capture-sizes"
 
 
 def to_capture(advised: Sequence[Range], steps: Steps, engine: str) -> Iterator[str]:
-    """The graphs that are worth it by a sweep of graphs, and what each saves."""
+    """The graphs to capture by a sweep of graphs, and what leaving each out loses."""
     if not (_of_graphs(steps) and any(each.drafts for each in advised)):
         return
     found = [(each.drafts, _worth(each, steps)) for each in advised]
