@@ -9,6 +9,7 @@ from functools import cached_property
 from evict_profile.advice.acceptance import acceptance_of, of_served
 from evict_profile.advice.advise import Advisor, BatchAdvice, one_context
 from evict_profile.advice.answer import Answer
+from evict_profile.advice.capture import check_captured, to_capture
 from evict_profile.advice.drafting import has_schedules
 from evict_profile.advice.lengths import AcceptedLengths
 from evict_profile.advice.plan import CHANGE, DraftPlan, plan, traffic_of
@@ -72,6 +73,7 @@ class Decision:
             )
         if not self.advisor.steps.estimated:
             yield from self._of_plan()
+            yield from to_capture(self.plan.advised, self.advisor.steps, self.engine)
             lead = self.plan.lead.levels
             if split := self.advisor.steps.split(self.batches[0], lead):
                 yield split
@@ -117,6 +119,7 @@ def decide(
     draft_level_ms: float | None = None,
     outside: Outside = "refuse",
     drafter: str | None = None,
+    captured: Sequence[int] = (),
     reader: str = "",
 ) -> Decision:
     """Decide how much to draft from acceptance and what is known of steps.
@@ -132,11 +135,13 @@ def decide(
         draft_level_ms: of one forward of the drafter; by default the table's.
         outside: "clamp" reads what a sweep does not cover at its nearest place.
         drafter: its kind, which decides the flags; by default MTP layers, else EAGLE-3.
+        captured: sizes of a server's CUDA graphs, as its flag takes them: requests
+            for SGLang, else tokens.
         reader: the engine that is to serve it.
 
     Raises:
         ConfigError: if acceptance or traffic cannot be read, or the table does not
-            cover what is asked for.
+            cover what is asked for, or if no graph holds an advised step.
     """
     shares = traffic_of(traffic) if traffic else {}
     wanted = (batch,) if isinstance(batch, int) else tuple(dict.fromkeys(batch))
@@ -153,6 +158,8 @@ def decide(
     by_batch = has_schedules(engine, advisor.drafter) and not advisor.steps.estimated
     # TensorRT-LLM refuses a longer draft than the smallest batch has.
     planned = plan(advisor, shares, falling=engine == "trtllm", by_batch=by_batch)
+    if captured:
+        check_captured(captured, planned, advisor.steps, engine)
     given = {
         "--accept": accept,
         "--traffic": traffic or ",".join(f"{each}:1" for each in wanted) or None,
