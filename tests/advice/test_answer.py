@@ -61,7 +61,7 @@ def test_a_k_that_does_not_pay_leaves_another_open():
     """2.4 tokens in 3 steps; K = 2 may commit 2 in less than two."""
     found = answer(served_table((1, 0, 10), (1, 4, 30)), "1:1.7,4:2.4", "1:1")
     assert not found.settled and found.to_settle.levels == 2
-    says = "K = 4, its step as you measured, does not pay: 0.80 times plain decoding"
+    says = "K = 4, as you measured, does not pay: 0.80 times plain decoding"
     assert str(found).startswith(says)
     assert "Not settled whether drafting pays with another K. K = 2 may" in str(found)
 
