@@ -18,6 +18,7 @@ from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import to_mapping
 from evict_profile.runner import RunnerCrash, RunnerRefusal, RunnerStopped
 from evict_profile.sweep.checks import union_test_width
+from evict_profile.sweep.forecast import forecast
 from evict_profile.sweep.grid import make_grid, too_few
 from evict_profile.sweep.machine import CpuWatch, GpuWatch, load, watch
 from evict_profile.sweep.plan import GridPlan, round_order, sample_seed
@@ -288,6 +289,7 @@ def _begin(session: OpenRunner, store: Store, say: Say) -> None:
     )
     if reason := session.opened.get("dtype_reason"):
         say(f"{model.dtype}: {reason}")
+    say(forecast(session))
     test = session.union_test()
     say(f"union test passed: {test.sentence()}")
     readings = None

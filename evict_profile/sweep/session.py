@@ -1,5 +1,6 @@
 """A runner opened on a model: fingerprint checked, union test passed, restartable."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,9 @@ class OpenRunner:
         self.model = model if spec.dtype == "auto" else replace(model, dtype=spec.dtype)
         self._python = python
         self._log, self._show, self._deadline = log, show, deadline
+        begun = time.monotonic()
         self.runner, self.opened = self._start()
+        self.open_s = time.monotonic() - begun
         # Only who sees the device knows in which dtype it is best measured.
         measured_in = self.opened.pop("dtype", self.model.dtype)
         self.model = replace(self.model, dtype=measured_in)
