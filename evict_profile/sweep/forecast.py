@@ -15,7 +15,7 @@ from evict_profile.sweep.plan import sample_seed
 from evict_profile.sweep.session import OpenRunner
 
 TIMED_CELLS = 8
-"""From the least to the most work. In five sweeps a fit of eight gave the mean of all
+"""From the least to the most work. In six sweeps a fit of eight gave the mean of all
 cells to 7 %, and one of four or five to 44 %."""
 TEST_SAMPLES = 3 * UNION_REPEATS + 2 * SCALING_REPEATS
 
