@@ -1,13 +1,16 @@
-"""llama.cpp: logs of llama-server and llama-cli, replies' `timings`, llama-bench.
+"""llama.cpp: logs of llama-server and llama-cli, replies' `timings`, its benchmarks.
 
 A request's decode time excludes its first token, which prefill gives. Of the tokens
-after it, each accepted draft saved a step. llama.cpp states no K: it may stop drafting
-below the K that was asked for.
+after it, each accepted draft saved a step. llama.cpp may stop drafting below the K that
+was asked for: K is what a log's first lines state, or what every request drafted.
 """
 
+import math
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts
@@ -19,34 +22,130 @@ EVALUATED = re.compile(r"(prompt )?eval time =\s*([\d.]+) ms /\s*(\d+) (tokens|r
 _ACCEPTED = re.compile(
     r"draft acceptance(?: rate)? = [\d.]+ \(\s*(\d+) accepted /\s*(\d+) generated"
 )
+_START = re.compile(r"load_model: loading model '([^']+)'")
+_BUILD = re.compile(r"build(?:_info: b|: )(\d+)(?:-| \()(\w+)")
+_DRAFTING = re.compile(r"speculative implementation|draft model|draft acceptance")
+_DRAFTS = re.compile(
+    r"(?:--(?:spec-draft-n-max|draft-max|draft-n|draft)[ =]|- n_max=(?=.*p_min=))(\d+)"
+)
+_SLOT = re.compile(
+    r"(?:\b(\d+)\.(\d\d)\.(\d{3})\.\d{3} .*)?"
+    r"\bslot +(launch_slot_|print_timing|release): id +(\d+) \|"
+)
+PRINTED = {
+    "a table of llama-bench; give what it prints with -o json": re.compile(
+        r"^\| *model *\|.* t/s *\|", re.MULTILINE
+    ),
+    "a table of llama-batched-bench; give what it prints with --output-format jsonl": (
+        re.compile(r"^\| *PP *\| *TG *\| *B *\|", re.MULTILINE)
+    ),
+}
+"""What is not read, and what to give in its place."""
+
 ENGINE = "llama.cpp"
+MOSTLY = 0.8
+"""Least share of a log's time in which its batch ran."""
+EXACT = 0.02
+"""Drafts a step within this share of a whole K are K at every step but the last."""
+ASSUMED = "how many requests ran at once is not stated, and 1 is assumed"
 
 
 def read(path: Path, text: str, given: int | None) -> FileRuns:
     """All requests of a log as one run. llama-cli counts runs, which are steps."""
+    starts = [each for each in _START.split(text)[::2] if EVALUATED.search(each)]
+    if len(starts) > 1:
+        raise ConfigError(
+            f"{path}: holds {len(starts)} starts of the server; give each its own file"
+        )
+    if not (requests := _requests(text)):
+        return FileRuns([])
+    batch, at_once = _running(path, text)
+    model, build = _START.search(text), _BUILD.search(text)
+    deployment = Deployment(
+        model=_name(model[1]) if model else "",
+        engine=ENGINE,
+        version=_version(*build.groups()) if build else "",
+    )
+    known: Facts = {"batch": batch, "deployment": deployment}
+    run = _run(requests, path, 1, given, _stated(text), at_once, **known)
+    is_unclear = len(requests) > 1 and not _SLOT.search(text)
+    return FileRuns([run], notes=[f"{path}: {ASSUMED}"] * is_unclear)
+
+
+def _requests(text: str) -> list[Facts]:
+    """Requests by the names of a reply; the first states the prompts of all."""
     lines = EVALUATED.findall(text)
-    requests: list[Facts] = [
+    found: list[Facts] = [
         {"predicted_ms": float(ms), "predicted_n": int(count) + (what == "runs")}
         for prompt, ms, count, what in lines
         if not prompt
     ]
-    if not requests:
-        return FileRuns([])
-    requests[0]["prompt_n"] = sum(int(count) for prompt, _, count, _ in lines if prompt)
-    if accepted := _ACCEPTED.findall(text):
-        counts = zip(*accepted, strict=True)
-        for name, own in zip(("draft_n_accepted", "draft_n"), counts, strict=True):
-            requests[0][name] = sum(map(int, own))
-    return FileRuns([_run(requests, path, 1, given)])
+    drafted = [(int(accepted), int(n)) for accepted, n in _ACCEPTED.findall(text)]
+    if drafted and len(drafted) != len(found):  # Some requests drafted nothing.
+        drafted = [(sum(a for a, _ in drafted), sum(n for _, n in drafted))]
+    for request, (accepted, n) in zip(found, drafted, strict=False):
+        request |= {"draft_n_accepted": accepted, "draft_n": n}
+    for request in found[:1]:
+        request["prompt_n"] = sum(int(count) for prompt, _, count, _ in lines if prompt)
+    return found
+
+
+def _stated(text: str) -> int | None:
+    """K by the flags and the first lines of a log; 0 if it starts without a draft."""
+    if found := _DRAFTS.findall(text):
+        return int(found[-1])
+    return 0 if _START.search(text) and not _DRAFTING.search(text) else None
+
+
+def _running(path: Path, text: str) -> tuple[int, float | None]:
+    """The batch, and the mean of requests at once; 1 and None of a slot alone."""
+    seconds, was = defaultdict[int, float](float), math.nan
+    slots, running = set[str](), set[str]()
+    for line in _SLOT.finditer(text):
+        minutes, s, ms, event, slot = line.groups()
+        now = 60.0 * int(minutes) + int(s) + int(ms) / 1e3 if minutes else math.nan
+        if running:
+            seconds[len(running)] += now - was
+        was = now
+        slots.add(slot)
+        if event == "launch_slot_":
+            running.add(slot)
+        elif event == "release":
+            running.discard(slot)
+    if len(slots) < 2 or [*seconds] == [1]:
+        return 1, None
+    if not (total_s := sum(seconds.values())) > 0.0:
+        raise ConfigError(
+            f"{path}: {len(slots)} slots decoded, and how many at once is not stated; "
+            "log with --log-timestamps, or give batch and step ms in a CSV"
+        )
+    batch = max(seconds, key=seconds.__getitem__)
+    if (share := seconds[batch] / total_s) < MOSTLY:
+        raise ConfigError(
+            f"{path}: {min(seconds)} to {max(seconds)} requests ran at once, {batch} "
+            f"for {share:.0%} of the time; let as many run throughout, or give batch "
+            "and step ms in a CSV"
+        )
+    return batch, sum(n * each_s for n, each_s in seconds.items()) / total_s
 
 
 def read_replies(path: Path, text: str, given: int | None) -> FileRuns:
     """Each reply is a run."""
     replies = [d["timings"] for d in facts.documents(text, path) if "timings" in d]
-    return FileRuns([_run([each], path, n, given) for n, each in enumerate(replies, 1)])
+    known: Facts = {"batch": 1, "deployment": Deployment(engine=ENGINE)}
+    runs = [_run([each], path, n, given, **known) for n, each in enumerate(replies, 1)]
+    return FileRuns(runs, notes=[f"{path}: {ASSUMED}"])
 
 
-def _run(requests: Sequence[Facts], path: Path, number: int, given: int | None) -> Run:
+def _run(
+    requests: Sequence[Facts],
+    path: Path,
+    number: int,
+    given: int | None,
+    stated: int | None = None,
+    at_once: float | None = None,
+    **known: Any,
+) -> Run:
     def total(name: str) -> float:
         return float(sum(each.get(name) or 0 for each in requests))
 
@@ -54,23 +153,35 @@ def _run(requests: Sequence[Facts], path: Path, number: int, given: int | None) 
     steps = tokens - total("draft_n_accepted")
     if steps <= 0:
         raise ConfigError(f"{source}: holds no decoded token; let replies be longer")
-    drafts, length = facts.drafts_of(path, None, given), tokens / steps
-    if (drafted := total("draft_n") / steps) > drafts + 0.5:
-        raise ConfigError(
-            f"{source}: {drafted:.1f} tokens are drafted a step, and K = {drafts} was "
-            "given; give the K of that server"
-        )
-    stated = any("draft_n_accepted" in each for each in requests)
+    stated = _exact(requests) if stated is None else stated
+    drafts, length = facts.drafts_of(path, stated, given), tokens / steps
+    counts = any("draft_n_accepted" in each for each in requests)
     return facts.timed(
         source,
         1e3 * total("predicted_ms") / tokens,
-        batch=1,
         drafts=drafts,
-        accept_lengths={drafts: length} if stated and (drafts or length > 1.0) else {},
+        accept_lengths={drafts: length} if counts and (drafts or length > 1.0) else {},
         context=(total("prompt_n") + tokens / 2) / len(requests),
-        deployment=Deployment(engine=ENGINE),
-        load=Load(requests=len(requests), steps=steps if stated else None),
+        load=Load(
+            requests=len(requests),
+            steps=steps if counts else None,
+            at_once=at_once,
+            drafted=total("draft_n") / steps if counts else None,
+        ),
+        **known,
     )
+
+
+def _exact(requests: Sequence[Facts]) -> int | None:
+    """K that all requests drafted at every step, the last of each left aside."""
+    if not all(each.get("draft_n") for each in requests):
+        return None
+    drafted = [each["draft_n"] for each in requests]
+    steps = [each["predicted_n"] - 1 - each["draft_n_accepted"] for each in requests]
+    k = round(sum(drafted) / sum(steps))
+    near = abs(sum(drafted) / sum(steps) - k) <= EXACT * k
+    each_near = (abs(n - k * own) <= k for n, own in zip(drafted, steps, strict=True))
+    return k if near and all(each_near) else None
 
 
 def read_bench(path: Path, text: str, given: int | None) -> FileRuns:
@@ -95,6 +206,36 @@ def read_bench(path: Path, text: str, given: int | None) -> FileRuns:
 
 
 def _benched(row: Facts) -> Deployment:
-    names = ("model_filename", "gpu_info", "build_number")
-    model, gpu, version = (str(row.get(name) or "") for name in names)
-    return Deployment(model=Path(model).stem, gpu=gpu, engine=ENGINE, version=version)
+    model, gpu, number, commit = (
+        str(row.get(name) or "")
+        for name in ("model_filename", "gpu_info", "build_number", "build_commit")
+    )
+    version = _version(number, commit)
+    return Deployment(model=_name(model), gpu=gpu, engine=ENGINE, version=version)
+
+
+def _name(model: str) -> str:
+    return re.split(r"[/\\]", model)[-1].removesuffix(".gguf")
+
+
+def _version(number: str, commit: str) -> str:
+    """As /props of llama-server states it."""
+    return f"b{number}-{commit}" if number and commit else number
+
+
+def read_batched(path: Path, text: str, given: int | None) -> FileRuns:
+    """Rows of llama-batched-bench, each a plain run of `pl` requests."""
+    return FileRuns(
+        [
+            facts.timed(
+                f"{path}, run {n}",
+                1e6 * row["t_tg"] / row["tg"],
+                batch=row["pl"],
+                drafts=facts.drafts_of(path, 0, given),
+                context=row["pp"] + row["tg"] / 2,
+                deployment=Deployment(engine=ENGINE),
+            )
+            for n, row in enumerate(facts.documents(text, path), 1)
+            if row["tg"]
+        ]
+    )
