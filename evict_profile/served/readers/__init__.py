@@ -53,11 +53,6 @@ READERS = (
     Reader("replies of llama-server (JSON)", _json_of("timings"), llama.read_replies),
     Reader("llama-bench (-o json)", _json_of("n_gen avg_ns"), llama.read_bench),
     Reader(
-        "llama-batched-bench (--output-format jsonl)",
-        _json_of("pl t_tg"),
-        llama.read_batched,
-    ),
-    Reader(
         "the JSON of `vllm bench serve --save-result`, `sglang.bench_serving "
         "--output-file` or `sglang.bench_one_batch`",
         JSON.match,
@@ -70,10 +65,10 @@ READERS = (
     Reader("a CSV", table.takes, table.read),
 )
 
-
 KINDS = (
-    "of no kind that is read; give a CSV with columns batch, K, and tok/s or step ms, a log of SGLang, vLLM or "
-    "llama.cpp, the JSON of their benchmarks, a saved /metrics, or a file of `probe`"
+    "is of no kind that is read; give a CSV with columns batch, K and step ms or "
+    "tok/s, a log of SGLang, vLLM or llama.cpp, the JSON of their benchmarks or "
+    "responses, a saved /metrics, or a file of `probe`"
 )
 
 
@@ -95,11 +90,8 @@ def read(path: Path, given: int | None = None) -> FileRuns:
         raise ConfigError(f"{path}: is empty; save the runs again")
     reader = next((each for each in READERS if each.takes(text)), None)
     if reader is None:
-        who = (who for who, table in llama.PRINTED.items() if table.search(text))
-        is_table = next((f"is a table that {each}" for each in who), "")
-        raise ConfigError(
-            f"{path}: {is_table or f'is of no kind that is read; {KINDS}'}"
-        )
+        printed = (why for sign, why in llama.PRINTED.items() if re.search(sign, text))
+        raise ConfigError(f"{path}: {next(printed, KINDS)}")
     try:
         found = reader.read(path, text, given)
     except (

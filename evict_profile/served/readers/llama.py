@@ -10,10 +10,9 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from evict_profile.errors import ConfigError
-from evict_profile.records import Facts
+from evict_profile.records import Facts, replace
 from evict_profile.served.readers import facts
 from evict_profile.served.readers.facts import FileRuns
 from evict_profile.served.run import Deployment, Load, Run
@@ -33,20 +32,18 @@ _SLOT = re.compile(
     r"\bslot +(launch_slot_|print_timing|release): id +(\d+) \|"
 )
 PRINTED = {
-    "a table of llama-bench; give what it prints with -o json": re.compile(
-        r"^\| *model *\|.* t/s *\|", re.MULTILINE
-    ),
-    "a table of llama-batched-bench; give what it prints with --output-format jsonl": (
-        re.compile(r"^\| *PP *\| *TG *\| *B *\|", re.MULTILINE)
-    ),
+    r"(?m)^\| *model *\|.* t/s *\|": "is a table of llama-bench; give its -o json",
+    r"(?m)^\| *PP *\| *TG *\| *B *\|": "is a table of llama-batched-bench; "
+    "give a CSV with B as batch, 0 as K and S_TG t/s as tok/s",
 }
-"""What is not read, and what to give in its place."""
+"""Signs of tables that are not read, and what to give in their place."""
 
 ENGINE = "llama.cpp"
 MOSTLY = 0.8
 """Least share of a log's time in which its batch ran."""
 EXACT = 0.02
 """Drafts a step within this share of a whole K are K at every step but the last."""
+BENCHED = ("model_filename", "build_number", "build_commit", "gpu_info")
 ASSUMED = "how many requests ran at once is not stated, and 1 is assumed"
 
 
@@ -61,13 +58,8 @@ def read(path: Path, text: str, given: int | None) -> FileRuns:
         return FileRuns([])
     batch, at_once = _running(path, text)
     model, build = _START.search(text), _BUILD.search(text)
-    deployment = Deployment(
-        model=_name(model[1]) if model else "",
-        engine=ENGINE,
-        version=_version(*build.groups()) if build else "",
-    )
-    known: Facts = {"batch": batch, "deployment": deployment}
-    run = _run(requests, path, 1, given, _stated(text), at_once, **known)
+    known = _deployment(model[1] if model else "", *(build.groups() if build else ()))
+    run = _run(requests, path, 1, given, known, _stated(text), batch, at_once)
     is_unclear = len(requests) > 1 and not _SLOT.search(text)
     return FileRuns([run], notes=[f"{path}: {ASSUMED}"] * is_unclear)
 
@@ -80,14 +72,13 @@ def _requests(text: str) -> list[Facts]:
         for prompt, ms, count, what in lines
         if not prompt
     ]
-    drafted = [(int(accepted), int(n)) for accepted, n in _ACCEPTED.findall(text)]
-    if drafted and len(drafted) != len(found):  # Some requests drafted nothing.
-        drafted = [(sum(a for a, _ in drafted), sum(n for _, n in drafted))]
-    for request, (accepted, n) in zip(found, drafted, strict=False):
-        request |= {"draft_n_accepted": accepted, "draft_n": n}
-    for request in found[:1]:
-        request["prompt_n"] = sum(int(count) for prompt, _, count, _ in lines if prompt)
-    return found
+    drafted = [[int(n) for n in counts] for counts in _ACCEPTED.findall(text)]
+    if len(drafted) != len(found):  # Some requests drafted nothing.
+        drafted = [[*map(sum, zip(*drafted, strict=True))]] if drafted else []
+    for request, counts in zip(found, drafted, strict=False):
+        request["draft_n_accepted"], request["draft_n"] = counts
+    prompts = sum(int(count) for prompt, _, count, _ in lines if prompt)
+    return [found[0] | {"prompt_n": prompts}, *found[1:]] if found else []
 
 
 def _stated(text: str) -> int | None:
@@ -114,17 +105,13 @@ def _running(path: Path, text: str) -> tuple[int, float | None]:
             running.discard(slot)
     if len(slots) < 2 or [*seconds] == [1]:
         return 1, None
-    if not (total_s := sum(seconds.values())) > 0.0:
+    total_s = sum(seconds.values()) or math.nan
+    batch = max(seconds, key=seconds.__getitem__, default=0)
+    if not seconds[batch] >= MOSTLY * total_s:
         raise ConfigError(
-            f"{path}: {len(slots)} slots decoded, and how many at once is not stated; "
-            "log with --log-timestamps, or give batch and step ms in a CSV"
-        )
-    batch = max(seconds, key=seconds.__getitem__)
-    if (share := seconds[batch] / total_s) < MOSTLY:
-        raise ConfigError(
-            f"{path}: {min(seconds)} to {max(seconds)} requests ran at once, {batch} "
-            f"for {share:.0%} of the time; let as many run throughout, or give batch "
-            "and step ms in a CSV"
+            f"{path}: {len(slots)} slots decoded, and no number of them for "
+            f"{MOSTLY:.0%} of a stated time; let as many run throughout and log with "
+            "--log-timestamps, or give batch and step ms in a CSV"
         )
     return batch, sum(n * each_s for n, each_s in seconds.items()) / total_s
 
@@ -132,8 +119,8 @@ def _running(path: Path, text: str) -> tuple[int, float | None]:
 def read_replies(path: Path, text: str, given: int | None) -> FileRuns:
     """Each reply is a run."""
     replies = [d["timings"] for d in facts.documents(text, path) if "timings" in d]
-    known: Facts = {"batch": 1, "deployment": Deployment(engine=ENGINE)}
-    runs = [_run([each], path, n, given, **known) for n, each in enumerate(replies, 1)]
+    known = _deployment("")
+    runs = [_run([each], path, n, given, known) for n, each in enumerate(replies, 1)]
     return FileRuns(runs, notes=[f"{path}: {ASSUMED}"])
 
 
@@ -142,9 +129,10 @@ def _run(
     path: Path,
     number: int,
     given: int | None,
+    deployment: Deployment,
     stated: int | None = None,
+    batch: int = 1,
     at_once: float | None = None,
-    **known: Any,
 ) -> Run:
     def total(name: str) -> float:
         return float(sum(each.get(name) or 0 for each in requests))
@@ -153,35 +141,34 @@ def _run(
     steps = tokens - total("draft_n_accepted")
     if steps <= 0:
         raise ConfigError(f"{source}: holds no decoded token; let replies be longer")
-    stated = _exact(requests) if stated is None else stated
+    stated = _drafted(requests) if stated is None else stated
     drafts, length = facts.drafts_of(path, stated, given), tokens / steps
     counts = any("draft_n_accepted" in each for each in requests)
+    load = Load(requests=len(requests), at_once=at_once)
+    if counts:
+        load = replace(load, steps=steps, drafted=total("draft_n") / steps)
     return facts.timed(
         source,
         1e3 * total("predicted_ms") / tokens,
+        batch=batch,
         drafts=drafts,
         accept_lengths={drafts: length} if counts and (drafts or length > 1.0) else {},
         context=(total("prompt_n") + tokens / 2) / len(requests),
-        load=Load(
-            requests=len(requests),
-            steps=steps if counts else None,
-            at_once=at_once,
-            drafted=total("draft_n") / steps if counts else None,
-        ),
-        **known,
+        deployment=deployment,
+        load=load,
     )
 
 
-def _exact(requests: Sequence[Facts]) -> int | None:
-    """K that all requests drafted at every step, the last of each left aside."""
+def _drafted(requests: Sequence[Facts]) -> int | None:
+    """K that each request drafted at every step; None where they drafted fewer."""
     if not all(each.get("draft_n") for each in requests):
         return None
-    drafted = [each["draft_n"] for each in requests]
-    steps = [each["predicted_n"] - 1 - each["draft_n_accepted"] for each in requests]
-    k = round(sum(drafted) / sum(steps))
-    near = abs(sum(drafted) / sum(steps) - k) <= EXACT * k
-    each_near = (abs(n - k * own) <= k for n, own in zip(drafted, steps, strict=True))
-    return k if near and all(each_near) else None
+    drafted = [
+        each["draft_n"] / max(each["predicted_n"] - 1 - each["draft_n_accepted"], 1)
+        for each in requests
+    ]
+    k = round(drafted[0])
+    return k if all(abs(each - k) <= EXACT * k for each in drafted) else None
 
 
 def read_bench(path: Path, text: str, given: int | None) -> FileRuns:
@@ -193,7 +180,7 @@ def read_bench(path: Path, text: str, given: int | None) -> FileRuns:
             batch=1,
             drafts=facts.drafts_of(path, 0, given),
             context=(row.get("n_depth") or 0) + row["n_gen"] / 2,
-            deployment=_benched(row),
+            deployment=_deployment(*(str(row.get(name) or "") for name in BENCHED)),
         )
         for n, row in enumerate(facts.documents(text, path), 1)
         if row["n_gen"] and not row["n_prompt"]
@@ -205,37 +192,9 @@ def read_bench(path: Path, text: str, given: int | None) -> FileRuns:
     return FileRuns(runs)
 
 
-def _benched(row: Facts) -> Deployment:
-    model, gpu, number, commit = (
-        str(row.get(name) or "")
-        for name in ("model_filename", "gpu_info", "build_number", "build_commit")
-    )
-    version = _version(number, commit)
-    return Deployment(model=_name(model), gpu=gpu, engine=ENGINE, version=version)
-
-
-def _name(model: str) -> str:
-    return re.split(r"[/\\]", model)[-1].removesuffix(".gguf")
-
-
-def _version(number: str, commit: str) -> str:
-    """As /props of llama-server states it."""
-    return f"b{number}-{commit}" if number and commit else number
-
-
-def read_batched(path: Path, text: str, given: int | None) -> FileRuns:
-    """Rows of llama-batched-bench, each a plain run of `pl` requests."""
-    return FileRuns(
-        [
-            facts.timed(
-                f"{path}, run {n}",
-                1e6 * row["t_tg"] / row["tg"],
-                batch=row["pl"],
-                drafts=facts.drafts_of(path, 0, given),
-                context=row["pp"] + row["tg"] / 2,
-                deployment=Deployment(engine=ENGINE),
-            )
-            for n, row in enumerate(facts.documents(text, path), 1)
-            if row["tg"]
-        ]
-    )
+def _deployment(
+    model: str, build: str = "", commit: str = "", gpu: str = ""
+) -> Deployment:
+    version = f"b{build}-{commit}" if commit else build  # As /props states it.
+    name = Path(model).name.removesuffix(".gguf")
+    return Deployment(model=name, gpu=gpu, engine=ENGINE, version=version)
