@@ -68,8 +68,8 @@ def test_a_file_that_no_reader_takes_is_told_what_to_give(tmp_path, drafts):
             "is a table of llama-bench; give its -o json",
         ),
         (
-            "main: n_kv_max = 32768, n_batch = 2048\n\n|    PP |     TG |    B |   N_KV "
-            "|   T_PP s | S_PP t/s |\n|-------|--------|------|--------|\n",
+            "main: n_kv_max = 32768, n_batch = 2048\n\n|    PP |     TG |    B | "
+            "  N_KV |   T_PP s |\n|-------|--------|------|--------|----------|\n",
             "is a table of llama-batched-bench; give a CSV with B as batch",
         ),
     ],
