@@ -56,12 +56,14 @@ def read(path: Path, text: str, given: int | None) -> FileRuns:
         )
     if not (requests := _requests(text)):
         return FileRuns([])
-    batch, at_once = _running(path, text)
     model, build = _START.search(text), _BUILD.search(text)
     known = _deployment(model[1] if model else "", *(build.groups() if build else ()))
-    run = _run(requests, path, 1, given, known, _stated(text), batch, at_once)
-    is_unclear = len(requests) > 1 and not _SLOT.search(text)
-    return FileRuns([run], notes=[f"{path}: {ASSUMED}"] * is_unclear)
+    batch, mean = _running(path, text)
+    run = _run(requests, path, 1, given, known, _stated(text), batch, mean)
+    note = ASSUMED if len(requests) > 1 and not _SLOT.search(text) else ""
+    if mean:
+        note = f"batch {batch} is by its slots: {mean:.2f} decoded at once in the mean"
+    return FileRuns([run], notes=[f"{path}: {note}"] * bool(note))
 
 
 def _requests(text: str) -> list[Facts]:
@@ -89,31 +91,35 @@ def _stated(text: str) -> int | None:
 
 
 def _running(path: Path, text: str) -> tuple[int, float | None]:
-    """The batch, and the mean of requests at once; 1 and None of a slot alone."""
-    seconds, was = defaultdict[int, float](float), math.nan
-    slots, running = set[str](), set[str]()
-    for line in _SLOT.finditer(text):
-        minutes, s, ms, event, slot = line.groups()
-        now = 60.0 * int(minutes) + int(s) + int(ms) / 1e3 if minutes else math.nan
-        if running:
-            seconds[len(running)] += now - was
-        was = now
-        slots.add(slot)
-        if event == "launch_slot_":
-            running.add(slot)
-        elif event == "release":
-            running.discard(slot)
+    """The batch, and the mean of requests at once; 1 and None of one after another."""
+    seconds, slots = _seconds(text), {line[5] for line in _SLOT.finditer(text)}
     if len(slots) < 2 or [*seconds] == [1]:
         return 1, None
     total_s = sum(seconds.values()) or math.nan
     batch = max(seconds, key=seconds.__getitem__, default=0)
-    if not seconds[batch] >= MOSTLY * total_s:
+    if not seconds.get(batch, 0.0) >= MOSTLY * total_s:
         raise ConfigError(
             f"{path}: {len(slots)} slots decoded, and no number of them for "
             f"{MOSTLY:.0%} of a stated time; let as many run throughout and log with "
             "--log-timestamps, or give batch and step ms in a CSV"
         )
     return batch, sum(n * each_s for n, each_s in seconds.items()) / total_s
+
+
+def _seconds(text: str) -> dict[int, float]:
+    """How long 1, 2 and so on requests ran at once; nan where lines have no times."""
+    seconds, running, was = defaultdict[int, float](float), set[str](), math.nan
+    for line in _SLOT.finditer(text):
+        minutes, s, ms, event, slot = line.groups()
+        now = 60.0 * int(minutes) + int(s) + int(ms) / 1e3 if minutes else math.nan
+        if running:
+            seconds[len(running)] += now - was
+        was = now
+        if event == "launch_slot_":
+            running.add(slot)
+        elif event == "release":
+            running.discard(slot)
+    return seconds
 
 
 def read_replies(path: Path, text: str, given: int | None) -> FileRuns:

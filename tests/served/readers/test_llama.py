@@ -50,7 +50,9 @@ def log(*requests):
 
 
 def test_slots_that_decode_together_are_a_batch(tmp_path):
-    [run] = runs_of(tmp_path, log(request(0, 1, 2.0), request(3, 1, 2.1)))
+    found = reading_of(tmp_path, log(request(0, 1, 2.0), request(3, 1, 2.1)))
+    [run], [note] = found.runs, found.notes
+    assert "batch 2 is by its slots: 1.95 decoded at once in the mean" in note
     assert (run.batch, run.drafts, run.step_us) == (2, 0, pytest.approx(20_500))
     assert run.load.at_once == pytest.approx((2 * 2.0 + 0.1) / 2.1, rel=1e-3)
 
