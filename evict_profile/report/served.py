@@ -49,20 +49,18 @@ def setting_rows(settings: Sequence[Setting]) -> Rows:
 
 def _numbers(settings: Sequence[Setting]) -> object:
     """The same in numbers, those with an interval as value, low and high."""
-    found: object = to_builtins(
-        [
-            {
-                "setting": each.name,
-                "context": each.context,
-                "runs": len(each.runs),
-                "step_us": each.step_us,
-                "break_even": ratio_of(each, settings),
-                "accept_length": each.accept_length if each.drafts else None,
-            }
-            for each in settings
-        ]
-    )
-    return found
+    rows = [
+        {
+            "setting": each.name,
+            "context": each.context,
+            "runs": len(each.runs),
+            "step_us": each.step_us,
+            "break_even": ratio_of(each, settings),
+            "accept_length": each.accept_length if each.drafts else None,
+        }
+        for each in settings
+    ]
+    return to_builtins(rows)
 
 
 def ratio_of(each: Setting, settings: Sequence[Setting]) -> Estimate | None:

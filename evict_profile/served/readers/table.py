@@ -47,7 +47,6 @@ NAMES = {
 UNREAD = {
     "ms per token": "it is no step; rename it to TPOT ms if it is of one request",
     "tok/s per request": "multiply it by the batch, and rename it to tok/s",
-    "t/s per request": "multiply it by the batch, and rename it to tok/s",
 }
 """What to do with columns that look like those that are read."""
 NEAR = 0.85
@@ -229,16 +228,14 @@ class _Row:
 
     def _check_columns(self, drafts: int, lengths: dict[int, float]) -> None:
         """Refuse a step, or an accepted length, that another column contradicts."""
-        own, makes = self.found, list[tuple[str, str, float]]()
-        length = next(iter(lengths.values()), 0.0 if drafts else 1.0)
-        if token := own.get("token"):
-            makes.append(("step", "token", token * length))
-        if rate := own.get("rate"):
-            makes.append(("step", "rate", 1e3 * own["batch"] * length / rate))
-        if drafts and own.get("topk", 1) == 1 and "acceptance" in own:
-            makes.append(
-                ("accept_length", "acceptance", 1 + drafts * own["acceptance"])
-            )
+        own, length = self.found, next(iter(lengths.values()), 0.0 if drafts else 1.0)
+        share = own.get("acceptance") if own.get("topk", 1) == 1 else None
+        rate = own.get("rate") or math.inf
+        makes = (
+            ("step", "token", own.get("token", 0.0) * length),
+            ("step", "rate", 1e3 * own.get("batch", 0) * length / rate),
+            ("accept_length", "acceptance", 1 + drafts * share if share else 0.0),
+        )
         for one, other, value in makes:
             stated = own.get(one)
             if stated and value and abs(math.log(stated / value)) > APART:
