@@ -244,13 +244,20 @@ def _check_alike(runs: "Sequence[Run]", name: str) -> None:
     from evict_profile.served.probe.record import near
 
     wrong = ""
-    servers = {(run.deployment.model, run.deployment.engine) for run in runs}
+    # What a run does not state contradicts nothing.
+    stated = [
+        {str(getattr(run.deployment, fact)) for run in runs} - {""}
+        for fact in ("model", "engine")
+    ]
+    several = [" and ".join(sorted(values)) for values in stated if len(values) > 1]
     if not runs:
         wrong = (
             "states no accepted length of a server that drafts; serve one with K = 3"
         )
-    elif len(servers) > 1:
-        wrong = f"runs are of several servers ({sorted(servers)}); give a file of one"
+    elif several:
+        wrong = (
+            f"runs are of several servers ({'; '.join(several)}); give a file of one"
+        )
     elif any(run.topk > 1 for run in runs):
         wrong = (
             "drafts are trees, and their own speed-ups are what 'evict-profile import' "

@@ -12,6 +12,7 @@ from evict_profile.io import as_json as json_of
 from evict_profile.io import check_folder, say
 
 if TYPE_CHECKING:
+    from evict_profile.served.readers import FileRuns
     from evict_profile.served.run import Run
 
 
@@ -68,7 +69,16 @@ def read_files(
 ) -> tuple[list["Run"], dict[str, str], list[str]]:
     from evict_profile.served.readers import read
 
-    logs = [read(path, drafts) for path, drafts in files]
+    logs, refused = list["FileRuns"](), list[tuple[Path, ConfigError]]()
+    for path, drafts in files:
+        try:
+            logs.append(read(path, drafts))
+        except ConfigError as error:
+            refused.append((path, error))
+    if refused:
+        (_, first), *others = refused
+        also = ", ".join(str(path) for path, _ in others)
+        raise ConfigError(f"{first}; also refused: {also}" if also else str(first))
     runs = [run for log in logs for run in log.runs]
     left_out = {k: why for log in logs for k, why in log.left_out.items()}
     left_out |= {run.source: NO_STEP for run in runs if not run.step_us}

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import to_builtins
 from rich.console import Console
 
 from evict_profile.io import as_json as json_of
@@ -23,15 +24,11 @@ BEFORE_AFTER = ("before", "after")
 def setting_rows(settings: Sequence[Setting]) -> Rows:
     """A row a setting; over plain decoding where the same batch and context has it."""
 
-    def ratio(setting: Setting) -> Estimate | None:
-        plain = plain_of(setting, settings)
-        return setting.ratio_to(plain) if setting.drafts and plain else None
-
     def break_even(setting: Setting) -> str:
-        return spread(change) if (change := ratio(setting)) else ""
+        return spread(change) if (change := ratio_of(setting, settings)) else ""
 
     def speed(setting: Setting) -> str:
-        change, length = ratio(setting), setting.accept_length
+        change, length = ratio_of(setting, settings), setting.accept_length
         return f"{length.value / change.value:.2f}" if change and length else ""
 
     columns: dict[str, Callable[[Setting], object]] = {
@@ -50,6 +47,27 @@ def setting_rows(settings: Sequence[Setting]) -> Rows:
     )
 
 
+def _numbers(settings: Sequence[Setting]) -> object:
+    """The same in numbers, those with an interval as value, low and high."""
+    rows = [
+        {
+            "setting": each.name,
+            "context": each.context,
+            "runs": len(each.runs),
+            "step_us": each.step_us,
+            "break_even": ratio_of(each, settings),
+            "accept_length": each.accept_length if each.drafts else None,
+        }
+        for each in settings
+    ]
+    return to_builtins(rows)
+
+
+def ratio_of(each: Setting, settings: Sequence[Setting]) -> Estimate | None:
+    plain = plain_of(each, settings)
+    return each.ratio_to(plain) if each.drafts and plain else None
+
+
 def plain_of(each: Setting, settings: Sequence[Setting]) -> Setting | None:
     plain = (s for s in settings if not s.drafts and s.batch == each.batch)
     return next((s for s in plain if same_context(s, each)), None)
@@ -66,7 +84,7 @@ def runs_document(
     runs: Sequence[Run], left_out: Mapping[str, str]
 ) -> dict[str, object]:
     return {
-        "settings": setting_rows(settings_of(runs)).records,
+        "settings": _numbers(settings_of(runs)),
         "left_out": dict(left_out),
         "findings": [finding._asdict() for finding in findings(runs, left_out)],
         "unknown": unknown(runs),

@@ -62,11 +62,7 @@ def served_table(
         for plain in table.settings:
             _check_beside(each, plain)
     if not any(table.batches(context) for context in table.contexts or (None,)):
-        ran = ", ".join(each.name for each in table.settings)
-        raise ConfigError(
-            f"no batch has two settings to compare ({ran}); run plain decoding and one "
-            "K at the same batch"
-        )
+        raise _incomparable(table.settings)
     return table
 
 
@@ -117,7 +113,8 @@ def _check(runs: Sequence[Run], model: str, gpu: str) -> None:
             raise ConfigError(
                 f"{run.source}: K is not the same at each step: {drafted:.2f} tokens "
                 f"are drafted, and K = {run.drafts} is stated; a table needs steps of "
-                "one K, so start the server with one that does not change"
+                "one K, so start the server with one that does not change (llama.cpp: "
+                "--spec-draft-p-min 0)"
             )
     check_one_deployment((run.source, run.deployment) for run in runs)
     for run in {str(run.deployment): run for run in runs}.values():
@@ -168,6 +165,20 @@ def _check_beside(each: Setting, plain: Setting) -> None:
             f"{plain.step_us.value / 1e3:.2f} ms ({plain.runs[0].source}); give the "
             "accepted length, or fix rows that are swapped or of another server"
         )
+
+
+def _incomparable(settings: Sequence[Setting]) -> ConfigError:
+    """Why no setting has another beside it: other batches, or other contexts."""
+    at = [f" of {each.context:.0f} tokens" if each.context else "" for each in settings]
+    same = len({each.batch for each in settings}) < len(settings)
+    ran = ", ".join(
+        each.name + own * same for each, own in zip(settings, at, strict=True)
+    )
+    what = "batch and context (llama-bench: -d TOKENS)" if same else "batch"
+    return ConfigError(
+        f"no batch has two settings to compare ({ran}); run plain decoding and one K "
+        f"at the same {what}"
+    )
 
 
 def _key(runs: Sequence[Run], model: str, gpu: str) -> Key:

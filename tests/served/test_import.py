@@ -137,6 +137,21 @@ def test_words_that_name_no_runs_are_refused(folder, words, says):
     assert says in refused("import", *words, *NAMES, folder=folder)
 
 
+def test_all_files_that_are_refused_are_named(folder):
+    for name in ("a.log", "b.log"):
+        (folder / name).write_text("eval time = 400.0 ms / 41 runs\n")
+    said = refused("import", "a.log", "runs.csv", "b.log", *NAMES, folder=folder)
+    assert "a.log: does not state K" in said and "also refused: b.log" in said
+
+
+def test_files_that_state_a_server_and_none_make_a_table_that_advises(folder):
+    text = "batch,K,tok/s,accepted,engine\n4,5,700,3.0,llama.cpp\n"
+    (folder / "more.csv").write_text(text)
+    assert "llama.cpp-served" in imported(folder, "more.csv")
+    [path] = folder.rglob("*.json")
+    assert evict("advise", path, folder=folder).exit_code == 0
+
+
 def test_a_file_whose_name_has_an_equals_sign_is_a_file(folder):
     (folder / "tp=8.csv").write_text(CSV)
     assert evict("import", "tp=8.csv", *NAMES, folder=folder).exit_code == 0
@@ -163,7 +178,16 @@ def test_it_answers_in_json(folder):
     said = json.loads(imported(folder, "--json"))
     assert said["table"].endswith("1.0.0.json")
     assert said["next"] == f"evict-profile advise {said['table']}"
-    assert [row["setting"] for row in said["settings"]][1] == "K = 3 at batch 4"
+    _, row = said["settings"]
+    assert (row["setting"], row["context"], row["runs"]) == (
+        "K = 3 at batch 4",
+        None,
+        1,
+    )
+    assert row["step_us"]["value"] == pytest.approx(16_000)
+    assert row["step_us"]["low"] < 16_000 < row["step_us"]["high"]
+    assert row["break_even"]["value"] == pytest.approx(1.6)
+    assert row["accept_length"] == {"value": 2.8, "low": 2.8, "high": 2.8}
     assert said["findings"][0]["kind"] == "once" and "the text" in said["unknown"]
 
 
