@@ -1,7 +1,8 @@
 """What a server's runs and a served table say on a terminal."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -10,10 +11,15 @@ from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.report.console import Rows, print_rows, wrapped
 from evict_profile.report.numbers import MS, counted, spread
-from evict_profile.served.findings import Finding, findings, unknown
+from evict_profile.served.findings import UNLIKE, Finding, findings, unknown
 from evict_profile.served.probe.record import RoutedExperts
 from evict_profile.served.run import Run
-from evict_profile.served.setting import Setting, same_context, settings_of
+from evict_profile.served.setting import (
+    FEWEST,
+    Setting,
+    same_context,
+    settings_of,
+)
 from evict_profile.served.table import ServedTable
 from evict_profile.stats import Estimate
 
@@ -125,11 +131,39 @@ def served_list(tables: Sequence[ServedTable]) -> Rows:
         {
             "served table": lambda table: str(table.path),
             "runs": lambda table: len(table.runs),
-            "settings": lambda table: len(table.settings),
-            "batches": lambda table: ", ".join(
-                map(str, sorted({setting.batch for setting in table.settings}))
+            "batches": lambda table: _each(s.batch for s in table.settings),
+            "K": lambda table: _each(s.drafts for s in table.settings),
+            "accepted": lambda table: _ends(
+                s.accept_length.value
+                for s in table.settings
+                if s.drafts and s.accept_length
             ),
         },
+    )
+
+
+def _each(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted({*numbers})))
+
+
+def _ends(lengths: Iterable[float]) -> str:
+    ends = sorted(lengths)
+    return f"{ends[0]:.2f} to {ends[-1]:.2f}" if ends else "not stated"
+
+
+SHOWN = 3
+"""Changes of a version that `import` names."""
+
+
+def followed(before: ServedTable, after: ServedTable, path: Path) -> str:
+    """What is said of a version whose runs differ from those of the next, `path`."""
+    found = _changes(before.settings, after.settings)
+    more = [f"{len(found) - SHOWN} more"] * (len(found) > SHOWN)
+    differ = "; ".join([*found[:SHOWN], *more]) or "alike within their intervals"
+    return (
+        f"{before.path} has other runs of this server ({differ}); it stays, and names "
+        f"now find {path.name}. For all runs in one table, import their files "
+        "together, as FILE=K:TEXT where texts differ"
     )
 
 
@@ -152,17 +186,54 @@ def show_served_diff(
 
 
 def _changes(before: Sequence[Setting], after: Sequence[Setting]) -> list[str]:
-    pairs = [(setting, _same_of(setting, after)) for setting in before]
-    lines = [f"{setting.name}: only before" for setting, other in pairs if not other]
-    for setting, other in pairs:
-        if other and _lie_apart(setting.step_us, other.step_us):
-            change = other.step_us.value / setting.step_us.value - 1.0
-            steps = (MS.spread(one.step_us) for one in (setting, other))
-            was, now = steps
-            lines.append(
-                f"{setting.name}: {was} ms before, {now} ms after ({change:+.0%})"
-            )
-    return lines + [f"{s.name}: only after" for s in after if not _same_of(s, before)]
+    """Settings that one side has, and what lies apart of the others."""
+    pairs = [(s, other) for s in before if (other := _same_of(s, after))]
+    apart = [(s, line) for s, other in pairs for line in _apart(s, other)]
+    plain = (plain_of(s, before) for s, _ in apart)
+    by_batch = {each.name: each for each in plain if each}
+    fastest = (_fastest(each, before, after) for each in by_batch.values())
+    return [
+        *filter(None, fastest),
+        *(line for _, line in apart),
+        *(f"{s.name}: only before" for s in before if not _same_of(s, after)),
+        *(f"{s.name}: only after" for s in after if not _same_of(s, before)),
+    ]
+
+
+def _apart(one: Setting, other: Setting) -> Iterator[str]:
+    if _lie_apart(one.step_us, other.step_us):
+        change = other.step_us.value / one.step_us.value - 1.0
+        was, now = (MS.spread(each.step_us) for each in (one, other))
+        yield f"{one.name}: {was} ms before, {now} ms after ({change:+.0%})"
+    length, new = one.accept_length, other.accept_length
+    if length and new and _lie_apart(length, new):
+        ratio = new.value / length.value
+        # The lengths of few runs have no interval, and lie apart as those of texts do.
+        few = min(len(one.runs), len(other.runs)) < FEWEST
+        if not few or max(ratio, 1.0 / ratio) > UNLIKE:
+            was, now = f"{length.value:.2f}", f"{new.value:.2f}"
+            yield f"{one.name}: {was} accepted before, {now} after ({ratio - 1:+.0%})"
+
+
+def _fastest(
+    plain: Setting, before: Sequence[Setting], after: Sequence[Setting]
+) -> str:
+    """Which draft is the fastest at a batch, if that changed."""
+    was, now = (_best(plain, settings) for settings in (before, after))
+    if not (was and now) or was[1] == now[1]:
+        return ""
+    sides = (f"{draft} ({speed:.2f} times plain)" for speed, draft in (was, now))
+    return f"fastest at batch {plain.batch}: {' before, '.join(sides)} after"
+
+
+def _best(plain: Setting, settings: Sequence[Setting]) -> tuple[float, str] | None:
+    own = _same_of(plain, settings)
+    speeds = (
+        (each.accept_length.value / each.ratio_to(own).value, each.draft)
+        for each in settings
+        if own and plain_of(each, settings) is own and each.accept_length
+    )
+    return max(speeds, default=None)
 
 
 def _same_of(each: Setting, others: Sequence[Setting]) -> Setting | None:
