@@ -137,7 +137,7 @@ def plan(
 
 
 def _rival(every: Sequence[Gain], first: Gain) -> Gain | None:
-    """A K that did not run: faster than the lead, or one that may pay if that does not."""
+    """A K that did not run and is faster than the lead; or may pay if that does not."""
     carried = [each for each in every if each.basis not in RAN]
     if first.verdict == "does not pay":
         may = [each for each in carried if each.verdict != "does not pay"]
