@@ -62,11 +62,14 @@ def import_runs(
         document = {"table": str(path), "next": advice or None}
         say(console, json_of(document | runs_document(runs_read, left_out)))
         return
-    superseded = [] if same or not before else [followed(before[-1], table, path)]
-    print_notes(console, [*notes, *assumed(table), *superseded])
-    newer = f", and {before[-1].path.name} is newer" * (same not in before[-1:])
-    known = f"nothing new: {path} has these runs{newer}"
-    say(console, known if same else f"table: {path}")
+    if before and not same:
+        notes.append(followed(before[-1], table, path))
+    print_notes(console, [*notes, *assumed(table)])
+    if same:
+        newer = f", and {before[-1].path.name} is newer" * (same is not before[-1])
+        say(console, f"nothing new: {path} has these runs{newer}")
+    else:
+        say(console, f"table: {path}")
     if advice:
         say(console, f"next: {advice}")
 

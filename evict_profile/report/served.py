@@ -14,12 +14,7 @@ from evict_profile.report.numbers import MS, counted, spread
 from evict_profile.served.findings import UNLIKE, Finding, findings, unknown
 from evict_profile.served.probe.record import RoutedExperts
 from evict_profile.served.run import Run
-from evict_profile.served.setting import (
-    FEWEST,
-    Setting,
-    same_context,
-    settings_of,
-)
+from evict_profile.served.setting import FEWEST, Setting, same_context, settings_of
 from evict_profile.served.table import ServedTable
 from evict_profile.stats import Estimate
 
@@ -133,11 +128,7 @@ def served_list(tables: Sequence[ServedTable]) -> Rows:
             "runs": lambda table: len(table.runs),
             "batches": lambda table: _each(s.batch for s in table.settings),
             "K": lambda table: _each(s.drafts for s in table.settings),
-            "accepted": lambda table: _ends(
-                s.accept_length.value
-                for s in table.settings
-                if s.drafts and s.accept_length
-            ),
+            "accepted": _accepted_ends,
         },
     )
 
@@ -146,9 +137,11 @@ def _each(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, sorted({*numbers})))
 
 
-def _ends(lengths: Iterable[float]) -> str:
-    ends = sorted(lengths)
-    return f"{ends[0]:.2f} to {ends[-1]:.2f}" if ends else "not stated"
+def _accepted_ends(table: ServedTable) -> str:
+    found = [
+        s.accept_length.value for s in table.settings if s.drafts and s.accept_length
+    ]
+    return f"{min(found):.2f} to {max(found):.2f}" if found else "not stated"
 
 
 SHOWN = 3

@@ -85,9 +85,19 @@ def test_a_table_is_its_file_and_its_samples(tmp_path):
     assert files_of(own) == (own, Path("a/1.0.0.parquet"))
     assert files_of(Path()) == ()
     (run := tmp_path / "my run").mkdir()
+    (run / "sweep.json").touch()
     sentence = r"evict-profile fit ./.*/my run. --tables cost_tables$"
     with pytest.raises(DataError, match=sentence):
         CostTable.load(run)
+
+
+def test_a_folder_says_whether_a_table_lies_in_it(tmp_path):
+    with pytest.raises(DataError, match="is a folder without a table; give"):
+        CostTable.load(tmp_path)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/1.0.0.json").touch()
+    with pytest.raises(DataError, match="this lists: evict-profile show /"):
+        CostTable.load(tmp_path)
 
 
 def test_the_shipped_tables_are_written_as_they_are():
