@@ -152,7 +152,7 @@ def followed(before: ServedTable, after: ServedTable, path: Path) -> str:
     """What is said of a version whose runs differ from those of the next, `path`."""
     found = _changes(before.settings, after.settings)
     more = [f"{len(found) - SHOWN} more"] * (len(found) > SHOWN)
-    differ = "; ".join([*found[:SHOWN], *more]) or "alike within their intervals"
+    differ = "; ".join([*found[:SHOWN], *more]) or "within all intervals"
     return (
         f"{before.path} has other runs of this server ({differ}); it stays, and names "
         f"now find {path.name}. For all runs in one table, import their files "
@@ -182,11 +182,10 @@ def _changes(before: Sequence[Setting], after: Sequence[Setting]) -> list[str]:
     """Settings that one side has, and what lies apart of the others."""
     pairs = [(s, other) for s in before if (other := _same_of(s, after))]
     apart = [(s, line) for s, other in pairs for line in _apart(s, other)]
-    plain = (plain_of(s, before) for s, _ in apart)
-    by_batch = {each.name: each for each in plain if each}
-    fastest = (_fastest(each, before, after) for each in by_batch.values())
+    changed = {setting.batch for setting, _ in apart}
+    plain = [pair for pair in pairs if not pair[0].drafts and pair[0].batch in changed]
     return [
-        *filter(None, fastest),
+        *(line for s, other in plain for line in _fastest((s, before), (other, after))),
         *(line for _, line in apart),
         *(f"{s.name}: only before" for s in before if not _same_of(s, after)),
         *(f"{s.name}: only after" for s in after if not _same_of(s, before)),
@@ -208,25 +207,19 @@ def _apart(one: Setting, other: Setting) -> Iterator[str]:
             yield f"{one.name}: {was} accepted before, {now} after ({ratio - 1:+.0%})"
 
 
-def _fastest(
-    plain: Setting, before: Sequence[Setting], after: Sequence[Setting]
-) -> str:
-    """Which draft is the fastest at a batch, if that changed."""
-    was, now = (_best(plain, settings) for settings in (before, after))
-    if not (was and now) or was[1] == now[1]:
-        return ""
-    sides = (f"{draft} ({speed:.2f} times plain)" for speed, draft in (was, now))
-    return f"fastest at batch {plain.batch}: {' before, '.join(sides)} after"
-
-
-def _best(plain: Setting, settings: Sequence[Setting]) -> tuple[float, str] | None:
-    own = _same_of(plain, settings)
-    speeds = (
-        (each.accept_length.value / each.ratio_to(own).value, each.draft)
-        for each in settings
-        if own and plain_of(each, settings) is own and each.accept_length
+def _fastest(*sides: tuple[Setting, Sequence[Setting]]) -> Iterator[str]:
+    """Which draft is the fastest beside plain decoding, if that changed."""
+    (was, one), (now, other) = (
+        max(
+            (each.accept_length.value / each.ratio_to(plain).value, each.draft)
+            for each in settings
+            if each.accept_length and plain in (each, plain_of(each, settings))
+        )
+        for plain, settings in sides
     )
-    return max(speeds, default=None)
+    if one != other:
+        ends = f"{one} ({was:.2f} times plain) before, {other} ({now:.2f}) after"
+        yield f"fastest at batch {sides[0][0].batch}: {ends}"
 
 
 def _same_of(each: Setting, others: Sequence[Setting]) -> Setting | None:

@@ -159,8 +159,8 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         """Whether another has the same runs, from whatever files, and one shape."""
         both = self.runs, other.runs
         one, two = ([replace(run, source="") for run in runs] for runs in both)
-        alike = len(one) == len(two) and all(run in two for run in one)
-        return alike and self.shape == other.shape
+        is_other = len(one) != len(two) or any(run not in two for run in one)
+        return not is_other and self.shape == other.shape
 
     def batches(self, context: float | None = None) -> tuple[int, ...]:
         """Served batches at which a draft can be compared: two settings or more."""

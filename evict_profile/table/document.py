@@ -28,7 +28,14 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
     try:
         document = json.loads(regular(path).read_text(encoding="utf-8"))
     except IsADirectoryError as error:
-        raise DataError(f"{path}: is a folder{_in(path)}") from error
+        shown = shlex.quote(str(path))
+        of_run = f"writes: evict-profile fit {shown} --tables cost_tables"
+        way = (
+            of_run
+            if (path / "sweep.json").is_file()
+            else f"lists: evict-profile show {shown}"
+        )
+        raise DataError(f"{path}: is a folder; give a table that this {way}") from error
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read: {error.strerror}; check the path, which is taken "
@@ -64,19 +71,6 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
     _refuse_steps(document, path)
     _drop_former_keys(document)
     return document, stated
-
-
-def _in(folder: Path) -> str:
-    """What lies in a folder, and what to give in place of it."""
-    quoted = shlex.quote(str(folder))
-    if (folder / "sweep.json").is_file():
-        return (
-            f" of a run; give the table that this writes: evict-profile fit {quoted} "
-            "--tables cost_tables"
-        )
-    if any(folder.rglob("*.json")):
-        return f"; give a table of those that this lists: evict-profile show {quoted}"
-    return " without a table; give a table's file (.json)"
 
 
 def _refuse_steps(document: Mapping[str, Any], path: Path) -> None:

@@ -141,10 +141,16 @@ class TestDiff:
         done = evict("diff", *paths, folder=tmp_path)
         assert done.exit_code == 1
         assert done.stdout.splitlines() == [
-            "fastest at batch 1: K = 3 (1.76 times plain) before, K = 1 (1.13 times "
-            "plain) after",
+            "fastest at batch 1: K = 3 (1.76 times plain) before, K = 1 (1.13) after",
             "K = 3 at batch 1: 3.00 accepted before, 1.90 after (-37%)",
         ]
+
+    def test_plain_runs_with_and_without_a_context_are_compared(self, tmp_path):
+        plain = [run(1, 0, 10.0), run(1, 0, 10.0, context=900.0)]
+        drafting = ([run(1, 3, ms, context=900.0, length=2.8)] for ms in (20.0, 40.0))
+        paths = [save(tmp_path, plain + each) for each in drafting]
+        done = evict("diff", *paths, folder=tmp_path)
+        assert done.exit_code == 1 and "(+100%)" in done.stdout
 
     def test_lengths_of_several_runs_differ_beyond_their_intervals(self, tmp_path):
         def saved(*lengths):

@@ -91,11 +91,7 @@ def test_a_table_is_its_file_and_its_samples(tmp_path):
         CostTable.load(run)
 
 
-def test_a_folder_says_whether_a_table_lies_in_it(tmp_path):
-    with pytest.raises(DataError, match="is a folder without a table; give"):
-        CostTable.load(tmp_path)
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep/1.0.0.json").touch()
+def test_tables_in_a_folder_that_is_no_run_are_listed_by_show(tmp_path):
     with pytest.raises(DataError, match="this lists: evict-profile show /"):
         CostTable.load(tmp_path)
 
