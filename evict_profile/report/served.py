@@ -154,9 +154,9 @@ def followed(before: ServedTable, after: ServedTable, path: Path) -> str:
     more = [f"{len(found) - SHOWN} more"] * (len(found) > SHOWN)
     differ = "; ".join([*found[:SHOWN], *more]) or "within all intervals"
     return (
-        f"{before.path} has other runs of this server ({differ}); it stays, and names "
-        f"now find {path.name}. For all runs in one table, import their files "
-        "together, as FILE=K:TEXT where texts differ"
+        f"{before.path} has other runs of this server ({differ}); it stays, and "
+        f"`advise` by name reads {path.name}. For all runs in one table, import their "
+        "files together, as FILE=K:TEXT where texts differ"
     )
 
 

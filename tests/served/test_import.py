@@ -154,7 +154,7 @@ def test_other_runs_make_the_next_version_and_name_what_differs(folder):
     said = imported(folder, text=CSV.replace("2.8", "2.0"))
     assert "1.0.0.json has other runs of this server (" in said
     assert "K = 3 at batch 4: 2.80 accepted before, 2.00 after (-29%)" in said
-    assert "names now find 1.0.1.json" in said and "FILE=K:TEXT" in said
+    assert "by name reads 1.0.1.json" in said and "FILE=K:TEXT" in said
     assert "has these runs, and 1.0.1.json is newer" in imported(folder, text=CSV)
 
 
