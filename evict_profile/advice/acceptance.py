@@ -186,7 +186,10 @@ def of_runs(
     known = [run for run in runs if run.drafts and run.accept_lengths]
     _check_alike(known, name)
     of = {b: [run for run in known if run.batch == b] for b in {r.batch for r in known}}
-    whole = _mean_of(known, f"{len(known)} run{'s' * (len(known) > 1)} of {name}")
+    texts = sorted({run.text for run in known} - {""})
+    mean = f", the mean of the texts {', '.join(texts)}" * (len(texts) > 1)
+    source = f"{len(known)} run{'s' * (len(known) > 1)} of {name}{mean}"
+    whole = _mean_of(known, source)
     if not (by_batch or _lie_apart(of)):
         return whole
     batches = {batch: _mean_of(of[batch], whole.source) for batch in sorted(of)}

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from evict_profile.advice.acceptance import acceptance_of, of_served
-from evict_profile.advice.advise import Advisor, BatchAdvice, one_context
-from evict_profile.advice.answer import Answer
+from evict_profile.advice.advise import (
+    Advisor,
+    BatchAdvice,
+    DraftOption,
+    one_context,
+)
+from evict_profile.advice.answer import Answer, stated_ways
 from evict_profile.advice.capture import check_captured, to_capture
 from evict_profile.advice.drafting import has_schedules
 from evict_profile.advice.lengths import AcceptedLengths
@@ -55,13 +60,24 @@ class Decision:
         """What each acceptance says of each batch."""
         return [(each, [each.at(b) for b in self.batches]) for each in self.advisors]
 
+    def shown(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
+        """The ways of a batch that a table of the answer has."""
+        if self.every:
+            return [*at.ways]
+        if advisor.steps.estimated:
+            return stated_ways(advisor, at.batch)
+        return [way for way in at.ways if way is at.best or way.basis == "measured"]
+
     @property
     def caveats(self) -> list[str]:
         lengths, steps = self.advisor.lengths, self.advisor.steps
         stated = ", ".join(map(str, lengths.stated))
         fitted = f"accepted lengths at other K are fitted to K = {stated}, not measured"
+        ways = (w for at in self.parts[0][1] for w in self.shown(self.advisor, at))
+        said = {w.levels for w in (*ways, self.plan.lead, self.plan.rival) if w}
+        others = lengths.fitted and bool(said - {0, *lengths.stated})
         at = (c for b in self.batches for c in steps.caveats(b))
-        return [*dict.fromkeys((*[fitted] * lengths.fitted, *at))]
+        return [*dict.fromkeys((*[fitted] * others, *at))]
 
     def notes(self) -> Iterator[str]:
         """Other lengths, and what is slower, not known, or read in one of two ways."""

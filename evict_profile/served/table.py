@@ -155,6 +155,13 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         """The runs of a text, and those that state none."""
         return replace(self, runs=tuple(r for r in self.runs if r.text in (text, "")))
 
+    def has_same(self, other: "ServedTable") -> bool:
+        """Whether another has the same runs, from whatever files, and one shape."""
+        both = self.runs, other.runs
+        one, two = ([replace(run, source="") for run in runs] for runs in both)
+        is_other = len(one) != len(two) or any(run not in two for run in one)
+        return not is_other and self.shape == other.shape
+
     def batches(self, context: float | None = None) -> tuple[int, ...]:
         """Served batches at which a draft can be compared: two settings or more."""
         own = self._at_context(context)

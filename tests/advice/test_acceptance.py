@@ -139,6 +139,7 @@ class TestRuns:
         code, chat = (replace(run({3: n}), text=t) for n, t in ((3.2, "a"), (1.7, "b")))
         found = of_runs([code, chat, chat], "t.csv")
         assert found.committed[3] == pytest.approx(2.45)
+        assert found.source.startswith("3 runs of t.csv, the mean of the texts a, b,")
         half = found.half_width[3]
         assert 2.45 * np.exp(-half) < 1.8 and 2.45 * np.exp(half) > 3.2
 

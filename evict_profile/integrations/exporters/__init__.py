@@ -123,7 +123,7 @@ def _general_notes(
         )
     yield from (f"Note: {caveat}." for caveat in caveats)
     if context is not None:
-        yield f"Costs are at context {context:g} alone."
+        yield f"Costs are at context {context:.0f} alone."
     yield f"Nothing checks that what serves is {table.title}."
 
 
