@@ -80,13 +80,18 @@ def learnt_curve(state: Path, table: CostTable) -> ActivationCurve:
     table's cost is nearly linear in the union.
 
     Raises:
-        ConfigError: the file was learnt with another table.
+        ConfigError: the file was learnt with another table, or on another machine.
     """
     learnt = parse(Learnt, read_mapping(state), str(state))
     if learnt.table_sha256 != table.sha256:
         raise ConfigError(
             f"{state}: was learnt with another table than {table.path}; give the one "
             "that served"
+        )
+    if learnt.is_other:
+        raise ConfigError(
+            f"{state}: holds times of another machine than that of {table.path}, from "
+            "which no unions follow; sweep the machine, and serve with its table"
         )
     parts = ForwardParts.of(table, 1, min(table.axes.context))
     growth_us, uniform_us = grown(parts, learnt.growth), parts.uniform

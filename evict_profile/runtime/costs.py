@@ -91,6 +91,13 @@ class CostCache:
         batch, _, context = place
         self.learner.observe(self._parts(batch, context).at(tokens), verify_us)
 
+    def to_decide(self, us: Floats) -> Floats:
+        """Costs to decide by: `us`, or costs that fall up to a forced width."""
+        share = self.learner.forced
+        if share is None:
+            return us
+        return np.arange(round(share * (len(us) - 1)) + 1, 0.0, -1.0)
+
     def forward_us(self, place: Place, tokens: int) -> float:
         """The table's forward of so many tokens, whatever was learnt."""
         equal, growth, _ = self._parts(place[0], place[2]).at(tokens)
@@ -177,6 +184,9 @@ class FixedCosts:
 
     def observe(self, place: Place, tokens: int, verify_us: float) -> None:
         """A fixed width learns nothing."""
+
+    def to_decide(self, us: Floats) -> Floats:
+        return us
 
     def overhead(self, batch: int, levels: int) -> Overhead:
         return Overhead()

@@ -10,9 +10,14 @@ A slope that is free in n would take one for the other. C(n, k) and C(n, U) were
 measured with unions forced apart from n, so served steps alone identify a and b. Both
 follow a random walk, and each step updates them by Kalman's filter (R. E. Kalman,
 1960), in errors relative to C(n, k). Widths that are never chosen add nothing.
+
+A level that stays outside `LEVELS`, or a growth above `MOST_SHARE`, is of another
+machine. The bounds then open, and a few steps verify forced widths, which show what
+decisions by wrong costs avoid. A forced width depends on no draft, as a fixed one.
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +29,7 @@ from evict_profile.stats import Floats
 from evict_profile.table import CostTable
 
 PRIOR_SD = 0.1, 0.5
-WALK_SD = 0.001, 0.01
+LEVEL_WALK_VAR, GROWTH_WALK_VAR = 0.001**2, 0.01**2
 """Of a and b: what is not known at first, and what a step may add."""
 
 NOISE = 0.06
@@ -35,6 +40,22 @@ MOST_SD = 5.0
 
 SHARES = 0.0, 1.3
 """Bounds of the growth, in growths of uniform routing."""
+
+LEVELS, MOST_SHARE = (0.7, 1.3), 1.2
+"""Of a machine like the table's: level over it, where the table's own bounds are not
+narrower, and growth in those of uniform routing, which activates the most experts."""
+
+OUTSIDE_STEPS = 16
+"""In a row outside of them until they open."""
+
+OPEN_LEVELS, OPEN_GROWTH, OPEN_SD = (0.1, 10.0), 20.0, (0.5, 1.0)
+"""Bounds for a table of another machine, and what is then not known of a and b."""
+
+FORCED = (0.25, 0.5, 1.0) * 2
+"""Shares of the largest width, one a step."""
+
+ERROR_MEMORY, MOST_ERROR = 0.5 ** (1.0 / 16.0), 0.3
+"""Of the mean error of a cost; whole trees are verified above `MOST_ERROR`."""
 
 LEAST_CHANGE = 0.01
 """Costs are read anew where one changed by more."""
@@ -83,11 +104,12 @@ class Learnt(Struct, frozen=True):
     level_var: float
     growth_var: float
     covariance: float
+    is_other: bool = False
 
 
-def grown(parts: ForwardParts, growth: float) -> Floats:
+def grown(parts: ForwardParts, growth: float, high: float = SHARES[1]) -> Floats:
     """Growth beyond equal experts in microseconds, inside its bounds: [T + 1]."""
-    low, high = SHARES
+    low = SHARES[0]
     corrected = parts.growth + growth * parts.uniform
     bounded: Floats = np.clip(corrected, low * parts.uniform, high * parts.uniform)
     return bounded
@@ -102,6 +124,9 @@ class Learner:
         union_share: the text's growth over that of uniform routing, at the last width.
         version: counts changes after which costs are read anew; 0 is the table.
         steps: verifications that were learnt from.
+        is_other: whether the table is of another machine.
+        is_lost: whether no two numbers describe it; whole trees are verified.
+        forced: share of the largest width that the coming step verifies, if any.
     """
 
     def __init__(self, level_bounds: tuple[float, float]) -> None:
@@ -111,38 +136,76 @@ class Learner:
         self._low, self._high = (bound - 1.0 for bound in level_bounds)
         (level_sd, growth_sd), self._covariance = PRIOR_SD, 0.0
         self._level_var, self._growth_var = level_sd**2, growth_sd**2
+        self._most_growth = SHARES[1]
         self._used = 0.0, 0.0
+        self.is_other = self.is_lost = False
+        self.forced: float | None = None
+        self._coming: Iterator[float] = iter(())
+        self._outside, self._error = 0, 0.0
+        self._like = max(self._low, LEVELS[0] - 1.0), min(self._high, LEVELS[1] - 1.0)
 
     def corrected(self, parts: ForwardParts) -> Floats:
         """Microseconds of a forward by tokens, float64 [T + 1]."""
-        corrected: Floats = (1.0 + self.level) * parts.equal + grown(parts, self.growth)
+        growth_us = grown(parts, self.growth, self._most_growth)
+        corrected: Floats = (1.0 + self.level) * parts.equal + growth_us
         return corrected
 
     def observe(self, parts: tuple[float, float, float], verify_us: float) -> None:
         """Learn from the time of a verification whose parts are known."""
         equal, growth, uniform = parts
-        slope, error = uniform / equal, (verify_us - equal - growth) / equal
-        level_var = self._level_var + WALK_SD[0] ** 2
-        growth_var = self._growth_var + WALK_SD[1] ** 2
+        slope, low, most_growth = uniform / equal, self._low, self._most_growth
+        level_var = self._level_var + LEVEL_WALK_VAR
+        growth_var = self._growth_var + GROWTH_WALK_VAR
         both = self._covariance
         to_level, to_growth = level_var + slope * both, both + slope * growth_var
-        variance = to_level + slope * to_growth + (NOISE * verify_us / equal) ** 2
-        most = MOST_SD * math.sqrt(variance)
-        off = error - self.level - slope * self.growth
-        off = min(max(off, -most), most) / variance
-        self.level = min(max(self.level + to_level * off, self._low), self._high)
-        self.growth = min(max(self.growth + to_growth * off, -SHARES[1]), SHARES[1])
+        # The noise of the expected time: by the observed one, short times would weigh
+        # more than long ones.
+        expected = 1.0 + self.level + growth / equal + slope * self.growth
+        noise = NOISE * (expected if expected > 1.0 + low else 1.0 + low)
+        variance = to_level + slope * to_growth + noise * noise
+        off, most = verify_us / equal - expected, MOST_SD * math.sqrt(variance)
+        gain = _inside(off, -most, most) / variance
+        level = _inside(self.level + to_level * gain, low, self._high)
+        own = _inside(self.growth + to_growth * gain, -most_growth, most_growth)
+        self.level, self.growth = level, own
         self._level_var = level_var - to_level * to_level / variance
         self._covariance = both - to_level * to_growth / variance
         self._growth_var = growth_var - to_growth * to_growth / variance
         self.steps += 1
         if uniform > 0.0:
-            share = growth / uniform + self.growth
-            self.union_share = min(max(share, SHARES[0]), SHARES[1])
-        level, own = self._used
-        if abs(self.level - level + slope * (self.growth - own)) > LEAST_CHANGE:
-            self._used = self.level, self.growth
+            self.union_share = _inside(growth / uniform + own, SHARES[0], most_growth)
+        used_level, used = self._used
+        change = level - used_level + slope * (own - used)
+        if change > LEAST_CHANGE or change < -LEAST_CHANGE:
+            self._used = level, own
             self.version += 1
+        if self.is_other:
+            self._force_next(NOISE / noise * abs(off))
+        else:
+            self._watch()
+
+    def _watch(self) -> None:
+        (low, high), is_text = self._like, not self.union_share > MOST_SHARE
+        is_like = low < self.level < high and is_text
+        self._outside = 0 if is_like else self._outside + 1
+        if self._outside == OUTSIDE_STEPS:
+            self._open()
+            self._coming = iter(FORCED)
+
+    def _open(self) -> None:
+        """Learn what a machine can have that is not like the table's."""
+        self.is_other = True
+        self._low, self._high = (bound - 1.0 for bound in OPEN_LEVELS)
+        self._most_growth = OPEN_GROWTH
+        self._level_var, self._growth_var = (sd**2 for sd in OPEN_SD)
+        self._covariance = 0.0
+
+    def _force_next(self, error: float) -> None:
+        """Go on to the next forced width; after the last, judge errors of the costs."""
+        self._error += (1.0 - ERROR_MEMORY) * (error - self._error)
+        self.forced = next(self._coming, None)
+        if self.forced is None and (self.is_lost or self._error > MOST_ERROR):
+            self.is_lost, self.forced = True, 1.0
 
     def learnt(self, table_sha256: str) -> Learnt:
         return Learnt(
@@ -153,13 +216,21 @@ class Learner:
             self._level_var,
             self._growth_var,
             self._covariance,
+            self.is_other,
         )
 
     def restore(self, learnt: Learnt) -> None:
         """Go on from what was learnt before, inside this table's bounds."""
-        self.steps = learnt.steps
-        self.level = min(max(learnt.level, self._low), self._high)
-        self.growth = min(max(learnt.growth, -SHARES[1]), SHARES[1])
+        if learnt.is_other:
+            self._open()
+        self.steps, most_growth = learnt.steps, self._most_growth
+        self.level = _inside(learnt.level, self._low, self._high)
+        self.growth = _inside(learnt.growth, -most_growth, most_growth)
         self._level_var, self._growth_var = learnt.level_var, learnt.growth_var
         self._covariance = learnt.covariance
         self._used, self.version = (self.level, self.growth), 1
+
+
+def _inside(value: float, low: float, high: float) -> float:
+    # `min` and `max` take three times as long, of 2 us in all.
+    return low if value < low else high if value > high else value

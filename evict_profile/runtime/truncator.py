@@ -247,6 +247,8 @@ class DecodingStep:
         if not (calibration and calibration.per_rank):
             raise costs.not_measured("no acceptance per rank")
         clock_us = costs.clock_us(self._batch)
+        if costs.learner.forced is not None:
+            return level < len(clock_us) - 1
         if not level:
             plain_us = self._costs.item(0) + clock_us[0]
             return not history.backoff.should_skip(plain_us)
@@ -340,7 +342,7 @@ class DecodingStep:
             us = terms.us + overhead.us
             terms = Terms(terms.acceptance_ratio, terms.tokens, us)
         keep, widths, k, expected = decision.decide(
-            scores, self._costs, self._pools, terms, ties
+            scores, costs.to_decide(self._costs), self._pools, terms, ties
         )
         includes = costs.includes + overhead.includes
         self._plan = Plan(

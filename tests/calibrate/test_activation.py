@@ -130,3 +130,15 @@ def test_a_state_of_another_table_is_refused(composed_path, tmp_path):
     write_json(to_mapping(Learner((0.7, 1.4)).learnt("0" * 64)), state)
     with pytest.raises(ConfigError, match="learnt with another table"):
         learnt_curve(state, CostTable.load(composed_path))
+
+
+def test_a_state_of_another_machine_is_refused(composed_path, tmp_path):
+    table = CostTable.load(composed_path)
+    learner = Learner((0.7, 1.4))
+    parts = ForwardParts.of(table, 1, min(table.axes.context))
+    for _ in range(40):
+        learner.observe(parts.at(8), 3.0 * sum(parts.at(8)[:2]))
+    state = tmp_path / "state.json"
+    write_json(to_mapping(learner.learnt(table.sha256)), state)
+    with pytest.raises(ConfigError, match="of another machine"):
+        learnt_curve(state, table)

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError
 from evict_profile.runtime import CostTable, Truncator
-from evict_profile.runtime.learning import SHARES, ForwardParts, Learner
+from evict_profile.runtime.learning import (
+    FORCED,
+    OPEN_GROWTH,
+    OPEN_LEVELS,
+    OUTSIDE_STEPS,
+    SHARES,
+    ForwardParts,
+    Learner,
+)
 from tests.shipped import tracked
 
 BATCH, CONTEXT = 2, 1024.0
@@ -70,15 +78,72 @@ def test_no_times_lead_out_of_bounds(parts, steps):
     learner = Learner((0.8, 1.25))
     for tokens, us in steps:
         learner.observe(parts.at(tokens), us)
-    assert -0.2 - 1e-12 <= learner.level <= 0.25
+    low, high = OPEN_LEVELS if learner.is_other else (0.8, 1.25)
+    most = OPEN_GROWTH if learner.is_other else SHARES[1]
+    assert low - 1.0 - 1e-12 <= learner.level <= high - 1.0
     us = learner.corrected(parts)
     least = (1.0 + learner.level) * parts.equal
     assert (us >= least - 1e-9).all()
-    assert (us <= least + SHARES[1] * parts.uniform + 1e-9).all()
+    assert (us <= least + most * parts.uniform + 1e-6).all()
 
 
-def test_the_level_of_another_machine_stops_at_the_table_s_interval(parts):
-    assert taught(parts, 0.9, 0.0).level == pytest.approx(0.4)
+@pytest.mark.parametrize(("level", "share"), [(1.5, 0.0), (-0.6, -0.5), (0.5, 2.0)])
+def test_another_machine_is_learnt_where_its_numbers_leave_their_bounds(
+    parts, level, share
+):
+    learner = taught(parts, level, share)
+    assert learner.is_other and not learner.is_lost
+    true_us = (1.0 + level) * parts.equal + parts.growth + share * parts.uniform
+    np.testing.assert_allclose(
+        learner.corrected(parts)[BATCH:64], true_us[BATCH:64], rtol=0.1
+    )
+
+
+@given(st.floats(-0.2, 0.2), st.floats(-1.0, 0.0), st.integers(0, 9))
+def test_no_text_is_taken_for_another_machine(parts, level, share, seed):
+    widths = np.random.default_rng(seed).integers(BATCH, 64, 100).tolist()
+    assert not taught(parts, level, share, noise=0.06, widths=widths).is_other
+
+
+def served(one, parts, us, steps):
+    """Tokens of each step of a server that takes `us` by tokens."""
+    prob = torch.linspace(0.9, 0.1, 60).reshape(1, 60)
+    tokens = []
+    for _ in range(steps):
+        plan = one.plan(prob, CONTEXT)
+        one.observe(plan, 1, verify_us=us.item(plan.tokens))
+        tokens.append(plan.tokens)
+    return tokens
+
+
+def test_another_machine_s_widths_are_forced_for_a_few_steps_once(table):
+    own = ForwardParts.of(table, 1, CONTEXT)
+    one = truncator(table)
+    tokens = served(one, own, 3.0 * (own.equal + own.growth), 100)
+    begin = OUTSIDE_STEPS + 1
+    forced = [1 + round(60 * share) for share in FORCED]
+    assert tokens[begin : begin + len(FORCED)] == forced
+    assert one.learner.forced is None
+    assert len(set(tokens[-20:])) == 1
+
+
+def test_costs_that_do_not_settle_leave_trees_whole(table):
+    own = ForwardParts.of(table, 1, CONTEXT)
+    one, rng = truncator(table), np.random.default_rng(0)
+    for _ in range(100):
+        plan = one.plan(torch.full((1, 8), 0.5), CONTEXT)
+        us = (own.equal + own.growth).item(plan.tokens) * 2.0 * 4.0 ** rng.normal()
+        one.observe(plan, 1, verify_us=us)
+    assert one.learner.is_lost
+    assert one.plan(torch.full((1, 8), 0.01), CONTEXT).tokens == 9
+
+
+def test_what_was_learnt_of_another_machine_outlives_its_server(parts):
+    learner, other = taught(parts, 1.5, 0.0), Learner((0.7, 1.4))
+    other.restore(learner.learnt("a" * 64))
+    assert other.learnt("") == learner.learnt("")
+    assert other.is_other and other.forced is None
+    np.testing.assert_array_equal(other.corrected(parts), learner.corrected(parts))
 
 
 def test_without_times_of_verification_plans_stay_the_table_s(table):

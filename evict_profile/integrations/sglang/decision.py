@@ -283,6 +283,7 @@ class DriftWatch:
     def __init__(self, table: CostTable) -> None:
         self._path, self._guesses = table.path, table.activation.is_guess
         self._watch, self._warned = StepWatch(table), False
+        self._told = False, False
 
     def add(self, verify_us: float, estimated_us: float) -> float:
         """Add a step; returns the median of time over cost of the last steps."""
@@ -301,6 +302,24 @@ class DriftWatch:
                 shlex.quote(sys.executable),
             )
         return seen.ratio
+
+    def tell(self, learner: Learner) -> None:
+        """Log once that costs are of another machine, and once that none settle."""
+        found = learner.is_other, learner.is_lost
+        if found == self._told:
+            return
+        self._told = found
+        logger.warning(
+            "evict-profile: the cost table %s is of another machine (level %.2f times "
+            "the table's, growth %.2f times that of uniform routing); %s; measure this "
+            "machine with: evict-profile sweep MODEL",
+            self._path,
+            1.0 + learner.level,
+            learner.union_share,
+            "no costs settle, and whole trees are verified"
+            if learner.is_lost
+            else "its costs are learnt, at first by forced widths",
+        )
 
 
 def _now_us() -> float:

@@ -214,6 +214,7 @@ class ByTable(Mode):
     def _show(self, learner: Learner) -> None:
         self._metrics.cost_scale = 1.0 + learner.level
         self._metrics.union_share = learner.union_share
+        self._drift.tell(learner)
         if self._state:
             self._state.save_when_due(learner)
 

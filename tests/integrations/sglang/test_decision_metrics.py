@@ -16,6 +16,7 @@ from evict_profile.integrations.sglang.decision import (
     WidthChoice,
 )
 from evict_profile.records import replace
+from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.staleness import WINDOW
 
 LATER_S = LOG_EVERY_S + 1.0
@@ -156,3 +157,17 @@ def test_drift_is_logged_once_with_the_command_to_recheck(
     assert len(log.messages) == drifts
     if drifts:
         assert "evict-profile check 'my tables/1.0.0.json' --recheck" in log.text
+
+
+def test_a_table_of_another_machine_is_told_once_and_that_none_settle(plain_table, log):
+    watch, learner = DriftWatch(plain_table), Learner((0.7, 1.4))
+    watch.tell(learner)
+    assert not log.messages
+    learner.is_other = True
+    watch.tell(learner)
+    watch.tell(learner)
+    learner.is_lost = True
+    watch.tell(learner)
+    first, last = log.messages
+    assert "by forced widths" in first and "evict-profile sweep MODEL" in first
+    assert "whole trees are verified" in last
