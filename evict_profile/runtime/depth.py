@@ -33,13 +33,15 @@ class DepthChoice:
     Only past steps are seen, which is lossless: docs/explanation/lossless.md.
 
     Attributes:
+        deepest: the most levels that a step drafts.
         depth: levels that the coming step drafts.
         switches: changes of the depth so far.
     """
 
     def __init__(self, depths: Sequence[int]) -> None:
         self._depths = sorted(depths)
-        self.depth, self.switches = self._depths[-1], 0
+        self.depth = self.deepest = self._depths[-1]
+        self.switches = 0
         self._reached, self._accepted = np.zeros((2, self.depth))
         self._us = self._weight = 0.0
         self._steps, self._wait, self._retry = 0, LEAST_STEPS, LEAST_STEPS

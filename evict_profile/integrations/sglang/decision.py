@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from evict_profile.integrations.sglang.tree import Ints, depths, parents
 from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Plan, StepWatch, Truncator
+from evict_profile.runtime.depth import DepthChoice
 from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.staleness import WINDOW
 
@@ -92,7 +93,11 @@ class Chooser:
     """
 
     def __init__(
-        self, table: CostTable, capture_sizes: Sequence[int], learns: bool = True
+        self,
+        table: CostTable,
+        capture_sizes: Sequence[int],
+        learns: bool = True,
+        depths: Sequence[int] = (),
     ) -> None:
         self._table, self._capture_sizes = table, capture_sizes
         self._learns = learns
@@ -110,6 +115,8 @@ class Chooser:
         self.can_pause = bool(drafting and per_rank and 1 in capture_sizes)
         verifies_alone = table.includes == ("verify",)
         self._measured = {s.batch for s in table.staircases if verifies_alone}
+        self.depth = DepthChoice(depths) if depths else None
+        self._draft_us = cache(self._times_of_drafting)
         self._last: WidthChoice | None = None
         self._since_us: float | None = None
 
@@ -125,11 +132,22 @@ class Chooser:
         begun_us = _now_us()
         requests, nodes = path_prob.shape
         levels = int(depths(index.max(), topk)) if self._table.drafting else None
+        levels = self.depth.depth if self.depth else levels
         parent = parents(index, parent_list, topk, np) if self._by_parent else None
         step = self._truncator.begin(requests, self._inside(requests, context), nodes)
         plan = step.plan_drafted(path_prob, levels, parent)
         captured = self._at_captured_width(plan, path_prob)
         return self._chosen(captured, context, begun_us)
+
+    def steps(self, requests: int) -> int | None:
+        """Levels to draft in the coming step, if there is a choice; once a step."""
+        return self.depth.choose(self._draft_us(requests)) if self.depth else None
+
+    def _times_of_drafting(self, requests: int) -> list[float]:
+        """Microseconds of a step beside verification, by levels drafted."""
+        assert self.depth and self._table.drafting
+        clock = self._table.drafting.at(requests)
+        return [clock.overhead_us(level) for level in range(self.depth.deepest + 1)]
 
     def pause(self, requests: int, context: float) -> WidthChoice | None:
         if not self.can_pause:
@@ -157,6 +175,10 @@ class Chooser:
             return None
         step_us = None if since_us is None else now_us - since_us
         outcome = StepOutcome(last, int(accepted.sum()), step_us)
+        if self.depth and last.plan.host_keep.shape[1]:
+            drafted = self.depth.depth
+            draft_us = self._draft_us(last.requests)[drafted]
+            self.depth.observe(accepted - 1, drafted, last.plan.step_cost_us - draft_us)
         known = self._learns and last.verify_us is not None
         self._truncator.observe(
             last.plan, outcome.committed, step_us, verify_us if known else None

@@ -14,6 +14,7 @@ from torch import Tensor
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.compat import assigned, on_gpu
 from evict_profile.integrations.sglang.decision import Chooser, DriftWatch, Metrics
+from evict_profile.integrations.sglang.drafts import check_fewer_steps
 from evict_profile.integrations.sglang.state import OFF, StateFile
 from evict_profile.integrations.sglang.tree import Drafted, Scores, best_nodes
 from evict_profile.runtime import CostTable
@@ -29,12 +30,13 @@ logger = logging.getLogger("evict_profile.sglang")
 class Mode:
     """Verifies whole trees, as the server does without the plug-in.
 
-    A step calls `begin`; where it decodes, `pauses` if the mode `can_pause`, `choose`
-    unless it pauses, `verified`; and `end`, unless it raised.
+    A step calls `begin`; where it decodes, `steps` if the mode `can_pause` or has
+    `fewer_steps`, `choose` if it drafts, `verified`; and `end`, unless it raised.
 
     Attributes:
         capture_sizes: widths that need graphs; none where the server's own do.
         can_pause: whether a step may draft nothing.
+        fewer_steps: levels that a step may draft instead of all; 0 for none.
         on_device: whether places are chosen, and sent to other ranks, on the device.
         exchange_us: time in exchanges between ranks since the last outcome.
         most: largest batch whose trees are cut; None where any is.
@@ -43,14 +45,14 @@ class Mode:
     capture_sizes: tuple[int, ...] = ()
     most: int | None = None
     can_pause = on_device = False
-    exchange_us = 0.0
+    fewer_steps, exchange_us = 0, 0.0
 
     def begin(self, prefill: bool) -> None:
         """A forward of the worker begins."""
 
-    def pauses(self, batch: Any) -> bool:
-        """Whether this step drafts nothing and verifies roots alone."""
-        return False
+    def steps(self, batch: Any) -> int | None:
+        """Levels that this step drafts: with 0 it verifies roots alone, None is all."""
+        return None
 
     def choose(self, batch: Any, drafted: Drafted) -> Tensor | None:
         """Nodes to verify, by their places, int64 [B, m]; None is all of them."""
@@ -117,6 +119,8 @@ class ByTable(Mode):
     the last step's accepted tokens.
     """
 
+    _depths: tuple[int, ...] = ()
+
     def __init__(
         self,
         table: CostTable,
@@ -124,13 +128,18 @@ class ByTable(Mode):
         worker: Any,
         metrics: Metrics,
         state: Path | None = None,
+        fewer_steps: int = 0,
     ) -> None:
+        if fewer_steps:
+            check_fewer_steps(fewer_steps, table, worker)
+            self._depths = fewer_steps, worker.speculative_num_steps
+        self.fewer_steps = fewer_steps
         self.capture_sizes = capture_sizes_of(
             table, worker.speculative_num_draft_tokens, widths
         )
         self._table, self.most = table, table.fit.domain["batch"][1]
         self._learns = state != OFF
-        self._chooser = Chooser(table, self.capture_sizes, self._learns)
+        self._chooser = self._new_chooser()
         self._state = StateFile(state, table.sha256) if state and self._learns else None
         self._resume()
         self.can_pause = self._chooser.can_pause
@@ -143,8 +152,11 @@ class ByTable(Mode):
     def leave_out(self, widths: Collection[int]) -> None:
         """Do without these widths; before the first step."""
         self.capture_sizes = tuple(w for w in self.capture_sizes if w not in widths)
-        self._chooser = Chooser(self._table, self.capture_sizes, self._learns)
+        self._chooser = self._new_chooser()
         self._resume()
+
+    def _new_chooser(self) -> Chooser:
+        return Chooser(self._table, self.capture_sizes, self._learns, self._depths)
 
     def _resume(self) -> None:
         if self._state:
@@ -154,11 +166,13 @@ class ByTable(Mode):
         if prefill:
             self._chooser.exclude_prefill()
 
-    def pauses(self, batch: Any) -> bool:
+    def steps(self, batch: Any) -> int | None:
         if not self._decides(batch):
-            return False
+            return None
         (lengths,) = self._learn(batch)
-        return self._chooser.pause(len(lengths), _mean(lengths)) is not None
+        steps = self._chooser.steps(len(lengths))
+        pause = self._chooser.pause(len(lengths), _mean(lengths))
+        return steps if pause is None else 0
 
     def choose(self, batch: Any, drafted: Drafted) -> Tensor | None:
         if not self._decides(batch):

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from evict_profile.integrations.sglang.compat import assigned
 
@@ -158,7 +159,12 @@ class Scores:
         with self._watching(drafter, lambda out: each.append(best_probability(out))):
             drafted = original(drafter, batch)
         with self._guarded():
-            self._store(torch.cat(each, dim=1).cumprod(dim=1))
+            scores = torch.cat(each, dim=1).cumprod(dim=1)
+            nodes = self._buffer.shape[1]
+            if len(each) == drafter.speculative_num_steps < nodes:
+                # Levels that were not drafted are worth nothing.
+                scores = pad(scores, (0, nodes - len(each)))
+            self._store(scores)
         return drafted
 
     def keep_first(

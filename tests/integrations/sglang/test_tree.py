@@ -161,6 +161,7 @@ class ChainDrafter:
 
     def __init__(self, logits, topk=1, replays=False):
         self.topk, self.logits = topk, iter(logits)
+        self.speculative_num_steps = STEPS
         self.draft_runner = SimpleNamespace(forward=self._forward)
         replayed = SimpleNamespace(execute=self._output)
         self.cuda_graph_runner_for_draft_extend = replayed if replays else None

@@ -1,0 +1,102 @@
+"""Steps of the real engine draft all levels or fewer, and say what plain decoding does.
+
+The table decides which, from what past steps accepted.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+
+from evict_profile.runtime.depth import LEAST_STEPS
+from evict_profile.table import DraftClock, Drafting
+from tests.sglang.engine import Tree
+from tests.sglang.serving import Request, Step, cut_replies, replies
+from tests.sglang.test_engine import Plain, batches, decoded_plainly
+
+FEWER = 2
+TREE, CHAIN = Tree(3, 4, 10), Tree(4, 1, 5, algorithm="NEXTN")
+HARD, EASY = (810, 12, 5), (820, 4, 9)
+LONG = {HARD: 120, EASY: 360}
+"""Tokens of the replies, one after the other: the table decides in all their steps."""
+
+
+def drafting(verify_us):
+    """Each level takes a quarter of a verification."""
+    levels = tuple(0.25 * verify_us * level for level in range(5))
+    return Drafting("none", "a test", (DraftClock(1, levels, 0.0, 0.0),))
+
+
+@dataclass(frozen=True)
+class Run:
+    tree: Tree
+    asked: list[list[Request]]
+    said: list[list[list[int]]]
+    steps: list[Step]
+    plain: Plain
+
+
+def plain_of(folder, tp):
+    plain = decoded_plainly(folder, tp=tp)
+    asked = [[Request(prompt, n + 8) for prompt, n in LONG.items()]]
+    (said,) = replies(folder, None, asked, {}, "target", tp)
+    return Plain(plain.sequences | dict(zip(LONG, said, strict=True)))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        (TREE, ()),
+        pytest.param((CHAIN, ()), marks=pytest.mark.slow),
+        pytest.param((TREE, ("", "")), marks=pytest.mark.slow),
+        pytest.param((CHAIN, ("", "")), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def run(request, fitted, tmp_path_factory):
+    """The engine once: forced depths and widths, then those that the table decides,
+    which without the width 1 draft in every step.
+    """
+    (tree, ranks), folder = request.param, tmp_path_factory.mktemp("depth")
+    plain = plain_of(folder, len(ranks) or 1)
+    asked = [*batches(plain), *([Request(p, n)] for p, n in LONG.items())]
+    made = cut_replies(
+        folder,
+        fitted,
+        tree,
+        asked,
+        plain.known,
+        decided=[HARD[0], EASY[0]],
+        ranks=ranks,
+        drafting=drafting,
+        texts={"hard": [HARD[0]], "easy": [EASY[0]]},
+        FEWER_STEPS=str(FEWER),
+        CAPTURE_SIZES=",".join(map(str, range(2, tree.num_draft_tokens + 1))),
+    )
+    return Run(tree, asked, made.said, made.steps, plain)
+
+
+def test_says_what_plain_decoding_says(run):
+    for asked, said in zip(run.asked, run.said, strict=True):
+        assert said == [run.plain.reply(request) for request in asked]
+
+
+def test_drafts_all_levels_and_fewer_at_every_width(run):
+    forced = [s for s in run.steps if not s.decided and not s.paused]
+    for fewer in (False, True):
+        widths = {step.width for step in forced if step.fewer is fewer}
+        assert widths == set(range(1, run.tree.num_draft_tokens + 1))
+
+
+def test_accepts_as_many_levels_as_were_drafted(run):
+    forced = [s for s in run.steps if not s.decided and not s.paused]
+    for fewer, levels in ((False, run.tree.num_steps), (True, FEWER)):
+        accepted = {n - 1 for s in forced if s.fewer is fewer for n in s.tokens}
+        assert accepted == set(range(levels + 1))
+
+
+def test_hard_text_drafts_fewer_levels_and_easy_text_all_again(run):
+    decided = "".join("af"[s.fewer] for s in run.steps if s.decided)
+    hard, easy = decided[: LONG[HARD] - 1], decided[LONG[HARD] - 1 :]
+    assert hard == "a" * (LEAST_STEPS - 1) + "f" * (len(hard) - LEAST_STEPS + 1)
+    assert easy.startswith("f") and easy.endswith("a")
+    assert decided.count("af") + decided.count("fa") == 2
