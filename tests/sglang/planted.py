@@ -30,7 +30,7 @@ STRETCH = 4
 PAUSES = 7
 """Every so many steps, one drafts nothing."""
 
-FEWER = 3
+FEWER = 2
 """Every so many steps, one drafts all levels, if a step can draft fewer."""
 
 LOGITS = "sglang.srt.layers.logits_processor.LogitsProcessor.forward"

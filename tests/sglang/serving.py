@@ -92,7 +92,7 @@ def cut_replies(
     decided=(),
     target="target",
     ranks=(),
-    drafting=None,
+    known_to=None,
     texts=None,
     **variables,
 ):
@@ -103,7 +103,7 @@ def cut_replies(
         decided: prompts whose widths are not forced, by their first token.
         target: the model's folder, in `MODELS` or anywhere.
         ranks: what goes wrong on each rank of tensor parallelism; none is one rank.
-        drafting: of the table, given its cost of a verified token in microseconds.
+        known_to: what makes another table of it.
         texts: the script's `hard` and `easy` prompts.
         variables: of the plug-in, beside the table and capture sizes of all widths.
     """
@@ -119,9 +119,7 @@ def cut_replies(
     table = folder / "table.json"
     tp = len(ranks) or 1
     made = table_of(fitted, model_of(target), tp)
-    if drafting:
-        made = replace(made, drafting=drafting(float(made.step_cost_us(1, 64)[1])))
-    made.save(table)
+    (known_to(made) if known_to else made).save(table)
     capture_sizes = ",".join(map(str, range(1, tree.num_draft_tokens + 1)))
     asked = {"TABLE": str(table), "CAPTURE_SIZES": capture_sizes, **variables}
     environment = {f"EVICT_PROFILE_{name}": value for name, value in asked.items()}

@@ -40,6 +40,8 @@ GAUGES = {
     "exchange_us": "Time of a step in exchanges between ranks, mean, microseconds.",
     "verify_ratio": "Time of a verification over its cost, median.",
     "cost_scale": "Level of the machine over the cost table's, learnt.",
+    "drafted_levels": "Levels that a step drafts, mean.",
+    "depth_switches": "Changes of the levels that steps draft, in all.",
     "union_share": "Growth by the union over that of uniform routing, learnt.",
 }
 
@@ -48,6 +50,9 @@ LINE = (
     "tokens a request and step, %(observed_us).0f us a step, predicted for "
     "%(includes)s %(predicted_us).0f us, decision %(decision_us).0f us, verification "
     "%(verify_ratio).2f times its cost"
+)
+LEVELS = (
+    ", %(drafted_levels).2f levels drafted, changed %(depth_switches)d times in all"
 )
 EXCHANGE = ", exchange between ranks %(exchange_us).0f us"
 
@@ -83,6 +88,8 @@ class StepOutcome:
     choice: WidthChoice
     committed: int
     step_us: float | None
+    drafted: int = 0
+    """Levels that were drafted, where they are chosen."""
 
 
 class Chooser:
@@ -174,16 +181,22 @@ class Chooser:
         if last is None:
             return None
         step_us = None if since_us is None else now_us - since_us
-        outcome = StepOutcome(last, int(accepted.sum()), step_us)
-        if self.depth and last.plan.host_keep.shape[1]:
-            drafted = self.depth.depth
-            draft_us = self._draft_us(last.requests)[drafted]
-            self.depth.observe(accepted - 1, drafted, last.plan.step_cost_us - draft_us)
+        drafted = self._learn_depth(last, accepted)
+        outcome = StepOutcome(last, int(accepted.sum()), step_us, drafted)
         known = self._learns and last.verify_us is not None
         self._truncator.observe(
             last.plan, outcome.committed, step_us, verify_us if known else None
         )
         return outcome
+
+    def _learn_depth(self, last: WidthChoice, accepted: NDArray[Any]) -> int:
+        """Levels that the last step drafted, 0 where it paused or has no choice."""
+        if not self.depth or not last.plan.host_keep.shape[1]:
+            return 0
+        drafted = self.depth.depth
+        verify_us = last.plan.step_cost_us - self._draft_us(last.requests)[drafted]
+        self.depth.observe(accepted - 1, drafted, verify_us)
+        return drafted
 
     @property
     def learner(self) -> Learner:
@@ -240,9 +253,12 @@ class Metrics:
     Predicted is the cost of the parts that the table has, observed is the whole step.
     """
 
-    def __init__(self, prometheus: bool = False, ranks: int = 1) -> None:
+    def __init__(
+        self, prometheus: bool = False, ranks: int = 1, levels: bool = False
+    ) -> None:
         self.verify_ratio, self.cost_scale, self.union_share = 1.0, 1.0, math.nan
-        self._line = LINE + (EXCHANGE if ranks > 1 else "")
+        self.depth_switches = 0
+        self._line = LINE + LEVELS * levels + EXCHANGE * (ranks > 1)
         self._gauges: dict[str, Any] = {}
         if prometheus:
             from prometheus_client import Gauge
@@ -252,7 +268,8 @@ class Metrics:
                     f"evict_profile:{name}", text, multiprocess_mode="mostrecent"
                 )
                 for name, text in GAUGES.items()
-                if ranks > 1 or name != "exchange_us"
+                if (ranks > 1 or name != "exchange_us")
+                and (levels or name not in ("drafted_levels", "depth_switches"))
             }
         self._sums: Any = Counter()
         self._since_s, self._has_logged = 0.0, False
@@ -263,7 +280,7 @@ class Metrics:
             self._since_s = time.monotonic()
         sums.update(steps=1, requests=choice.requests, committed=outcome.committed)
         sums.update(width=choice.width, decision_us=choice.decision_us)
-        sums.update(exchange_us=exchange_us)
+        sums.update(exchange_us=exchange_us, drafted=outcome.drafted)
         if outcome.step_us is not None:
             predicted_us = float(choice.plan.step_cost_us)
             sums.update(timed=1, observed_us=outcome.step_us, predicted_us=predicted_us)
@@ -280,6 +297,8 @@ class Metrics:
             "union_share": self.union_share,
             "width": sums["width"] / sums["steps"],
             "tokens_per_request": sums["committed"] / sums["requests"],
+            "drafted_levels": sums["drafted"] / sums["steps"],
+            "depth_switches": self.depth_switches,
             "decision_us": sums["decision_us"] / sums["steps"],
             "exchange_us": sums["exchange_us"] / sums["steps"],
             "observed_us": sums["observed_us"] / sums["timed"],

@@ -221,6 +221,8 @@ class ByTable(Mode):
             if verify_us is not None and estimated_us is not None:
                 self._metrics.verify_ratio = self._drift.add(verify_us, estimated_us)
                 self._show(self._chooser.learner)
+            if self._chooser.depth:
+                self._metrics.depth_switches = self._chooser.depth.switches
             self._metrics.add(outcome, self.exchange_us)
             self.exchange_us = 0.0
         return rest

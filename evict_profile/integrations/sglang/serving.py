@@ -146,7 +146,8 @@ class Serving:
         if asked.width:
             return FixedWidth(table, asked.width, worker, self.scores)
         prometheus = compat.option(self.runner.server_args, "enable_metrics")
-        metrics = Metrics(bool(prometheus) and self.ranks.leads, self.ranks.size)
+        shows, levels = bool(prometheus) and self.ranks.leads, bool(asked.fewer_steps)
+        metrics = Metrics(shows, self.ranks.size, levels)
         state = asked.state if self.ranks.leads else None
         given = table, asked.capture_sizes, worker, metrics, state
         return ByTable(*given, asked.fewer_steps or 0)

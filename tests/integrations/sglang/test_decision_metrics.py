@@ -64,6 +64,15 @@ def test_the_time_of_exchanges_is_a_mean_over_steps(log):
     assert log.messages[0].endswith(", exchange between ranks 40 us")
 
 
+def test_levels_are_a_mean_over_steps_and_switches_a_count(log):
+    made = Metrics(levels=True)
+    made.depth_switches = 3
+    for drafted in (0, 5):
+        made.add(replace(outcome(), drafted=drafted))
+    made.log(("verify",))
+    assert log.messages[0].endswith(", 2.50 levels drafted, changed 3 times in all")
+
+
 def test_the_first_line_comes_after_the_first_steps(made, clock, log):
     """Time without steps, of loading and idling, does not count."""
     clock.s += LATER_S

@@ -159,17 +159,18 @@ class ChainDrafter:
     The eager extension keeps the rows of accepted nodes, as SGLang does, afterwards.
     """
 
-    def __init__(self, logits, topk=1, replays=False):
+    def __init__(self, logits, topk=1, replays=False, levels=STEPS):
         self.topk, self.logits = topk, iter(logits)
-        self.speculative_num_steps = STEPS
+        self.speculative_num_steps = levels
         self.draft_runner = SimpleNamespace(forward=self._forward)
         replayed = SimpleNamespace(execute=self._output)
         self.cuda_graph_runner_for_draft_extend = replayed if replays else None
 
     def draft_forward(self, _, batch):
-        for _ in range(STEPS - 1):
+        levels = self.speculative_num_steps
+        for _ in range(levels - 1):
             self.draft_runner.forward(batch)
-        index = torch.arange(STEPS).repeat(len(batch.spec_info.topk_p), 1)
+        index = torch.arange(levels).repeat(len(batch.spec_info.topk_p), 1)
         return "parents", index, "tokens", None
 
     def extend(self, _, batch, result):
@@ -225,6 +226,15 @@ def test_chains_of_another_length_pass_through():
     drafter = ChainDrafter(random_logits(2, 2, 2))
     scores.keep_chain(drafter.draft_forward, drafter, chain_batch([0.5, 0.5]))
     assert not scores.last(REQUESTS).any()
+
+
+def test_levels_that_were_not_drafted_are_worth_nothing(chain_scores):
+    chain_scores.last(2).fill_(1.0)
+    drafter = ChainDrafter(random_logits(2), levels=2)
+    chain_scores.keep_chain(drafter.draft_forward, drafter, chain_batch([0.5, 0.25]))
+    kept = chain_scores.last(2)
+    assert kept[:, 0].tolist() == [0.5, 0.25]
+    assert (kept[:, 1] > 0.0).all() and not kept[:, 2:].any()
 
 
 @pytest.mark.parametrize("replays", [False, True])
