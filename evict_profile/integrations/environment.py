@@ -97,9 +97,9 @@ def _check_consistent(settings: Settings) -> None:
         and settings.expert_budget,
         "EVICT_PROFILE_WIDTH cuts trees, and EVICT_PROFILE_MODE=observe records whole "
         "ones; unset one of them": observes and settings.width,
-        "EVICT_PROFILE_FEWER_STEPS is chosen step by step, and with "
-        "EVICT_PROFILE_WIDTH or EVICT_PROFILE_MODE=observe nothing is; unset one of "
-        "them": settings.fewer_steps and (observes or settings.width),
+        "EVICT_PROFILE_FEWER_STEPS needs widths that are chosen; unset it, or "
+        "EVICT_PROFILE_WIDTH and MODE": settings.fewer_steps
+        and (observes or settings.width),
         "EVICT_PROFILE_WIDTH is one width and EVICT_PROFILE_CAPTURE_SIZES several to "
         "choose from; unset one of them": settings.capture_sizes and settings.width,
         f"{''.join(asked[:1])} needs a cost table; set EVICT_PROFILE_TABLE to its "

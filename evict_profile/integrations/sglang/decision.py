@@ -40,8 +40,6 @@ GAUGES = {
     "exchange_us": "Time of a step in exchanges between ranks, mean, microseconds.",
     "verify_ratio": "Time of a verification over its cost, median.",
     "cost_scale": "Level of the machine over the cost table's, learnt.",
-    "drafted_levels": "Levels that a step drafts, mean.",
-    "depth_switches": "Changes of the levels that steps draft, in all.",
     "union_share": "Growth by the union over that of uniform routing, learnt.",
 }
 
@@ -50,9 +48,6 @@ LINE = (
     "tokens a request and step, %(observed_us).0f us a step, predicted for "
     "%(includes)s %(predicted_us).0f us, decision %(decision_us).0f us, verification "
     "%(verify_ratio).2f times its cost"
-)
-LEVELS = (
-    ", %(drafted_levels).2f levels drafted, changed %(depth_switches)d times in all"
 )
 EXCHANGE = ", exchange between ranks %(exchange_us).0f us"
 
@@ -88,8 +83,6 @@ class StepOutcome:
     choice: WidthChoice
     committed: int
     step_us: float | None
-    drafted: int = 0
-    """Levels that were drafted, where they are chosen."""
 
 
 class Chooser:
@@ -100,14 +93,11 @@ class Chooser:
     """
 
     def __init__(
-        self,
-        table: CostTable,
-        capture_sizes: Sequence[int],
-        learns: bool = True,
-        depths: Sequence[int] = (),
+        self, table: CostTable, capture_sizes: Sequence[int], learns: bool = True
     ) -> None:
         self._table, self._capture_sizes = table, capture_sizes
         self._learns = learns
+        self.depth: DepthChoice | None = None
         self._contexts = cache(table.contexts)
         self._truncator = Truncator(
             self._table,
@@ -122,8 +112,6 @@ class Chooser:
         self.can_pause = bool(drafting and per_rank and 1 in capture_sizes)
         verifies_alone = table.includes == ("verify",)
         self._measured = {s.batch for s in table.staircases if verifies_alone}
-        self.depth = DepthChoice(depths) if depths else None
-        self._draft_us = cache(self._times_of_drafting)
         self._last: WidthChoice | None = None
         self._since_us: float | None = None
 
@@ -148,13 +136,9 @@ class Chooser:
 
     def steps(self, requests: int) -> int | None:
         """Levels to draft in the coming step, if there is a choice; once a step."""
-        return self.depth.choose(self._draft_us(requests)) if self.depth else None
-
-    def _times_of_drafting(self, requests: int) -> list[float]:
-        """Microseconds of a step beside verification, by levels drafted."""
-        assert self.depth and self._table.drafting
-        clock = self._table.drafting.at(requests)
-        return [clock.overhead_us(level) for level in range(self.depth.deepest + 1)]
+        if self.depth is None or self._table.drafting is None:
+            return None
+        return self.depth.choose(self._table.drafting.at(requests))
 
     def pause(self, requests: int, context: float) -> WidthChoice | None:
         if not self.can_pause:
@@ -181,22 +165,16 @@ class Chooser:
         if last is None:
             return None
         step_us = None if since_us is None else now_us - since_us
-        drafted = self._learn_depth(last, accepted)
-        outcome = StepOutcome(last, int(accepted.sum()), step_us, drafted)
+        outcome = StepOutcome(last, int(accepted.sum()), step_us)
+        drafting, has_drafted = self._table.drafting, last.plan.host_keep.shape[1] > 0
+        if self.depth and drafting and has_drafted:
+            draft_us = drafting.at(last.requests).overhead_us(self.depth.depth)
+            self.depth.observe(accepted - 1, last.plan.step_cost_us - draft_us)
         known = self._learns and last.verify_us is not None
         self._truncator.observe(
             last.plan, outcome.committed, step_us, verify_us if known else None
         )
         return outcome
-
-    def _learn_depth(self, last: WidthChoice, accepted: NDArray[Any]) -> int:
-        """Levels that the last step drafted, 0 where it paused or has no choice."""
-        if not self.depth or not last.plan.host_keep.shape[1]:
-            return 0
-        drafted = self.depth.depth
-        verify_us = last.plan.step_cost_us - self._draft_us(last.requests)[drafted]
-        self.depth.observe(accepted - 1, drafted, verify_us)
-        return drafted
 
     @property
     def learner(self) -> Learner:
@@ -253,12 +231,11 @@ class Metrics:
     Predicted is the cost of the parts that the table has, observed is the whole step.
     """
 
-    def __init__(
-        self, prometheus: bool = False, ranks: int = 1, levels: bool = False
-    ) -> None:
+    depth: DepthChoice | None = None
+
+    def __init__(self, prometheus: bool = False, ranks: int = 1) -> None:
         self.verify_ratio, self.cost_scale, self.union_share = 1.0, 1.0, math.nan
-        self.depth_switches = 0
-        self._line = LINE + LEVELS * levels + EXCHANGE * (ranks > 1)
+        self._line = LINE + (EXCHANGE if ranks > 1 else "")
         self._gauges: dict[str, Any] = {}
         if prometheus:
             from prometheus_client import Gauge
@@ -268,8 +245,7 @@ class Metrics:
                     f"evict_profile:{name}", text, multiprocess_mode="mostrecent"
                 )
                 for name, text in GAUGES.items()
-                if (ranks > 1 or name != "exchange_us")
-                and (levels or name not in ("drafted_levels", "depth_switches"))
+                if ranks > 1 or name != "exchange_us"
             }
         self._sums: Any = Counter()
         self._since_s, self._has_logged = 0.0, False
@@ -280,7 +256,7 @@ class Metrics:
             self._since_s = time.monotonic()
         sums.update(steps=1, requests=choice.requests, committed=outcome.committed)
         sums.update(width=choice.width, decision_us=choice.decision_us)
-        sums.update(exchange_us=exchange_us, drafted=outcome.drafted)
+        sums.update(exchange_us=exchange_us)
         if outcome.step_us is not None:
             predicted_us = float(choice.plan.step_cost_us)
             sums.update(timed=1, observed_us=outcome.step_us, predicted_us=predicted_us)
@@ -297,8 +273,6 @@ class Metrics:
             "union_share": self.union_share,
             "width": sums["width"] / sums["steps"],
             "tokens_per_request": sums["committed"] / sums["requests"],
-            "drafted_levels": sums["drafted"] / sums["steps"],
-            "depth_switches": self.depth_switches,
             "decision_us": sums["decision_us"] / sums["steps"],
             "exchange_us": sums["exchange_us"] / sums["steps"],
             "observed_us": sums["observed_us"] / sums["timed"],
@@ -307,7 +281,7 @@ class Metrics:
         for name, gauge in self._gauges.items():
             gauge.set(means[name])
         logger.info(
-            self._line,
+            self._line + (f", {self.depth}" if self.depth else ""),
             {**means, "steps": sums["steps"], "includes": " + ".join(includes)},
         )
         sums.clear()

@@ -18,6 +18,7 @@ from evict_profile.integrations.sglang.drafts import check_fewer_steps
 from evict_profile.integrations.sglang.state import OFF, StateFile
 from evict_profile.integrations.sglang.tree import Drafted, Scores, best_nodes
 from evict_profile.runtime import CostTable
+from evict_profile.runtime.depth import DepthChoice
 from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.scoring import ConditionalScorer
 
@@ -119,8 +120,6 @@ class ByTable(Mode):
     the last step's accepted tokens.
     """
 
-    _depths: tuple[int, ...] = ()
-
     def __init__(
         self,
         table: CostTable,
@@ -132,18 +131,18 @@ class ByTable(Mode):
     ) -> None:
         if fewer_steps:
             check_fewer_steps(fewer_steps, table, worker)
-            self._depths = fewer_steps, worker.speculative_num_steps
-        self.fewer_steps = fewer_steps
+            metrics.depth = DepthChoice((fewer_steps, worker.speculative_num_steps))
+        self.fewer_steps, self._metrics = fewer_steps, metrics
         self.capture_sizes = capture_sizes_of(
             table, worker.speculative_num_draft_tokens, widths
         )
         self._table, self.most = table, table.fit.domain["batch"][1]
         self._learns = state != OFF
-        self._chooser = self._new_chooser()
+        self._chooser = Chooser(table, self.capture_sizes, self._learns)
         self._state = StateFile(state, table.sha256) if state and self._learns else None
         self._resume()
         self.can_pause = self._chooser.can_pause
-        self._metrics, self._drift = metrics, DriftWatch(table)
+        self._drift = DriftWatch(table)
         self._timer = VerifyTimer(worker.target_worker.model_runner)
         self._accepted = torch.zeros(0, dtype=torch.int32)
         self._pinned: dict[Any, Tensor] = {}
@@ -152,13 +151,11 @@ class ByTable(Mode):
     def leave_out(self, widths: Collection[int]) -> None:
         """Do without these widths; before the first step."""
         self.capture_sizes = tuple(w for w in self.capture_sizes if w not in widths)
-        self._chooser = self._new_chooser()
+        self._chooser = Chooser(self._table, self.capture_sizes, self._learns)
         self._resume()
 
-    def _new_chooser(self) -> Chooser:
-        return Chooser(self._table, self.capture_sizes, self._learns, self._depths)
-
     def _resume(self) -> None:
+        self._chooser.depth = self._metrics.depth
         if self._state:
             self._state.restore(self._chooser.learner)
 
@@ -221,8 +218,6 @@ class ByTable(Mode):
             if verify_us is not None and estimated_us is not None:
                 self._metrics.verify_ratio = self._drift.add(verify_us, estimated_us)
                 self._show(self._chooser.learner)
-            if self._chooser.depth:
-                self._metrics.depth_switches = self._chooser.depth.switches
             self._metrics.add(outcome, self.exchange_us)
             self.exchange_us = 0.0
         return rest

@@ -146,8 +146,7 @@ class Serving:
         if asked.width:
             return FixedWidth(table, asked.width, worker, self.scores)
         prometheus = compat.option(self.runner.server_args, "enable_metrics")
-        shows, levels = bool(prometheus) and self.ranks.leads, bool(asked.fewer_steps)
-        metrics = Metrics(shows, self.ranks.size, levels)
+        metrics = Metrics(bool(prometheus) and self.ranks.leads, self.ranks.size)
         state = asked.state if self.ranks.leads else None
         given = table, asked.capture_sizes, worker, metrics, state
         return ByTable(*given, asked.fewer_steps or 0)
@@ -323,7 +322,7 @@ class Serving:
             self.active, self.width = self.active and self._is_ready, self.full_width
             self._mode, self._states, self._switched_off = Mode(), {}, None
             self.router.recording = False
-            self.fewer.drop()
+            self.fewer.built = {}
             failed_before, self._has_failed = self._has_failed, True
             if failed_before:
                 return

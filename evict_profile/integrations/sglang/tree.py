@@ -91,6 +91,16 @@ class Drafted:
         )
 
 
+def whole_chain(drafted: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """SGLang's groups of parents, indices and tokens of a chain, int64 [B, nodes] each.
+
+    Token 0 fills the levels that were not drafted.
+    """
+    requests, levels = drafted.shape
+    index = torch.arange(nodes, device=drafted.device).repeat(requests, 1)
+    return index - 1, index, pad(drafted, (0, nodes - levels))
+
+
 def best_nodes(drafted: Drafted, width: int, scores: Tensor | None = None) -> Tensor:
     """Places of the best nodes of each tree, by `scores` [B, M], then by path
     probability: int64 [B, width - 1].
@@ -162,7 +172,7 @@ class Scores:
             scores = torch.cat(each, dim=1).cumprod(dim=1)
             nodes = self._buffer.shape[1]
             if len(each) == drafter.speculative_num_steps < nodes:
-                # Levels that were not drafted are worth nothing.
+                # Levels that were not drafted have a probability of 0.
                 scores = pad(scores, (0, nodes - len(each)))
             self._store(scores)
         return drafted

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from evict_profile.integrations.sglang.compat import assigned, check_accepts
-from evict_profile.integrations.sglang.drafts import whole_chain
 from evict_profile.integrations.sglang.graphs import spec_steps
 from evict_profile.integrations.sglang.serving import Serving
+from evict_profile.integrations.sglang.tree import whole_chain
 
 CREATE = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
 BUILD = "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input"
@@ -111,7 +111,7 @@ def build_verify_input(
     """
     tree = parent_list, index, tokens
     if serving.fewer.chosen and kwargs["topk"] == 1:
-        tree = whole_chain(tokens, serving.full_width)
+        tree = whole_chain(tokens, serving.full_width - 1)
         kwargs["num_steps"] = serving.full_width - 1
     if batch.forward_mode.is_idle() or not serving.active:
         return original(batch, draft_input, *tree, draft_probs, **kwargs)

@@ -411,4 +411,4 @@ def test_prometheus_is_used_where_the_server_shows_metrics(
     monkeypatch.setattr(serving, "Metrics", lambda *asked: shown.append(asked))
     sglang.options["enable_metrics"] = enabled
     serves(plain_table)
-    assert shown == [(enabled, 1, False)]
+    assert shown == [(enabled, 1)]

@@ -228,7 +228,7 @@ def test_chains_of_another_length_pass_through():
     assert not scores.last(REQUESTS).any()
 
 
-def test_levels_that_were_not_drafted_are_worth_nothing(chain_scores):
+def test_levels_that_were_not_drafted_have_no_probability(chain_scores):
     chain_scores.last(2).fill_(1.0)
     drafter = ChainDrafter(random_logits(2), levels=2)
     chain_scores.keep_chain(drafter.draft_forward, drafter, chain_batch([0.5, 0.25]))
