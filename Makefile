@@ -93,7 +93,7 @@ lint: $(VENV)/ready
 # word that MathML lacks.
 docs: $(VENV)/ready
 	$(BIN)/python docs/write_cli.py
-	$(BIN)/evict-profile report --explore cost_tables --out docs/explore.html
+	$(BIN)/evict-profile report cost_tables --out docs/explore.html
 	PYTHONPATH=docs $(BIN)/zensical build --strict --clean
 	! grep -rnoE build/site --include=*.html --include=*.css \
 		-e '<(script|img|iframe|link)[^>]* (src|href)="?(https?:)?//[^ >]*' \
@@ -179,6 +179,7 @@ nightly: test-engines test-fleet test-world test-browser
 		VENV_SGLANG=.venv-sglang-0.5.20
 	$(BIN)/python -m benchmarks.known_truths intervals --sweeps 8 --out build/truths.json
 	$(BIN)/python -m benchmarks.known_truths gates --sweeps 20 --out build/gates.json
+	$(BIN)/python -m benchmarks.known_truths rechecks --sweeps 24 --out build/rechecks.json
 	$(BIN)/python -m benchmarks.learning --out build/learning.json
 	$(BIN)/python -m benchmarks.fewer_levels --out build/fewer_levels.json
 	$(VENV_VLLM)/bin/python benchmarks/decision_time.py --out build/decision_time.json

@@ -1,8 +1,7 @@
 """Cells and samples: the points to measure, and the timed forwards.
 
-A cell is one point (n, U, context, batch); a sample is one timed forward of it.
-Every sample holds requested and observed values, so that a forward that did other
-work than requested is found and left out.
+Every sample holds requested and observed values, so that a forward that did other work
+than requested is found and left out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,9 +39,8 @@ class Cell:
             runs: embedding, dense layers, final norm, head.
         width: n, tokens that one request verifies, root included.
         union: U, distinct experts forced in every MoE layer; 0 with natural routing
-            and outside the MoE layers, where there are no experts.
+            and outside the MoE layers.
         context: tokens already in each request's KV cache.
-        batch: requests verified together.
         split: how token slots fall on the chosen experts. "balanced": counts differ
             by at most one; "natural": as the router says.
     """
@@ -75,10 +73,10 @@ class Sample:
         round, order: which pass, and which place in it.
         session: which session of the runner, as "#number".
         seed: chose the experts, the split and the tree of this very forward.
-        clock_us: the runner's primary clock: process CPU time of one thread on a
-            CPU, device events around a graph replay on a GPU.
-        reference_us: clock of the reference work timed right before and after, mean
-            of both; NaN where the clock needs none.
+        clock_us: process CPU time of one thread on a CPU, device events around a graph
+            replay on a GPU.
+        reference_us: mean clock of the reference work timed right before and after; NaN
+            where the clock needs none.
         observed_width: tokens a request really ran, padding included.
         observed_union: mean distinct experts over the MoE layers; NaN for "non_moe".
         union_low, union_high: smallest and largest over the layers.
@@ -107,13 +105,11 @@ _OWN_FIELDS = tuple(f.name for f in fields(Sample) if f.name != "cell")
 
 
 def to_frame(samples: Iterable[Sample]) -> pd.DataFrame:
-    """One row a sample, the cell's fields first."""
     rows = [{**to_mapping(s.cell), **vars(s)} for s in samples]
     return pd.DataFrame(rows, columns=[*CELL_FIELDS, *_OWN_FIELDS])
 
 
 def with_numbers(stored: pd.DataFrame) -> pd.DataFrame:
-    """Stored samples; what is no number in a column of numbers becomes NaN."""
     names = ("clock_us", "reference_us", "at_unix", "observed_union")
     as_numbers = {n: pd.to_numeric(stored[n], errors="coerce") for n in names}
     return stored.assign(**as_numbers)
@@ -122,11 +118,9 @@ def with_numbers(stored: pd.DataFrame) -> pd.DataFrame:
 def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
     """The timed samples of a frame, with their `latency_us`.
 
-    On a shared CPU the clock of one forward follows whatever else the machine does.
-    Work and reference slow down together, so their ratio does not; scaled by the
-    usual reference it is a time again: `clock / reference * reference_mode_us`.
-    A clock without reference is taken as it is. Samples of no possible time, place or
-    reference are left out, as a sweep marks them.
+    On a shared CPU, work and reference slow down together, so a latency is `clock /
+    reference * reference_mode_us`. A clock without reference is taken as it is. Samples
+    of no possible time, place or reference are left out.
     """
     timed = frame[frame["status"] == OK].pipe(_possible)
     clock_us, usual_us = timed["clock_us"], reference_mode_us(timed)
@@ -137,7 +131,6 @@ def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _possible(timed: pd.DataFrame) -> pd.DataFrame:
-    """Samples that may be; a sweep marks others as it takes them, files hold any."""
     timed = with_numbers(timed)
     when = timed["clock_us"] + timed["at_unix"]
     kept = (timed["clock_us"] > 0.0) & np.isfinite(when)
@@ -154,7 +147,6 @@ def reference_mode_us(timed: pd.DataFrame) -> float | None:
 
 
 def cell_of(row: Any) -> Cell:
-    """The cell of a row of a frame (`itertuples`) or of any object with its fields."""
     return Cell(**{name: getattr(row, name) for name in CELL_FIELDS})
 
 
@@ -163,7 +155,6 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
 
 
 def failed_cells(frame: pd.DataFrame) -> set[Cell]:
-    """Cells with a sample that failed, whatever came before."""
     return set(cells_of(frame[frame["status"] != OK]))
 
 
@@ -183,28 +174,25 @@ def places_of(cells: pd.DataFrame) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def samples_by_cell(timed: pd.DataFrame) -> pd.Series:
-    """The `latency_us` of each cell as a list, in the order given."""
     return timed.groupby(list(CELL_FIELDS))["latency_us"].agg(list)
 
 
 def measured(timed: pd.DataFrame) -> pd.DataFrame:
     """What samples with their `latency_us` say of their cells.
 
-    Six samples say little of their own spread. Cells that look precise by it are those
+    Six samples say little of their own spread: cells that look precise by it are those
     whose samples happened to lie close together. So the cells of a part share one
-    relative spread: how often a cell is measured depends on what all cells show, and
-    its interval holds also where the stop rule has ended.
+    relative spread, and a cell's interval holds also where the stop rule has ended.
 
-    Returns:
-        `frame_of` the cells in order, with `samples_us`, a list, and
-        their `latency_us`, a median, with its relative standard `error`.
+    The result is `frame_of` the cells in order, with `samples_us`, a list, their median
+    `latency_us`, and its relative standard `error`.
     """
     samples_us = samples_by_cell(timed)
     cells = frame_of(cells_of(samples_us.reset_index()))
     median_us, error = np.empty((2, len(cells)))
-    for own in cells.groupby("part").indices.values():
-        arrays = list(map(np.asarray, samples_us.iloc[own]))
-        median_us[own], error[own] = _medians_and_errors(arrays)
+    for places in cells.groupby("part").indices.values():
+        arrays = list(map(np.asarray, samples_us.iloc[places]))
+        median_us[places], error[places] = _medians_and_errors(arrays)
     return cells.assign(
         samples_us=samples_us.to_numpy(),
         latency_us=median_us,
@@ -215,9 +203,9 @@ def measured(timed: pd.DataFrame) -> pd.DataFrame:
 def _medians_and_errors(cells: Sequence[Floats]) -> tuple[Floats, Floats]:
     """The median of each cell's samples, and its relative standard error.
 
-    Both from the pooled shape: where it is skewed, medians of few samples lie off its
-    own, and are brought to it. A cell whose samples lie much further apart than others'
-    was disturbed, and has an error as much larger.
+    Both are from the pooled shape: where it is skewed, medians of few samples lie off
+    its own, and are brought to it. A cell whose samples lie much further apart than
+    others' has an error as much larger.
     """
     low, medians, high = np.array([np.percentile(c, [25, 50, 75]) for c in cells]).T
     relative = [_relative(c, m) for c, m in zip(cells, medians, strict=True)]
@@ -228,16 +216,16 @@ def _medians_and_errors(cells: Sequence[Floats]) -> tuple[Floats, Floats]:
     disturbed = np.where(apart > DISTURBED_IQR_RATIO, apart, 1.0)
     counts, place = np.unique([len(c) for c in cells], return_inverse=True)
     means, errors = np.array([median_of_draws(shape, n) for n in counts]).T[:, place]
-    known = len(shape) >= MIN_POOLED
-    shift = means - np.median(shape) if known else np.zeros(len(cells))
+    is_pooled = len(shape) >= MIN_POOLED
+    shift = means - np.median(shape) if is_pooled else np.zeros(len(cells))
     return medians / (1.0 + shift), errors * disturbed
 
 
 def _relative(samples: Floats, median: float) -> Floats:
     """Samples over their median, as far apart as samples of one law are.
 
-    The median has taken one of their degrees of freedom. Of an odd number it is one
-    of them, and says nothing of the spread.
+    The median has taken one of their degrees of freedom. Of an odd number it is one of
+    them, and says nothing of the spread.
     """
     relative, count = np.sort(samples) / median, len(samples)
     if count % 2:
@@ -247,7 +235,7 @@ def _relative(samples: Floats, median: float) -> Floats:
 
 
 def _without_far(relative: Floats) -> Floats:
-    """Samples over their cells' medians, less what lies far outside all others."""
+    """Samples over their cells' medians, without those far outside all others."""
     if not len(relative):
         return relative
     high, low = _quartiles(relative)

@@ -31,9 +31,7 @@ FEATURES = (
 )
 
 
-class Shape(Struct, frozen=True):
-    """What of a model the features of a forward depend on."""
-
+class CostShape(Struct, frozen=True):
     top_k: int
     sliding_window: int
     sliding_every: int
@@ -42,7 +40,6 @@ class Shape(Struct, frozen=True):
 
     @property
     def recurs(self) -> bool:
-        """Whether layers step through the tokens of a request, one after the other."""
         return any(not window for _, window in self.others)
 
     def seen_context(self, context: Floats) -> Floats:
@@ -60,15 +57,14 @@ class Shape(Struct, frozen=True):
 
 
 def features_at(
-    shape: Shape, tokens: Floats, union: Floats, context: Floats, batch: Floats
+    shape: CostShape, tokens: Floats, union: Floats, context: Floats, batch: Floats
 ) -> Features:
     """What latency can depend on, each float64, shaped as the arguments are.
 
     union: experts whose weights are read. tokens: rows of every dense product; width:
-    those of one request.
-    rows: mean rows of one activated expert, tokens * k / U. cache: cached tokens that
-    are read, over all requests. scores: pairs of a tree's token and a cached one.
-    reads: the geometric mean of both.
+    those of one request. rows: mean rows of one activated expert, tokens * k / U.
+    cache: cached tokens that are read, over all requests. scores: pairs of a tree's
+    token and a cached one. reads: the geometric mean of both.
     """
     seen = shape.seen_context(context)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -113,25 +109,20 @@ class HingeCost(Struct, frozen=True):
     us_per_unit: Floats
 
     def latency_us(self, features: Features) -> Floats:
-        """Predicted latency of each cell, float64 [cells]."""
         return design(self.terms, features) @ self.us_per_unit
 
 
 def design(terms: Sequence[Term], features: Features) -> Floats:
-    """The matrix of term values, float64 [cells, terms]."""
     return np.stack([term.values(features) for term in terms], axis=1)
 
 
 class ForwardCost(Struct, frozen=True, dict=True):
     """C(n, U, context, batch): measured layers, scaled to all of them, and the rest.
 
-    Attributes:
-        layers: the MoE layers that were measured.
-        non_moe: embedding, dense layers, final norm and head.
-        layer_scale: MoE layers of the model over measured ones.
+    `layer_scale` is MoE layers of the model over measured ones.
     """
 
-    shape: Shape
+    shape: CostShape
     layers: HingeCost
     non_moe: HingeCost
     layer_scale: float
@@ -145,11 +136,8 @@ class ForwardCost(Struct, frozen=True, dict=True):
     ) -> Floats:
         """Latency of a forward in microseconds, float64, shaped as all four broadcast.
 
-        Args:
-            tokens: verified in all, roots included.
-            union: distinct experts a layer.
-            context: tokens in a request's KV cache.
-            batch: requests verified together.
+        `tokens` are verified in all, roots included; `union` is distinct experts a
+        layer.
         """
         given = (tokens, union, context, batch)
         places = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in given))
@@ -177,8 +165,6 @@ class ForwardCost(Struct, frozen=True, dict=True):
 
 
 class _Stacked(NamedTuple):
-    """All terms of a forward, each [terms]; `by_union` are multiplied by the union."""
-
     features: tuple[str, ...]
     low: Floats
     span: Floats
@@ -202,17 +188,16 @@ def activated_union(
 ) -> Floats:
     """Experts a layer that so many tokens of a batch activate, float64 [places].
 
-    The curve of the nearest batch in ratio that was measured. Beyond its end it rises
-    as `union` does, which is the curve where no batch was measured.
+    The nearest measured batch in ratio serves; beyond its end it rises as `union`.
     """
     anywhere = np.interp(tokens, np.arange(len(union)), union)
     if not by_batch:
         return anywhere
-    own = by_batch[min(by_batch, key=lambda known: abs(math.log(known / batch)))]
-    last = len(own) - 1
-    here = np.interp(tokens, np.arange(len(own)), own)
+    curve = by_batch[min(by_batch, key=lambda known: abs(math.log(known / batch)))]
+    last = len(curve) - 1
+    here = np.interp(tokens, np.arange(len(curve)), curve)
     at_end = np.interp(last, np.arange(len(union)), union)
-    beyond = own[last] + np.maximum(anywhere - at_end, 0.0)
+    beyond = curve[last] + np.maximum(anywhere - at_end, 0.0)
     # Never past the most that was seen: two curves that meet must not add up to it.
-    most = max(union.max(), own.max())
+    most = max(union.max(), curve.max())
     return np.where(tokens > last, np.minimum(beyond, most), here)

@@ -14,8 +14,6 @@ STOPPING = b"\nstopping when what is under way is done; Ctrl-C again stops now\n
 
 @dataclass
 class Deadline:
-    """A wall time, which Ctrl-C moves to the moment it comes."""
-
     at_monotonic: float = float("inf")
     interrupted: bool = False
 
@@ -28,10 +26,7 @@ class Deadline:
 
 @contextmanager
 def interruptible(deadline: Deadline) -> Iterator[Deadline]:
-    """Turn the first Ctrl-C into the end of the sample in flight, and say so.
-
-    A second one ends the process as usual. Where it is ignored, it stays so.
-    """
+    """The first Ctrl-C ends the sample in flight; a second one ends the process."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         deadline.interrupted = True

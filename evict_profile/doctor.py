@@ -64,9 +64,9 @@ def cpu_dtype() -> Literal["bfloat16", "float32"]:
 
 
 def _load() -> Check:
-    found, quiet = load()
+    processes, quiet = load()
     advice = "" if quiet else "; a quieter machine gives narrower intervals"
-    return Check("load", f"{found}{advice}", quiet)
+    return Check("load", f"{processes}{advice}", quiet)
 
 
 def _torch() -> Check:

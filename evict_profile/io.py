@@ -26,28 +26,22 @@ _WHEEL_DATA = _PACKAGE / "data"
 
 
 def data_root() -> Path:
-    """The folder that holds `configs/`, `runners/` and `cost_tables/`.
-
-    A wheel carries them in `evict_profile/data`; a checkout has them at its top level.
-    """
+    """The folder of `configs/`, `runners/` and `cost_tables/`: in a wheel `data`."""
     return _WHEEL_DATA if _WHEEL_DATA.is_dir() else _PACKAGE.parent
 
 
 def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
     """The file of a config called by name or by path.
 
-    Args:
-        kind: a folder of `configs/`: "models", "drafters", "sweeps" or "gpus".
-        name: "qwen3-30b-a3b", or a path to a file of one's own.
-        others: names that are known beside those of the files.
+    `kind` is a folder of `configs/`; `others` are known beside the names in it.
     """
     as_path = Path(name).expanduser()
     if as_path.is_file() and (as_path.suffix or os.sep in name):
         return as_path
     folder = data_root() / "configs" / kind
-    known = folder / f"{name}.yaml"
-    if known.is_file():
-        return known
+    path = folder / f"{name}.yaml"
+    if path.is_file():
+        return path
     if as_path.is_dir():
         without = " without config.json" if kind == "models" else ""
         raise ConfigError(f"{name}: is a folder{without}; give a file in it")
@@ -60,7 +54,6 @@ def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """The names that are most like one, to go on a sentence with."""
     near = get_close_matches(name.rpartition("/")[2].lower(), known, cutoff=0.5)
     return f"; nearest: {', '.join(near)}" if near else ""
 
@@ -73,7 +66,6 @@ def regular(path: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, or say in one sentence why that failed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -86,11 +78,10 @@ def make_folder(folder: Path) -> None:
 def sole_writer(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
     """Keep other processes out of a folder of measurements.
 
-    Two that measure into one folder would take each other's numbers for their own, and
-    disturb the clock that both read. The lock is the system's (flock) and dies with its
-    holder, so that a killed process keeps nobody out. On a file system without locks
-    the file itself is one; where even that fails, nobody is kept out.
-    Another that is in is waited for, `wait_s` at the most.
+    Two that measure into one folder would mix their samples and disturb the clock. The
+    lock is the system's (flock) and dies with its holder. On a file system without
+    locks the file itself is one; where even that fails, nobody is kept out. Another
+    writer is waited for, `wait_s` at the most.
     """
     from filelock import FileLock, Timeout
 
@@ -119,7 +110,6 @@ def sole_writer(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Find out before long work, not after it, that a file cannot be written."""
     check_folder(path.parent, named=path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder; name a file in it")
@@ -128,13 +118,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_folder(folder: Path, named: Path | None = None) -> None:
-    """Find out before long work that files cannot be put into a folder.
-
-    Nothing is left behind: where the folder would be made, its parent is tried.
-
-    Args:
-        named: what the message names, if not the folder.
-    """
+    """Refuse a folder, `named` in the message, that files cannot be put into."""
     named = named or folder
     there = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     probe = there / f".{named.name}.probe"
@@ -151,10 +135,7 @@ def check_folder(folder: Path, named: Path | None = None) -> None:
 def check_outputs(
     outputs: Sequence[Path | None], inputs: Sequence[Path | None]
 ) -> None:
-    """Find out before any work that outputs can be written and change no input.
-
-    Nothing goes into a folder that is an input: it could be read as a part of it.
-    """
+    """Refuse outputs that cannot be written, change an input or go into one."""
     named = [path for path in outputs if path]
     for number, path in enumerate(named):
         place = path.resolve()
@@ -170,10 +151,7 @@ def check_outputs(
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file under another name, flush it to the disk, and rename it.
-
-    Its folder is made if it is missing.
-    """
+    """Write a file under another name, flush it to the disk, and rename it."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -197,7 +175,6 @@ def write_text(text: str, path: Path) -> None:
 
 
 def as_json(content: Any) -> str:
-    """The JSON of what is written, with null for NaN and infinities."""
     return json.dumps(finite(content), indent=1, allow_nan=False)
 
 
@@ -206,11 +183,11 @@ def write_json(content: Any, path: Path) -> None:
 
 
 def finite(value: Any) -> Any:
-    """The same with null for every number that JSON cannot say: NaN and infinities."""
+    """The same with null for NaN and infinities."""
     if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -233,7 +210,6 @@ def say(console: Console, line: str) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make a rename survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

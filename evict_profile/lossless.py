@@ -4,10 +4,10 @@ The theorem (proof: docs/explanation/lossless.md), for drafts ordered parents be
 children and elder siblings before younger:
 
 - If the emitted token is the target's own sample, any rule on the past and the drafts
-is lossless: drafts decide how many tokens a step emits, never which. - Under p/q
-rejection a rule is lossless if it is non-anticipating: whether a draft is verified
-depends on the past and on earlier drafts, not on its own token or later ones. The
-accept test is exact only for a token that is distributed as q.
+  is lossless: drafts decide how many tokens a step emits, never which.
+- Under p/q rejection a rule is lossless if it is non-anticipating: whether a draft is
+  verified depends on the past and on earlier drafts, not on its own token or later
+  ones. The accept test is exact only for a token that is distributed as q.
 """
 
 from typing import Literal, get_args
@@ -49,8 +49,8 @@ class Combination(Struct, frozen=True):
     def __post_init__(self) -> None:
         for (field, allowed), word in zip(WORDS.items(), astuple(self), strict=True):
             if word not in allowed:
-                known = ", ".join(allowed)
-                raise ConfigError(f"{field} '{word}' is unknown; give one of: {known}")
+                words = ", ".join(allowed)
+                raise ConfigError(f"{field} '{word}' is unknown; give one of: {words}")
 
     def __str__(self) -> str:
         return f"{self.drafts} drafts, {self.acceptance}, {self.rule}, {self.score}"

@@ -24,8 +24,6 @@ one-layer data of four GPU generations lie between 0.75 and 0.92 of the peak."""
 
 @dataclass(frozen=True)
 class Work:
-    """What must be moved and computed, at the least."""
-
     bytes_moved: float
     flops: float
 
@@ -56,10 +54,7 @@ def attention_flops_per_pair(model: ModelSpec) -> float:
 
 
 def layer_work(model: ModelSpec, cell: "Cell", union: float | None = None) -> Work:
-    """Work of one MoE layer for a cell, at its own union or at another one.
-
-    A naturally routed cell has no union of its own: give one.
-    """
+    """Work of one MoE layer for a cell; a naturally routed one needs `union`."""
     activated = float(cell.union) if union is None else union
     past = cell.batch * seen_context(model, cell.context)
     cache = past * model.attention.cache_values_per_token * model.bytes_per_value

@@ -14,7 +14,6 @@ LINE_EVERY_S = 15.0
 
 class ProgressBar:
     def __init__(self, progress: Progress) -> None:
-        """`progress` is disabled where no bar can be redrawn."""
         self._progress = progress
         self._task = progress.add_task("starting", total=None)
         self._line_at = float("-inf")
@@ -33,7 +32,6 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[ProgressBar]:
-    """A bar on a terminal; elsewhere a line every 15 seconds."""
     columns = (BarColumn(bar_width=20), TextColumn("{task.description}", markup=False))
     disable = not console.is_terminal
     with Progress(

@@ -35,7 +35,6 @@ Positive = Annotated[float, Meta(gt=0.0, le=LARGEST)]
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Read a YAML or JSON file that holds one mapping."""
     import yaml
 
     is_json = path.suffix == ".json"
@@ -68,26 +67,24 @@ def parse(
 ) -> T:
     """Turn a mapping into a frozen record, or say which field is wrong and why.
 
-    With `extra_keys`, keys that no field takes are left aside: what a later version
-    of a runner or a recorder adds takes nothing from what is known.
+    With `extra_keys`, keys that no field takes are ignored.
     """
     try:
-        made = msgspec.convert(content, kind, str_keys=True)
+        parsed = msgspec.convert(content, kind, str_keys=True)
     except msgspec.ValidationError as invalid:
         raise error(f"{source}: {_sentence(invalid, kind, content)}") from invalid
     if extra_keys:
-        return made
-    if found := _unknown_key(content, made):
-        field, record = found
+        return parsed
+    if unknown := _unknown_key(content, parsed):
+        field, record = unknown
         names = _keys(record)
         near = get_close_matches(field.rpartition(".")[2], names, 1)
-        known = f"'{near[0]}'" if near else f"one of {', '.join(names)}"
-        raise error(f"{source}: unknown key '{field}'; remove it, or write {known}")
-    return made
+        remedy = f"'{near[0]}'" if near else f"one of {', '.join(names)}"
+        raise error(f"{source}: unknown key '{field}'; remove it, or write {remedy}")
+    return parsed
 
 
 def to_mapping(record: Any) -> dict[str, Any]:
-    """The mapping that `parse` makes a record from; the records in it are mappings."""
     content: dict[str, Any] = msgspec.to_builtins(
         record, str_keys=True, enc_hook=_plain
     )
@@ -95,7 +92,6 @@ def to_mapping(record: Any) -> dict[str, Any]:
 
 
 def replace(record: T, **changes: Any) -> T:
-    """A copy of a frozen record, a struct or a dataclass, with other fields."""
     if isinstance(record, msgspec.Struct):
         return msgspec.structs.replace(record, **changes)
     return dataclasses.replace(record, **changes)  # type: ignore[type-var]
@@ -130,7 +126,6 @@ def _plain(value: Any) -> Any:
 
 
 def _unknown_key(content: Any, made: Any, where: str = "") -> tuple[str, Any] | None:
-    """The first key that its record did not take, at any depth, and that record."""
     if isinstance(content, dict):
         is_free, taken = isinstance(made, dict), _keys(made)
         for key, value in content.items():
@@ -138,17 +133,16 @@ def _unknown_key(content: Any, made: Any, where: str = "") -> tuple[str, Any] | 
             if taken and key not in taken:
                 return field, made
             inner = made.get(key) if is_free else getattr(made, key, None)
-            if found := _unknown_key(value, inner, field):
-                return found
+            if unknown := _unknown_key(value, inner, field):
+                return unknown
     elif isinstance(content, list | tuple) and {*map(type, content)} - {int, float}:
         for index, (value, inner) in enumerate(zip(content, made, strict=True)):
-            if found := _unknown_key(value, inner, f"{where}[{index}]"):
-                return found
+            if unknown := _unknown_key(value, inner, f"{where}[{index}]"):
+                return unknown
     return None
 
 
 def _keys(record: Any) -> tuple[str, ...]:
-    """The keys that a record takes; none if it is no record."""
     if dataclasses.is_dataclass(record):
         return tuple(field.name for field in dataclasses.fields(record))
     tag = getattr(getattr(record, "__struct_config__", None), "tag_field", None)
@@ -174,11 +168,10 @@ def _sentence(error: msgspec.ValidationError, kind: Any, content: Any) -> str:
 
 
 def _words(of: inspect.Type, parts: list[str]) -> list[str]:
-    """Words that may stand at the end of a path through a type's fields and items."""
     if isinstance(of, inspect.UnionType):
-        return [word for each in of.types for word in _words(each, parts)]
+        return [word for kind in of.types for word in _words(kind, parts)]
     if not parts:
         return [repr(value) for value in getattr(of, "values", ())]
     inner = {field.encode_name: field.type for field in getattr(of, "fields", ())}
     item = getattr(of, "item_type", getattr(of, "value_type", None))
-    return _words(found, parts[1:]) if (found := inner.get(parts[0], item)) else []
+    return _words(kind, parts[1:]) if (kind := inner.get(parts[0], item)) else []

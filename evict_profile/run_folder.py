@@ -24,8 +24,6 @@ from evict_profile.records import Facts, differences
 
 
 class RunFolder:
-    """The folder of a sweep or of a fleet; a subclass names what is in it."""
-
     header_name: str
     parts_name: str = "."
     noun: str
@@ -61,7 +59,6 @@ class RunFolder:
         return list(map(_read_part, sorted(self.parts.glob("*.parquet"))))
 
     def note(self, name: str, kind: type = dict) -> Any:
-        """What was noted under a name, a mapping or a list; None if nothing was."""
         path = self._note(name)
         fix = "delete it and run the same command again, which writes it anew"
         return _read_json(path, kind, fix) if path.exists() else None
@@ -70,7 +67,6 @@ class RunFolder:
         write_json(content, self._note(name))
 
     def check_no_orphans(self) -> None:
-        """Refuse parts that no header accounts for."""
         if not self.exists() and any(self.parts.glob("*.parquet")):
             raise DataError(
                 f"{self.folder}: holds {self.noun} but no {self.header_name}, so what "
@@ -78,11 +74,6 @@ class RunFolder:
             )
 
     def check_same(self, mine: Facts, theirs: Facts, more: Sequence[str] = ()) -> None:
-        """Check that what is there can be continued.
-
-        Args:
-            more: further phrases for what differs.
-        """
         if reasons := [*differences(mine, theirs), *more]:
             raise DataError(
                 f"{self.folder}: holds {self.noun} that cannot be continued here "

@@ -61,8 +61,6 @@ NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)")
 
 
 class Reading(Struct):
-    """What a runner answers for each seed; see `cells.Sample`."""
-
     clock_us: float
     reference_us: float
     observed_width: int
@@ -102,8 +100,6 @@ class RunnerRefusal(MeasurementError):
 
 
 class Runner:
-    """A runner process. Use as a context manager; it ends with the block."""
-
     def __init__(
         self,
         name: str,
@@ -112,13 +108,12 @@ class Runner:
         show: Show = lambda words: None,
         deadline: Deadline | None = None,
     ) -> None:
-        """`show` gets what the runner says of its progress."""
         self.command = runner_command(name, python)
         self.log, self._show, self._answered = log, show, False
         self._deadline, self._longest_s = deadline or Deadline(), 0.0
         # After ours, the caller's: it may be how the interpreter finds its engine.
-        found = filter(None, (str(data_root()), os.environ.get("PYTHONPATH")))
-        python_path = {"PYTHONPATH": os.pathsep.join(found)}
+        paths = filter(None, (str(data_root()), os.environ.get("PYTHONPATH")))
+        python_path = {"PYTHONPATH": os.pathsep.join(paths)}
         environment = {**os.environ, **QUIET_CPU, **python_path}
         with log.open("ab") as errors:
             self._log_start = errors.tell()
@@ -167,7 +162,7 @@ class Runner:
     def clock(self, batch: int) -> DraftClock:
         """Time drafting and the rest of a step at a batch size.
 
-        Each level takes time, so that a cumulative time which falls is noise.
+        Each level takes time, so a cumulative time that falls is noise.
         """
         answer = self.ask({"do": "clock", "batch": batch, "steps": CLOCK_STEPS})
         draft_us = answer.get("draft_us")
@@ -184,12 +179,12 @@ class Runner:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
             limit_s = OPEN_TIMEOUT_S if request["do"] == "open" else ANSWER_TIMEOUT_S
-            asked, line = time.monotonic(), self._line(limit_s)
-            while found := PROGRESS.match(line):
-                self._show(found[1].decode())
-                line = line[found.end() :] or self._line(limit_s)
+            begun, line = time.monotonic(), self._line(limit_s)
+            while progress := PROGRESS.match(line):
+                self._show(progress[1].decode())
+                line = line[progress.end() :] or self._line(limit_s)
             if request["do"] != "open":
-                self._longest_s = max(self._longest_s, time.monotonic() - asked)
+                self._longest_s = max(self._longest_s, time.monotonic() - begun)
         if not line.endswith(b"\n"):  # nothing, or an answer broken off
             raise self._crash()
         try:
@@ -208,14 +203,13 @@ class Runner:
         return answer
 
     def _line(self, limit_s: float) -> bytes:
-        """What it says until a line is whole or it ended."""
         assert self._process.stdout
-        pipe, said = self._process.stdout.fileno(), b""
+        pipe, line = self._process.stdout.fileno(), b""
         ends, grace_s = time.monotonic() + limit_s, EXIT_TIMEOUT_S + self._longest_s
-        while not said.endswith(b"\n"):
+        while not line.endswith(b"\n"):
             ended = self._process.poll() is not None
             if select.select([pipe], [], [], 0.0 if ended else POLL_S)[0]:
-                said += (more := os.read(pipe, 1 << 20))
+                line += (more := os.read(pipe, 1 << 20))
                 ended = not more
             elif time.monotonic() > ends:
                 raise self._crash(f"was killed, for it gave no answer in {limit_s:g} s")
@@ -227,7 +221,7 @@ class Runner:
                 )
             if ended:
                 break
-        return said
+        return line
 
     def read(self, kind: type[T], answer: Message) -> T:
         """An answer's fields, checked; fields of later runners are ignored."""
@@ -235,11 +229,7 @@ class Runner:
         return parse(kind, answer, source, MeasurementError, extra_keys=True)
 
     def close(self, after: type[BaseException] | None = None) -> None:
-        """End the process, and leave no log where there was nothing to say.
-
-        Closing its stdin is enough for one that still listens. One that loads its
-        libraries does not; after Ctrl-C, when a user waits, it is killed at once.
-        """
+        """End the process, at once after Ctrl-C; remove a log that holds nothing."""
         listens = self._process.poll() is None
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
@@ -264,7 +254,6 @@ class Runner:
                 self.log.unlink()
 
     def _crash(self, ended: str = "") -> RunnerCrash:
-        """The process ended: with its last words, if it had any."""
         try:
             ended = ended or f"ended with status {self._process.wait(EXIT_TIMEOUT_S)}"
         except subprocess.TimeoutExpired:
@@ -291,12 +280,11 @@ class Runner:
 
 
 def runner_command(name: str, python: str | None) -> list[str]:
-    """The command of a runner called by name, or by the path of its script."""
     interpreter = python or sys.executable
     if name.endswith(".py") and Path(name).is_file():
         return [interpreter, name]
     folder = data_root() / "runners"
     if (folder / name / "__main__.py").is_file():
         return [interpreter, "-m", f"runners.{name}"]
-    known = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
-    raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {known}")
+    names = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
+    raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {names}")

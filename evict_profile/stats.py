@@ -64,8 +64,7 @@ def median_of_draws(values: Floats, count: int) -> tuple[float, float]:
     """Mean and standard deviation of the median of `count` draws from the values.
 
     Exact: order statistics weigh the ordered values by differences of a beta
-    distribution (Maritz & Jarrett, 1978). For an even count, of the lower of the two
-    middle draws and the upper, by halves.
+    distribution (Maritz & Jarrett, 1978). An even count weighs both middle draws.
     """
     from scipy.special import betainc
 
@@ -80,10 +79,9 @@ def median_of_draws(values: Floats, count: int) -> tuple[float, float]:
 
 
 def main_mode(values: Floats) -> float:
-    """The median of the values within a tenth of it: the middle of the main kind.
+    """The median of the values within a tenth of it.
 
-    A machine that runs at half speed now and then has values of two kinds, and their
-    median lies above the middle of the kind that is the more frequent.
+    A machine that runs at half speed now and then has values of two kinds.
     """
     middle = float(np.median(values))
     for _ in range(MODE_STEPS):
@@ -101,12 +99,10 @@ class Estimate(Struct, frozen=True):
 
     @classmethod
     def of(cls, values: Floats, tail: float = TAIL) -> "Estimate":
-        """From a number and its resamples, float64 [1 + resamples].
+        """From a number and its resamples, float64 [1 + resamples]; the interval
+        includes it.
 
-        The interval has the number in it, also where resampling is biased.
-
-        Args:
-            tail: share of the resamples beyond either end.
+        `tail` is the share of the resamples beyond either end.
         """
         value = float(values[0])
         low, high = np.quantile(values[1:], [tail, 1.0 - tail])
@@ -114,7 +110,7 @@ class Estimate(Struct, frozen=True):
 
     @classmethod
     def of_ratio(cls, values: Floats, tail: float = TAIL) -> "Estimate":
-        """The same of a ratio; by one factor to both sides, which most resamples reach.
+        """The same of a ratio, by one factor to both sides.
 
         An interval that is symmetric, here in logs, errs less where resamples are few
         or lean to one side (Hall, "On symmetric bootstrap confidence intervals", 1988).
@@ -142,27 +138,18 @@ class Estimate(Struct, frozen=True):
 
 
 class Bootstrap:
-    """Resamples of prompts and seeds, the same ones for every estimate of a study.
-
-    Both sides of a comparison are to be estimated with one `Bootstrap`: then they come
-    from the same resamples, and most of the spread between prompts cancels.
-    """
+    """Resamples of prompts and seeds; one for both sides cancels most of the spread."""
 
     def __init__(self, prompts: int, seeds: int = 1) -> None:
-        """Draw the resamples; always the same ones for the same numbers."""
         rng = np.random.default_rng(0)
         self.prompts = prompts
         groups = min(prompts, MOST_PROMPTS)
         self._seeds, self._prompts = _weights(rng, seeds), _weights(rng, groups)
 
     def sums(self, by_prompt: NDArray[Any]) -> Floats:
-        """Sums over prompts and seeds: as they are, then in each resample.
+        """Sums over prompts and seeds, then in each resample, [columns, 1 + resamples].
 
-        Args:
-            by_prompt: [prompts, columns] or [seeds, prompts, columns].
-
-        Returns:
-            float64 [columns, 1 + resamples].
+        `by_prompt` is [prompts, columns] or [seeds, prompts, columns].
         """
         if by_prompt.ndim == 2:
             by_prompt = by_prompt[None]
@@ -179,14 +166,12 @@ class Bootstrap:
         return Estimate.of(values, self.tail)
 
     def ratio(self, values: Floats) -> Estimate:
-        """A throughput or a ratio, float64 [1 + resamples], with its interval."""
         if self.prompts < MIN_PROMPTS:
             return Estimate(float(values[0]), -np.inf, np.inf)
         return Estimate.of_ratio(values, self.tail)
 
     @cached_property
     def tail(self) -> float:
-        """Share of the resamples beyond either end of an interval."""
         # scipy takes a while to import, and the runtime needs this module without it.
         from scipy.special import ndtr
 
@@ -195,11 +180,7 @@ class Bootstrap:
 
 
 def jackknife_half_width(left_out: Floats) -> Floats:
-    """How far 95 % intervals of means reach to either side, float64 [means].
-
-    Args:
-        left_out: the means without each prompt in turn, float64 [prompts, means].
-    """
+    """95 % half-width, [means], of means without each prompt, [prompts, means]."""
     count = len(left_out)
     variance: Floats = (count - 1) * left_out.var(axis=0)
     return student(count - 1) * np.sqrt(variance)
@@ -216,26 +197,21 @@ def optimism(values: Floats, chosen: Ints) -> Floats:
 
     Each resample makes its own choice. The mean difference between its value there and
     on all prompts is the bias of the first choice (Efron, 1983). A log value less its
-    optimism has that mean subtracted; in a resample it has the error of that
-    resample's choice, so that an interval includes the noise of choosing.
+    optimism has that mean subtracted; in a resample it has the error of that resample's
+    choice, so that an interval includes the noise of choosing.
 
-    Args:
-        values: positive, float64 [candidates, 1 + resamples].
-        chosen: the candidate chosen in each column, by one rule; int64 [1 + resamples].
-
-    Returns:
-        float64 [1 + resamples].
+    `values` are positive, float64 [candidates, 1 + resamples]; `chosen` is the
+    candidate of each column, int64 [1 + resamples].
     """
     logs = np.log(values)
-    own = logs[chosen, np.arange(len(chosen))] - logs[chosen, 0]
-    gained = own - (logs[chosen[0]] - logs[chosen[0], 0])
+    gain = logs[chosen, np.arange(len(chosen))] - logs[chosen, 0]
+    gained = gain - (logs[chosen[0]] - logs[chosen[0], 0])
     mean = gained[1:].mean()
     bias: Floats = np.append(mean, 2.0 * mean - gained[1:])
     return bias
 
 
 def _grouped(by_prompt: NDArray[Any]) -> Floats:
-    """Sums over random groups of prompts, [seeds, groups, columns]."""
     order = np.random.default_rng(0).permutation(by_prompt.shape[1])
     starts = np.arange(MOST_PROMPTS) * len(order) // MOST_PROMPTS
     sums: Floats = np.add.reduceat(by_prompt[:, order], starts, axis=1)
@@ -249,12 +225,7 @@ def _weights(rng: "np.random.Generator", count: int) -> Floats:
 
 
 def rank_within(groups: NDArray[Any], values: NDArray[Any]) -> Ints:
-    """Rank of each value in its group, 0 the highest; ties in the order given.
-
-    Args:
-        groups: int [n], equal for members of one group.
-        values: [n].
-    """
+    """Rank of each value in its group, 0 the highest; ties in the order given."""
     order = np.lexsort((-values, groups))
     ordered, rank = groups[order], np.empty_like(order)
     rank[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
@@ -262,11 +233,9 @@ def rank_within(groups: NDArray[Any], values: NDArray[Any]) -> Ints:
 
 
 def folds(count: int, most: int, seed: int | None = None) -> Ints:
-    """The fold of each of `count` items, int64 [count]; as even as can be.
+    """The fold of each of `count` items, int64 [count]: `most` folds, or one an item.
 
-    Args:
-        most: folds, where there are as many items.
-        seed: draws who goes together; without it, item i is in fold i mod folds.
+    With `seed`, groups are drawn; without it, item i is in fold i mod folds.
     """
     order = np.arange(count)
     if seed is not None:
@@ -290,7 +259,6 @@ class ErrorSummary(Struct, frozen=True):
 
 
 def summarise_errors(predicted: Floats, measured: Floats) -> ErrorSummary:
-    """Summary of the relative errors of predictions, each [cells]."""
     errors = np.abs(predicted - measured) / measured
     return ErrorSummary(
         median=float(np.median(errors)),

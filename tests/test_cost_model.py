@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from evict_profile.cost_model import (
     EXPERT_ROWS,
+    CostShape,
     ForwardCost,
     HingeCost,
-    Shape,
     Term,
     activated_union,
     features_at,
@@ -45,7 +45,7 @@ def test_beyond_its_end_a_batch_rises_as_all_do():
 
 def test_every_kind_of_term_is_covered():
     """Hinges that end, those that the union multiplies, both parts, all places."""
-    shape = Shape(top_k=2, sliding_window=64, sliding_every=2)
+    shape = CostShape(top_k=2, sliding_window=64, sliding_every=2)
     layers = HingeCost(
         (
             Term("one"),
@@ -68,7 +68,7 @@ def test_every_kind_of_term_is_covered():
 
 def test_costs_broadcast():
     """Widths down, contexts across; a lone place is a number."""
-    shape = Shape(top_k=2, sliding_window=0, sliding_every=1)
+    shape = CostShape(top_k=2, sliding_window=0, sliding_every=1)
     terms = (Term("tokens"), Term("cache"), Term(EXPERT_ROWS, 0.0, 4.0))
     layers = HingeCost(terms, np.array([1.0, 0.5, 0.25]))
     cost = ForwardCost(shape, layers, HingeCost((), np.array([])), 2.0)
@@ -80,7 +80,7 @@ def test_costs_broadcast():
 
 
 def test_a_forward_that_activates_no_expert_has_no_rows():
-    shape = Shape(top_k=2, sliding_window=0, sliding_every=1)
+    shape = CostShape(top_k=2, sliding_window=0, sliding_every=1)
     layers = HingeCost((Term("rows"), Term(EXPERT_ROWS)), np.array([1.0, 1.0]))
     cost = ForwardCost(shape, layers, HingeCost((), np.array([])), 1.0)
     assert cost.latency_us(4, 0, 64, 1) == 0.0

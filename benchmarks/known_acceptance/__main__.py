@@ -28,7 +28,7 @@ from benchmarks.known_acceptance.populations import TEXTS, drawn, population
 from benchmarks.known_acceptance.replays import (
     SURE,
     WRONG,
-    Finding,
+    Judged,
     KnownReplay,
     finding,
     judged_replay,
@@ -63,7 +63,7 @@ class KnownCalibration:
             for batch in ACTIVATED
         }
 
-    def judged(self, chosen: Ints) -> Iterator[Finding]:
+    def judged(self, chosen: Ints) -> Iterator[Judged]:
         """What a calibration prints: Brier scores against its curves' on all prompts,
         and experts by tokens."""
         part, known = drawn(self.trace, chosen), self.trace.nodes

@@ -30,11 +30,11 @@ SEEDS = 2
 TIE = 1e-9
 SURE, WRONG = "is sure to adapt", "and wrong"
 
-Finding = tuple[str, bool, float, float]
+Judged = tuple[str, bool, float, float]
 """What is judged, whether the truth is inside, the error, and the half-width."""
 
 
-def finding(what: str, stated: Estimate, truth: float) -> Finding:
+def finding(what: str, stated: Estimate, truth: float) -> Judged:
     """One printed number beside the truth."""
     inside = bool(stated.low <= truth <= stated.high)
     return what, inside, abs(stated.value - truth), (stated.high - stated.low) / 2.0
@@ -121,7 +121,7 @@ class DrawnReplay(ScenarioReplay):
         return self.known.oracle(seed)[self.drawn]
 
 
-def judged_replay(known: KnownReplay, chosen: Ints) -> Iterator[Finding]:
+def judged_replay(known: KnownReplay, chosen: Ints) -> Iterator[Judged]:
     """What the replay of some prompts prints, and what it advises of ties."""
     trial, rate = known.trial(chosen), known.rate
     found = trial.compare()
@@ -160,7 +160,7 @@ def _strongest(known: KnownReplay, trial: ScenarioReplay, found: Comparison) -> 
 
 def _advice(
     found: Comparison, adaptive: float, fixed: float, where: str = ""
-) -> Iterator[Finding]:
+) -> Iterator[Judged]:
     """Whether it is sure to adapt, and wrongly: the setting is as fast."""
     adapts = found.choice == "adapt" and found.sure
     yield f"{SURE}{where}", adapts, 0.0, 0.0

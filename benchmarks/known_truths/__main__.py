@@ -2,11 +2,12 @@
 
     python -m benchmarks.known_truths intervals --sweeps 12 --out truths.json
     python -m benchmarks.known_truths gates --sweeps 100
+    python -m benchmarks.known_truths rechecks --sweeps 50
 
 Intervals: world by world, the share of truths inside the stated 95 % intervals with its
 standard error over sweeps (all places of a sweep err together), how wide the intervals
 are, and true errors beside the printed ones. Gates: run by run, the share refused, of
-machines that changed and of healthy ones.
+machines that changed and of healthy ones. Rechecks: the share called drifted.
 Exit code 1 where all worlds were judged and a promise of the module is missed.
 """
 
@@ -21,11 +22,15 @@ import pandas as pd
 from rich.console import Console
 
 from benchmarks.common import Answer, command, count, restart_on_one_thread
-from benchmarks.known_truths import gates, intervals
+from benchmarks.known_truths import gates, intervals, rechecks
 from evict_profile.errors import ConfigError
 from evict_profile.progress import progress_bar
 
-STUDIES: dict[str, Any] = {"intervals": intervals, "gates": gates}
+STUDIES: dict[str, Any] = {
+    "intervals": intervals,
+    "gates": gates,
+    "rechecks": rechecks,
+}
 Job = tuple[str, int, int]
 """A study, the place of what is judged in it, and a seed."""
 

@@ -252,7 +252,10 @@ def _check_alike(runs: "Sequence[Run]", name: str) -> None:
     elif len(servers) > 1:
         wrong = f"runs are of several servers ({sorted(servers)}); give a file of one"
     elif any(run.topk > 1 for run in runs):
-        wrong = "drafts are trees; give lengths of chains (topk 1)"
+        wrong = (
+            "drafts are trees, and their own speed-ups are what 'evict-profile import' "
+            "and 'show' state; for others give lengths of chains (topk 1)"
+        )
     elif {"chat", "raw"} <= {run.text for run in runs}:
         wrong = "has chat and raw prompts; give a file of one kind of prompts"
     for run in runs:

@@ -221,13 +221,18 @@ class Advisor:
             break_even=_times(found.value, against),
             speed=ONE
             if way == base
-            else _speed(committed / against, found.value, errors),
+            else _speed(committed / against, found.value, errors, levels + 1.0),
             step_us=plain_us and plain_us * found.value.value,
         )
 
 
 def one_context(table: ServedTable, context: float | None) -> float | None:
     """The context that is asked for, else the one that ran."""
+    if context is not None and not table.contexts:
+        raise ConfigError(
+            f"{table.path}: no run states its context, so none can be chosen; leave "
+            "--context out, or import runs with a column context"
+        )
     if context is None and len(table.contexts) > 1:
         known = ", ".join(f"{each:.0f}" for each in table.contexts)
         raise ConfigError(
@@ -242,8 +247,13 @@ def _times(estimate: Estimate, factor: float) -> Estimate:
     return Estimate(*(factor * end for end in ends))
 
 
-def _speed(committed: float, ratio: Estimate, errors: Sequence[float]) -> Estimate:
+def _speed(
+    committed: float, ratio: Estimate, errors: Sequence[float], most: float
+) -> Estimate:
+    """A speed-up; its upper end is at most `most`, which a step can commit."""
     speed = committed / ratio.value
     down = math.hypot(*errors, math.log(ratio.high / ratio.value))
     up = math.hypot(*errors, math.log(ratio.value / ratio.low))
-    return Estimate(speed, speed * math.exp(-down), speed * math.exp(up))
+    high = speed * math.exp(up)
+    capped = max(speed, min(high, most)) if math.isfinite(high) else high
+    return Estimate(speed, speed * math.exp(-down), capped)

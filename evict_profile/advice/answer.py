@@ -4,27 +4,40 @@ An interval that does not contain 1 is an answer, however wide it is. Where a st
 estimated the answer is the accepted length that breaks even, and no speed-up.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from evict_profile.advice.advise import Advisor, DraftOption, Gain
-from evict_profile.advice.plan import PLAIN, DraftPlan
+from evict_profile.advice.plan import PLAIN, DraftPlan, over
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.served.growth import ERROR, EXPONENT, around
 from evict_profile.stats import WHETHER_DRAFTING, Estimate
 
 PUBLIC_K = (1, 3, 5, 7)
 """Draft lengths of most public runs."""
 
-_KNOWN = {"measured": ", as you measured", "other K": ", not run"}
+_KNOWN = {
+    "measured": ", as you measured",
+    "other K": ", not run",
+    "other servers": ", not run",
+}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What to draft, and what that gains."""
+    """What to draft, and what that gains.
+
+    Attributes:
+        given: accepted lengths are not of the runs that steps are of.
+        texts: the same server on each of its texts, by name.
+    """
 
     advisor: Advisor
     plan: DraftPlan
+    given: bool = False
+    texts: Mapping[str, Advisor] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if not self.advisor.steps.estimated:
@@ -56,6 +69,7 @@ class Answer:
             yield f"{unsure}{self._said(plan.lead)}."
         else:
             yield self._unpaid
+        yield from self._by_text
         if plan.rival:
             gain = plan.rival.speed
             yield (
@@ -67,9 +81,26 @@ class Answer:
 
     def _said(self, gain: Gain) -> str:
         """What a K gives, with where that is known from."""
-        known = _KNOWN.get(gain.basis, "")
         gives = times(gain.speed, self.plan.over)
-        return f"K = {gain.levels}{known}: {gives}{self._where}"
+        return f"K = {gain.levels}{self._known(gain)}: {gives}{self._where}"
+
+    def _known(self, gain: Gain) -> str:
+        if gain.basis == "measured" and self.given:
+            return ", its step as you measured"
+        return _KNOWN.get(gain.basis, "")
+
+    @property
+    def _by_text(self) -> Iterator[str]:
+        """The lead's speed on each text that ran at all batches of the traffic."""
+        traffic, drafts = self.plan.traffic, self.plan.lead.levels
+        speeds = dict[str, float]()
+        for text, advisor in self.texts.items():
+            with suppress(DataError, ConfigError, KeyError):
+                gains = {b: advisor.at(b).by_levels[drafts] for b in traffic}
+                speeds[text] = over(traffic, gains).speed.value
+        if len(speeds) > 1:
+            each = ", ".join(f"{speed:.2f} on {text}" for text, speed in speeds.items())
+            yield f"By text, K = {drafts} gives {each}."
 
     @property
     def _unpaid(self) -> str:
@@ -77,7 +108,7 @@ class Answer:
         if self.settled:
             return (
                 f"Do not speculate: {times(lead.speed)}{self._where}, with "
-                f"K = {lead.levels}{_KNOWN.get(lead.basis, '')}."
+                f"K = {lead.levels}{self._known(lead)}."
             )
         ends = f"{_ends(lead.speed)} times {PLAIN}" if lead.speed.known else UNKNOWN
         return (

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,7 +45,9 @@ class Decision:
 
     @property
     def answer(self) -> Answer:
-        return Answer(self.advisor, self.plan)
+        given, steps = bool(self.accept), self.advisor.steps
+        texts = {} if given or not isinstance(steps, OfServed) else _by_text(steps)
+        return Answer(self.advisor, self.plan, given, texts)
 
     @cached_property
     def parts(self) -> list[tuple[Advisor, list[BatchAdvice]]]:
@@ -176,6 +179,16 @@ def _accepted(
         "give --accept, such as the accepted length of K: 3:2.4; only a server's runs "
         "state their own"
     )
+
+
+def _by_text(steps: OfServed) -> dict[str, Advisor]:
+    """The server on each of its texts, with the lengths of that text."""
+    found = dict[str, Advisor]()
+    for text in steps.table.texts:
+        own, context = steps.table.of_text(text), steps.context
+        with suppress(DataError, ConfigError):
+            found[text] = Advisor(OfServed(own, context), of_served(own, context))
+    return found
 
 
 def _known(

@@ -127,12 +127,12 @@ def _estimated(
         ]
         raise ConfigError(f"{' and '.join(missing)} would have to be given too")
     from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, MissingSource
-    from evict_profile.sources.asked import assumption, deployment_of, has_rows
+    from evict_profile.sources.asked import assumption, has_rows, placement_of
     from evict_profile.sources.estimate import estimated_table
 
     if not has_rows(gpu, engine.lower()):
         raise ConfigError(f"no public rows are of {gpu} under {engine}")
-    asked = deployment_of(shape, gpu, engine.lower(), dtype, tp)
+    asked = placement_of(shape, gpu, engine.lower(), dtype, tp)
     try:
         table = estimated_table(shape, asked, rows, say)
     except MissingSource as error:

@@ -127,7 +127,7 @@ def plan(
         return made
     ranges = schedule(advisor, falling, max(traffic))
     own = {b: each.drafts for each in ranges for b in traffic if each.has(b)}
-    gain = _over(traffic, {b: gains[b][k] for b, k in own.items()}).speed
+    gain = over(traffic, {b: gains[b][k] for b, k in own.items()}).speed
     return replace(made, schedule=ranges, schedule_gain=gain)
 
 
@@ -145,10 +145,10 @@ def _compared(
     common = set.intersection(*map(set, gains.values())) - {reference}
     if not common:
         raise ConfigError("no K is known at all of these batches; ask for one of them")
-    return [_over(traffic, {b: gains[b][k] for b in traffic}) for k in sorted(common)]
+    return [over(traffic, {b: gains[b][k] for b in traffic}) for k in sorted(common)]
 
 
-def _over(traffic: Mapping[int, float], gains: Mapping[int, Gain]) -> Gain:
+def over(traffic: Mapping[int, float], gains: Mapping[int, Gain]) -> Gain:
     """The gain of a traffic, as if all batches had the same relative error."""
     shares = np.array([*traffic.values()])
     speeds = [(s.value, s.low, s.high) for s in (gains[b].speed for b in traffic)]

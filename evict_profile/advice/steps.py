@@ -135,7 +135,11 @@ class OfServed(Steps):
         return self.table.ratio(batch, width, levels, self.context)
 
     def caveats(self, batch: int) -> Caveats:
-        return () if batch in self.batches() else (f"batch {batch} was not served",)
+        if batch in self.batches():
+            return ()
+        if self.table.is_plain(batch, self.context):
+            return (f"at batch {batch} plain decoding was served, and no draft",)
+        return (f"batch {batch} was not served",)
 
     def reference_drafts(self, batch: int) -> int:
         return self.table.reference(batch, self.context).drafts

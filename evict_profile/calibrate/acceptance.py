@@ -40,15 +40,13 @@ class Curves:
         """Acceptance at `prob`, each by its row of the curves, float64 [nodes]."""
         chances, rows = np.empty(len(prob)), len(self.acceptances)
         for number, curve in enumerate(self.acceptances):
-            own = np.minimum(row, rows - 1) == number
-            chances[own] = np.interp(prob[own], self.scores, curve)
+            in_row = np.minimum(row, rows - 1) == number
+            chances[in_row] = np.interp(prob[in_row], self.scores, curve)
         return chances
 
 
 @dataclass(frozen=True, eq=False)
 class Conditional:
-    """Acceptance given the parent's, by rank, multiplied along the path."""
-
     level: Curves
 
     def __call__(self, nodes: Nodes) -> Floats:
@@ -69,9 +67,9 @@ def fit_isotonic(nodes: Nodes) -> Curves:
 
 
 def fit_conditional(nodes: Nodes) -> Conditional:
-    own = nodes.parent_accepted
-    rank = np.minimum(nodes.rank[own], RANKS - 1)
-    curves = _fit_curves(nodes.own_prob[own], rank, nodes.accepted[own], RANKS)
+    reached = nodes.parent_accepted
+    rank = np.minimum(nodes.rank[reached], RANKS - 1)
+    curves = _fit_curves(nodes.own_prob[reached], rank, nodes.accepted[reached], RANKS)
     return Conditional(curves)
 
 
@@ -91,7 +89,7 @@ CANDIDATES: dict[str, Callable[[Nodes], Calibrator]] = {
 def per_rank_acceptance(nodes: Nodes, topk: int) -> Floats:
     """Share of expanded, accepted parents whose child of each rank was accepted.
 
-    Float64 [topk], sum at most 1; the root counts as accepted.
+    It is float64 [topk], of sum at most 1; the root counts as accepted.
     """
     parents = len(np.unique(nodes.family[nodes.parent_accepted]))
     hits = np.bincount(nodes.rank[nodes.accepted], minlength=topk)[:topk]
@@ -112,14 +110,13 @@ def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
     pooled = isotonic_regression(hits.sum(axis=0) / in_bin, weights=in_bin).x
     weight = seen + 1.0
     fit = [
-        isotonic_regression(own, weights=weights).x
-        for own, weights in zip((hits + pooled) / weight, weight, strict=True)
+        isotonic_regression(share, weights=weights).x
+        for share, weights in zip((hits + pooled) / weight, weight, strict=True)
     ]
     return _curves(np.bincount(bins, prob) / in_bin, np.stack(fit))
 
 
 def bins_of_mass(prob: Floats, most: int) -> Ints:
-    """Bins of equal total probability from 0; none is empty."""
     ordered = np.sort(prob)
     promised = np.cumsum(ordered)
     shares = promised[-1] * np.arange(1, most) / most
@@ -129,7 +126,6 @@ def bins_of_mass(prob: Floats, most: int) -> Ints:
 
 
 def _curves(mean_score: Floats, fit: Floats) -> Curves:
-    """Knots at the bins' mean scores, 0 at 0, and the last value up to 1."""
     scores = np.round(np.concatenate([[0.0], mean_score, [1.0]]), DIGITS)
     chances = np.hstack([np.zeros((len(fit), 1)), fit, fit[:, -1:]])
     # A bin of nothing but zeros or ones has its mean at an end: the end is enough.

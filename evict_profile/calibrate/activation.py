@@ -25,10 +25,7 @@ DRAWS = 400
 
 @dataclass(frozen=True, eq=False)
 class Activation:
-    """U(t), each float64 [t + 1] from t = 0.
-
-    The interval over prompts is NaN if every group of requests has all prompts.
-    """
+    """U(t), each float64 [t + 1]; NaN intervals where all groups have all prompts."""
 
     union: Floats
     low: Floats
@@ -55,37 +52,32 @@ def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
 
 
 def routed_curve(probes: Iterable[Path], table: CostTable) -> ActivationCurve | None:
-    """Activation by committed tokens, of the last line with routes in files of a probe.
-
-    None if there is none.
-    """
-    text, found, last = "", None, ""
+    """Activation by committed tokens, of the last line with routes, if any has some."""
+    text, seen, last = "", None, ""
     for line in (line for path in probes for line in read_lines(path)):
         if isinstance(line, Probed):
             text = line.text
         elif isinstance(line, RoutedExperts):
-            found, last = line, text
-    if found is None:
+            seen, last = line, text
+    if seen is None:
         return None
     model = table.model
-    own, given = (found.top_k, len(found.layers)), (model.moe.top_k, model.moe_layers)
-    if own != given:
+    shape, given = (seen.top_k, len(seen.layers)), (model.moe.top_k, model.moe_layers)
+    if shape != given:
         raise ConfigError(
-            f"routes are of {own[1]} layers with {own[0]} experts a token, and "
+            f"routes are of {shape[1]} layers with {shape[0]} experts a token, and "
             f"{model.name} has {given[1]} with {given[0]}; give the table of the server"
         )
-    workload = (
-        f"committed tokens, {last}: {found.tokens:,} of {found.replies:,} replies"
-    )
-    kept = {1: found.union} | {b.batch: np.array(b.union) for b in found.batches}
+    workload = f"committed tokens, {last}: {seen.tokens:,} of {seen.replies:,} replies"
+    kept = {1: seen.union} | {b.batch: np.array(b.union) for b in seen.batches}
     return as_activation_curve(kept, workload, model, table.axes.max_tokens)
 
 
 def learnt_curve(state: Path, table: CostTable) -> ActivationCurve:
     """Activation by tokens as the steps of a server showed it (`runtime.learning`).
 
-    The growth of cost that was learnt, over that of uniform routing, is taken for the
-    share of unions: a table's cost is nearly linear in the union.
+    The growth of cost over that of uniform routing is taken for the share of unions: a
+    table's cost is nearly linear in the union.
 
     Raises:
         ConfigError: the file was learnt with another table.
@@ -115,10 +107,7 @@ def learnt_curve(state: Path, table: CostTable) -> ActivationCurve:
 def as_activation_curve(
     kept: Mapping[int, Floats], workload: str, model: ModelSpec, tokens: int
 ) -> ActivationCurve:
-    """The curve of a table, for 0..`tokens` tokens at least.
-
-    Beyond one tree's tokens it follows the largest batch, then uniform routing.
-    """
+    """A table's curve; beyond a tree by the largest batch, then by uniform routing."""
     alone, most = kept[1], kept[max(kept)]
     measured = np.concatenate([alone, most[len(alone) :]])
     last = len(measured) - 1
@@ -141,9 +130,9 @@ def kept_order(trace: Trace, steps: Ints) -> Routes:
     """Routes, int16 [tokens, layers, k]: roots, then nodes, the most probable first."""
     assert trace.routes is not None, "activation is measured where there are routes"
     nodes, root = trace.nodes, trace.root[steps]
-    own = ranges(root - steps, trace.size[steps])
-    own = own[nodes.place[own] < tree_width(trace) - 1]
-    best = own[np.argsort(-nodes.path_prob[own], kind="stable")]
+    places = ranges(root - steps, trace.size[steps])
+    places = places[nodes.place[places] < tree_width(trace) - 1]
+    best = places[np.argsort(-nodes.path_prob[places], kind="stable")]
     # The roots of a node's step and of those before it stand before the node.
     rows = np.concatenate([root, best + nodes.step[best] + 1])
     ordered: Routes = trace.routes[rows]
@@ -151,7 +140,6 @@ def kept_order(trace: Trace, steps: Ints) -> Routes:
 
 
 def _of_groups(trace: Trace, groups: Sequence[Ints]) -> Activation:
-    """Mean over groups of steps, with a jackknife interval over prompts."""
     rows = _rows(trace, [kept_order(trace, steps) for steps in groups])
     without = np.ones((len(trace.prompts), len(groups)))
     for group, steps in enumerate(groups):
@@ -173,7 +161,7 @@ def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
 def _group(trace: Trace, batch: int, rng: np.random.Generator) -> Ints:
     replies = rng.choice(len(trace.replies), batch, replace=False)
     size = trace.end - trace.first
-    steps = [trace.first[each] + rng.integers(size[each]) for each in replies]
+    steps = [trace.first[reply] + rng.integers(size[reply]) for reply in replies]
     return np.array(steps)
 
 

@@ -65,9 +65,7 @@ class HeldOutChances:
         return errors
 
     def one_standard_error_rule(self, names: Sequence[str]) -> str:
-        """Of candidates, as in Breiman et al., "Classification and regression trees",
-        1984.
-        """
+        """The rule of Breiman et al., "Classification and regression trees", 1984."""
         best = min((self.squares(name) for name in names), key=np.mean)
         return next(n for n in names if self._is_noise(self.squares(n) - best))
 

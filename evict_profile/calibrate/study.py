@@ -37,11 +37,6 @@ GROUPS = 20
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """The curves that a table gets, and the calibrators compared.
-
-    `chosen` is by the one-standard-error rule of the held-out Brier score.
-    """
-
     held_out: HeldOutChances
     chosen: str
     curves: Curves
@@ -54,8 +49,8 @@ class Calibrated:
 class CostCheck:
     """A table's costs against verification clocks under natural routing.
 
-    `error` is over medians of groups of steps of similar latency; `ratio` is the median
-    of measured over predicted.
+    `error` is over medians of groups of similar steps; `ratio` of measured to
+    predicted.
     """
 
     error: ErrorSummary
@@ -63,7 +58,6 @@ class CostCheck:
 
     @property
     def holds(self) -> bool:
-        """Whether the error passes the gate of held-out cells."""
         return is_good(self.error)
 
     def __str__(self) -> str:
@@ -114,16 +108,13 @@ def calibrated_table(found: CalibrationStudy, table: CostTable) -> CostTable:
     activation = table.activation
     if found.activations:
         tokens = table.axes.max_tokens
-        kept = {batch: each.union for batch, each in found.activations.items()}
+        kept = {batch: curve.union for batch, curve in found.activations.items()}
         activation = as_activation_curve(kept, found.name, table.model, tokens)
     return with_workload(table, acceptance, activation, found.drafting)
 
 
 def calibrate(trace: Trace) -> Calibrated:
-    """Choose a calibrator on held-out prompts by Brier score, and fit it to all.
-
-    Brier weighs errors in likely nodes more.
-    """
+    """Choose a calibrator on held-out prompts by Brier score, and fit it to all."""
     nodes, held_out = trace.nodes, hold_out(trace)
     chosen = held_out.one_standard_error_rule(list(CURVES))
     topk = trace.about.topk or 1 + int(nodes.rank.max())
@@ -140,8 +131,8 @@ def calibrate(trace: Trace) -> Calibrated:
 def as_acceptance(found: Calibrated, workload: str, steps: int) -> Acceptance:
     scores, acceptances = found.curves.knots
     raw, calibrated = (
-        CalibrationError(ece=round(each.ece, 6), brier=round(each.brier.value, 6))
-        for each in (found.errors["raw"], found.errors[found.chosen])
+        CalibrationError(ece=round(error.ece, 6), brier=round(error.brier.value, 6))
+        for error in (found.errors["raw"], found.errors[found.chosen])
     )
     return Acceptance(
         workload=workload,
@@ -173,8 +164,7 @@ def check_costs(trace: Trace, cost: ForwardCost, speed: float) -> CostCheck | No
 
 
 def workload_name(trace: Trace) -> str:
-    """ "code+prose, stdlib, T=0: 3,072 trees of 48 prompts"."""
-    temperatures = "+".join(f"{each:g}" for each in trace.temperatures)
+    temperatures = "+".join(f"{value:g}" for value in trace.temperatures)
     return (
         f"{'+'.join(trace.workloads)}, {trace.about.model}, T={temperatures}: "
         f"{len(trace):,} trees of {len(trace.prompts)} prompts"

@@ -46,7 +46,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     advise: "advise TABLE --accept 3:2.64 --batch 8",
     replay: "replay TABLE --synthetic easy --batch 1 --batch 8",
     read.show: "show --model qwen3-30b-a3b --gpu h200",
-    read.report: "report --explore cost_tables --out explore.html",
+    read.report: "report cost_tables --out explore.html",
     read.diff: "diff TABLE OTHER",
     check: "check TABLE --recheck",
     read.doctor: "doctor",
@@ -59,7 +59,6 @@ class ErrorGroup(TyperGroup):
     """Prints a user's mistake as one sentence with exit code 2; Ctrl-C exits 130."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse the words; --version and --help print while that is done."""
         with one_sentence():
             return super().make_context(*args, **kwargs)
 
@@ -71,9 +70,8 @@ class ErrorGroup(TyperGroup):
 
 @contextmanager
 def one_sentence(ctx: Any = None) -> Iterator[None]:
-    """End with the sentence of an error and its exit code.
-
-    Without a context, a wrong word is left to the parser, which names it.
+    """End with the sentence of an error; without a context the parser names a wrong
+    word.
     """
     try:
         yield
@@ -87,9 +85,7 @@ def one_sentence(ctx: Any = None) -> Iterator[None]:
     except UsageError as error:
         if ctx is None:
             raise
-        reason = error.format_message().rstrip(".?")
-        command = (error.ctx or ctx).command_path
-        sentence, code = f"error: {reason}; see: {command} --help", USER_ERROR
+        sentence, code = f"error: {_usage(error, error.ctx or ctx)}", USER_ERROR
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
@@ -98,6 +94,13 @@ def one_sentence(ctx: Any = None) -> Iterator[None]:
         code = USER_ERROR
     say(stderr, sentence)
     raise typer.Exit(code)
+
+
+def _usage(error: Any, ctx: Any) -> str:
+    option = getattr(error, "option_name", None)
+    if answer := former.option_answer(ctx.info_name, option):
+        return answer
+    return f"{error.format_message().rstrip('.?')}; see: {ctx.command_path} --help"
 
 
 app = typer.Typer(

@@ -1,5 +1,3 @@
-"""The command that recommends how much to draft."""
-
 from functools import partial
 from pathlib import Path
 
@@ -7,7 +5,6 @@ from typer import Argument, Context, Option
 
 from evict_profile.cli import options
 from evict_profile.cli.options import console, reject_unused, stderr
-from evict_profile.errors import ConfigError
 from evict_profile.io import say
 
 BY_NAME = {"model", "gpu", "engine", "tp", "dtype", "source"}
@@ -42,20 +39,8 @@ def advise(
     drafter: options.DrafterKind = None,
     outside: options.Outside = "refuse",
     as_json: options.AsJson = False,
-    check: list[str] | None = Option(None, hidden=True),
-    like: str | None = Option(None, hidden=True),
 ) -> None:
     """Recommend how many tokens to draft, from acceptance."""
-    if check:
-        raise ConfigError(
-            "--check is gone: runs are judged where they are read: evict-profile "
-            "import RUNS..."
-        )
-    if like:
-        raise ConfigError(
-            "--like is gone: layers without public rows are estimated by their bytes; "
-            "leave it out"
-        )
     accepted = options.one_acceptance(accept)
     if table:
         reject_unused(ctx, BY_NAME, "with a table's file")

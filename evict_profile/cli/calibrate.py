@@ -1,7 +1,4 @@
-"""The command that calibrates a cost table by what a server did."""
-
 from pathlib import Path
-from shlex import join
 
 from typer import Argument, Context, Option
 
@@ -13,10 +10,12 @@ from evict_profile.io import check_folder, parse_share, say
 
 def calibrate(
     ctx: Context,
-    table: Path | None = Argument(
-        None, callback=options.valid_table, help="Cost table (.json)."
+    table: options.TableFile,
+    traces: Path = Argument(
+        exists=True,
+        help="Trace (.parquet, or a folder of its parts), routes of `probe` (.jsonl), "
+        "or a server's state (.json).",
     ),
-    traces: options.Traces = None,
     tables: Path | None = Option(
         None,
         help="Folder to export the table into.",
@@ -29,23 +28,11 @@ def calibrate(
         show_default="all, if they have one",
     ),
     part: options.Part = "1/1",
-    served: list[str] | None = Option(None, hidden=True),
-    model: str = Option("NAME", hidden=True),
-    gpu: str = Option("NAME", hidden=True),
 ) -> None:
     """Calibrate a table by traces, by routes of `probe`, or by a server's state.
 
     The table is written as its next version.
     """
-    if served:
-        words = ["import", *served, "--model", model, "--gpu", gpu]
-        words += ["--shape", str(table)] if table else []
-        raise ConfigError(
-            f"runs of a server are imported; type: evict-profile {join(words)}"
-        )
-    if not (table and traces):
-        raise ConfigError("give a cost table and the traces that calibrate it")
-    reject_unused(ctx, {"model", "gpu"}, "with traces")
     check_folder(tables or table.parent)
     if traces.suffix in (".jsonl", ".json"):
         unused = {"workload", "temperature", "part"}
@@ -58,7 +45,6 @@ def calibrate(
 
 
 def _calibrate_activation(path: Path, source: Path, tables: Path | None) -> None:
-    """Learn activation from the experts of a server's replies, or from its state."""
     from evict_profile.calibrate.activation import learnt_curve, routed_curve
     from evict_profile.fit.export import export_workload, outcome, with_workload
     from evict_profile.table import CostTable
@@ -84,7 +70,6 @@ def _calibrate_by_trace(
     choice: tuple[list[str], list[float], tuple[int, int]],
     tables: Path | None,
 ) -> None:
-    """Learn acceptance, activation and drafting from the chosen steps of a trace."""
     from evict_profile.calibrate.study import calibrated_table, calibration_study
     from evict_profile.fit.export import export_workload, outcome
     from evict_profile.report.calibration import show_calibration
@@ -96,7 +81,7 @@ def _calibrate_by_trace(
     before = CostTable.load(path)
     trace = load_traces(traces).only(workloads, temperatures).part(*part)
     check_one_temperature(trace)
-    found = calibration_study(trace, before)
-    show_calibration(console, found, before)
-    made, written = export_workload(calibrated_table(found, before), path, tables)
-    say(console, outcome(made, written))
+    study = calibration_study(trace, before)
+    show_calibration(console, study, before)
+    calibrated, written = export_workload(calibrated_table(study, before), path, tables)
+    say(console, outcome(calibrated, written))

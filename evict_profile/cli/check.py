@@ -1,5 +1,3 @@
-"""The command that checks a table, and measures some of its cells again."""
-
 import tempfile
 from pathlib import Path
 from shlex import quote
@@ -11,9 +9,7 @@ from typer import Argument, Context, Option
 from evict_profile.cli import options
 from evict_profile.cli.options import console, reject_unused
 from evict_profile.errors import ConfigError
-from evict_profile.io import as_json as json_of
 from evict_profile.io import say
-from evict_profile.records import to_mapping
 
 if TYPE_CHECKING:
     from evict_profile.served.table import ServedTable
@@ -24,26 +20,14 @@ def check(
     table: Path = Argument(metavar="TABLE", help="Cost table (.json)."),
     recheck: bool = Option(False, "--recheck", help="Measure some cells again."),
     python: options.Python = None,
-    reuse_for: str | None = Option(None, hidden=True),
-    who: str | None = Option(None, hidden=True),
-    why: str | None = Option(None, hidden=True),
-    rechecked: str | None = Option(None, hidden=True),
-    as_json: options.AsJson = False,
 ) -> None:
     """Check a table's hash, samples and gates; measure again.
 
     Of a server's runs, what speaks against them. The exit code is 1 if a check fails
     or the machine drifted.
     """
-    if (reuse_for, who, why, rechecked) != (None,) * 4:
-        raise ConfigError(
-            "--reuse-for, --who, --why and --rechecked are gone: a table serves its "
-            "own version; measure the other with: evict-profile sweep"
-        )
     if not recheck:
         reject_unused(ctx, {"python"}, "without --recheck")
-    else:
-        reject_unused(ctx, {"as_json"}, "with --recheck")
     if table.is_dir():
         raise ConfigError(
             f"{table}: is a folder; check one table, or each with: find "
@@ -54,43 +38,37 @@ def check(
 
     if isinstance(served := load_any(table), ServedTable):
         reject_unused(ctx, {"recheck"}, "with a table of a server's runs")
-        _check_served(served, as_json)
+        _check_served(served)
         return
-    _check_table(table, recheck, python, as_json)
+    _check_table(table, recheck, python)
 
 
-def _check_served(table: "ServedTable", as_json: bool) -> None:
+def _check_served(table: "ServedTable") -> None:
     from evict_profile.report.served import show_findings
     from evict_profile.served.findings import findings, is_fault, unknown
 
     found = findings(table.runs, table.left_out)
-    if as_json:
-        say(console, json_of([each._asdict() for each in found]))
-    else:
-        say(console, f"{table.path}: schema and hash: valid")
-        show_findings(console, found, unknown(table.runs))
+    say(console, f"{table.path}: schema and hash: valid")
+    show_findings(console, found, unknown(table.runs))
     if any(map(is_fault, found)):
         raise typer.Exit(1)
 
 
-def _check_table(path: Path, recheck: bool, python: str | None, as_json: bool) -> None:
+def _check_table(path: Path, recheck: bool, python: str | None) -> None:
     from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.report.console import show_gates
     from evict_profile.report.fits import show_recheck
     from evict_profile.sweep.recheck import recheck_cells
 
     fitted, table = fitted_of_table(path)
-    if as_json:
-        say(console, json_of(to_mapping(table.gates)))
-    else:
-        say(console, f"{path}: schema, hash and samples: valid")
-        show_gates(console, table.gates)
+    say(console, f"{path}: schema, hash and samples: valid")
+    show_gates(console, table.gates)
     if not all(gate.passed for gate in table.gates):
         raise typer.Exit(1)
     if recheck:
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "runner.log"
-            found = recheck_cells(table, fitted.frame, log, python, console)
-        show_recheck(console, found)
-        if found.verdict == "drifted":
+            drift = recheck_cells(table, fitted.frame, log, python, console)
+        show_recheck(console, drift)
+        if drift.verdict == "drifted":
             raise typer.Exit(1)

@@ -4,13 +4,10 @@ from collections.abc import Callable, Iterable
 
 
 def known(*words: str) -> Callable[[str], list[str]]:
-    """Complete one of the words."""
     return lambda incomplete: _beginning(incomplete, words)
 
 
 def shipped(kind: str) -> Callable[[str], list[str]]:
-    """Complete the name of a file in `configs/KIND`."""
-
     def complete(incomplete: str) -> list[str]:
         from evict_profile.io import data_root
 

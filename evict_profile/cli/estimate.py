@@ -6,24 +6,21 @@ in break-evens, and names the two runs that settle whether drafting pays.
 
 from pathlib import Path
 
-from typer import Context, Option
+from typer import Option
 
 from evict_profile.cli import options
-from evict_profile.cli.options import console, reject_unused, stderr
+from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, say, write_text
 
-USED_BY_LIST = {"list_them", "source", "as_json"}
-
 
 def estimate(
-    ctx: Context,
     model_name: str | None = Option(
         None,
         "--model",
         help="Model: a shipped name, a YAML, a HF config.json or its folder.",
     ),
-    gpu: str | None = Option(None, help="GPU name, such as h200; see --list."),
+    gpu: str | None = Option(None, help="GPU name, such as h200."),
     engine: str | None = Option(None, help="Engine: sglang, vllm or trtllm."),
     dtype: str | None = Option(
         None,
@@ -33,18 +30,18 @@ def estimate(
     tp: int | None = Option(
         None, min=1, help="Tensor-parallel size.", show_default="the fewest that fit"
     ),
-    list_them: bool = Option(False, "--list", help="List GPUs and engines with rows."),
     source: options.Source = None,
     tables: options.Tables = Path("composed"),
     as_json: options.AsJson = False,
 ) -> None:
-    """Estimate a GPU's table from public kernel timings."""
+    """Estimate a GPU's table from public kernel timings.
+
+    Without names, GPUs and engines with timings are listed.
+    """
     from evict_profile.config import load_model
     from evict_profile.sources.aiconfigurator import open_source
 
-    if list_them:
-        unused = {each.name or "" for each in ctx.command.params} - USED_BY_LIST
-        reject_unused(ctx, unused, "with --list")
+    if (model_name, gpu, engine, dtype, tp) == (None,) * 5:
         from evict_profile.report.offers import show_offers
 
         show_offers(console, open_source(source), as_json)
@@ -52,12 +49,12 @@ def estimate(
     if not (model_name and gpu and engine):
         raise ConfigError(
             "--model, --gpu and --engine must say what to estimate; see what there is "
-            "with: evict-profile estimate --list"
+            "with: evict-profile estimate"
         )
     model = load_model(model_name)
-    from evict_profile.sources.asked import deployment_of
+    from evict_profile.sources.asked import placement_of
 
-    asked = deployment_of(model, gpu, engine, dtype, tp)
+    asked = placement_of(model, gpu, engine, dtype, tp)
     rows = open_source(source)
     check_folder(tables)
     from evict_profile.sources.pairs import kernels_of

@@ -1,5 +1,3 @@
-"""The command that writes a table in the format of an engine."""
-
 from pathlib import Path
 from shlex import quote
 
@@ -12,7 +10,7 @@ from evict_profile.io import check_outputs, say
 
 RUN_HEADER = "sweep.json"
 OF_ENGINES = {"accept", "traffic", "draft_level_ms", "drafter", "outside"}
-OF_PLANNERS = {"drafts", "max_tokens"}
+OF_PLANNERS = {"drafts"}
 NOT_OF = {"llama-cpp": {"traffic"}}
 """Options that an engine has no format for."""
 
@@ -45,12 +43,6 @@ def export(
     drafter: options.DrafterKind = None,
     outside: options.Outside = "refuse",
     drafts: int = Option(3, min=1, help="Levels of each step, for sglang-sps."),
-    max_tokens: int | None = Option(
-        None,
-        min=1,
-        help="Tokens that the engine verifies at once, for sglang-sps.",
-        show_default="all that the table covers",
-    ),
 ) -> None:
     """Write a table for an engine."""
     if (source / RUN_HEADER).is_file():
@@ -70,15 +62,15 @@ def export(
     )
     from evict_profile.table import CostTable, files_of
 
-    if reader not in (known := [*ENGINES, *FORMATS]):
-        raise ConfigError(f"--for {reader}: choose one of {', '.join(known)}")
+    if reader not in (readers := [*ENGINES, *FORMATS]):
+        raise ConfigError(f"--for {reader}: choose one of {', '.join(readers)}")
     unused = OF_PLANNERS if reader in ENGINES else OF_ENGINES
     reject_unused(ctx, unused | NOT_OF.get(reader, set()), f"with --for {reader}")
     path = out or Path(f"{reader}.{'yaml' if reader == 'trtllm' else 'json'}")
     check_outputs([path], files_of(source))
     if reader in FORMATS:
         table = CostTable.load(source)
-        made = write_format(table, reader, path, drafts, context, max_tokens)
+        written = write_format(table, reader, path, drafts, context)
     else:
         from evict_profile.advice.decide import decide
         from evict_profile.served.search import load_any
@@ -93,7 +85,7 @@ def export(
             outside=outside,
             reader=reader,
         )
-        made = write_advice(decision.answer, reader, path)
-    for line in (*made.notes, f"{reader}: {path}", made.command):
+        written = write_advice(decision.answer, reader, path)
+    for line in (*written.notes, f"{reader}: {path}", written.command):
         if line:
             say(console, line)

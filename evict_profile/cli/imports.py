@@ -1,5 +1,3 @@
-"""The command that makes a served table of a server's runs."""
-
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -46,18 +44,18 @@ def import_runs(
     from evict_profile.served.make import assumed, save_served, served_table, shape_of
     from evict_profile.table import CostTable
 
-    found, left_out, notes = read_files(files)
+    runs_read, left_out, notes = read_files(files)
     growth = shape_of(CostTable.load(shape)) if shape else None
     if not as_json:
         # Before a refusal too: what speaks against the runs may be its reason.
-        show_runs(console, found, left_out)
-    table = served_table(found, left_out, model_label(model), gpu, growth)
+        show_runs(console, runs_read, left_out)
+    table = served_table(runs_read, left_out, model_label(model), gpu, growth)
     path = save_served(table, tables)
     stated = any(s.is_chain and s.drafts and s.accept_length for s in table.settings)
     advice = f"evict-profile advise {quote(str(path))}" * stated
     if as_json:
         document = {"table": str(path), "next": advice or None}
-        say(console, json_of(document | runs_document(found, left_out)))
+        say(console, json_of(document | runs_document(runs_read, left_out)))
         return
     print_notes(console, [*notes, *assumed(table)])
     say(console, f"table: {path}")
@@ -68,21 +66,19 @@ def import_runs(
 def read_files(
     files: Sequence[tuple[Path, int | None]],
 ) -> tuple[list["Run"], dict[str, str], list[str]]:
-    """The runs of files, why others are left out, by source, and notes."""
     from evict_profile.served.readers import read
 
-    found = [read(path, drafts) for path, drafts in files]
-    runs = [run for each in found for run in each.runs]
-    left_out = {k: why for each in found for k, why in each.left_out.items()}
+    logs = [read(path, drafts) for path, drafts in files]
+    runs = [run for log in logs for run in log.runs]
+    left_out = {k: why for log in logs for k, why in log.left_out.items()}
     left_out |= {run.source: NO_STEP for run in runs if not run.step_us}
-    return runs, left_out, [note for each in found for note in each.notes]
+    return runs, left_out, [note for log in logs for note in log.notes]
 
 
 NO_STEP = "it states no step"
 
 
 def files_and_drafts(words: Sequence[str]) -> list[tuple[Path, int | None]]:
-    """Read FILE or FILE=K, each file once."""
     files = dict[Path, int | None]()
     for word in words:
         name, is_given, drafts = word.rpartition("=")

@@ -1,5 +1,3 @@
-"""Commands that measure and fit: sweep, fit and fleet."""
-
 from pathlib import Path
 from typing import Literal
 
@@ -8,7 +6,7 @@ from typer import Argument, Context, Option
 
 from evict_profile.cli import complete, options
 from evict_profile.cli.options import console, reject_unused, stderr
-from evict_profile.errors import ConfigError, Interrupted, MeasurementError
+from evict_profile.errors import Interrupted, MeasurementError
 from evict_profile.io import check_folder, say
 
 UNUSED_OPTIONS = {"roofline": {"layers", "device"}}
@@ -41,18 +39,12 @@ def sweep(
         float("inf"), help="Minutes of measuring.", show_default="no limit"
     ),
     python: options.Python = None,
-    shard: str | None = Option(None, hidden=True),
     tables: options.Tables = Path("cost_tables"),
 ) -> None:
     """Measure a model, fit, export its table and write its report.
 
     The same command continues a sweep that was stopped.
     """
-    if shard:
-        raise ConfigError(
-            f"--shard {shard} is gone: one machine measures a plan in minutes; leave "
-            "it out, and measure several models or GPUs with: evict-profile fleet"
-        )
     check_folder(tables)
     from evict_profile.config import load_model, load_sweep
     from evict_profile.records import replace

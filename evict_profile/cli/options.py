@@ -126,9 +126,8 @@ DrafterKind = Annotated[
 
 
 def batches_of(words: Sequence[str]) -> list[int]:
-    """Batch sizes from "1,8" and "16", each once."""
-    sizes = [each.strip() for word in words for each in word.split(",")]
-    if wrong := [each for each in sizes if not each.isdecimal() or int(each) < 1]:
+    sizes = [size.strip() for word in words for size in word.split(",")]
+    if wrong := [size for size in sizes if not size.isdecimal() or int(size) < 1]:
         raise ConfigError(
             f"--batch {wrong[0]}: give whole numbers from 1 on, as in --batch 1,8"
         )
@@ -136,7 +135,6 @@ def batches_of(words: Sequence[str]) -> list[int]:
 
 
 def one_acceptance(words: Sequence[str] | None) -> str | None:
-    """The value of --accept, which names several K in one word."""
     if words and len(words) > 1:
         raise ConfigError(
             "--accept was given twice; give one, with several K as 3:2.51,7:3.02"

@@ -1,5 +1,3 @@
-"""The command that probes a running server."""
-
 import asyncio
 import os
 from math import inf
@@ -12,7 +10,6 @@ from evict_profile.cli import options
 from evict_profile.cli.imports import read_files
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
-from evict_profile.io import as_json as json_of
 from evict_profile.io import check_writable, say
 
 
@@ -44,7 +41,6 @@ def probe(
         help="Learn how many experts the replies activate, from a server that returns "
         "them (--enable-return-routed-experts). No step is timed.",
     ),
-    as_json: options.AsJson = False,
 ) -> None:
     """Measure the decode steps of a running server.
 
@@ -65,32 +61,26 @@ def probe(
     server = Server(url, os.environ.get("OPENAI_API_KEY", ""))
     with progress_bar(stderr) as bar:
         run = (learn_routes if routes else probe_server)(server, out, config, bar)
-        found = asyncio.run(run)
+        result = asyncio.run(run)
 
-    if found:
+    if result:
         from evict_profile.report.served import show_routes
 
-        show_routes(console, found, as_json)
-    if not as_json:
-        say(console, f"runs: {out}")
-    if not found:
-        _show_runs(out, as_json)
+        show_routes(console, result)
+    say(console, f"runs: {out}")
+    if not result:
+        _show_runs(out)
 
 
-def _show_runs(out: Path, as_json: bool) -> None:
-    """What all runs of the file say, and the command that goes on."""
-    from evict_profile.report.served import runs_document, show_runs
+def _show_runs(out: Path) -> None:
+    from evict_profile.report.served import show_runs
 
     runs, left_out, _ = read_files([(out, None)])
-    if as_json:
-        say(console, json_of(runs_document(runs, left_out)))
-        return
     show_runs(console, runs, left_out)
     say(console, f"next: {_next_step(out, {run.drafts for run in runs})}")
 
 
 def _next_step(out: Path, drafts: set[int]) -> str:
-    """A speed-up needs plain decoding and a K; then the runs make a table."""
     if 0 not in drafts:
         return f"probe the server without drafts into the same file, {out}"
     if len(drafts) == 1:

@@ -1,7 +1,6 @@
-"""Commands that read: show, report, diff and doctor."""
-
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -27,43 +26,37 @@ AnyTable = Annotated[
 def report(
     paths: list[Path] = Argument(
         metavar="TABLE|TREE...",
-        help="Cost table (.json); with --explore, folders of tables.",
-    ),
-    explore: bool = Option(
-        False, "--explore", help="Write a page on which to choose among all tables."
+        help="A table (.json), or folders of tables.",
     ),
     out: Path | None = Option(
         None, help="Output file (HTML).", show_default="report.html, or explore.html"
     ),
 ) -> None:
-    """Write the report of a table as one HTML file.
+    """Write the report of a table, or a page of all tables in folders, as HTML.
 
-    With --explore, the page has every table of the folders. It shows the fastest draft
-    length by accepted length, batch size and time of drafting.
+    The page of folders shows the fastest draft length by table, accepted length, batch
+    size and time of drafting.
     """
     from evict_profile.served.search import load_any
     from evict_profile.served.table import ServedTable
     from evict_profile.table import COMPOSED, files_of, tables_in
 
-    out = out or Path("explore.html" if explore else "report.html")
-    if explore:
+    table = paths[0]
+    if len(paths) > 1 or table.is_dir():
         from evict_profile.report.explore import write_explore
 
+        out = out or Path("explore.html")
         check_outputs([out], [])
         write_explore(console, tables_in(paths), out)
         return
-    table = paths[0]
-    if len(paths) > 1 or table.is_dir():
-        raise ConfigError(
-            f"{paths[-1]}: give one table, or add --explore for a page of all"
-        )
+    out = out or Path("report.html")
     check_outputs([out], files_of(table))
-    found = load_any(table)
-    if isinstance(found, ServedTable):
+    content = load_any(table)
+    if isinstance(content, ServedTable):
         from evict_profile.report.served_page import served_page
 
-        write_text(served_page(found), out)
-    elif found.origin == COMPOSED:
+        write_text(served_page(content), out)
+    elif content.origin == COMPOSED:
         from evict_profile.report.public import page_of
 
         write_text(page_of(table), out)
@@ -79,52 +72,38 @@ def show(
     ctx: Context,
     paths: list[Path] = Argument(
         [],
-        metavar="[TABLE|RUN|MODEL|TREE]...",
-        help="Cost table (.json), run folder, model (a name, its config.json or "
-        "folder, a YAML, a GGUF), or folders of cost tables.",
+        metavar="[TABLE|MODEL|TREE]...",
+        help="Cost table (.json), model (a name, its config.json or folder, a YAML), "
+        "or folders of cost tables.",
         show_default="EVICT_PROFILE_TABLES, or ./cost_tables and the shipped",
     ),
     model: options.ModelName = None,
     gpu: options.GpuName = None,
     engine: options.EngineName = None,
-    device: str | None = Option(None, hidden=True),
     as_json: options.AsJson = False,
-    as_csv: bool = Option(False, "--csv", help="Print a table's step costs as CSV."),
 ) -> None:
-    """Print a table, the fit of a run, what is read of a model, or a list of tables."""
-    if as_json and as_csv:
-        raise ConfigError("--json and --csv are two answers; give one of them")
-    if device:
-        raise ConfigError(f"--device {device}: type --gpu {device} instead")
+    """Print a table, what is read of a model, or a list of tables."""
     from evict_profile.config.load import is_model, load_model, model_label
-    from evict_profile.report.tables import step_csv
-    from evict_profile.table import CostTable, search_path
+    from evict_profile.table import search_path
 
     label = model and model_label(model)
     names = {"model": label, "gpu": gpu, "engine": engine}
     named = paths[0] if len(paths) == 1 else None
-    is_run = named is not None and (named / RUN_HEADER).is_file()
-    if named and not is_run and is_model(named):
-        reject_unused(ctx, {*names, "as_csv"}, "with a model")
+    if named and (named / RUN_HEADER).is_file():
+        raise ConfigError(
+            f"{named}: is a run, which fit prints; type: evict-profile fit "
+            f"{quote(str(named))}"
+        )
+    if named and is_model(named):
+        reject_unused(ctx, {*names}, "with a model")
         from evict_profile.report.model import show_model
 
         show_model(console, load_model(str(named)), as_json)
         return
-    if named and (is_run or not named.is_dir()):
-        reject_unused(ctx, {*names}, "with a table or a run")
-        if is_run:
-            reject_unused(ctx, {"as_csv"}, "with a run")
-            from evict_profile.fit.fitted import fit_run
-            from evict_profile.report.fits import show_fit
-            from evict_profile.sweep.store import Store
-
-            show_fit(console, fit_run(Store(named)), as_json)
-        elif as_csv:
-            say(console, step_csv(CostTable.load(named)))
-        else:
-            _show_table(named, as_json)
+    if named and not named.is_dir():
+        reject_unused(ctx, {*names}, "with a table")
+        _show_table(named, as_json)
         return
-    reject_unused(ctx, {"as_csv"}, "with a folder of tables")
     if files := [path for path in paths if path.is_file()]:
         raise ConfigError(f"{files[0]}: is a file; show it alone, or compare with diff")
     _show_list(paths or search_path(), names, as_json)
@@ -146,7 +125,6 @@ def _show_table(path: Path, as_json: bool) -> None:
 def _show_list(
     folders: Sequence[Path], names: dict[str, str | None], as_json: bool
 ) -> None:
-    """Cost tables by device, then served tables."""
     from evict_profile.report.console import print_rows
     from evict_profile.report.served import served_list
     from evict_profile.report.tables import found_records, show_found
@@ -154,24 +132,24 @@ def _show_list(
     from evict_profile.table import tables_in
     from evict_profile.table.search import no_table, of_names
 
-    found, served = tables_in(folders), [*served_tables(folders)]
-    if not (found or served):
+    entries, served = tables_in(folders), [*served_tables(folders)]
+    if not (entries or served):
         where = ", ".join(map(str, folders))
         raise ConfigError(
             f"no table and no sweep lies in {where} (one that the union test refused "
             "leaves none); name another folder, or measure with: evict-profile sweep"
         )
-    own = of_names(found, **names) if any(names.values()) else found
-    of_server = [each for each in served if is_named(each.key, **names)]
-    if not (own or of_server):
-        raise no_table(found, names)
+    named = of_names(entries, **names) if any(names.values()) else entries
+    of_server = [entry for entry in served if is_named(entry.key, **names)]
+    if not (named or of_server):
+        raise no_table(entries, names)
     if as_json:
         rows = served_list(of_server).records
-        keys = (to_mapping(each.key) for each in of_server)
+        keys = (to_mapping(entry.key) for entry in of_server)
         both = (key | row for key, row in zip(keys, rows, strict=True))
-        say(console, json_of([*found_records(own), *both]))
+        say(console, json_of([*found_records(named), *both]))
         return
-    show_found(console, own)
+    show_found(console, named)
     if of_server:
         print_rows(console, served_list(of_server))
 
@@ -200,12 +178,9 @@ def diff(before: AnyTable, after: AnyTable, as_json: options.AsJson = False) -> 
         raise typer.Exit(1)
 
 
-def doctor(as_json: options.AsJson = False) -> None:
+def doctor() -> None:
     """Print what works on this machine, and which models fit."""
     from evict_profile.doctor import examine
 
-    if as_json:
-        say(console, json_of(to_mapping([*examine()])))
-        return
     for finding in examine():
         say(console, str(finding))

@@ -1,5 +1,3 @@
-"""The command that replays a trace."""
-
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -35,7 +33,7 @@ def replay(
     """Replay a trace under drafting policies, and compare them."""
     if bool(traces) == bool(synthetic):
         raise ConfigError("give either a trace file, or --synthetic easy")
-    own, batches = parse_share("--part", part), options.batches_of(batch)
+    share, batches = parse_share("--part", part), options.batches_of(batch)
     from evict_profile.replay.study import replay_study, replayed_trace
     from evict_profile.report.replay_page import replay_page, show_replay
     from evict_profile.table import CostTable, files_of
@@ -43,12 +41,12 @@ def replay(
     check_outputs([out, json_out], [traces, *files_of(table)])
     covered = CostTable.load(table)
     chosen = replayed_trace(
-        traces, synthetic or "", covered, workload or [], temperature or [], own
+        traces, synthetic or "", covered, workload or [], temperature or [], share
     )
-    found = replay_study(chosen, covered, batches, seeds, partial(say, stderr))
-    show_replay(console, found)
-    write_text(replay_page(found), out)
+    study = replay_study(chosen, covered, batches, seeds, partial(say, stderr))
+    show_replay(console, study)
+    write_text(replay_page(study), out)
     say(console, f"report: {out}")
     if json_out:
-        write_text(found.as_json(), json_out)
+        write_text(study.as_json(), json_out)
         say(console, f"numbers: {json_out}")

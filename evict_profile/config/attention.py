@@ -30,11 +30,11 @@ def attention_mapping(
     """
     kinds = _kinds(config, family)
     attention = _attention(_of_kind("full", kinds, config), family)
-    own = parse(AttentionSpec, attention, str(config.path))
+    spec = parse(AttentionSpec, attention, str(config.path))
     counts = Counter(kind for kind in kinds if kind != "full")
     if set(counts) == {"sliding"} and (every := _even_period(kinds)):
-        windowed = _windowed(_of_kind("sliding", kinds, config), own)
-        if windowed.weights(config.hidden) == own.weights(config.hidden):
+        windowed = _windowed(_of_kind("sliding", kinds, config), spec)
+        if windowed.weights(config.hidden) == spec.weights(config.hidden):
             window = config.count("sliding_window")
             return attention | {"sliding_window": window, "sliding_every": every}, []
     others = []
@@ -47,20 +47,18 @@ def attention_mapping(
 
 
 def _of_kind(kind: str, kinds: list[str], config: Config) -> Config:
-    """The config with what transformers states by layer, equal in layers of a kind."""
     stated = config.section("per_layer_config").content
-    layers = (str(n) for n, own in enumerate(kinds) if own == kind)
-    found = [stated.get(n.zfill(2), stated.get(n, {})) for n in layers]
-    if found and not (
-        isinstance(found[0], dict) and found.count(found[0]) == len(found)
+    layers = (str(n) for n, one in enumerate(kinds) if one == kind)
+    rules = [stated.get(n.zfill(2), stated.get(n, {})) for n in layers]
+    if rules and not (
+        isinstance(rules[0], dict) and rules.count(rules[0]) == len(rules)
     ):
         raise config.error(f"per_layer_config differs among layers of {kind} attention")
-    content = config.content | (found[0] if found else {})
+    content = config.content | (rules[0] if rules else {})
     return Config(content, config.path, config.unknown, config.read)
 
 
 def _even_period(kinds: list[str]) -> int:
-    """Layers from one window to the next, from the first layer on; 0 if uneven."""
     sliding = [n for n, kind in enumerate(kinds) if kind == "sliding"]
     every = (sliding[1:] or [len(kinds)])[0] - sliding[0]
     return every if sliding == list(range(0, len(kinds), every)) else 0
@@ -68,14 +66,14 @@ def _even_period(kinds: list[str]) -> int:
 
 def _attention(config: Config, family: Family) -> dict[str, Any]:
     heads, stated = config.count("num_attention_heads"), config.get("use_qk_norm")
-    found: dict[str, Any] = {
+    sizes: dict[str, Any] = {
         "num_heads": heads,
         "qk_norm": bool(family.qk_norm if stated is None else stated),
         "output_gate": config.get("output_gate") is True,
     }
     if family.kind == "mla" or config.get("kv_lora_rank") is not None:
         value, key = config.count("v_head_dim"), config.count("qk_nope_head_dim")
-        found |= {
+        sizes |= {
             "kind": "mla",
             "q_lora_rank": config.count("q_lora_rank", 0, at_least=0),
             "kv_lora_rank": config.count("kv_lora_rank"),
@@ -85,8 +83,8 @@ def _attention(config: Config, family: Family) -> dict[str, Any]:
     else:
         key = config.count("head_dim", config.hidden // heads)
         value, kv_heads = config.count("v_head_dim", key), config.count("kv_heads")
-    own = 0 if key == value else key
-    return found | {"num_kv_heads": kv_heads, "head_dim": value, "qk_head_dim": own}
+    qk_dim = 0 if key == value else key
+    return sizes | {"num_kv_heads": kv_heads, "head_dim": value, "qk_head_dim": qk_dim}
 
 
 def flagged(flags: Sequence[Any], layers: range, value: int = 1) -> list[int]:
@@ -94,7 +92,6 @@ def flagged(flags: Sequence[Any], layers: range, value: int = 1) -> list[int]:
 
 
 def _kinds(config: Config, family: Family) -> list[str]:
-    """The kind of each layer, by any of the config's rules."""
     layers = range(config.layers)
     if named := config.listed("layer_types") or config.blocks:
         kinds = [str(kind).removesuffix("_attention") for kind in named[: len(layers)]]
@@ -140,7 +137,6 @@ def _kinds(config: Config, family: Family) -> list[str]:
 
 
 def _rule(config: Config, family: Family) -> str:
-    """How a linear layer updates its state, where no row says it by its keys."""
     if family.linear:
         return family.linear
     kda = config.section("linear_attn_config").content
@@ -149,7 +145,6 @@ def _rule(config: Config, family: Family) -> str:
 
 
 def _windowed(config: Config, own: AttentionSpec) -> AttentionSpec:
-    """Attention of a layer with a window, whose heads may differ."""
     if own.kind == "mla":
         return own
     key = config.count("window_head_dim", own.qk_head_dim or own.head_dim)
@@ -177,8 +172,7 @@ def _window(kind: str, config: Config) -> int:
 
 
 def _sizes(kind: str, config: Config, family: Family) -> tuple[int, int]:
-    """Weights of one layer's attention or its replacement, and values of its state."""
-    own = parse(AttentionSpec, _attention(config, family), str(config.path))
+    spec = parse(AttentionSpec, _attention(config, family), str(config.path))
     if kind == "none":
         mlps = sum(block in ("mlp", "-") for block in config.blocks)
         others = sum(KINDS.get(block) == "none" for block in config.blocks)
@@ -187,17 +181,16 @@ def _sizes(kind: str, config: Config, family: Family) -> tuple[int, int]:
     if config.get("o_lora_rank") is not None:
         return _compressed(kind, config), 0
     if rule := RECURRENT.get(kind):
-        return rule(config, own)
+        return rule(config, spec)
     if kind == "linear":
         raise config.unfamiliar("its linear layers have no known rule")
     if kind == "sparse":
-        return _sparse(config, own), 0
-    attention = _windowed(config, own) if kind == "sliding" else own
+        return _sparse(config, spec), 0
+    attention = _windowed(config, spec) if kind == "sliding" else spec
     return attention.weights(config.hidden), 0
 
 
 def _sparse(config: Config, own: AttentionSpec) -> int:
-    """Attention and its indexer, mean over layers that may share one."""
     blocks, hidden = config.section("sparse_attention_config"), config.hidden
     if blocks.content:
         heads, dim = blocks.count("sparse_num_index_heads"), "sparse_index_dim"

@@ -22,18 +22,13 @@ KEYS = (
 
 
 def check_is_target(content: dict[str, Any], path: Path) -> None:
-    """Check that a `config.json` is of a model that verifies.
-
-    Raises:
-        ConfigError: it is of a drafting head; a target's config names its own head
-            with a number of layers and none of these words.
-    """
+    """Raise a ConfigError if a `config.json` is of a drafting head."""
     architectures = content.get("architectures")
     names = architectures if isinstance(architectures, list) else []
     words = [str(word) for word in (*names, content.get("model_type"))]
     stated = [key for key in KEYS if content.get(key) is not None]
-    if found := [*filter(HEADS.search, words), *stated]:
+    if signs := [*filter(HEADS.search, words), *stated]:
         raise ConfigError(
-            f"{path}: is of a head that drafts ({found[0]}), not of a model that "
+            f"{path}: is of a head that drafts ({signs[0]}), not of a model that "
             "verifies; give the config.json of the model that it drafts for"
         )

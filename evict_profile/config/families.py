@@ -19,10 +19,7 @@ HARMLESS = re.compile("router|bias|norm|scal|loss|dtype|overlap|impl|kernel|outp
 
 
 class Family(Struct, frozen=True):
-    """A row of the table: what no key states.
-
-    `implied` holds values that the family has where a file leaves their keys out.
-    """
+    """`implied` holds values that the family has where a file leaves their keys out."""
 
     width: str = "moe_intermediate_size"
     shared: str = ""
@@ -37,8 +34,6 @@ class Family(Struct, frozen=True):
 
 
 class Families(Struct, frozen=True):
-    """Keys of each quantity, and a row per family."""
-
     keys: dict[str, tuple[str, ...]]
     families: dict[str, Family]
 
@@ -53,8 +48,7 @@ def known_families() -> Families:
 class Config:
     """A `config.json`; missing and impossible values raise a ConfigError.
 
-    `unknown` is the model_type that no row of the table has, else empty. `read` gathers
-    the keys that were asked for.
+    `unknown` is the model_type that no row of the table has; `read` gathers used keys.
     """
 
     content: dict[str, Any]
@@ -66,8 +60,8 @@ class Config:
         """First key with a value, and the value; null counts as missing."""
         keys = known_families().keys.get(name, (name,))
         self.read.update(keys)
-        found = ((key, self.content.get(key)) for key in keys)
-        return next((each for each in found if each[1] is not None), (keys[0], None))
+        items = ((key, self.content.get(key)) for key in keys)
+        return next((item for item in items if item[1] is not None), (keys[0], None))
 
     def get(self, name: str) -> Any:
         return self.first_key(name)[1]
@@ -106,14 +100,12 @@ class Config:
         return self.error(f"key '{key}' is missing; {fix}")
 
     def unfamiliar(self, reason: str) -> ConfigError:
-        """An error of a family that would need a row of the table."""
         return self.error(
             f"model_type '{self.unknown}' is unknown, and {reason}; add its row to "
             "configs/families.yaml, or give its shape as a YAML file of configs/models"
         )
 
     def unread(self) -> list[str]:
-        """Keys that bear on the shape by their names, and that were not asked for."""
         ours = self.read.union(*known_families().keys.values())
         return [
             key

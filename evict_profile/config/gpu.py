@@ -1,5 +1,4 @@
-"""Datasheet rates of a GPU for the roofline: a lower bound of latency, not a
-measurement."""
+"""Datasheet rates of a GPU for the roofline: a bound of latency, not a measurement."""
 
 from dataclasses import dataclass
 
@@ -20,6 +19,5 @@ class GpuSpec:
 
 
 def load_gpu(name: str) -> GpuSpec:
-    """Read a GPU by name ("h200-sxm") or by the path of a YAML."""
     path = named_file("gpus", name)
     return parse(GpuSpec, read_mapping(path), str(path))

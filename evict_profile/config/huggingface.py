@@ -1,8 +1,7 @@
 """A model's shape from a Hugging Face `config.json`.
 
 Families differ in key names (`configs/families.yaml`) and in how they state which
-layers hold experts and which attend to all tokens (the rules here). `notes` hold
-reservations.
+layers hold experts and which attend to all tokens (the rules here).
 """
 
 import re
@@ -23,7 +22,6 @@ EXPERTS = {"moe", "sparse", "E", "hash_moe"}
 
 
 def is_huggingface(content: dict[str, Any]) -> bool:
-    """Whether a mapping is a `config.json`, not a model file of this project."""
     return "model_type" in content or "architectures" in content
 
 
@@ -71,7 +69,6 @@ def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _read(content: dict[str, Any], path: Path) -> tuple[Config, Family, list[str]]:
-    """The language model's config, its family, and notes."""
     parts = [content, *_nested(content)]
     names = [str(part["model_type"]) for part in parts[::-1] if part.get("model_type")]
     if not names:
@@ -99,13 +96,11 @@ def _read(content: dict[str, Any], path: Path) -> tuple[Config, Family, list[str
 
 
 def _nested(content: dict[str, Any]) -> list[dict[str, Any]]:
-    """The language model's part of a config, and that part's own."""
     part = next((content[n] for n in NESTED if isinstance(content.get(n), dict)), None)
     return [part, *_nested(part)] if part else []
 
 
 def _dense(content: dict[str, Any], config: Config) -> ConfigError:
-    """An error of a config whose layers have no routed experts that could be read."""
     name = content.get("model_type")
     if not (keys := list(_naming_experts(content, ""))):
         return config.error(
@@ -127,9 +122,9 @@ def _naming_experts(content: dict[str, Any], within: str) -> Iterator[str]:
 
 def _moe(config: Config, family: Family) -> dict[str, Any]:
     width = config.count(family.width)
-    each = config.count("shared_width", width, at_least=0)
+    one_width = config.count("shared_width", width, at_least=0)
     stated = int(config.get("shared_width") is not None)
-    shared = config.count("shared_experts", stated, at_least=0) * each
+    shared = config.count("shared_experts", stated, at_least=0) * one_width
     router = config.get("router") or family.router
     return {
         "num_experts": config.count("experts"),
@@ -146,7 +141,6 @@ def _moe(config: Config, family: Family) -> dict[str, Any]:
 
 
 def _moe_layers(config: Config) -> list[int]:
-    """Layers with routed experts, by any of the config's rules."""
     layers = range(config.layers)
     if by_name := config.blocks or config.listed("mlp_layer_types"):
         return [n for n, kind in enumerate(by_name[: len(layers)]) if kind in EXPERTS]

@@ -14,15 +14,12 @@ from evict_profile.records import parse, read_mapping
 
 
 def name_or_file(name: str) -> str:
-    """Argument of --model for a model: its name, or a file without one here."""
-    known = model_named(name, _known_names())
-    return name if known else f"FILE, the YAML of {name}"
+    shipped = model_named(name, _known_names())
+    return name if shipped else f"FILE, the YAML of {name}"
 
 
 def load_model(name: str) -> ModelSpec:
-    """Read a model by name, or by the path of a YAML or `config.json`.
-
-    A folder is taken like the `config.json` in it.
+    """Read a model by name, or by the path of a YAML, a `config.json` or its folder.
 
     Raises:
         ConfigError: no such model, or one that cannot be read.
@@ -44,18 +41,16 @@ def load_model(name: str) -> ModelSpec:
 
 
 def model_label(name: str) -> str:
-    """The name of the model that a file or a folder describes; else the same word."""
     path = _file(name)
     if not path.is_file() or path.suffix not in (".json", ".yaml"):
         return name
     content = read_mapping(path)
     stated = content.get("_name_or_path")
-    known = content.get("name") or published_name(path, stated)
-    return str(known).rpartition("/")[2].lower()
+    label = content.get("name") or published_name(path, stated)
+    return str(label).rpartition("/")[2].lower()
 
 
 def is_model(path: Path) -> bool:
-    """Whether a path, or a name without a file, is of a model and of no table."""
     inside = _file(str(path))
     if inside.suffix != ".json" or not inside.is_file():
         named = not path.exists() and model_named(str(path), _known_names())

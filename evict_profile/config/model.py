@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike
 
-from evict_profile.cost_model import Shape
+from evict_profile.cost_model import CostShape
 from evict_profile.records import Amount, Count
 from evict_profile.stats import Floats
 
@@ -103,7 +103,6 @@ class AttentionSpec(Struct, frozen=True):
 
     @property
     def cache_values_per_token(self) -> int:
-        """Values per token in one layer's KV cache."""
         if self.kind == "mla":
             return self.kv_lora_rank + self.qk_rope_dim
         return self.num_kv_heads * (self.head_dim + (self.qk_head_dim or self.head_dim))
@@ -142,10 +141,8 @@ class LayerSpec(Struct, frozen=True):
 class MoeSpec(Struct, frozen=True):
     """Routed experts of one layer: an MLP each, `expert_width` wide.
 
-    `groups` and `groups_kept` are of group-limited routing (DeepSeek-V3).
-    `shared_width` is the summed width of shared experts. `expert_hidden` is the
-    experts' input width (0: the model's). Experts that are not `gated` have two
-    matrices, not three.
+    `shared_width` is the summed width of shared experts; `expert_hidden` the experts'
+    input width (0: the model's). Experts that are not `gated` have two matrices.
     """
 
     num_experts: Count
@@ -184,8 +181,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
     """A model's shape. The first `dense_layers` of `num_layers` hold no experts.
 
     `mtp_layers` draft and are not in `num_layers`. `residual_streams` above one are
-    mixed around every layer by hyper-connections. `notes` are reservations of the
-    reader. Sizes are of `dtype`; experts are published in `checkpoint_dtype`.
+    mixed around every layer by hyper-connections.
     """
 
     name: str
@@ -208,8 +204,8 @@ class ModelSpec(Struct, frozen=True, dict=True):
     def __post_init__(self) -> None:
         for dtype in (self.dtype, self.checkpoint_dtype):
             if dtype not in BYTES_PER_VALUE:
-                known = ", ".join(BYTES_PER_VALUE)
-                raise ValueError(f"dtype {dtype!r} is not one of {known}")
+                names = ", ".join(BYTES_PER_VALUE)
+                raise ValueError(f"dtype {dtype!r} is not one of {names}")
         if self.dense_layers >= self.num_layers:
             raise ValueError(
                 f"dense_layers {self.dense_layers} must leave at least one of "
@@ -230,11 +226,10 @@ class ModelSpec(Struct, frozen=True, dict=True):
         return BYTES_PER_VALUE[self.dtype]
 
     @property
-    def cost_shape(self) -> Shape:
-        """The fields that the features of a forward depend on."""
+    def cost_shape(self) -> CostShape:
         a, total = self.attention, self.num_layers
         others = tuple((o.layers / total, o.window) for o in self.other_layers)
-        return Shape(self.moe.top_k, a.sliding_window, a.sliding_every, others)
+        return CostShape(self.moe.top_k, a.sliding_window, a.sliding_every, others)
 
     @property
     def full_layers(self) -> int:
@@ -252,13 +247,13 @@ class ModelSpec(Struct, frozen=True, dict=True):
             for other in others
             if without_kernels is None or other.kind in without_kernels
         ]
-        said = (
+        caveat = (
             f"of {self.num_layers} layers {' and '.join(lacking)} are costed by their "
             "products and bytes, without their own kernels"
         )
         recurs = any(other.kind in get_args(Recurrent) for other in others)
         rollback = "a recurrent state is rolled back at a cost that is not in them"
-        return (*[said] * bool(lacking), *[rollback] * recurs, *self.notes)
+        return (*[caveat] * bool(lacking), *[rollback] * recurs, *self.notes)
 
     @property
     def weights_per_expert(self) -> int:
@@ -270,10 +265,9 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     @property
     def attention_weights(self) -> int:
-        """Weights of one layer's attention, mean over layers of all kinds."""
-        own = self.attention.weights(self.hidden_size)
+        weights = self.attention.weights(self.hidden_size)
         others = sum(other.layers * other.weights for other in self.other_layers)
-        return round((self.full_layers * own + others) / self.num_layers)
+        return round((self.full_layers * weights + others) / self.num_layers)
 
     @property
     def common_weights(self) -> int:
@@ -296,7 +290,6 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     @property
     def active_parameters(self) -> int:
-        """Parameters less the routed experts that a token does not use."""
         return self._parameters(self.moe.top_k)
 
     def _parameters(self, experts: int) -> int:

@@ -25,9 +25,8 @@ step3p7 are models."""
 def published_name(path: Path, stated: object = "") -> str:
     """OWNER/NAME, or NAME, of a published model.
 
-    Files of the Hugging Face cache are links, so the path comes first as it is given.
-    `stated` is the config's `_name_or_path`: often another model's, or a folder's of
-    who trained it.
+    The path comes first, as files of the Hugging Face cache are links; `stated`, the
+    config's `_name_or_path`, often names another model.
 
     Raises:
         ConfigError: neither names a model.
@@ -55,26 +54,23 @@ def _identifies(name: str) -> bool:
 
 @cache
 def same_shape() -> dict[str, str]:
-    """Published models with the sizes of a model that has a file."""
     return read_mapping(data_root() / "configs" / "same_shape.yaml")
 
 
 @cache
 def name_suffixes() -> frozenset[str]:
-    """Suffixes of a model's name that do not change its sizes."""
     listed = read_mapping(data_root() / "configs" / "name_suffixes.yaml")
     lines = [listed["trained"], *listed["stored"]]
     return frozenset(word for line in lines for word in line)
 
 
 def model_named(name: str, models: Sequence[str]) -> str | None:
-    """The model of a Hugging Face name: Qwen/Qwen3-30B-A3B-Instruct-2507 is
-    qwen3-30b-a3b; GLM-5-Flash is not glm-5."""
+    """The model of a Hugging Face name; suffixes that keep the sizes are left out."""
     given = name.rpartition("/")[2].lower()
-    known = {each.rpartition("/")[2].lower(): each for each in [*same_shape(), *models]}
-    while given not in known:
+    named = {full.rpartition("/")[2].lower(): full for full in [*same_shape(), *models]}
+    while given not in named:
         given, _, last = given.rpartition("-")
         if last not in name_suffixes() and not re.fullmatch(r"\d{4}", last):
             return None
-    names = (known[given], same_shape().get(known[given]))
-    return next((each for each in names if each in models), None)
+    names = (named[given], same_shape().get(named[given]))
+    return next((model for model in names if model in models), None)

@@ -22,7 +22,6 @@ class GridSpec(Struct, frozen=True):
         width: verify widths n.
         union: unions U, or their number, spaced by ratio from top-k to all experts.
         context: tokens in the KV cache before the tree.
-        batch: requests verified together.
         max_tokens: limit of n x batch.
         cells: forced cells to measure, spread evenly; 0 for all.
         natural: also measure each (n, context, batch) under natural routing.
@@ -47,7 +46,6 @@ class GridSpec(Struct, frozen=True):
             raise ValueError(f"max_tokens {self.max_tokens} leaves no cell")
 
     def unions_for(self, model: ModelSpec) -> tuple[int, ...]:
-        """Unions to force on this model, increasing."""
         top_k, experts = model.moe.top_k, model.moe.num_experts
         if isinstance(self.union, int):
             points = np.geomspace(top_k, experts, self.union)
@@ -83,8 +81,6 @@ class SglangSpec(Struct, frozen=True):
             config.json written from its shape.
         draft: folder of the EAGLE-3 head; "" writes a usual config.json.
         steps, topk: levels drafted, and children of each node; 1 drafts chains.
-        attention_backend: SGLang's name; "" leaves the choice to SGLang.
-        tp: ranks of tensor parallelism, on a GPU each.
     """
 
     model: str = ""
@@ -99,8 +95,7 @@ class SweepSpec(Struct, frozen=True):
     """A sweep: grid, stop rule, and options of the engine.
 
     Attributes:
-        sessions: first rounds that each start the runner again; more of them make
-            costs more certain.
+        sessions: first rounds that each start the runner again.
         layers: MoE layers to measure; "auto" is all that fit on a GPU, two on a CPU.
         dtype: "auto" is the model's, if the device multiplies it natively; "fp8_block"
             is FP8 in blocks of 128 x 128, which the runner "sglang_verify" runs.

@@ -35,18 +35,17 @@ EXPERTS = re.compile(r"\bexperts\b")
 def published_format(config: Config) -> tuple[str, list[str]]:
     """The format of routed experts, and notes; bfloat16 of one without a name here."""
     quantized = _quantization(config)
-    found = _stated(quantized, config) if quantized.content else ""
-    if not found and config.get("expert_dtype") == "fp4":
+    stated = _stated(quantized, config) if quantized.content else ""
+    if not stated and config.get("expert_dtype") == "fp4":
         return "mxfp4", []
-    if found in BYTES_PER_VALUE or not quantized.content:
-        return found or "bfloat16", []
+    if stated in BYTES_PER_VALUE or not quantized.content:
+        return stated or "bfloat16", []
     named = " ".join(str(quantized.get(k)) for k in WORDS if quantized.get(k))
-    of = f"{named or 'without quant_method'}{f', {found}' * bool(found)}"
+    of = f"{named or 'without quant_method'}{f', {stated}' * bool(stated)}"
     return "bfloat16", [f"{UNKNOWN} ({of})"]
 
 
 def _quantization(config: Config) -> Config:
-    """The keys of both files; those of hf_quant_config.json go first."""
     stated, path = config.section("quantization_config").content, config.path
     beside = path.with_name(path.name.replace("config.json", "hf_quant_config.json"))
     if beside != path and beside.is_file():
@@ -56,14 +55,15 @@ def _quantization(config: Config) -> Config:
 
 
 def _stated(quantized: Config, config: Config) -> str:
-    """What is said of experts goes before what is said of all layers."""
     layers = quantized.section("quantized_layers")
-    if own := [layers.section(name) for name in layers.content if EXPERTS.search(name)]:
-        return _by_words(own[len(own) // 2])
+    if parts := [
+        layers.section(name) for name in layers.content if EXPERTS.search(name)
+    ]:
+        return _by_words(parts[len(parts) // 2])
     if config.get("expert_dtype") == "fp4" and not quantized.get("moe_quant_algo"):
         return "mxfp4"  # DeepSeek-V4 states "fp8" of all but its experts.
     lists = ("ignore", "exclude_modules", "modules_to_not_convert", "exclude")
-    left_out = (each for name in lists for each in quantized.listed(name))
+    left_out = (pattern for name in lists for pattern in quantized.listed(name))
     if layers.content or _name_experts(left_out, config):
         return "bfloat16"
     groups = quantized.section("config_groups")
@@ -74,7 +74,6 @@ def _stated(quantized: Config, config: Config) -> str:
 
 
 def _name_experts(patterns: Iterable[object], config: Config) -> bool:
-    """Whether patterns of modules are of routed experts, by layers amid all."""
     # The "mlp" of Gemma 4 is a dense one beside the experts.
     in_layer = "gemma4" in str(config.get("model_type"))
     blocks = ["mlp.", "block_sparse_moe.", "mixer.", "ffn.", "feed_forward.", "moe."]
@@ -93,7 +92,6 @@ def _name_experts(patterns: Iterable[object], config: Config) -> bool:
 
 
 def _regex(pattern: str) -> str:
-    """Of "re:...", or of a name or some parts of one, in which * is anything."""
     if pattern.startswith("re:"):
         return pattern[3:]
     _, layers, inner = pattern.rpartition("layers.")
@@ -101,25 +99,22 @@ def _regex(pattern: str) -> str:
 
 
 def _of_groups(groups: list[Config], config: Config) -> Config | None:
-    """Of compressed-tensors: the group that names experts, else a class of layers."""
     targets = [group.listed("targets") for group in groups]
-    found = [_name_experts(each, config) for each in targets]
-    if not any(found):
-        found = [not each or "Linear" in each for each in targets]
-    return groups[found.index(True)].section("weights") if any(found) else None
+    matches = [_name_experts(target, config) for target in targets]
+    if not any(matches):
+        matches = [not target or "Linear" in target for target in targets]
+    return groups[matches.index(True)].section("weights") if any(matches) else None
 
 
 def _of_quark(quantized: Config) -> Config | None:
-    """The weights of AMD's quark; of several stages the last, which is stored."""
     layers = quantized.section("layer_quant_config")
-    own = [layers.section(name) for name in layers.content if EXPERTS.search(name)]
-    weights = [*own, quantized.section("global_quant_config")][0].get("weight")
+    parts = [layers.section(name) for name in layers.content if EXPERTS.search(name)]
+    weights = [*parts, quantized.section("global_quant_config")][0].get("weight")
     last = weights[-1] if isinstance(weights, list) and weights else weights
     return Config(last, quantized.path) if isinstance(last, dict) else None
 
 
 def _by_words(stated: Config) -> str:
-    """By the names and the numbers that stand beside each other; "" if unknown."""
     bits = stated.get("bits") or stated.get("w_bit") or stated.get("num_bits") or ""
     size = stated.get("group_size") or stated.get("q_group_size")
     kind = stated.get("data_type") or stated.get("type") or ""
@@ -127,17 +122,17 @@ def _by_words(stated: Config) -> str:
     if "bitsandbytes" in text:
         double = "_double" if stated.get("bnb_4bit_use_double_quant") else ""
         return f"nf4{double}" if stated.get("load_in_4bit") else "int8"
-    found = next((name for of, name in FORMATS.items() if re.search(of, text)), "")
+    form = next((name for of, name in FORMATS.items() if re.search(of, text)), "")
     # What packs like GPTQ stores zero points of symmetric weights too.
     gptq = re.search("gptq|round", text)
-    if found.startswith("int") or (not found and (gptq or "awq" in text)):
+    if form.startswith("int") or (not form and (gptq or "awq" in text)):
         zeros = stated.get("zero_point") is True or stated.get("symmetric") is False
-        return _integer(bits or found[3:], size, zeros or bool(gptq))
-    if found == "fp8" and (
+        return _integer(bits or form[3:], size, zeros or bool(gptq))
+    if form == "fp8" and (
         stated.get("weight_block_size") or stated.get("strategy") == "block"
     ):
         return "fp8_block"
-    return SCALED.get(f"{found}/{size}", found)
+    return SCALED.get(f"{form}/{size}", form)
 
 
 def _integer(bits: object, size: object, zeros: bool) -> str:

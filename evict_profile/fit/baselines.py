@@ -46,7 +46,6 @@ def held_out(
 def fit_terms(
     base: tuple[Term, ...], bends: bool, model: ModelSpec, points: pd.DataFrame
 ) -> Predict:
-    """Hinges of these terms, with knots chosen by held-out error if they may bend."""
     shape = model.cost_shape
     cost = fit_points(base, shape, points, bends)
     return lambda cells: cost.latency_us(features_of(shape, cells))

@@ -49,8 +49,7 @@ GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
 def make_table(
     fitted: Fitted, samples_sha256: str = "", gates: tuple[Gate, ...] | None = None
 ) -> CostTable:
-    """The table of a run, version 1.0.0, whatever its gates say; those of a sweep are
-    judged here."""
+    """The table of a run, version 1.0.0, whatever its gates say."""
     cells = fitted.level_cells
     seen = {axis: sorted({getattr(c, axis) for c in cells}) for axis in AXES}
     domain = {axis: (values[0], values[-1]) for axis, values in seen.items()}
@@ -76,10 +75,6 @@ def make_table(
 
 
 def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
-    """What the text activates that natural cells ran, else uniform routing's guess.
-
-    Between and beyond the measured tokens, their share of the guess is interpolated.
-    """
     tokens = np.arange(max_tokens + 1)
     guess = np.array([fitted.model.uniform_union(float(t)) for t in tokens])
     text, seen = fitted.provenance.fingerprint.get("text"), fitted.natural_unions
@@ -87,8 +82,8 @@ def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
         return ActivationCurve(GUESS, is_guess=True, union=_curve(guess))
     curves = {
         batch: guess
-        * np.interp(tokens, own.index, own / own.index.map(fitted.model.uniform_union))
-        for batch, own in seen.items()
+        * np.interp(tokens, u.index, u / u.index.map(fitted.model.uniform_union))
+        for batch, u in seen.items()
     }
     return ActivationCurve(
         f"natural routing of {text}",
@@ -101,11 +96,8 @@ def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
 def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
     """Write the table and its samples into a tree of tables, as its next version.
 
-    The first table of a key is 1.0.0; measuring again raises the patch, a change of
-    axes the minor version. A table that is there already is loaded, not written again.
-
-    Returns:
-        The table, and the path of its file.
+    Measuring a key again raises the patch, a change of axes the minor version. An equal
+    table that is there already is loaded instead.
 
     Raises:
         MeasurementError: a gate failed; its name and reason are in the message.
@@ -122,15 +114,13 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
 
 
 def outcome(table: CostTable, path: Path) -> str:
-    """Where a table was written, or that it was there before and so was loaded."""
     return f"{'unchanged' if table.path == path else 'table'}: {path}"
 
 
 def _same_in(home: Path, table: CostTable, samples_sha256: str) -> CostTable | None:
-    """The table of a folder that differs in its version alone, if one does."""
-    made = replace(table.provenance, samples_sha256=samples_sha256)
-    for there in filter(None, (found.table for found in tables_below(home))):
-        if there == replace(table, version=there.version, provenance=made):
+    provenance = replace(table.provenance, samples_sha256=samples_sha256)
+    for there in filter(None, (entry.table for entry in tables_below(home))):
+        if there == replace(table, version=there.version, provenance=provenance):
             return there
     return None
 
@@ -143,8 +133,7 @@ def with_workload(
 ) -> CostTable:
     """The table with a workload in it, all staircases read at its activation.
 
-    Where the workload has no clock of drafting, the table keeps its own. What deciding
-    adds to a step is in no workload, so the table's own is kept.
+    Without a clock in the workload the table's own drafting stays.
     """
     reach = len(activation.union) - 1
     if reach < table.axes.max_tokens:
@@ -154,8 +143,8 @@ def with_workload(
             "continue it as the table's own"
         )
     if drafting and table.drafting:
-        known = [(c, table.drafting.at(c.batch).mechanism_us) for c in drafting.batches]
-        clocks = (replace(clock, mechanism_us=us) for clock, us in known)
+        timed = [(c, table.drafting.at(c.batch).mechanism_us) for c in drafting.batches]
+        clocks = (replace(clock, mechanism_us=us) for clock, us in timed)
         drafting = replace(drafting, batches=tuple(clocks))
     table = replace(
         table,
@@ -169,23 +158,32 @@ def with_workload(
 def export_workload(
     table: CostTable, path: Path, tables: Path | None = None
 ) -> tuple[CostTable, Path]:
-    """Save a table as the next version after the one at `path`, which it was made from.
+    """Save a table as the next version after the one at `path`, beside it or in a tree.
 
-    Into the same folder, or into its place in a tree of tables. The samples are put
-    beside it, so that it can be refitted by itself. No file that is there is
-    overwritten, and the table is written last. One that is there already is loaded.
+    No file is overwritten; an equal table that is there already is loaded.
     """
-    samples_sha256 = table.provenance.samples_sha256
-    content = samples_of(path, samples_sha256).read_bytes()
     home = (tables / table.relative_path).parent if tables else path.parent
+    return _save_beside_samples(table, path, home, table.version)
+
+
+def export_copy(table: CostTable, tables: Path) -> tuple[CostTable, Path]:
+    """Save a table that was read from a file into its place in a tree of tables."""
+    home = (tables / table.relative_path).parent
+    return _save_beside_samples(table, table.path, home)
+
+
+def _save_beside_samples(
+    table: CostTable, source: Path, home: Path, after: str = ""
+) -> tuple[CostTable, Path]:
+    samples_sha256 = table.provenance.samples_sha256
+    content = samples_of(source, samples_sha256).read_bytes()
     if same := _same_in(home, table, samples_sha256):
         return same, same.path
-    return save_next(table, home, lambda p: p.write_bytes(content), table.version)
+    return save_next(table, home, lambda path: path.write_bytes(content), after)
 
 
 def next_version(home: Path, axes: Axes, after: str = "") -> str:
-    """The version after the newest in a folder of tables, and after that of a source,
-    whose axes are the same."""
+    """The version after the newest of these axes in a folder, and after a source's."""
     present = {version_of(path.stem): path for path in home.glob("*.json")}
     newest = max([*present, *map(version_of, filter(None, [after]))], default=None)
     if newest is None:
@@ -243,12 +241,12 @@ def _curve(union: Floats) -> tuple[float, ...]:
 
 
 def _widest(fitted: Fitted, batch: int) -> int:
-    """The widest cell of a batch below every width that failed at one of its contexts.
+    """The widest cell of a batch below every width that failed.
 
     A failure counts where no wider cell of that context was measured.
     """
-    own = sorted(c for c in fitted.level_cells if c.batch == batch)
-    reached = {c.context: c.width for c in own}
+    cells = sorted(c for c in fitted.level_cells if c.batch == batch)
+    reached = {c.context: c.width for c in cells}
     failed = (
         c.width
         for c in failed_cells(fitted.frame)
@@ -256,14 +254,14 @@ def _widest(fitted: Fitted, batch: int) -> int:
         and c.width > reached.get(c.context, math.inf)
     )
     end = min(failed, default=math.inf)
-    return max(c.width for c in own if c.width < end)
+    return max(c.width for c in cells if c.width < end)
 
 
 def _staircase(
     fitted: Fitted, activation: ActivationCurve, batch: int, context: int
 ) -> Staircase:
-    asked = np.arange(_widest(fitted, batch) * batch + 1)
-    tokens = padded_tokens(asked, batch, fitted.capture_sizes)
+    tokens_asked = np.arange(_widest(fitted, batch) * batch + 1)
+    tokens = padded_tokens(tokens_asked, batch, fitted.capture_sizes)
     union = activation.at(tokens, batch)
 
     covered = fitted.costs_at(tokens, union, context, batch)
@@ -272,12 +270,10 @@ def _staircase(
 
 
 def _drafting(fitted: Fitted) -> Drafting | None:
-    """The runner's clocks, at the speed that the machine had during the sweep; the rest
-    of a step is that of rounds, where those were timed."""
     if not fitted.clocks:
         return None
-    made, cost = fitted.provenance, fitted.cost
-    here, facts = made.reference_us, made.fingerprint
+    sweep, cost = fitted.provenance, fitted.cost
+    here, facts = sweep.reference_us, sweep.fingerprint
     weights = facts.get("drafter_weights", "own")
     speeds = (
         here / clock.reference_us if here and clock.reference_us else 1.0
@@ -287,10 +283,9 @@ def _drafting(fitted: Fitted) -> Drafting | None:
     return Drafting(
         workload=f"none: timed by the sweep itself, drafter weights: {weights}",
         engine=f"{facts['engine']} {facts['engine_version']}",
-        batches=tuple(by_rounds(c.at_speed(s), cost, made.noise) for c, s in pairs),
+        batches=tuple(by_rounds(c.at_speed(s), cost, sweep.noise) for c, s in pairs),
     )
 
 
 def _rounded(values: Floats) -> tuple[float, ...]:
-    """Microseconds as a table keeps them, to a tenth."""
     return tuple(round(float(value), 1) for value in values)

@@ -1,8 +1,4 @@
-"""A run, fitted: its samples, the cost model, intervals and held-out errors.
-
-Made from a run's folders (`fit_run`), or from a table and the samples beside it
-(`fitted_of_table`).
-"""
+"""A run, fitted: its samples, the cost model, intervals and held-out errors."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -55,12 +51,7 @@ MIN_UNSEEN_CELLS = 8
 class Fitted:
     """Samples of one run and all that is derived from them.
 
-    Attributes:
-        capture_sizes: the captured graph widths.
-        provenance: as a table holds it; the samples' hash is empty for a run whose
-            table is not exported yet.
-        samples: of the run or the table.
-        clocks: what the runner said of drafting; none where it cannot draft.
+    `clocks` is what the runner said of drafting; none where it cannot draft.
     """
 
     model: ModelSpec
@@ -94,7 +85,6 @@ class Fitted:
 
     @cached_property
     def level_cells(self) -> tuple[Cell, ...]:
-        """Those of them at the grid's levels, none of them a validation cell."""
         levels = set(self._grid.cells)
         return tuple(c for c in self.layer_points.index if c in levels)
 
@@ -116,18 +106,17 @@ class Fitted:
         )
 
     def layers_noise_us(self, values: Floats) -> Floats:
-        """The same of measured layers, for any sums of their terms [places, terms]."""
+        """Standard errors of measured layers, for sums of terms [places, terms]."""
         return self._uncertainties[0].us(values)
 
     @cached_property
     def held_out(self) -> dict[str, HeldOut]:
-        """Held-out predictions of the hinge fit and its baselines, on equal folds."""
         seed = self.provenance.sweep.seed
         terms = (*layer_terms(self.model.cost_shape), *self.more_terms)
-        own = {"hinge": partial(fit_terms, terms, True)}
+        hinge = {"hinge": partial(fit_terms, terms, True)}
         return {
             name: held_out(fitter, self.model, self.layer_points, seed)
-            for name, fitter in (FITTERS | own).items()
+            for name, fitter in (FITTERS | hinge).items()
         }
 
     @cached_property
@@ -156,7 +145,6 @@ class Fitted:
 
     @cached_property
     def natural(self) -> HeldOut:
-        """The naturally routed cells, at their mean observed union."""
         points = undisturbed(points_of(self.points, "layers", "natural"))
         at_union = points.assign(union=points["observed_union"])
         features = features_of(self.cost.shape, at_union)
@@ -164,9 +152,8 @@ class Fitted:
 
     @cached_property
     def natural_unions(self) -> dict[int, pd.Series]:
-        """By batch, the mean observed union of natural cells by tokens."""
-        own = self.samples.timed.query("part == 'layers' and split == 'natural'")
-        by_tokens = own.assign(tokens=own["width"] * own["batch"]).groupby("batch")
+        rows = self.samples.timed.query("part == 'layers' and split == 'natural'")
+        by_tokens = rows.assign(tokens=rows["width"] * rows["batch"]).groupby("batch")
         return {
             int(str(batch)): cells.groupby("tokens")["observed_union"].mean()
             for batch, cells in by_tokens
@@ -184,7 +171,7 @@ class Fitted:
 
     @cached_property
     def half_width(self) -> float:
-        """Relative, of the 95 % interval of a measured cell's cost, in the median."""
+        """Relative half-width, median over cells, of a cost's 95 % interval."""
         places = places_of(frame_of(self.level_cells))
         cost_us, low_us, high_us = self.costs_at(*places)
         return float(np.median((high_us - low_us) / 2.0 / cost_us))
@@ -200,19 +187,20 @@ class Fitted:
 
     @property
     def shared_half_width(self) -> float:
-        """Relative, of 95 %: what sessions and scaled layers leave to all costs."""
-        made = self.provenance
-        if isinstance(made, Composition):
+        """Relative half-width, 95 %, that sessions and scaled layers leave to all
+        costs.
+        """
+        origin = self.provenance
+        if isinstance(origin, Composition):
             return 0.0
-        sessions = made.sessions.half_width if made.sessions else 0.0
-        alone = made.clock != DATASHEET and made.fingerprint["layers"] == 1
+        sessions = origin.sessions.half_width if origin.sessions else 0.0
+        alone = origin.clock != DATASHEET and origin.fingerprint["layers"] == 1
         scale = self.cost.layer_scale
-        scaling = scaling_half_width(made.scaling_test, scale, alone)
+        scaling = scaling_half_width(origin.scaling_test, scale, alone)
         return float(np.hypot(sessions, scaling))
 
     def us_per_expert(self, small: Cell, large: Cell) -> tuple[float, float]:
-        """Mean slope in U of one MoE layer, from one cell to one of a larger union, and
-        its standard error."""
+        """Mean slope in U of a MoE layer between two cells, and its standard error."""
         cost, both = self.cost.layers, frame_of([small, large])
         low, high = design(cost.terms, features_of(self.cost.shape, both))
         layers = self.model.moe_layers / self.cost.layer_scale
@@ -238,8 +226,8 @@ def fit_run(store: Store) -> Fitted:
     capture_sizes = tuple(sorted({*header.opened["capture_sizes"]}))
     points, _ = split_points(samples.cells, grid, capture_sizes)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
-    made = provenance_of(header, samples, len(points))
-    return Fitted(header.model, capture_sizes, made, samples, cost, store.clocks())
+    origin = provenance_of(header, samples, len(points))
+    return Fitted(header.model, capture_sizes, origin, samples, cost, store.clocks())
 
 
 def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:

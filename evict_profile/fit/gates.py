@@ -67,12 +67,10 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
 
 
 def is_good(error: ErrorSummary) -> bool:
-    """Whether costs are as near to measured latencies as a table's must be."""
     return error.median <= MAX_MEDIAN_ERROR and error.p90 <= MAX_P90_ERROR
 
 
 def union_gate(fitted: Fitted) -> Gate:
-    """Time followed the union before the sweep began."""
     test = measured(fitted.provenance).union_test
     differ = bool(test["differ"])
     return _gate(
@@ -87,9 +85,7 @@ def union_gate(fitted: Fitted) -> Gate:
 def slope_gate(fitted: Fitted) -> Gate:
     """The fitted slope in U implies a bandwidth that the device can have.
 
-    Taken between the two cells of the union test that have one row an expert, so that
-    both speak of the same points, the fit with all cells behind it. As there, a slope
-    fails only where its interval lies outside.
+    It is between the two cells of the union test that have one row an expert.
     """
     (slope_us, error_us), test = _slope_us(fitted), measured(fitted.provenance)
     if slope_us <= 0.0:
@@ -136,7 +132,6 @@ def non_moe_gate(fitted: Fitted) -> Gate:
 
 
 def scaling_gate(made: Provenance) -> Gate:
-    """Layers cost the same, where fewer than the model's were measured."""
     test = made.scaling_test or {}
     return _gate(
         "layer scaling",
@@ -171,11 +166,7 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     """Cells cost the same all along, and sessions of the runner nearly so.
 
     A change fails where its whole interval lies beyond its bound, or where no cell
-    compares it. Sessions that each measured all cells may differ, if costs stay known.
-
-    Args:
-        left_out: share of the samples that no fit is made of, for what the machine
-            did meanwhile.
+    compares it. `left_out` is the share of the samples that no fit is made of.
     """
     bounds, half = (MAX_TREND, MAX_STRETCH), drift.half_width
     left = f"{left_out:.0%} of the samples, of another speed, are left out"
@@ -194,13 +185,10 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
 
 
 def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
-    """Samples of a cell differ, as those of any machine do.
+    """Samples of a cell differ, as those of any machine do; `asked` is relative.
 
     A wide floor fails nothing: costs rest on all cells, and their intervals hold it.
-
-    Args:
-        asked: relative half-width that the stop rule asked of a median.
-        timed: whether a clock was read; costs of a datasheet do not differ.
+    Costs of a datasheet are not `timed` and do not differ.
     """
     wide = (
         f", far above the {asked:.1%} asked of a median: single cells are noisy; only "
@@ -218,7 +206,6 @@ def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
 
 
 def coverage_gate(frame: pd.DataFrame, points: pd.DataFrame, whole: bool) -> Gate:
-    """Few cells failed, and every part of the model was measured, or it as a whole."""
     cells = frame[frame["status"] != INFEASIBLE].groupby(list(CELL_FIELDS))
     ok = cells["status"].apply(lambda column: bool((column == OK).any()))
     failed = float(1.0 - ok.mean()) if len(ok) else 1.0
@@ -226,7 +213,7 @@ def coverage_gate(frame: pd.DataFrame, points: pd.DataFrame, whole: bool) -> Gat
     due = {"layers"} if whole else {"layers", "non_moe"}
     if failed > MAX_FAILED_CELLS:  # a cell that failed is not tried again
         remedy = (
-            "'evict-profile show RUN' says why; fix that, and sweep anew into another "
+            "'evict-profile fit RUN' says why; fix that, and sweep anew into another "
             "--out"
         )
     else:

@@ -1,9 +1,5 @@
 """C(n, U, context, batch): a model's verification cost as a sum of hinges, fitted.
 
-Non-negative least squares on given hinges (`fit_hinges`), the choice of knots
-(`choose_terms`), both parts of a model (`fit_cost`), and how certain the result is
-(`Uncertainty`).
-
 MoE layers are equal and run in sequence, so a forward costs `moe_layers / layers
 measured` times their fit, plus the fit of the rest (embedding, dense layers, head).
 Where whole forwards were measured, the first holds everything.
@@ -20,10 +16,10 @@ from evict_profile.cells import Split
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import (
     EXPERT_ROWS,
+    CostShape,
     Features,
     ForwardCost,
     HingeCost,
-    Shape,
     Term,
     design,
 )
@@ -73,22 +69,20 @@ class Observations:
         self._columns: dict[Term, Floats] = {}
 
     @classmethod
-    def of(cls, shape: Shape, points: pd.DataFrame) -> "Observations":
+    def of(cls, shape: CostShape, points: pd.DataFrame) -> "Observations":
         latency_us, error = (points[n].to_numpy() for n in ("latency_us", "error"))
         return cls(features_of(shape, points), latency_us, error)
 
     def design(self, terms: Sequence[Term]) -> Floats:
-        """As `cost_model.design`; each term is computed once."""
         for term in {*terms} - {*self._columns}:
             self._columns[term] = term.values(self.features)
         return np.stack([self._columns[term] for term in terms], axis=1)
 
 
 def fit_hinges(terms: Sequence[Term], seen: Observations) -> HingeCost:
-    """Non-negative least squares on relative residuals over their errors.
+    """Non-negative least squares (Lawson & Hanson, 1974), weighted by relative errors.
 
-    More work never costs less, so non-negative least squares (Lawson & Hanson, 1974)
-    is the right estimator of a sum of hinges, and needs no other regularisation.
+    More work never costs less, so it needs no other regularisation.
     """
     us, _ = _solve(seen.design(terms), seen.latency_us, seen.error)
     return HingeCost(tuple(terms), us)
@@ -114,9 +108,9 @@ def column_sizes(matrix: Floats) -> Floats:
 def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]:
     """Split terms greedily, knot by knot, while cross-validation says that it pays.
 
-    Candidates are the measured values of each axis, the captured graph widths among
-    them, and powers of two of the rows per expert. A knot is kept only if it lowers
-    the cross-validated error by more than that gain's own standard error (the
+    Candidates are the measured values of each axis, the captured graph widths, and
+    powers of two of the rows per expert. A knot is kept only if it lowers the
+    cross-validated error by more than that gain's own standard error (the
     one-standard-error rule of Breiman et al., 1984, on paired cells), so that noise
     alone adds none.
     """
@@ -139,8 +133,6 @@ def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]
 
 
 def shortlist(terms: tuple[Term, ...], seen: Observations) -> list[tuple[Term, ...]]:
-    """The bends and the jumps that lower the residuals most, some of each."""
-
     def residual(option: tuple[Term, ...]) -> float:
         return _solve(seen.design(option), seen.latency_us, seen.error)[1]
 
@@ -153,7 +145,6 @@ def shortlist(terms: tuple[Term, ...], seen: Observations) -> list[tuple[Term, .
 def refinements(
     terms: tuple[Term, ...], features: Features
 ) -> Iterator[tuple[Term, ...]]:
-    """Every way to bend one term at one knot, or to make it jump between two."""
     for position, term in enumerate(terms):
         for knots in candidate_knots(term.feature, features):
             if term.low < knots[0] and knots[-1] < term.high:
@@ -163,10 +154,7 @@ def refinements(
 
 
 def candidate_knots(feature: str, features: Features) -> list[tuple[float, ...]]:
-    """Where a feature's cost may bend, and where it may jump: from a value to the next.
-
-    None for those that must be lines. A jump is two bends, neither of which pays alone.
-    """
+    """Where a feature's cost may bend, or jump: two bends, where neither pays alone."""
     if feature == EXPERT_ROWS:
         largest = features["rows"].max(initial=1.0)
         rows = [float(x) for x in ROW_KNOTS if x <= largest]
@@ -191,9 +179,8 @@ def cross_validated(terms: tuple[Term, ...], seen: Observations) -> Floats:
 
 
 def fit_points(
-    base: tuple[Term, ...], shape: Shape, points: pd.DataFrame, bends: bool = True
+    base: tuple[Term, ...], shape: CostShape, points: pd.DataFrame, bends: bool = True
 ) -> HingeCost:
-    """Fit terms to points, with knots added where they pay if the terms may bend."""
     seen = Observations.of(shape, points)
     terms = choose_terms(base, seen) if bends else base
     first = fit_hinges(terms, seen)
@@ -218,7 +205,7 @@ def fit_cost(
     )
 
 
-def layer_terms(shape: Shape) -> tuple[Term, ...]:
+def layer_terms(shape: CostShape) -> tuple[Term, ...]:
     return LAYER_TERMS + (Term("width"),) * shape.recurs
 
 
@@ -227,15 +214,12 @@ def rest_terms(model: ModelSpec) -> tuple[Term, ...]:
 
 
 def parts_of(points: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The points that the fits of the MoE layers and of the rest are made of."""
     layers = points_of(points, "layers", FIT_SPLIT)
     return layers, points_of(points, "non_moe", "natural")
 
 
 class Uncertainty:
-    """What residuals leave to a fit: least squares on the terms that cost something."""
-
-    def __init__(self, cost: HingeCost, shape: Shape, points: pd.DataFrame) -> None:
+    def __init__(self, cost: HingeCost, shape: CostShape, points: pd.DataFrame) -> None:
         features = features_of(shape, points)
         predicted = cost.latency_us(features)
         error_us = predicted * points["error"].to_numpy()

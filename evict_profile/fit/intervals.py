@@ -24,8 +24,7 @@ MIN_SHARE = 0.05
 def misfit_of(*unseen: HeldOut) -> float:
     """Relative error, root mean square, that the noise of medians does not explain.
 
-    The mean square of so few cells is itself uncertain: one standard error is added.
-    Infinite of fewer than two cells, which show nothing.
+    One standard error is added; fewer than two cells show nothing and give infinity.
     """
     excess = np.concatenate([[], *(cells.excess_square for cells in unseen)])
     if len(excess) < 2:
@@ -37,9 +36,7 @@ def misfit_of(*unseen: HeldOut) -> float:
 def interval(cost: Floats, noise: Floats, misfit: float = 0.0) -> tuple[Floats, Floats]:
     """The 95 % interval of costs, each [places].
 
-    Args:
-        noise: standard error of each, in its unit.
-        misfit: relative standard error that residuals do not show.
+    `noise` is the standard error of each in its unit; `misfit` a relative one, of all.
     """
     half = STANDARD_ERRORS_95 * np.hypot(noise, misfit * cost)
     return np.maximum(cost - half, MIN_SHARE * cost), cost + half

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import DISTURBED_IQR_RATIO, Cell, frame_of, places_of
-from evict_profile.cost_model import Features, Shape, features_at
+from evict_profile.cost_model import CostShape, Features, features_at
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid
 
@@ -20,7 +20,6 @@ def points_of(points: pd.DataFrame, part: str, split: str) -> pd.DataFrame:
 
 
 def undisturbed(points: pd.DataFrame) -> pd.DataFrame:
-    """Without disturbed cells, whose medians say little of what they cost."""
     largest = DISTURBED_IQR_RATIO * float(points["error"].min())
     return points[points["error"] < largest]
 
@@ -34,7 +33,6 @@ class HeldOut:
 
     @property
     def latency_us(self) -> Floats:
-        """Medians of the cells, float64 [cells]."""
         return self.points["latency_us"].to_numpy()
 
     @property
@@ -56,18 +54,14 @@ def split_points(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What a fit is made of, and the validation cells, which it is not.
 
-    Cells between the levels of the grid stand at the width that ran: the next one
-    captured.
-
-    Args:
-        cells: see `Samples.cells`.
+    A cell between the levels stands at the next captured width, which ran.
     """
     validation, levels = grid.validating(list(cells.index)), set(grid.cells)
 
     def as_run(cell: Cell) -> Cell:
         captured = (width for width in capture_sizes if width >= cell.width)
-        own = cell in levels
-        return cell if own else replace(cell, width=next(captured, cell.width))
+        at_level = cell in levels
+        return cell if at_level else replace(cell, width=next(captured, cell.width))
 
     points = frame_of(map(as_run, cells.index)).assign(
         latency_us=cells["latency_us"].to_numpy(),
@@ -78,5 +72,5 @@ def split_points(
     return points[~validates], points[validates]
 
 
-def features_of(shape: Shape, cells: pd.DataFrame) -> Features:
+def features_of(shape: CostShape, cells: pd.DataFrame) -> Features:
     return features_at(shape, *places_of(cells))

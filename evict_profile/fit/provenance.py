@@ -37,7 +37,6 @@ class _Known(Opened, frozen=True):
 
 
 def check_header(header: Header, source: str) -> None:
-    """Check that a run's header holds what the fit and its gates need."""
     try:
         parse(_Known, vars(header) | header.opened, source, extra_keys=True)
     except ConfigError as error:
@@ -105,10 +104,7 @@ def scaling_half_width(
 
 
 def measured_minutes(at_unix: Floats) -> float:
-    """Time spent measuring.
-
-    A gap of over a minute is an interruption, unless many samples take that long.
-    """
+    """A gap of over a minute is an interruption, unless many samples take that long."""
     gaps_s = np.append(np.diff(np.sort(at_unix)), 0.0)
     longest_s = max(60.0, 3.0 * float(np.percentile(gaps_s, 90)))
     return round(float(gaps_s[gaps_s < longest_s].sum()) / 60.0, 2)

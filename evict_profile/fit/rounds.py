@@ -13,14 +13,10 @@ from evict_profile.table import DraftClock
 
 
 def by_rounds(clock: DraftClock, cost: ForwardCost, noise: float) -> DraftClock:
-    """The clock with the rest of its rounds, if any were timed.
-
-    Args:
-        noise: of a measured time, relative.
-    """
+    """The clock with the rest of its rounds, if any were timed; `noise` is relative."""
     if not clock.rounds:
         return clock
-    us, drafts = np.array([each.us for each in clock.rounds]), clock.drafts
+    us, drafts = np.array([timed.us for timed in clock.rounds]), clock.drafts
     beside_us = us - clock.parts_us(cost)
     line = np.column_stack((np.ones_like(drafts), drafts))
     fixed_us, token_us = map(float, nnls(line, beside_us)[0])

@@ -1,7 +1,4 @@
-"""Runs the command line in a process that ends with its parent.
-
-A sweep that outlives a killed fleet would disturb later measurements.
-"""
+"""Runs the command line in a process that ends with its parent."""
 
 import os
 import subprocess
@@ -18,7 +15,6 @@ GRACE_S = 900.0
 def run_command(
     words: Sequence[str], env: Mapping[str, str], log: Path, minutes: float
 ) -> tuple[int, str]:
-    """Run `evict-profile` in a process; returns its status and its last line."""
     try:
         with log.open("wb") as out:
             status = subprocess.run(

@@ -54,17 +54,16 @@ def _check_reachable(address: str) -> None:
 
 
 def task_options(device: Device, engine: Engine) -> dict[str, Any]:
-    own = {} if device.gpus else {MACHINE: 1.0}
-    resources = dict(own if device.resources is None else device.resources)
+    default = {} if device.gpus else {MACHINE: 1.0}
+    resources = dict(default if device.resources is None else device.resources)
     if engine.resource:
         resources[engine.resource] = ENVIRONMENT_SHARE
-    asked: dict[str, Any] = {"num_cpus": device.cpus, "num_gpus": device.gpus}
+    options: dict[str, Any] = {"num_cpus": device.cpus, "num_gpus": device.gpus}
     if device.accelerator:
-        asked["accelerator_type"] = device.accelerator
-    return {**asked, "resources": resources}
+        options["accelerator_type"] = device.accelerator
+    return {**options, "resources": resources}
 
 
 def task(function: Callable[..., T], *args: object) -> T:
-    """Run a function on a node, without the limit of threads that Ray sets there."""
     os.environ.pop("OMP_NUM_THREADS", None)
     return function(*args)

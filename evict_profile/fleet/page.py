@@ -1,5 +1,3 @@
-"""A fleet on a terminal."""
-
 import time
 from collections.abc import Sequence
 
@@ -28,5 +26,5 @@ def show_fleet(console: Console, folder: FleetFolder, jobs: Sequence[Job]) -> No
     for name, ended in outcomes.items():
         say(console, f"{name}: {ended.get('table') or ended['why']}")
     states = [row[1] for row in cells]
-    said = (f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    say(console, f"{len(cells)} jobs: {', '.join(said)}; plan: {folder.header_path}")
+    counts = (f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    say(console, f"{len(cells)} jobs: {', '.join(counts)}; plan: {folder.header_path}")

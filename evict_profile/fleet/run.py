@@ -5,6 +5,7 @@ FLEET/commands.txt              one command per job, for Slurm or Kubernetes
 FLEET/outcomes.json             the table of each job, or why there is none
 FLEET/JOB/{model,sweep}.json    the inputs of the job's sweeps
 FLEET/JOB/run/                  the run of the job
+FLEET/JOB/tables/               the table that its sweep made
 """
 
 import json
@@ -16,9 +17,10 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from evict_profile.errors import ConfigError, EvictProfileError
-from evict_profile.fit.export import export_table
-from evict_profile.fit.fitted import fit_run
+from evict_profile.cells import with_latency
+from evict_profile.errors import ConfigError, DataError, EvictProfileError
+from evict_profile.fit.export import export_copy, export_table
+from evict_profile.fit.fitted import fit_run, fitted_of_table
 from evict_profile.fleet.child import run_command
 from evict_profile.fleet.cluster import ray_at, task, task_options
 from evict_profile.fleet.spec import Fleet, Job
@@ -31,15 +33,13 @@ from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.engine import is_finished
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Store
-from evict_profile.table import CostTable
+from evict_profile.table.search import tables_below
 
 USER_ERROR = 2
 """The exit code of a command that ends with one sentence."""
 
 
 class JobRun(NamedTuple):
-    """One job, and the folder that holds its inputs and its run."""
-
     job: Job
     home: Path
 
@@ -48,13 +48,17 @@ class JobRun(NamedTuple):
         return Store(self.home / "run")
 
     @property
+    def tables(self) -> Path:
+        """What the sweep exports by itself, until the fleet publishes it."""
+        return self.home / "tables"
+
+    @property
     def argv(self) -> list[str]:
         python = self.job.engine.python
         options: dict[str, object] = {
             "--plan": self.home / "sweep.json",
             "--out": self.store.folder,
-            # The fleet publishes; what the sweep exports by itself stays here.
-            "--tables": self.home / "tables",
+            "--tables": self.tables,
         } | ({"--python": python} if python else {})
         given = (str(word) for option in options.items() for word in option)
         return ["sweep", str(self.home / "model.json"), *given]
@@ -66,7 +70,6 @@ class JobRun(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether all samples are stored and, if the runner drafts, all clocks."""
         if not is_finished(self.store):
             return False
         return not self.store.header().opened.get("clocks") or bool(self.store.clocks())
@@ -76,11 +79,11 @@ class FleetFolder(RunFolder):
     header_name, noun = "fleet.json", "sweeps"
 
     def write_plan(self, jobs: Sequence[Job]) -> None:
-        """Write the jobs to the folder, or check that they equal the jobs in it."""
         _check_measurable(jobs)
         plan = json.loads(as_json({job.name: to_mapping(job) for job in jobs}))
         if self.exists():
             frozen = self.read_header()
+            self._check_unsharded(frozen)
             both = plan.keys() & frozen.keys()
             mine, theirs = (
                 {"jobs": ", ".join(p), **dict(_flatten({n: p[n] for n in both}))}
@@ -95,6 +98,14 @@ class FleetFolder(RunFolder):
         write_text("\n".join(lines) + "\n", self.folder / "commands.txt")
         # The header comes last: without it, the plan is written again.
         self.write_header(plan)
+
+    def _check_unsharded(self, frozen: dict[str, Any]) -> None:
+        if any("shards" in job for job in frozen.values()):
+            raise DataError(
+                f"{self.folder}: an older version made this fleet, of shards; choose "
+                "another --out, or keep what one shard measured: evict-profile fit "
+                f"{self.folder}/JOB/1-of-1 --tables DIR"
+            )
 
     def run(self, job: Job) -> JobRun:
         return JobRun(job, self.folder.resolve() / job.name)
@@ -114,11 +125,20 @@ class FleetFolder(RunFolder):
         path, page = self.table(job), self.folder / job.name / "report.html"
         if path and page.is_file():
             return
-        fitted = fit_run(self.run(job).store)
         if not path:
-            path = export_table(fitted, tables)[1].resolve()
+            path = self._export(self.run(job), tables).resolve()
             self.record_outcome(job, table=str(path))
-        write_report(fitted, CostTable.load(path), page)
+        write_report(*fitted_of_table(path), page)
+
+    def _export(self, run: JobRun, tables: Path) -> Path:
+        """Publish what the sweep exported; fit the run where there is no such table, or
+        where samples or clocks came later."""
+        timed, clocks = len(with_latency(run.store.frame())), run.store.clocks()
+        for table in filter(None, (found.table for found in tables_below(run.tables))):
+            is_whole = table.provenance.samples == timed
+            if is_whole and bool(table.drafting) == bool(clocks):
+                return export_copy(table, tables)[1]
+        return export_table(fit_run(run.store), tables)[1]
 
 
 def _check_measurable(jobs: Sequence[Job]) -> None:
@@ -171,12 +191,11 @@ def here(runs: Sequence[JobRun], fleet: Fleet) -> Iterator[tuple[JobRun, str]]:
 def on_ray(
     runs: Sequence[JobRun], fleet: Fleet, address: str
 ) -> Iterator[tuple[JobRun, str]]:
-    """Measure jobs as Ray tasks; a task whose worker or node is lost runs again."""
     with ray_at(address) as ray:
         remote, running = ray.remote(task), {}
         for run in runs:
-            asked = task_options(run.job.device, run.job.engine)
-            placed = remote.options(**asked, max_retries=fleet.tries)
+            options = task_options(run.job.device, run.job.engine)
+            placed = remote.options(**options, max_retries=fleet.tries)
             running[placed.remote(measure, run, fleet.tries, fleet.minutes)] = run
         while running:
             [done], _ = ray.wait(list(running))
@@ -193,10 +212,10 @@ def measure(run: JobRun, tries: int, minutes: float) -> str:
     words = [*run.argv, "--max-minutes", f"{minutes:g}"]
     for _ in range(tries):
         ends = time.monotonic() + 60.0 * minutes
-        status, said = run_command(words, run.job.engine.env, log, minutes)
+        status, line = run_command(words, run.job.engine.env, log, minutes)
         if run.done:
             return ""
         # What a sweep that was stopped has is too little for its own fit.
         is_open = not status or (status == USER_ERROR and time.monotonic() >= ends)
-        why = f"open after {minutes:g} min" if is_open else said.removeprefix("error: ")
+        why = f"open after {minutes:g} min" if is_open else line.removeprefix("error: ")
     return f"{why}; tried {tries} times, see {log}"

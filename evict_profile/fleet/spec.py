@@ -27,11 +27,8 @@ AXES = ("model", "sweep", "dtype", "runner", "device")
 class Engine(Struct, frozen=True):
     """A runner and the environment that it runs in.
 
-    Attributes:
-        runner: its name, or the path of its script.
-        python: interpreter of the engine; "" for the toolkit's own.
-        whole: it times whole forwards; see `SweepSpec`.
-        resource: Ray resource of nodes that have this environment; "" if all do.
+    `python` is the engine's interpreter, "" the toolkit's own; `resource` is a Ray
+    resource of nodes that have the environment, "" if all do.
     """
 
     runner: str
@@ -42,8 +39,6 @@ class Engine(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """What one sweep reserves of a node; without GPUs it measures the CPU."""
-
     cpus: NotNegative = 1.0
     gpus: NotNegative = 0.0
     accelerator: str = ""
@@ -53,10 +48,7 @@ class Device(Struct, frozen=True):
 class Fleet(Struct, frozen=True):
     """A fleet as its YAML states it.
 
-    Attributes:
-        exclude: jobs to leave out, by one or more of the axes.
-        tries: of each job in one run of the command.
-        minutes: longest time of one try.
+    `exclude` leaves jobs out by axes; `tries` is of each job, of `minutes` at most.
     """
 
     name: str
@@ -83,8 +75,6 @@ def load_fleet(path: Path) -> Fleet:
 
 
 class Job(Struct, frozen=True):
-    """One model measured by one sweep; it becomes one table."""
-
     name: str
     model: ModelSpec
     sweep: SweepSpec

@@ -20,7 +20,7 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Settings(msgspec.Struct, frozen=True, rename="upper"):
-    """Settings from EVICT_PROFILE_TABLE and so on (docs/reference/environment.md)."""
+    """Settings from EVICT_PROFILE_TABLE and so on (docs/reference/files.md)."""
 
     mode: Literal["off", "observe", "on"] = "off"
     table: Path | None = None

@@ -26,10 +26,8 @@ KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 class Advice:
     """A decision as text and as JSON.
 
-    Attributes:
-        preface: stands before the answer: the number of GPUs of a table found by name.
-        reason: why no table answers.
-        names: of the model and the GPU, for commands.
+    `preface` is the number of GPUs, if the table was found by name; `reason` why none
+    answers.
     """
 
     decision: Decision
@@ -38,7 +36,6 @@ class Advice:
     names: tuple[str, str] = ("MODEL", "GPU")
 
     def __str__(self) -> str:
-        """One screen, within the terminal and 100 columns."""
         steps = self._steps
         lines = [unbroken(self.answer), *shell_lines(self.command)]
         if self.reason:
@@ -48,15 +45,15 @@ class Advice:
             at = "" if steps.context is None else f", context {steps.context:g}"
             lines += ["", unbroken(f"{steps.table.title}{at}:")]
             parts = self.decision.parts
-            for advisor, found in parts:
+            for advisor, batches in parts:
                 lines += [KINDS[advisor.lengths.kind]] * (len(parts) > 1)
-                lines += [as_text(self.rows(advisor, found))]
-        caveats = (f"caveat: {each}" for each in self.decision.caveats)
-        known = (*self.notes, *self._details, *caveats)
-        return "\n".join([*lines, *(unbroken(line, "  ") for line in known)])
+                lines += [as_text(self.rows(advisor, batches))]
+        caveats = (f"caveat: {text}" for text in self.decision.caveats)
+        remarks = (*self.notes, *self._details, *caveats)
+        return "\n".join([*lines, *(unbroken(line, "  ") for line in remarks)])
 
     def json(self) -> str:
-        """All numbers; an end that no interval has is null."""
+        """All numbers; an infinite end of an interval is null."""
         plan, table = self.decision.plan, self._steps.table
         names = ("drafts", "gain", "over", "advised")
         chosen = {name: getattr(plan, name) for name in names}
@@ -64,9 +61,9 @@ class Advice:
         parts = [
             {
                 "kind": advisor.lengths.kind,
-                "ways": [self._numbers(at, w) for at in found for w in at.ways[1:]],
+                "ways": [self._numbers(at, w) for at in batches for w in at.ways[1:]],
             }
-            for advisor, found in self.decision.parts
+            for advisor, batches in self.decision.parts
         ]
         content = {
             "answer": self.answer,
@@ -82,10 +79,9 @@ class Advice:
         return json.dumps(finite(content), ensure_ascii=False, indent=1)
 
     def _numbers(self, at: BatchAdvice, way: DraftOption) -> dict[str, Any]:
-        """A way at a batch; of an estimate no speed is known."""
         left_out = {"speed", "step_us"} if self._steps.estimated else set()
         stated = {"batch": at.batch, **to_mapping(way), "verdict": way.verdict}
-        return {name: each for name, each in stated.items() if name not in left_out}
+        return {name: value for name, value in stated.items() if name not in left_out}
 
     @property
     def _steps(self) -> Steps:
@@ -97,7 +93,7 @@ class Advice:
 
     @property
     def command(self) -> str:
-        """What runs the table's engine so, or writes the file that it reads; or ""."""
+        """The command that runs the table's engine, or writes its file; else ""."""
         decision, table, engine = self.decision, self._steps.table, self.decision.engine
         advised = () if self._steps.estimated else decision.plan.advised
         if not (table and advised and engine in ENGINES):
@@ -111,13 +107,12 @@ class Advice:
 
     @property
     def _settling(self) -> list[str]:
-        """The measurement that settles what is not; an estimate always wants it."""
         answer, table = self.decision.answer, self._steps.table
         if answer.settled and not self._steps.estimated:
             return []
         batch = self.decision.batches[0]
-        known = (table.key.model, table.key.gpu) if table else self.names
-        model, gpu = (shlex.quote(each) for each in known)
+        names = (table.key.model, table.key.gpu) if table else self.names
+        model, gpu = (shlex.quote(name) for name in names)
         what = "measure" if answer.settled else "settle"
         return [
             unbroken(
@@ -134,13 +129,11 @@ class Advice:
 
     @property
     def _details(self) -> list[str]:
-        """What the advice rests on."""
         drafting = self._steps.drafting
         source = f"acceptance: {self.decision.advisor.lengths.source}"
         return [source, *[f"drafting: {drafting}"] * bool(drafting)]
 
     def tree_flags(self) -> Iterator[str]:
-        """SGLang's flags for trees, at batches where one is faster than every chain."""
         (_, chains), *rest = self.decision.parts
         for chain, tree in (
             pair for _, at in rest for pair in zip(chains, at, strict=True)
@@ -154,7 +147,6 @@ class Advice:
                 )
 
     def rows(self, advisor: Advisor, advice: Sequence[BatchAdvice]) -> Rows:
-        """The ways of each batch; an estimate's have no column of speeds."""
         shown = [(at.batch, way) for at in advice for way in self._ways(advisor, at)]
         plan = self.decision.plan
         even, speed = (
@@ -174,7 +166,7 @@ class Advice:
             if any(way.basis != "table" for _, way in shown):
                 columns["known from"] = lambda way: way.basis
             if any(way.step_us for _, way in shown):
-                columns["tok/s"] = lambda way: (
+                columns["tok/s a request"] = lambda way: (
                     three_digits(1e6 * way.committed / way.step_us)
                     if way.step_us
                     else "-"
@@ -190,7 +182,6 @@ class Advice:
         return Rows(("batch", *columns), cells)
 
     def _ways(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
-        """All of a batch that was asked for; else the best, and what was measured."""
         if self.decision.every:
             return [*at.ways[1:]]
         if self._steps.estimated:

@@ -1,5 +1,3 @@
-"""A calibration on a terminal."""
-
 from rich.console import Console
 
 from evict_profile.calibrate.study import CalibrationStudy
@@ -38,7 +36,6 @@ def show_calibration(
 
 
 def _sections(study: CalibrationStudy, model: ModelSpec) -> dict[str, Rows | str]:
-    """Rows by title, or a sentence for what the trace lacks."""
     return {
         ERRORS: _error_rows(study),
         "children of an accepted node": _children_rows(study),
@@ -69,15 +66,15 @@ def _children_rows(study: CalibrationStudy) -> Rows:
 
 
 def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows | str:
-    head, found = ("tokens", "how many", EXPERTS), study.activations
-    if found is None:
+    head, activations = ("tokens", "how many", EXPERTS), study.activations
+    if activations is None:
         return NO_ROUTES
-    few = min(SHOWN_TOKENS, len(found[1].union) - 1)
+    few = min(SHOWN_TOKENS, len(activations[1].union) - 1)
     rows = [
-        (f"whole trees, batch {batch}", len(each.union) - 1, each.at(-1))
-        for batch, each in found.items()
+        (f"whole trees, batch {batch}", len(curve.union) - 1, curve.at(-1))
+        for batch, curve in activations.items()
     ]
-    rows.append(("best of a tree", few, found[1].at(few)))
+    rows.append(("best of a tree", few, activations[1].at(few)))
     cells = [
         (name, n, spread(union, ".1f"), f"{union.value / model.uniform_union(n):.2f}")
         for name, n, union in rows

@@ -30,14 +30,12 @@ class Rows:
 
     @property
     def records(self) -> list[dict[str, object]]:
-        """Each row as a JSON object."""
         return [dict(zip(self.head, row, strict=True)) for row in self.cells]
 
     @classmethod
     def of(
         cls, items: Iterable[T], columns: Mapping[str, Callable[[T], object]]
     ) -> "Rows":
-        """One row per item; each column is a name and a function of an item."""
         cells = [[show(item) for show in columns.values()] for item in items]
         return cls(tuple(columns), cells)
 
@@ -86,7 +84,6 @@ def show_gates(console: Console, gates: Iterable[Gate]) -> None:
 def error_rows(
     errors: Mapping[str, ErrorSummary], names: Mapping[str, str] | None = None
 ) -> Rows:
-    """Held-out errors by model of the cost, the best first."""
     return Rows.of(
         sorted(errors.items(), key=lambda item: item[1].median),
         {

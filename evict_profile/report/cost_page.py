@@ -1,5 +1,3 @@
-"""The page of a cost table."""
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,13 +56,13 @@ def _unmeasured_rows(fitted: Fitted) -> Rows:
 
 
 def _identity(table: CostTable) -> Mapping[str, object]:
-    made = measured(table.provenance)
+    sweep = measured(table.provenance)
     return {
         "cost table": f"{table.schema}, version {table.version}",
-        "evict-profile": made.evict_profile,
-        "plan sha256": made.plan_sha256,
-        "samples sha256": made.samples_sha256,
-        "copy bandwidth": f"{made.bandwidth_gbps:.1f} GB/s, measured",
+        "evict-profile": sweep.evict_profile,
+        "plan sha256": sweep.plan_sha256,
+        "samples sha256": sweep.samples_sha256,
+        "copy bandwidth": f"{sweep.bandwidth_gbps:.1f} GB/s, measured",
         "captured graphs": ", ".join(map(str, table.axes.capture_sizes)) or "none",
-        **{n.replace("_", " "): str(v) or "none" for n, v in made.fingerprint.items()},
+        **{n.replace("_", " "): str(v) or "none" for n, v in sweep.fingerprint.items()},
     }

@@ -42,26 +42,22 @@ class View:
 
     @cached_property
     def anchor_rows(self) -> pd.DataFrame:
-        """The anchor's samples; the index counts the samples before each."""
         rows, anchor = self.timed, self.fitted.anchor
         same = [rows[name] == getattr(anchor, name) for name in CELL_FIELDS]
         return rows[np.logical_and.reduce(same)]
 
     @property
     def place(self) -> tuple[int, int]:
-        """Context and batch."""
         return min(self.table.axes.context), min(self.table.axes.batch)
 
     @cached_property
     def forced(self) -> list[Cell]:
-        """Forced cells here, by width, then union."""
         cells = self.fitted.layer_points.index
         here = (c for c in cells if (c.context, c.batch) == self.place)
         return sorted(here, key=lambda cell: (cell.width, cell.union))
 
     @property
     def what(self) -> str:
-        """What is drawn: "latency of 2 layers, ms"."""
         return f"latency of {counted(self.table.fit.measured_layers, 'layer')}, ms"
 
     def unions(self, widths: Floats) -> Floats:
@@ -96,6 +92,5 @@ class View:
 
     @property
     def residuals(self) -> Floats:
-        """Held-out predictions over measurements, minus one, float64 [cells]."""
         held_out = self.fitted.held_out["hinge"]
         return held_out.predicted_us / held_out.latency_us - 1.0

@@ -28,10 +28,9 @@ BATCHES = tuple(2**i for i in range(10))
 
 
 def write_explore(console: Console, found: Sequence[Found], out: Path) -> None:
-    """Write the page of the tables among these files; name the others."""
-    for refused in filter(None, (each.refused for each in found)):
+    for refused in filter(None, (entry.refused for entry in found)):
         say(console, f"not a table: {refused}")
-    tables = [each.table for each in found if each.table]
+    tables = [entry.table for entry in found if entry.table]
     if not tables:
         raise ConfigError(
             f"{out}: not written, since no cost table was found; name others, and "
@@ -58,15 +57,14 @@ def explore_page(tables: Iterable[CostTable]) -> str:
 
 
 def facts_of(served: ServedStep) -> dict[str, Any]:
-    """A table as the page's script reads it."""
     table, key = served.table, served.table.key
-    known = [each for each in table.axes.batch if len(_ratios(served, each)) > 1]
-    if not known:
+    measured = [batch for batch in table.axes.batch if len(_ratios(served, batch)) > 1]
+    if not measured:
         raise ConfigError(
             f"{table.path}: covers no draft at any of its batches "
             f"{', '.join(map(str, table.axes.batch))}; sweep wider"
         )
-    between = {b for b in BATCHES if known[0] < b < known[-1]}
+    between = {b for b in BATCHES if measured[0] < b < measured[-1]}
     return {
         "model": key.model,
         "gpu": key.gpu,
@@ -83,14 +81,13 @@ def facts_of(served: ServedStep) -> dict[str, Any]:
         "caveats": table.caveats,
         "batches": [
             {"batch": batch, "ratios": _ratios(served, batch)}
-            for batch in sorted({*known, *between})
+            for batch in sorted({*measured, *between})
         ],
     }
 
 
 def _ratios(served: ServedStep, batch: int) -> list[list[float]]:
-    """(ratio, low, high) of a step over plain decoding, by K from 0; of an estimated
-    table the growth of kernels alone."""
+    """(ratio, low, high) of a step over plain decoding, by K from 0."""
     context = min(served.table.axes.context)
     drafts = [k for k in range(LONGEST + 1) if served.covers(batch, k + 1, context)]
     if served.table.is_estimated:
@@ -100,7 +97,6 @@ def _ratios(served: ServedStep, batch: int) -> list[list[float]]:
 
 
 def _flags(table: CostTable) -> Iterator[str]:
-    """How the table's engine is started, by draft length from 1; none if unknown."""
     system = table.key.engine.replace("_", "-")
     if system not in ENGINES:
         return
@@ -112,7 +108,7 @@ def _flags(table: CostTable) -> Iterator[str]:
 
 
 def _ends(ratio: Estimate) -> list[float]:
-    return [_short(each) for each in (ratio.value, ratio.low, ratio.high)]
+    return [_short(value) for value in (ratio.value, ratio.low, ratio.high)]
 
 
 def _short(value: float) -> float:

@@ -23,7 +23,6 @@ TILES = 150.0
 
 
 def surface(view: View) -> Markup:
-    """Median latency of each measured cell over (n, U), and the path of routing."""
     medians = [view.medians[cell].value for cell in view.forced]
     n, u = zip(*((cell.width, cell.union) for cell in view.forced), strict=True)
     side = TILES / max(len({*n}), len({*u}))
@@ -47,7 +46,6 @@ def _fine(view: View) -> Floats:
 
 
 def widths(view: View) -> Markup:
-    """Cost over n at forced unions and, dashed, as the router chooses."""
     natural, n = view.fitted.natural, _fine(view)
     observed, cells = natural.points["observed_union"], cells_of(natural.points)
     with canvas() as figure:
@@ -64,7 +62,6 @@ def widths(view: View) -> Markup:
 
 
 def forced_unions(axes: Axes, view: View, *others: End) -> None:
-    """Cost over n, a line and band per union, and medians; `others` are named too."""
     unions = sorted({cell.union for cell in view.forced})
     index = np.linspace(0, len(unions) - 1, min(MAX_UNIONS, len(unions)))
     ends, colours = [*others], plotting.shades(unions)

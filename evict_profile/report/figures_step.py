@@ -43,7 +43,6 @@ def as_known(table: CostTable, estimate: Estimate) -> Estimate:
 
 
 def step_us(served: ServedStep, batch: int, n: int, context: int) -> Estimate:
-    """Time of a step that verifies n tokens of each request, drafting apart."""
     return as_known(served.table, served.us(batch, n, 0, context))
 
 
@@ -53,7 +52,7 @@ def step_latency(served: ServedStep) -> Markup:
     with canvas() as figure:
         axes = figure.subplots()
         batches = plotting.shades(axis.batch).items()
-        ends = [_latency(axes, served, *each) for each in batches]
+        ends = [_latency(axes, served, *batch) for batch in batches]
         plotting.log_axis(axes, axis.width, "tokens verified of each request, n")
         plotting.ms_axis(axes)
         plotting.label_ends(axes, ends)
@@ -65,16 +64,16 @@ def _latency(axes: Axes, served: ServedStep, batch: int, colour: str) -> End:
     axis, name = served.table.axes, f"batch {batch}"
     style = "steps-pre" if axis.capture_sizes else "default"
     n = [n for n in range(1, axis.width[-1] + 1) if _covers(served, batch, n)]
-    steps = [step_us(served, batch, each, _context(served)) for each in n]
+    steps = [step_us(served, batch, width, _context(served)) for width in n]
     equal = equal_experts_us(served, batch, n)
     axes.plot(n, equal, "--", color=colour, linewidth=1.0, drawstyle=style)
     us, low, high = np.array([(s.value, s.low, s.high) for s in steps]).T
     band = (low, high) if steps[0].known else None
     end = plotting.line(axes, n, us, name, colour, band, drawstyle=style)
-    for each in (width for width in axis.width if width <= n[-1]):
-        text = f"{name}, n = {each}: {MS.spread(steps[each - 1])} ms"
-        text += f"; equal experts {MS.of(equal[each - 1])}"
-        plotting.mark(axes, each, us[each - 1], text, color=colour)
+    for width in (width for width in axis.width if width <= n[-1]):
+        text = f"{name}, n = {width}: {MS.spread(steps[width - 1])} ms"
+        text += f"; equal experts {MS.of(equal[width - 1])}"
+        plotting.mark(axes, width, us[width - 1], text, color=colour)
     return end
 
 
@@ -96,15 +95,14 @@ def equal_experts_us(served: ServedStep, batch: int, n: list[int]) -> Floats:
 
 
 def break_even(served: ServedStep) -> Markup:
-    """Time of a step of K drafts over a plain step, a line a batch."""
     batches = plotting.shades(served.table.axes.batch).items()
     most = [k + 1.0 for k in SHOWN_DRAFTS]
     ends = [End(0.0, most[-1], "K + 1", QUIET)]
     with canvas() as figure:
         axes = figure.subplots()
         axes.plot(SHOWN_DRAFTS, most, color=QUIET, dashes=(1, 1.5))
-        for row, each in enumerate(batches):
-            ends.append(_ratios(axes, served, *each, APART * row))
+        for row, batch in enumerate(batches):
+            ends.append(_ratios(axes, served, *batch, APART * row))
         axes.set_xticks(SHOWN_DRAFTS)
         axes.set_xlabel("drafts of a step, K")
         right = SHOWN_DRAFTS[-1] + APART * len(batches)
@@ -119,14 +117,13 @@ def _ratios(
     drafts = [k for k in SHOWN_DRAFTS if _covers(served, batch, k + 1)]
     ratios = [served.ratio(batch, k + 1, k, _context(served)) for k in drafts]
     at, name = [k + shift for k in drafts], f"batch {batch}"
-    end = plotting.line(axes, at, [each.value for each in ratios], name, colour)
+    end = plotting.line(axes, at, [ratio.value for ratio in ratios], name, colour)
     for x, k, ratio in zip(at, drafts, ratios, strict=True):
         plotting.dot(axes, x, ratio, colour, f"{name}, K = {k}: {spread(ratio)}")
     return end
 
 
 def step_rows(served: ServedStep) -> Rows:
-    """Time of a step, drafting apart, with its 95 % interval; a column a batch."""
     axes = served.table.axes
 
     def shown(batch: int, n: int, context: int) -> str:

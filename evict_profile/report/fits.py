@@ -1,5 +1,3 @@
-"""A fit, its export and a recheck on a terminal."""
-
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +24,13 @@ from evict_profile.table import CostTable
 def show_fit(console: Console, fitted: Fitted, json: bool = False) -> None:
     errors = {name: held.error for name, held in fitted.held_out.items() if held.error}
     if json:
-        found = {
+        document = {
             "held_out": errors,
             "validation": fitted.validation.error,
             "natural": fitted.natural.error,
             "gates": judge(fitted),
         }
-        say(console, as_json(to_mapping(found)))
+        say(console, as_json(to_mapping(document)))
         return
     natural = "natural routing, evaluated at its observed union"
     unseen = {
@@ -50,7 +48,6 @@ def show_fit(console: Console, fitted: Fitted, json: bool = False) -> None:
 
 
 def show_export(console: Console, table: CostTable, path: Path, page: Path) -> None:
-    """The end of a sweep: its table, errors, and what to do with them."""
     fit, without = table.fit, table.fit.held_out["tokens only"].median
     say(console, outcome(table, path))
     if fit.validation:
@@ -71,8 +68,8 @@ def show_recheck(console: Console, recheck: Recheck) -> None:
     rows = Rows.of(
         changes,
         {
-            "cell": lambda each: each[0],
-            "change": lambda each: f"{np.nanmedian(each[1]) - 1.0:+.1%}",
+            "cell": lambda pair: pair[0],
+            "change": lambda pair: f"{np.nanmedian(pair[1]) - 1.0:+.1%}",
         },
     )
     print_rows(console, rows)

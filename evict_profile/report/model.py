@@ -1,5 +1,3 @@
-"""What was read of a model: one line, or a table."""
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,7 +24,6 @@ def model_line(model: ModelSpec) -> str:
 
 
 def show_model(console: Console, model: ModelSpec, as_json: bool) -> None:
-    """Every size that is not zero, counts, and reservations, which are `notes`."""
     stored = _stored(model)
     counts = {
         "moe_layers": model.moe_layers,
@@ -55,8 +52,8 @@ def _cells(content: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, s
         if isinstance(value, dict):
             yield from _cells(value, f"{where}{key}.")
         elif isinstance(value, list | tuple):
-            for n, each in enumerate(value):
-                yield from _cells(each, f"{where}{key}[{n}].")
+            for n, item in enumerate(value):
+                yield from _cells(item, f"{where}{key}[{n}].")
         elif value:
             yield where + key, f"{value:,}" if type(value) is int else str(value)
 
@@ -69,7 +66,6 @@ def _attention(own: AttentionSpec) -> str:
 
 
 def _stored(model: ModelSpec) -> str:
-    """The published format of experts; a GGUF's, and float32, are in `dtype`."""
     stored = model.checkpoint_dtype
     return model.dtype if stored == "bfloat16" else stored
 

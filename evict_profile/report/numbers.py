@@ -26,17 +26,14 @@ US, MS = Unit("us", 1.0), Unit("ms", 1e3)
 
 
 def three_digits(value: float) -> str:
-    """Three significant digits, or the whole part if longer."""
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def counted(count: int, noun: str) -> str:
-    """A count with its noun: "1 cell", "1,200 cells"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def spread(estimate: Estimate, form: str | Callable[[float], str] = ".2f") -> str:
-    """A number with its interval, if it has one: "1.23 (1.10..1.30)"."""
     shown = form if callable(form) else f"{{:{form}}}".format
     value, low, high = map(shown, (estimate.value, estimate.low, estimate.high))
     return f"{value} ({low}..{high})" if estimate.known and low != high else value

@@ -1,5 +1,3 @@
-"""GPUs and engines with public measurements of experts, on a terminal."""
-
 from rich.console import Console
 
 from evict_profile.io import as_json as json_of
@@ -10,7 +8,6 @@ from evict_profile.sources.pairs import GPUS
 
 
 def show_offers(console: Console, source: Source, as_json: bool) -> None:
-    """The newest version of each engine."""
     newest = {
         (gpu, engine): version
         for gpu in GPUS

@@ -2,9 +2,10 @@
 
 import shlex
 
+from evict_profile.advice.steps import OfEstimate
 from evict_profile.report.numbers import spread
 from evict_profile.stats import Estimate
-from evict_profile.table import DATASHEET, CostTable, ServedStep
+from evict_profile.table import CostTable, ServedStep
 
 DRAFTS = 3
 """K of the sentence, or the most that the table covers."""
@@ -28,7 +29,6 @@ def pays(table: CostTable) -> str:
 
 
 def how_to_decide(table: CostTable) -> str:
-    """The command that finds the table by its names and answers with a length."""
     key = table.key
     names = {"--model": key.model, "--gpu": key.gpu, "--engine": key.engine}
     words = [word for name in names.items() for word in name]
@@ -36,19 +36,19 @@ def how_to_decide(table: CostTable) -> str:
 
 
 def _ratio(served: ServedStep, batch: int, drafts: int) -> str:
-    """A step over plain decoding; of an estimated table, kernels alone."""
-    levels = 0 if served.table.is_estimated else drafts
     context = min(served.table.axes.context)
-    given = served.ratio(batch, drafts + 1, levels, context)
+    if served.table.is_estimated:
+        steps = OfEstimate(served.table, context)
+        return spread(steps.ratio(batch, drafts + 1, drafts).value)
+    given = served.ratio(batch, drafts + 1, drafts, context)
     # More tokens take no less time, so no bound of a break-even is below 1.
-    ratio = Estimate(*(max(end, 1.0) for end in (given.value, given.low, given.high)))
-    has_interval = served.table.origin != DATASHEET
-    return spread(ratio) if has_interval else f"{ratio.value:.2f}"
+    ends = (given.value, given.low, given.high)
+    return spread(Estimate(*(max(end, 1.0) for end in ends)))
 
 
 def _limits(served: ServedStep) -> str:
     if served.table.is_estimated:
-        return " These are kernels alone; the drafter and the host come on top."
+        return " Estimated from kernels and from steps of other servers, not measured."
     if served.assumes_drafting:
         return " The time of drafting is assumed, not measured."
     return ""

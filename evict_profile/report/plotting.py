@@ -53,7 +53,6 @@ def percent_y(axes: Axes) -> None:
 
 
 def shades(values: Iterable[int]) -> dict[int, str]:
-    """Shades from small to large values, spaced evenly."""
     ordered = sorted(set(values))
     index = np.linspace(0, len(RAMP) - 1, len(ordered)).round().astype(int)
     return {value: RAMP[i] for value, i in zip(ordered, index, strict=True)}
@@ -73,7 +72,6 @@ def colour_bar(
 
 
 def dot(axes: Axes, x: float, y: Estimate, colour: str, text: str) -> None:
-    """A value with its interval, hollow where that is unknown; `text` on hover."""
     if y.known:
         axes.vlines(x, y.low, y.high, color=colour, linewidth=1.1)
     face, edge = (colour, PAPER) if y.known else (PAPER, colour)
@@ -88,8 +86,6 @@ def mark(
 
 
 class End(NamedTuple):
-    """Right end of a line in data coordinates, and its name."""
-
     x: float
     y: float
     text: str
@@ -105,7 +101,6 @@ def line(
     band: tuple[Floats, Floats] | None = None,
     **look: Any,
 ) -> End:
-    """Draw a line with its band; return its right end."""
     if band:
         steps = look.get("drawstyle") == "steps-pre"
         step: Literal["pre"] | None = "pre" if steps else None
@@ -130,7 +125,6 @@ def label_ends(axes: Axes, ends: Iterable[End], gap: float = 0.055) -> None:
 
 
 def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Increasing heights moved by least squares to be `gap` apart."""
     steps = gap * np.arange(len(heights))
     closed = isotonic_regression(np.asarray(heights) - steps).x
     spaced: list[float] = (closed + steps).tolist()

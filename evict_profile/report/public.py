@@ -31,7 +31,6 @@ CLOCKS = {"clock_us", "wall_us", "reference_us"}
 def show_estimate(
     console: Console, table: CostTable, path: Path, page: Path, as_json: bool
 ) -> None:
-    """Break-evens, and what settles them."""
     rows, key = break_evens(table), table.key
     if as_json:
         files = {"table": str(path), "report": str(page)}

@@ -51,7 +51,7 @@ def replay_page(study: ReplayStudy) -> str:
         title="Does speculation pay, and does adapting?",
         study=study,
         caveats=_caveats(study),
-        mixed=MIXED in {each.scenario.workload for each in study.comparisons},
+        mixed=MIXED in {c.scenario.workload for c in study.comparisons},
         MIXED=MIXED,
         bars=bars,
         curves=width_curves,
@@ -63,27 +63,25 @@ def replay_page(study: ReplayStudy) -> str:
 
 
 def show_replay(console: Console, study: ReplayStudy) -> None:
-    """A line for each scenario and batch; the page and `--json` have the rest."""
     say(console, wrapped(study.summary))
     print_rows(console, _choice_rows(study))
     advised = {c.advised.policy: c.advised.served_by for c in study.comparisons}
     for policy, flags in advised.items():
         if flags:
             say(console, f"“{policy}” in SGLang: {flags}")
-    if known := study.table.acceptance:
-        say(console, wrapped(f"the table's acceptance was learnt on {known.workload}"))
+    if curve := study.table.acceptance:
+        say(console, wrapped(f"the table's acceptance was learnt on {curve.workload}"))
     for caveat in _caveats(study):
         say(console, wrapped(f"note: {caveat}", "  "))
 
 
 def best_served(comparison: Comparison) -> PolicyResult | None:
-    """The fastest policy that SGLang serves by flags alone, if any."""
-    served = (each for each in comparison.results if each.served_by)
-    return max(served, key=lambda each: each.tokens_per_s.value, default=None)
+    served = (result for result in comparison.results if result.served_by)
+    return max(served, key=lambda result: result.tokens_per_s.value, default=None)
 
 
 def _caveats(study: ReplayStudy) -> list[str]:
-    caveats = (caveat for each in study.comparisons for caveat in each.caveats)
+    caveats = (caveat for c in study.comparisons for caveat in c.caveats)
     return list(dict.fromkeys(caveats))
 
 
@@ -136,7 +134,6 @@ def _number_rows(comparison: Comparison) -> Rows:
 
 
 def bars(comparison: Comparison, name: str) -> Markup:
-    """Throughput over plain decoding, a bar per policy, with intervals."""
     rows = len(comparison.results)
     with canvas(4.8, 1.0 + 0.4 * rows) as figure:
         axes = figure.subplots()
@@ -172,7 +169,7 @@ def width_curves(comparison: Comparison, name: str) -> Markup:
                 text = f"depth {depth}, {width} tokens: {speed:.1f}"
                 plotting.mark(axes, width, speed, text, color=colour)
         plotting.log_axis(axes, (point.width for point in fixed), "tokens verified, n")
-        results = [each for each in comparison.results if each.policy in LINES]
+        results = [result for result in comparison.results if result.policy in LINES]
         ends = [_level(axes, result) for result in results]
         axes.set_ylim(bottom=0.0)
         plotting.label_ends(axes, ends)

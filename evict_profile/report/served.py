@@ -23,22 +23,22 @@ BEFORE_AFTER = ("before", "after")
 def setting_rows(settings: Sequence[Setting]) -> Rows:
     """A row a setting; over plain decoding where the same batch and context has it."""
 
-    def ratio(each: Setting) -> Estimate | None:
-        plain = plain_of(each, settings)
-        return each.ratio_to(plain) if each.drafts and plain else None
+    def ratio(setting: Setting) -> Estimate | None:
+        plain = plain_of(setting, settings)
+        return setting.ratio_to(plain) if setting.drafts and plain else None
 
-    def break_even(each: Setting) -> str:
-        return spread(own) if (own := ratio(each)) else ""
+    def break_even(setting: Setting) -> str:
+        return spread(change) if (change := ratio(setting)) else ""
 
-    def speed(each: Setting) -> str:
-        own, length = ratio(each), each.accept_length
-        return f"{length.value / own.value:.2f}" if own and length else ""
+    def speed(setting: Setting) -> str:
+        change, length = ratio(setting), setting.accept_length
+        return f"{length.value / change.value:.2f}" if change and length else ""
 
     columns: dict[str, Callable[[Setting], object]] = {
-        "setting": lambda each: each.name,
-        "context": lambda each: f"{each.context:.0f}" if each.context else "",
-        "runs": lambda each: len(each.runs),
-        "step, ms": lambda each: MS.spread(each.step_us),
+        "setting": lambda setting: setting.name,
+        "context": lambda setting: f"{setting.context:.0f}" if setting.context else "",
+        "runs": lambda setting: len(setting.runs),
+        "step, ms": lambda setting: MS.spread(setting.step_us),
         "over plain = break-even": break_even,
         "accepted": accepted,
         "times plain": speed,
@@ -51,7 +51,6 @@ def setting_rows(settings: Sequence[Setting]) -> Rows:
 
 
 def plain_of(each: Setting, settings: Sequence[Setting]) -> Setting | None:
-    """Plain decoding at a setting's batch and context, if it ran."""
     plain = (s for s in settings if not s.drafts and s.batch == each.batch)
     return next((s for s in plain if same_context(s, each)), None)
 
@@ -66,11 +65,10 @@ def accepted(each: Setting) -> str:
 def runs_document(
     runs: Sequence[Run], left_out: Mapping[str, str]
 ) -> dict[str, object]:
-    """Runs as JSON: settings, what was left out, and what speaks against them."""
     return {
         "settings": setting_rows(settings_of(runs)).records,
         "left_out": dict(left_out),
-        "findings": [each._asdict() for each in findings(runs, left_out)],
+        "findings": [finding._asdict() for finding in findings(runs, left_out)],
         "unknown": unknown(runs),
     }
 
@@ -78,7 +76,6 @@ def runs_document(
 def show_runs(
     console: Console, runs: Sequence[Run], left_out: Mapping[str, str]
 ) -> None:
-    """Settings, runs left out by reason, and what speaks against them."""
     if settings := settings_of(runs):
         print_rows(console, setting_rows(settings))
     for why, count in Counter(left_out.values()).most_common():
@@ -89,9 +86,8 @@ def show_runs(
 def show_findings(
     console: Console, found: Sequence[Finding], missing: Sequence[str]
 ) -> None:
-    """What was found, and what could not be known; no all-clear without the latter."""
-    for each in found:
-        say(console, wrapped(each.sentence, "  "))
+    for finding in found:
+        say(console, wrapped(finding.sentence, "  "))
     if not found:
         say(console, "Nothing was found in what these runs state.")
     if missing:
@@ -124,7 +120,6 @@ def show_served_table(
 
 
 def served_list(tables: Sequence[ServedTable]) -> Rows:
-    """A row a table: its path, and what it is of."""
     return Rows.of(
         tables,
         {
@@ -132,7 +127,7 @@ def served_list(tables: Sequence[ServedTable]) -> Rows:
             "runs": lambda table: len(table.runs),
             "settings": lambda table: len(table.settings),
             "batches": lambda table: ", ".join(
-                map(str, sorted({each.batch for each in table.settings}))
+                map(str, sorted({setting.batch for setting in table.settings}))
             ),
         },
     )
@@ -141,9 +136,8 @@ def served_list(tables: Sequence[ServedTable]) -> Rows:
 def show_served_diff(
     console: Console, before: ServedTable, after: ServedTable, as_json: bool = False
 ) -> bool:
-    """Print how two served tables differ; False if they do not.
-
-    Other deployments come first; steps differ where their intervals lie apart.
+    """Print how two served tables differ, other deployments first; False if they do
+    not.
     """
     keys = [to_mapping(table.key) for table in (before, after)]
     apart = differences(*keys, sides=BEFORE_AFTER)
@@ -158,23 +152,20 @@ def show_served_diff(
 
 
 def _changes(before: Sequence[Setting], after: Sequence[Setting]) -> list[str]:
-    pairs = [(each, _same_of(each, after)) for each in before]
-    lines = [f"{each.name}: only before" for each, other in pairs if not other]
-    for each, other in pairs:
-        if other and _lie_apart(each.step_us, other.step_us):
-            change = other.step_us.value / each.step_us.value - 1.0
-            steps = (MS.spread(one.step_us) for one in (each, other))
+    pairs = [(setting, _same_of(setting, after)) for setting in before]
+    lines = [f"{setting.name}: only before" for setting, other in pairs if not other]
+    for setting, other in pairs:
+        if other and _lie_apart(setting.step_us, other.step_us):
+            change = other.step_us.value / setting.step_us.value - 1.0
+            steps = (MS.spread(one.step_us) for one in (setting, other))
             was, now = steps
             lines.append(
-                f"{each.name}: {was} ms before, {now} ms after ({change:+.0%})"
+                f"{setting.name}: {was} ms before, {now} ms after ({change:+.0%})"
             )
-    return lines + [
-        f"{each.name}: only after" for each in after if not _same_of(each, before)
-    ]
+    return lines + [f"{s.name}: only after" for s in after if not _same_of(s, before)]
 
 
 def _same_of(each: Setting, others: Sequence[Setting]) -> Setting | None:
-    """The setting of the same batch, draft and context."""
     same = (other for other in others if other.name == each.name)
     return next((other for other in same if same_context(other, each)), None)
 
@@ -183,7 +174,7 @@ def _lie_apart(one: Estimate, other: Estimate) -> bool:
     return one.high < other.low or other.high < one.low
 
 
-def show_routes(console: Console, found: RoutedExperts, as_json: bool = False) -> None:
+def show_routes(console: Console, found: RoutedExperts) -> None:
     """Experts of a layer that n consecutive tokens of each request activate."""
     several = {f"{b.batch} requests": (b.batch, b.union) for b in found.batches}
     rows = [
@@ -194,8 +185,5 @@ def show_routes(console: Console, found: RoutedExperts, as_json: bool = False) -
         }
         for n in (1, 2, 4, 8, 16, 32)
     ]
-    if as_json:
-        say(console, json_of(rows))
-        return
     print_rows(console, Rows(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     say(console, f"{found.tokens:,} committed tokens of {found.replies} replies")

@@ -18,7 +18,7 @@ LEAST_WIDEST = 8
 
 
 def served_page(table: ServedTable) -> str:
-    found = findings(table.runs, table.left_out)
+    problems = findings(table.runs, table.left_out)
     left_out = sorted(table.left_out.items())
     return render(
         "served.html.j2",
@@ -26,7 +26,7 @@ def served_page(table: ServedTable) -> str:
         table=table,
         ratios=ratio_figure(table),
         settings=setting_rows(table.settings),
-        findings=[each.sentence for each in found],
+        findings=[problem.sentence for problem in problems],
         unknown=unknown(table.runs),
         left_out=Rows(("run", "left out because"), left_out),
         identity=Rows(
@@ -36,18 +36,17 @@ def served_page(table: ServedTable) -> str:
 
 
 def ratio_figure(table: ServedTable) -> Markup:
-    """A step over the reference by its width, a line a served batch."""
     context = table.contexts[0] if table.contexts else None
     batches = plotting.shades(table.batches(context)).items()
     references = [table.reference(batch, context) for batch, _ in batches]
-    over = " or ".join(dict.fromkeys(each.draft for each in references))
+    over = " or ".join(dict.fromkeys(reference.draft for reference in references))
     even = " = break-even accepted length" * (not any(r.drafts for r in references))
-    widest = max(each.width for each in table.settings)
+    widest = max(setting.width for setting in table.settings)
     widths = [*range(1, max(2 * widest, LEAST_WIDEST) + 1)]
     with canvas() as figure:
         axes = figure.subplots()
         axes.plot(widths, widths, color=QUIET, dashes=(1, 1.5))
-        ends = [_ratios(axes, table, *each, widths, context) for each in batches]
+        ends = [_ratios(axes, table, *batch, widths, context) for batch in batches]
         plotting.log_axis(axes, widths, "tokens verified of each request, n")
         top = max(end.y for end in ends)
         axes.set_ylim(0.8, 1.5 * top)
@@ -65,11 +64,11 @@ def _ratios(
     context: float | None,
 ) -> End:
     first = table.reference(batch, context).width
-    own = [n for n in widths if n >= first]
-    ratios = [table.ratio(batch, n, n - 1, context) for n in own]
+    longer = [n for n in widths if n >= first]
+    ratios = [table.ratio(batch, n, n - 1, context) for n in longer]
     name = f"batch {batch}"
-    end = plotting.line(axes, own, [r.value.value for r in ratios], name, colour)
-    for n, ratio in zip(own, ratios, strict=True):
+    end = plotting.line(axes, longer, [r.value.value for r in ratios], name, colour)
+    for n, ratio in zip(longer, ratios, strict=True):
         if ratio.basis == "measured":
             text = f"{name}, n = {n}: {spread(ratio.value)}, measured"
             plotting.dot(axes, n, ratio.value, colour, text)

@@ -136,21 +136,20 @@ def _workload_facts(table: CostTable) -> dict[str, str]:
 
 
 def _rounds(table: CostTable, clocks: Sequence[DraftClock]) -> dict[str, str]:
-    """Measured rounds over the table's own steps, without and with their rest."""
-    said = []
+    phrases = []
     for clock in clocks:
         parts_us = clock.parts_us(table.cost)
-        us = np.array([each.us for each in clock.rounds])
-        widths = ", ".join(str(each.width) for each in clock.rounds)
+        us = np.array([timed.us for timed in clock.rounds])
+        widths = ", ".join(str(timed.width) for timed in clock.rounds)
         if clock.rounds:
             rest_us = clock.fixed_us + clock.token_us * clock.drafts
             bare, whole = us / parts_us, us / (parts_us + rest_us)
-            said.append(
+            phrases.append(
                 f"batch {clock.batch}, widths {widths}: {bare.min():.2f}.."
                 f"{bare.max():.2f} of forward and drafting, {whole.min():.2f}.."
                 f"{whole.max():.2f} with fixed time and {clock.token_us:.1f} us a draft"
             )
-    return {"rounds": "; ".join(said)} if said else {}
+    return {"rounds": "; ".join(phrases)} if phrases else {}
 
 
 def _step_rows(table: CostTable) -> Rows:
@@ -168,38 +167,23 @@ def _step_rows(table: CostTable) -> Rows:
     return Rows(("batch", "context", "tokens", "ms", interval, "x C(1)"), cells)
 
 
-def step_csv(table: CostTable) -> str:
-    """The latency of every step, as CSV; intervals of a data sheet are not known."""
-    lines = ["batch,context,tokens,step_us,low_us,high_us"]
-    for stairs in table.staircases:
-        us, low, high = stairs.costs[:3]
-        for tokens in range(stairs.batch, len(us)):
-            ends = (
-                ("", "") if table.origin == DATASHEET else (low[tokens], high[tokens])
-            )
-            row = (stairs.batch, stairs.context, tokens, us[tokens], *ends)
-            lines.append(",".join(map(str, row)))
-    return "\n".join(lines)
-
-
 def found_records(tables: Sequence[Found]) -> list[dict[str, object]]:
-    """A JSON object a table: its key, and its row."""
-    tables = [each for each in tables if each.table]
-    keys = [to_mapping(each.table.key) for each in tables if each.table]
-    rows = _found_rows(tables, map(str, (each.path for each in tables)))
+    tables = [entry for entry in tables if entry.table]
+    keys = [to_mapping(entry.table.key) for entry in tables if entry.table]
+    rows = _found_rows(tables, map(str, (entry.path for entry in tables)))
     return [key | row for key, row in zip(keys, rows.records, strict=True)]
 
 
 def show_found(console: Console, tables: Sequence[Found]) -> None:
     tables, refused = [t for t in tables if t.table], [t for t in tables if t.refused]
-    for home, own in groupby(tables, key=_device_folder):
-        found = list(own)
-        names = (str(each.path.absolute().relative_to(home)) for each in found)
+    for home, group in groupby(tables, key=_device_folder):
+        items = list(group)
+        names = (str(entry.path.absolute().relative_to(home)) for entry in items)
         place = str(home).removeprefix(f"{Path.cwd()}{os.sep}")
-        print_rows(console, _found_rows(found, names), f"{found[0].device} in {place}")
+        print_rows(console, _found_rows(items, names), f"{items[0].device} in {place}")
         say(console, "")
-    for each in refused:
-        say(console, wrapped(f"not a table: {each.refused}"))
+    for entry in refused:
+        say(console, wrapped(f"not a table: {entry.refused}"))
 
 
 def _device_folder(found: Found) -> Path:
@@ -211,12 +195,12 @@ def _found_rows(tables: Sequence[Found], names: Iterable[str]) -> Rows:
     cells = [
         (
             name,
-            table.origin if (days := found.age_days()) is None else f"{days} d",
+            table.origin if (days := entry.age_days()) is None else f"{days} d",
             _error(table),
             f"{sum(gate.passed for gate in table.gates)} of {len(table.gates)}",
         )
-        for found, name in zip(tables, names, strict=True)
-        if (table := found.table)
+        for entry, name in zip(tables, names, strict=True)
+        if (table := entry.table)
     ]
     return Rows(("table", "age", "error", "gates"), cells)
 
@@ -229,7 +213,6 @@ def _error(table: CostTable) -> str:
 def show_diff(
     console: Console, before: CostTable, after: CostTable, as_json: bool = False
 ) -> bool:
-    """Print differences of two tables; False if there are none."""
     lines = differences(_compared(before), _compared(after), sides=BEFORE_AFTER)
     lines += _staircase_changes(before, after)
     if as_json:

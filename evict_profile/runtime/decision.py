@@ -7,7 +7,7 @@ benefit - rate * cost, the renewal-reward optimum.
 
 EVICT's ratio sees one step: it cuts easy steps too early and hard ones too late.
 `History` adds past steps: (past tokens + benefit) / (past time + cost), of which half
-fades in two steps (docs/research/truncation.md).
+fades in two steps (docs/research/measurements.md).
 """
 
 import math

@@ -2,7 +2,7 @@
 
 A level is drafted where the best value with it, of children accepted as often as known
 by rank, is above the best value without it. Looking six levels ahead gains at most 0.3
-% (docs/research/truncation.md).
+% (docs/research/measurements.md).
 """
 
 import math

@@ -61,7 +61,7 @@ SENTENCES = {
     "rejected": "{:.2f} tokens are accepted, and 97 % of published settings accept "
     "more than {:.2f}; check the text, and the drafter's model",
     "texts": "{} commits {:.2f} tokens and {} {:.2f}, so one speed-up is of neither; "
-    "import each text as a table of its own",
+    "read the speed-up of each",
     "plain": "no plain run has this batch{}, so the speed-up is unknown; run one",
     "slow": "a step that verifies {} tokens takes {:.1f} plain steps: experts cannot "
     "cause that, since {} plain steps verify as many; look at CUDA graphs, the "

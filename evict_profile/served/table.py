@@ -6,7 +6,8 @@ of other servers; a `shape` of a cost table replaces the exponent. With one K, t
 that drafting takes once a step is not known: a smaller K lies between the straight line
 to the plain step and no change at all. Another batch lies between its served
 neighbours at constant K, or `growth.BATCH_ERROR` beyond them; further out nothing is
-known.
+known. Plain decoding alone gives a batch its time, and a draft there has the ratio of
+other servers.
 """
 
 import math
@@ -144,10 +145,23 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
                 found.append(context)
         return tuple(found)
 
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that runs state, sorted; () if none does."""
+        return tuple(sorted({run.text for run in self.runs} - {""}))
+
+    def of_text(self, text: str) -> "ServedTable":
+        """The runs of a text, and those that state none."""
+        return replace(self, runs=tuple(r for r in self.runs if r.text in (text, "")))
+
     def batches(self, context: float | None = None) -> tuple[int, ...]:
         """Served batches at which a draft can be compared: two settings or more."""
         own = self._at_context(context)
         return tuple(batch for batch, found in own.items() if len(found) > 1)
+
+    def is_plain(self, batch: int, context: float | None = None) -> bool:
+        """Whether plain decoding ran at a batch, and nothing beside it."""
+        return [each.width for each in self.served_at(batch, context)] == [1]
 
     def served_at(self, batch: int, context: float | None = None) -> list[Setting]:
         """The settings of a served batch, the narrowest first; [] of another."""
@@ -200,10 +214,10 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         return StepRatio(Estimate(value, low, high), basis)
 
     def reference_us(self, batch: int, context: float | None = None) -> float | None:
-        """The reference's step in microseconds; None at a batch that was not served."""
-        if batch not in self._at_context(context):
-            return None
-        return self.reference(batch, context).step_us.value
+        """The reference's step in microseconds; None where it did not run."""
+        width = self.reference(batch, context).width
+        own = (s for s in self.served_at(batch, context) if s.width == width)
+        return next((each.step_us.value for each in own), None)
 
     def _at_context(self, context: float | None) -> Mapping[int, list[Setting]]:
         """Settings by batch, of the context that a place has."""
@@ -231,14 +245,17 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         )
 
     def _near(self, batch: int, context: float | None) -> tuple[int, ...]:
-        """The batch itself if it was served, else its neighbours."""
+        """The batch itself if it was served, else its neighbours.
+
+        Beyond them it is itself too, if plain decoding ran there.
+        """
         known = self.batches(context)
-        if batch in known:
-            return (batch,)
         below = [each for each in known if each < batch]
         above = [each for each in known if each > batch]
-        if below and above:
+        if below and above and batch not in known:
             return below[-1], above[0]
+        if batch in known or self.is_plain(batch, context):
+            return (batch,)
         had = ", ".join(map(str, known)) or "no batch with two settings"
         raise DataError(
             f"{self.path}: batch {batch} was not served, and nothing is known beyond "

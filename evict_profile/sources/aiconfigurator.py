@@ -44,13 +44,10 @@ ELIGIBLE = "default_eligible"
 """False on rows that the package itself leaves out."""
 
 
-class MissingSource(ConfigError):
-    """The package is not installed, and no wheel was given."""
+class MissingSource(ConfigError): ...
 
 
 class Operation(NamedTuple):
-    """Family, file and columns of one kind of rows."""
-
     family: str
     file: str
     columns: str
@@ -95,10 +92,7 @@ OPERATIONS = {
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The rows of one wheel.
-
-    `read` holds each file's SHA-256, `ineligible` the rows that it says not to use.
-    """
+    """The rows of one wheel; by file, `read` has SHA-256, `ineligible` bad rows."""
 
     root: Path | zipfile.Path
     package: str
@@ -113,34 +107,33 @@ class Source:
 
     @cached_property
     def files(self) -> dict[tuple[str, str, str, str], str]:
-        """Path of each file by (GPU, file, engine, version)."""
-        known = {(kind.family, kind.file) for kind in OPERATIONS.values()}
-        found = {}
+        kinds = {(kind.family, kind.file) for kind in OPERATIONS.values()}
+        files = {}
         for name in self._names():
             gpu, family, engine, version, file = name.split("/")[-5:]
             kind = file.removesuffix(".parquet")
-            if (family, kind) in known and not version.startswith(DEV):
-                found[gpu, kind, engine, version] = name
-        return found
+            if (family, kind) in kinds and not version.startswith(DEV):
+                files[gpu, kind, engine, version] = name
+        return files
 
     def engines(self, gpu: str, operation: str) -> list[tuple[str, str]]:
         """(engine, release) pairs with rows of an operation, the newest last."""
         file = OPERATIONS[operation].file
-        found = [(k[2], k[3]) for k in self.files if k[:2] == (gpu, file)]
-        return sorted(found, key=lambda pair: (pair[0], Version(pair[1])))
+        pairs = [(k[2], k[3]) for k in self.files if k[:2] == (gpu, file)]
+        return sorted(pairs, key=lambda pair: (pair[0], Version(pair[1])))
 
     def version_for(self, gpu: str, operation: str, engine: str, version: str) -> str:
         """This version, else the newest older one, else the oldest."""
         if (gpu, OPERATIONS[operation].file, engine, version) in self.files:
             return version
-        own = [v for name, v in self.engines(gpu, operation) if name == engine]
-        if not own:
+        versions = [v for name, v in self.engines(gpu, operation) if name == engine]
+        if not versions:
             raise ConfigError(
                 f"{engine} on {gpu}: {self.name} has no rows of {operation}; "
-                "choose another engine: evict-profile estimate --list"
+                "choose another engine: evict-profile estimate"
             )
-        before = [v for v in own if Version(v) <= Version(version)]
-        return before[-1] if before else own[0]
+        before = [v for v in versions if Version(v) <= Version(version)]
+        return before[-1] if before else versions[0]
 
     def rows(
         self, gpu: str, operation: str, engine: str, version: str
@@ -149,8 +142,8 @@ class Source:
         kind = OPERATIONS[operation]
         path = self.files[gpu, kind.file, engine, version]
         if path not in self._rows:
-            own = self._checked(path, kind)
-            self._rows[path] = own.assign(us=1e3 * own["latency"])
+            rows = self._checked(path, kind)
+            self._rows[path] = rows.assign(us=1e3 * rows["latency"])
         return self._rows[path]
 
     def _checked(self, path: str, kind: Operation) -> "pd.DataFrame":
@@ -164,10 +157,10 @@ class Source:
                 f"{path}: is damaged ({reason}); {GET}, and give that"
             ) from error
         needed = {*COMMON, *kind.columns.split()}
-        known = needed.union(UNUSED, kind.optional.split(), [ELIGIBLE])
+        columns_read = needed.union(UNUSED, kind.optional.split(), [ELIGIBLE])
         columns = set(rows.columns)
-        if needed - columns or columns - known:
-            missing, unknown = sorted(needed - columns), sorted(columns - known)
+        if needed - columns or columns - columns_read:
+            missing, unknown = sorted(needed - columns), sorted(columns - columns_read)
             what = f"lacks {missing}" if missing else f"has {unknown}"
             raise ConfigError(
                 f"{path}: {what}, so its rows may mean something else than in "
@@ -181,8 +174,8 @@ class Source:
     def _names(self) -> list[str]:
         pattern = f"{systems_of(self.package)}/data/*/*/*/*/*.parquet"
         if isinstance(self.root, Path):
-            found = self.root.glob(pattern)
-            return sorted(path.relative_to(self.root).as_posix() for path in found)
+            paths = self.root.glob(pattern)
+            return sorted(path.relative_to(self.root).as_posix() for path in paths)
         return fnmatch.filter(self.root.root.namelist(), pattern)
 
     def _bytes(self, path: str) -> bytes:
@@ -192,7 +185,6 @@ class Source:
 
 
 def systems_of(package: str) -> str:
-    """The folder of a wheel with its rows."""
     return f"{package.removesuffix('-core')}_core/systems"
 
 
@@ -201,19 +193,19 @@ def open_source(place: Path | None = None) -> Source:
     root = _installed() if place is None else _opened(place)
     for package, version in RELEASES.items():
         start = f"{package.replace('-', '_')}-"
-        found = [
+        versions = [
             entry.name.removeprefix(start).removesuffix(".dist-info")
             for entry in root.iterdir()
             if entry.name.startswith(start) and entry.name.endswith(".dist-info")
         ]
-        if not found or not (root / systems_of(package) / "data").is_dir():
+        if not versions or not (root / systems_of(package) / "data").is_dir():
             continue
-        if Version(found[0]).base_version != version:
+        if Version(versions[0]).base_version != version:
             raise ConfigError(
-                f"{root}: is {package} {found[0]}, and rows are understood as of "
+                f"{root}: is {package} {versions[0]}, and rows are understood as of "
                 f"{version}; {GET}, and give the file"
             )
-        return Source(root, package, found[0])
+        return Source(root, package, versions[0])
     raise ConfigError(
         f"{root}: holds no {' and no '.join(RELEASES)} (a folder with its rows and "
         f"its .dist-info); {GET}, and give the file"

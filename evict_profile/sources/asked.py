@@ -16,7 +16,7 @@ from evict_profile.table.search import DTYPES
 ENGINES = ("sglang", "trtllm", "vllm")
 
 
-class Deployment(NamedTuple):
+class Placement(NamedTuple):
     gpu: str
     engine: str
     dtype: str
@@ -28,14 +28,14 @@ class Deployment(NamedTuple):
         return f"--gpu {gpu} --engine {self.engine} --dtype {self.dtype} --tp {self.tp}"
 
 
-def deployment_of(
+def placement_of(
     model: ModelSpec,
     gpu: str,
     engine: str,
     dtype: str | None = None,
     tp: int | None = None,
-) -> Deployment:
-    """The one asked for; by default as published, on as few GPUs as hold the weights.
+) -> Placement:
+    """The named placement; by default on as few GPUs as hold the weights.
 
     Raises:
         ConfigError: a name is unknown, or the weights do not fit.
@@ -46,44 +46,40 @@ def deployment_of(
             f"--engine {engine}: there are rows of {', '.join(ENGINES)}"
             f"{nearest(engine, ENGINES)}; name one of them"
         )
-    known = [*DTYPES, *BYTES_PER_VALUE]
-    if dtype and dtype not in known:
+    dtypes = [*DTYPES, *BYTES_PER_VALUE]
+    if dtype and dtype not in dtypes:
         raise ConfigError(
-            f"--dtype {dtype}: is unknown; choose one of {', '.join(known)}"
+            f"--dtype {dtype}: is unknown; choose one of {', '.join(dtypes)}"
         )
     dtype = dtype or _row_dtype(model)
     fewest = _fewest(model, name, dtype)
-    asked = Deployment(name, engine, dtype, tp or fewest)
+    asked = Placement(name, engine, dtype, tp or fewest)
     _check_ranks(model, asked, fewest)
     return asked
 
 
 def assumption(model: ModelSpec) -> str:
-    """What is said of a data type that was not given."""
-    known = not any(note.startswith(UNKNOWN) for note in model.notes)
+    is_known = not any(note.startswith(UNKNOWN) for note in model.notes)
     return (
         f"experts are taken as {model.checkpoint_dtype}"
-        f"{f', as {model.name} is published' * known}; --dtype names another format"
+        f"{f', as {model.name} is published' * is_known}; --dtype names another format"
     )
 
 
 def _row_dtype(model: ModelSpec) -> str:
-    """As rows name the published format: those of 4-bit integers name no groups."""
     return re.sub(r"^u?int4(_g\d+)?$", "int4", model.checkpoint_dtype)
 
 
 def has_rows(gpu: str, engine: str) -> bool:
-    """Whether the names are of a GPU and an engine that public rows have."""
     return engine in ENGINES and bool(_named(gpu))
 
 
 def _named(asked: str) -> str:
-    """The GPU of a prefix, "h200" of "h200_sxm"; "" if there is not exactly one."""
     wanted = asked.lower().replace("-", "_")
-    found = [name for name in GPUS if f"{name}_".startswith(f"{wanted}_")]
-    if wanted in found:
+    names = [name for name in GPUS if f"{name}_".startswith(f"{wanted}_")]
+    if wanted in names:
         return wanted
-    return found[0] if len(found) == 1 else ""
+    return names[0] if len(names) == 1 else ""
 
 
 def gpu_named(asked: str) -> str:
@@ -98,7 +94,6 @@ def gpu_named(asked: str) -> str:
 
 
 def _fewest(model: ModelSpec, gpu: str, dtype: str) -> int:
-    """GPUs whose memory holds the weights, without cache and activations."""
     each_gb = read_mapping(data_root() / "configs" / "gpu_memory.yaml")[gpu]
     total_gb = _weights_gb(model, dtype)
     return next(1 << i for i in count() if total_gb <= (1 << i) * each_gb)
@@ -109,8 +104,7 @@ def _weights_gb(model: ModelSpec, dtype: str) -> float:
     return model.total_parameters * value_bytes / 2**30
 
 
-def _check_ranks(model: ModelSpec, asked: Deployment, fewest: int) -> None:
-    """Refuse ranks that do not divide the heads, or cannot hold the weights."""
+def _check_ranks(model: ModelSpec, asked: Placement, fewest: int) -> None:
     if asked.tp < fewest:
         raise ConfigError(
             f"{model.name} in {asked.dtype} does not fit on {asked.tp} {asked.gpu}: "

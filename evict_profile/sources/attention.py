@@ -2,7 +2,7 @@
 
 Rows of decoding have one query per sequence. Attention of n queries of one request lies
 between that of one query per request and that of a cache per query; the estimate is
-their geometric mean. Sliding layers see their window.
+their geometric mean.
 
 Other layers go by a launch and their bytes. A recurrent state is read once, and kept
 for each of n tokens so that a rejected draft can be undone. Sparse and compressed
@@ -35,8 +35,6 @@ Cost = Callable[[int, int, int], Estimate]
 
 @dataclass(frozen=True)
 class Attention:
-    """All layers' attention on one of a model's ranks."""
-
     rows: KernelRows
     model: ModelSpec
     ranks: int
@@ -44,47 +42,41 @@ class Attention:
     _kernels: list[str] = field(default_factory=list)
 
     def at(self, tokens: int, context: int, batch: int) -> Estimate:
-        """One layer, mean over all of them, between its bounds."""
-        found = [(n, cost(tokens, context, batch)) for n, cost in self._costs]
-        ends = [(n, (us.value, us.low, us.high)) for n, us in found]
+        """Microseconds of one layer, the mean over all, between its bounds."""
+        costs = [(n, cost(tokens, context, batch)) for n, cost in self._costs]
+        ends = [(n, (us.value, us.low, us.high)) for n, us in costs]
         sums = (sum(n * us[end] for n, us in ends) for end in range(3))
         return Estimate(*(us / self.model.num_layers for us in sums))
 
     @property
     def kernel(self) -> str:
-        """Of full attention, else of the first kind of layer."""
         return (*self._kernels, "none")[0] if self._costs else "none"
 
     @property
     def heads(self) -> dict[str, int]:
-        """Heads of one rank, by column."""
         a, ranks = self.model.attention, self.ranks
         kv_heads = max(1, a.num_kv_heads // ranks)
         return {"num_heads": a.num_heads // ranks, "num_key_value_heads": kv_heads}
 
     @property
     def operation(self) -> str:
-        """Of full attention. SGLang's rows of latent attention lack its products."""
         if self.model.attention.kind != "mla":
             return PLAIN
         return MLA if self.rows.pair.engine == "sglang" else MODULE
 
     @property
     def by_bytes(self) -> tuple[str, ...]:
-        """Kinds of layers that go by their bytes."""
         kinds = (other.kind for other in self.model.other_layers)
         return tuple(kind for kind in kinds if kind not in (*WINDOWED, "none"))
 
     def reaches(self, context: int, batch: int) -> bool:
-        """Whether rows of so many requests, or of the next more, are so long."""
         if not self.model.full_layers:
             return True
-        own = self._longest[self._longest.index >= batch]
-        return bool(len(own)) and bool(own.iloc[0] >= context)
+        longest = self._longest[self._longest.index >= batch]
+        return bool(len(longest)) and bool(longest.iloc[0] >= context)
 
     @cached_property
     def _longest(self) -> pd.Series:
-        """By batch the largest context of rows of full attention."""
         rows = self.rows.of(self.operation)
         sizes = {**self.heads, "head_dim": self.model.attention.head_dim}
         for column, size in sizes.items():
@@ -96,7 +88,6 @@ class Attention:
 
     @cached_property
     def _costs(self) -> list[tuple[int, Cost]]:
-        """Layers of each kind, and the cost of one."""
         full = [(n, self._full()) for n in [self.model.full_layers] if n]
         others = [o for o in self.model.other_layers if o.kind != "none"]
         return [*full, *((other.layers, self._other(other)) for other in others)]
@@ -128,15 +119,12 @@ class Attention:
         return kept
 
     def _reading(self, sequences: int, context: int) -> float:
-        """Of the cache; each rank holds some of its heads, or all of a latent one."""
         a = self.model.attention
         held = 1 if a.kind == "mla" else min(self.ranks, a.num_kv_heads)
         values = a.cache_values_per_token / held
         return self.rows.moved_us(CACHE_BYTES * values * sequences * context)
 
     def _attention(self, window: int) -> Latency:
-        """By sequences and context, with a sliding window or 0."""
-
         def made(rows: pd.DataFrame) -> Latency:
             if "window_size" in rows:
                 has = (rows["window_size"] == window).any()
@@ -156,9 +144,8 @@ class Attention:
         return self.rows.latency(self.operation, rows, sizes, made)
 
     def _one_cache(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Rows of one kernel, with a cache of bf16 where there are any."""
-        own = rows[rows["kv_cache_dtype"] == BF16]
-        rows = rows if own.empty else own
+        bf16 = rows[rows["kv_cache_dtype"] == BF16]
+        rows = rows if bf16.empty else bf16
         self._kernels.append(str(rows["kernel_source"].mode()[0]))
         return rows[rows["kernel_source"] == self._kernels[-1]]
 

@@ -62,8 +62,6 @@ ERROR = CompositionError(step=0.18, growth=0.12)
 
 @dataclass(frozen=True)
 class Composer:
-    """Step latencies of one model by one kernel's experts and all other parts."""
-
     experts: ExpertRows
     parts: Parts
     other_kernels: tuple[str, ...] = ()
@@ -79,7 +77,6 @@ class Composer:
     def layer(
         self, tokens: int, union: float, context: int, batch: int
     ) -> dict[str, float]:
-        """Microseconds of each part of one MoE layer."""
         experts_us = self.experts.us(np.array([tokens], float), np.array([union]))
         return {
             **self.parts.moe_layer(tokens),
@@ -88,12 +85,11 @@ class Composer:
         }
 
     def rest(self, tokens: int, context: int, batch: int) -> dict[str, float]:
-        """Microseconds of each part outside the MoE layers."""
         parts = {"head": self.parts.head(tokens)}
         if layers := self.model.dense_layers:
             attention_us = self.parts.attention.at(tokens, context, batch).value
-            own = self.parts.dense_layer(tokens)
-            parts["dense layers"] = layers * (sum(own.values()) + attention_us)
+            dense = self.parts.dense_layer(tokens)
+            parts["dense layers"] = layers * (sum(dense.values()) + attention_us)
         return parts
 
     def step(self, tokens: int, union: float, context: int, batch: int) -> Estimate:
@@ -149,35 +145,26 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class ComposedFit(Fitted):
-    """A fit whose misfit is the error of composing, not of fitting.
-
-    It knows the geometric mean in which attention is composed.
-    """
-
     more_terms = (Term("reads"),)
 
     @cached_property
     def misfit(self) -> float:
-        """Relative standard error of a step."""
-        made = self.provenance
-        assert isinstance(made, Composition)
-        return made.error.step
+        composition = self.provenance
+        assert isinstance(composition, Composition)
+        return composition.error.step
 
 
 def composer_of(
     source: Source, kernels: Sequence[KernelKey], model: ModelSpec
 ) -> Composer:
-    """The fastest kernel whose rows pass their gates; without one, the fastest.
-
-    Where the model's own rows do not identify its cost, it goes by its bytes.
-    """
-    own = [ExpertRows.of(source, each) for each in kernels]
-    near = [by_bytes(source, each) for each in own if not each.identified]
-    good = list(filter(passes, own)) or list(filter(passes, near))
+    """The fastest kernel whose rows pass their gates; without one, the fastest."""
+    experts = [ExpertRows.of(source, kernel) for kernel in kernels]
+    near = [by_bytes(source, rows) for rows in experts if not rows.identified]
+    good = list(filter(passes, experts)) or list(filter(passes, near))
     # Of two data types the first, which has more bits.
-    best = min(good or near or own, key=lambda e: (e.pair.dtype, _mean_log_us(e)))
-    same = (each for each in kernels if each.dtype == best.pair.dtype)
-    others = tuple(each.kernel for each in same if each != best.pair)
+    best = min(good or near or experts, key=lambda e: (e.pair.dtype, _mean_log_us(e)))
+    same = (kernel for kernel in kernels if kernel.dtype == best.pair.dtype)
+    others = tuple(kernel.kernel for kernel in same if kernel != best.pair)
     return Composer(best, Parts(source, best.pair, model), others)
 
 
@@ -210,9 +197,9 @@ def _fitted(
     points, _ = split_points(
         Samples(frame).cells, make_grid(sweep, model), capture_sizes=()
     )
-    made = _composition(composer, sweep, len(frame), len(points))
+    composition = _composition(composer, sweep, len(frame), len(points))
     cost = fit_cost(points, model, 1, ComposedFit.more_terms)
-    fitted = ComposedFit(model, (), made, Samples(frame), cost)
+    fitted = ComposedFit(model, (), composition, Samples(frame), cost)
     unseen = {
         "cells between": fitted.validation.error,
         "held-out cells": fitted.held_out["hinge"].error,
@@ -220,7 +207,7 @@ def _fitted(
     fit_gates = (error_gate(name, error) for name, error in unseen.items() if error)
     table = make_table(fitted, gates=(*gates, *fit_gates))
     _check(table.gates)
-    stairs = tuple(_widened(composer, each) for each in table.staircases)
+    stairs = tuple(_widened(composer, stair) for stair in table.staircases)
     return replace(table, staircases=stairs, caveats=table.own_caveats), frame
 
 
@@ -268,7 +255,7 @@ def _composition(
         licence=LICENCE,
         attribution=ATTRIBUTION,
         files=dict(parts.source.read),
-        rows_used=sum(len(each.cold) for each in (experts, *others)),
+        rows_used=sum(len(layer.cold) for layer in (experts, *others)),
         rows_dropped={
             "weights fit into the L2 cache": len(experts.balanced) - len(experts.cold),
             "measured again, or of more tokens than are covered": balanced
@@ -285,18 +272,17 @@ def _composition(
         not_included=NOT_INCLUDED,
         error=CompositionError(hypot(ERROR.step, apart), hypot(ERROR.growth, apart)),
         misfit=apart,
-        near=tuple(layer_name(each.pair) for each in others),
+        near=tuple(layer_name(layer.pair) for layer in others),
         other_kernels=composer.other_kernels,
     )
 
 
 def _widened(composer: Composer, stairs: Staircase) -> Staircase:
-    """Widen the interval by the bounds of attention."""
     widest = len(stairs.step_cost_us)
     tokens = np.maximum(np.arange(widest), stairs.batch).tolist()
     attention, at = composer.parts.attention, (stairs.context, stairs.batch)
-    found = [attention.at(n, *at) for n in tokens]
-    low, us, high = np.array([(each.low, each.value, each.high) for each in found]).T
+    estimates = [attention.at(n, *at) for n in tokens]
+    low, us, high = np.array([(e.low, e.value, e.high) for e in estimates]).T
     layers, cost = composer.model.num_layers, stairs.costs
     least = MIN_SHARE * cost.step_cost_us
     lower = np.maximum(cost.low_us - layers * (us - low), least)

@@ -11,18 +11,17 @@ from evict_profile.errors import DataError
 from evict_profile.io import write_atomically
 from evict_profile.records import digest, replace, to_mapping
 from evict_profile.sources.aiconfigurator import VERSION, open_source
-from evict_profile.sources.asked import Deployment
+from evict_profile.sources.asked import Placement
 from evict_profile.sources.pairs import kernels_of
 from evict_profile.table import CostTable
 
 
 def estimated_table(
     model: ModelSpec,
-    asked: Deployment,
+    asked: Placement,
     place: Path | None,
     say: Callable[[str], None],
 ) -> CostTable:
-    """The table of a deployment; a damaged file of the cache is written anew."""
     path = _cached(model, asked, place)
     with suppress(DataError):
         return CostTable.load(path)
@@ -39,7 +38,7 @@ def estimated_table(
     return replace(table, path=path)
 
 
-def _cached(model: ModelSpec, asked: Deployment, place: Path | None) -> Path:
+def _cached(model: ModelSpec, asked: Placement, place: Path | None) -> Path:
     rows = [VERSION] if place is None else [place.name, place.stat().st_size]
     facts = {"model": to_mapping(model), "asked": asked, "rows": rows}
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()

@@ -57,8 +57,8 @@ class ExpertRows:
     def of(cls, source: Source, pair: KernelKey) -> "ExpertRows":
         rows = source.rows(pair.gpu, "moe", pair.engine, pair.version)
         layers = _rows_by_layer(source, pair.gpu, pair.engine, pair.version)
-        own = layers.get((pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep))
-        rows = rows.iloc[:0] if own is None else rows.iloc[own]
+        places = layers.get((pair.kernel, pair.dtype, *pair.shape, pair.tp, pair.ep))
+        rows = rows.iloc[:0] if places is None else rows.iloc[places]
         return cls(pair, rows, GPUS[pair.gpu].bandwidth_gbps)
 
     @cached_property
@@ -79,12 +79,10 @@ class ExpertRows:
 
     @property
     def strays(self) -> int:
-        """Rows that are left out, since both rows beside them contradict them."""
         return int(are_strays(self._by_tokens).sum())
 
     @property
     def identified(self) -> bool:
-        """Three unions and a plateau, which U and tokens need, or a law."""
         if self.others is not None:
             return len(self.others) >= MIN_LAYERS
         unions = self.cold["union"]
@@ -92,7 +90,6 @@ class ExpertRows:
 
     @property
     def origin(self) -> str:
-        """What costs this layer, in words."""
         if self.others is not None:
             return f"by its bytes and {len(self.others)} other layers of the kernel"
         unions = sorted({int(union) for union in self.cold["union"]})
@@ -120,12 +117,9 @@ class ExpertRows:
         return columns(tokens, union / self.pair.ep) @ self.coefficients
 
     def held_out(self) -> Floats:
-        """Relative error of rows that were not used to predict them, [rows].
-
-        Of each cold row by the others; of a law, of each layer by those of other sizes.
-        """
+        """Relative error of rows that were not used to predict them, [rows]."""
         if self.others is not None:
-            return np.concatenate([_left_out(own, self.others) for own in self.others])
+            return np.concatenate([_left_out(e, self.others) for e in self.others])
         design, us = self.design, self.cold["us"].to_numpy()
         errors = np.empty(len(us))
         for row in range(len(us)):
@@ -135,7 +129,6 @@ class ExpertRows:
 
     @property
     def design(self) -> Floats:
-        """Columns of the cold rows."""
         tokens = self.cold["num_tokens"].to_numpy(float)
         return columns(tokens, self.cold["union"].to_numpy())
 
@@ -149,7 +142,6 @@ class ExpertRows:
 def _rows_by_layer(
     source: Source, gpu: str, engine: str, version: str
 ) -> Mapping[Hashable, Ints]:
-    """Places of each layer's rows in one file."""
     groups = source.rows(gpu, "moe", engine, version).groupby(KEY).indices
     return {key: np.asarray(at) for key, at in groups.items()}
 
@@ -157,12 +149,12 @@ def _rows_by_layer(
 def are_strays(us: ArrayLike) -> Bools:
     """Which latencies, by tokens, contradict both that are beside them, [rows]."""
     logs = np.log(np.asarray(us, dtype=np.float64))
-    found = np.zeros(len(logs), dtype=bool)
+    strays = np.zeros(len(logs), dtype=bool)
     if len(logs) > 2:
         apart = np.stack([logs[1:-1] - logs[:-2], logs[1:-1] - logs[2:]])
-        found[1:-1] = np.abs(apart).min(axis=0) > np.log(STRAY)
-        found[1:-1] &= apart[0] * apart[1] > 0.0
-    return found
+        strays[1:-1] = np.abs(apart).min(axis=0) > np.log(STRAY)
+        strays[1:-1] &= apart[0] * apart[1] > 0.0
+    return strays
 
 
 def columns(tokens: Floats, union: Floats) -> Floats:
@@ -171,7 +163,6 @@ def columns(tokens: Floats, union: Floats) -> Floats:
 
 
 def fitted(design: Floats, us: Floats) -> Floats:
-    """Non-negative least squares on relative residuals."""
     relative = design / us[:, None]
     size = np.maximum(np.linalg.norm(relative, axis=0), 1e-12)
     solution: Floats = nnls(relative / size, np.ones(len(us)))[0] / size
@@ -179,18 +170,17 @@ def fitted(design: Floats, us: Floats) -> Floats:
 
 
 def law(layer: ExpertRows, others: Sequence[ExpertRows]) -> Floats:
-    """Microseconds per unit of each of `columns`, float64 [columns]."""
-    share = np.median([each.bandwidth_share for each in others])
-    base = np.median([each.coefficients[0] for each in others])
-    work = [each.coefficients[2:] / _work(each.pair) for each in others]
+    """Microseconds per unit of each of `columns`, by the kernel's other layers."""
+    share = np.median([other.bandwidth_share for other in others])
+    base = np.median([other.coefficients[0] for other in others])
+    work = [other.coefficients[2:] / _work(other.pair) for other in others]
     read = layer.pair.bytes_per_expert / (share * layer.peak_gbps) / 1e3
     return np.array([base, read, *np.median(work, axis=0) * _work(layer.pair)])
 
 
 def _left_out(layer: ExpertRows, layers: Sequence[ExpertRows]) -> Floats:
-    """Errors of the rows of a layer, by other sizes, else by other cuts, [rows]."""
-    rest = [each for each in layers if each.pair != layer.pair]
-    sizes = [each for each in rest if each.pair.shape != layer.pair.shape]
+    rest = [other for other in layers if other.pair != layer.pair]
+    sizes = [other for other in rest if other.pair.shape != layer.pair.shape]
     us = layer.cold["us"].to_numpy(float)
     error: Floats = np.abs(layer.design @ law(layer, sizes or rest) / us - 1.0)
     return error
@@ -215,7 +205,6 @@ def balanced_union(
 
 
 def _wanted(tokens: int, experts: int, top_k: int) -> Ints:
-    """Experts of the balanced sampler, int64 [tokens, top_k]."""
     stride = ceil(experts / top_k)
     start = np.arange(tokens, dtype=np.float32)[:, None]
     if tokens < stride:

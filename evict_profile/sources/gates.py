@@ -27,7 +27,7 @@ MAX_MISFIT = 0.3
 
 
 def expert_gates(experts: ExpertRows) -> Iterator[Gate]:
-    """Gates on the experts' cost. The first is needed by the rest."""
+    """The first gate is needed by the rest."""
     yield _gate(
         "identified union",
         experts.identified,
@@ -45,9 +45,8 @@ def passes(experts: ExpertRows) -> bool:
 
 
 def by_bytes(source: Source, own: ExpertRows) -> ExpertRows:
-    """A layer by the law of its kernel's layers whose own rows pass their gates."""
     layers = _usable(source, own.pair._replace(shape=(0, 0, 0, 0), tp=0))
-    others = tuple(each for each in layers if each.pair != own.pair)
+    others = tuple(layer for layer in layers if layer.pair != own.pair)
     return ExpertRows(own.pair, own.rows, own.peak_gbps, others)
 
 
@@ -62,10 +61,7 @@ def _usable(source: Source, kernel: KernelKey) -> tuple[ExpertRows, ...]:
 
 
 def misfit(experts: ExpertRows) -> float:
-    """Standard deviation of unseen rows beyond that of rows whose tables were compared.
-
-    0 for a layer whose own rows keep to the errors that measured tables are allowed.
-    """
+    """Standard deviation of unseen rows beyond that of rows with compared tables."""
     errors = experts.held_out()
     tidy = experts.others is None and is_good(_summary(errors))
     return 0.0 if tidy else _deviation(errors)
@@ -103,5 +99,4 @@ def _summary(errors: Floats) -> ErrorSummary:
 
 
 def _gate(name: str, passed: bool, says: str, why: str) -> Gate:
-    """`why` is appended if the gate failed."""
     return Gate(name, passed, says if passed else says + why)

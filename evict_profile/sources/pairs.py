@@ -26,8 +26,6 @@ UNGATED = {(1024, 2688), (2048, 5120), (2688, 1856), (4096, 2688)}
 
 
 class Gpu(NamedTuple):
-    """By the data sheet, and its name to the driver."""
-
     l2_mb: float
     bandwidth_gbps: float
     device: str
@@ -63,11 +61,9 @@ KEY = [
 
 
 class KernelKey(NamedTuple):
-    """What rows of one expert kernel share.
+    """`shape` is (hidden size, expert width, top-k, experts).
 
-    `kernel` and `dtype` are named as in the source; `shape` is (hidden size, expert
-    width, top-k, experts); `tp` ranks split each expert, `ep` groups of ranks hold all
-    experts.
+    `tp` ranks split each expert; `ep` groups of ranks hold all experts.
     """
 
     gpu: str
@@ -81,17 +77,13 @@ class KernelKey(NamedTuple):
 
     @property
     def bytes_per_expert(self) -> float:
-        """Bytes of one expert that one rank reads."""
         hidden, width, _, _ = self.shape
         matrices = 2 if (hidden, width) in UNGATED else 3
         return matrices * hidden * width / self.tp * BYTES_PER_VALUE[self.dtype]
 
     @property
     def grouped(self) -> bool:
-        """Whether a group-limited router was in front of the experts.
-
-        TensorRT-LLM's collector gives every model DeepSeek's in its mode of latency.
-        """
+        """TensorRT-LLM's low-latency collector gives every model DeepSeek's router."""
         release = (self.engine, self.version)
         grouping = release in GROUPING_ENGINES and self.shape == DEEPSEEK_SHAPE
         return grouping or "min_latency" in self.kernel
@@ -100,19 +92,18 @@ class KernelKey(NamedTuple):
     def is_known(self) -> bool:
         experts = self.shape[3]
         divides = experts % GROUPS == 0 and experts > GROUPS
-        known = self.dtype in BYTES_PER_VALUE and self.gpu in GPUS
-        return known and (divides or not self.grouped) and experts % self.ep == 0
+        is_known = self.dtype in BYTES_PER_VALUE and self.gpu in GPUS
+        return is_known and (divides or not self.grouped) and experts % self.ep == 0
 
 
 def pairs(source: Source, gpu: str, engine: str) -> list[KernelKey]:
-    """Kernels with rows of a release of the engine."""
-    releases = [release for own, release in source.engines(gpu, "moe") if own == engine]
-    found = [p for each in releases for p in _pairs_of(source, gpu, engine, each)]
-    if found:
-        return found
+    releases = [v for name, v in source.engines(gpu, "moe") if name == engine]
+    kernels = [p for v in releases for p in _pairs_of(source, gpu, engine, v)]
+    if kernels:
+        return kernels
     raise ConfigError(
         f"no rows of {gpu} under {engine} whose unions are known; see what there is "
-        "with: evict-profile estimate --list"
+        "with: evict-profile estimate"
     )
 
 
@@ -120,15 +111,14 @@ def pairs(source: Source, gpu: str, engine: str) -> list[KernelKey]:
 def _pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[KernelKey]:
     rows = source.rows(gpu, "moe", engine, version)
     exact = rows[rows["distribution"] == "balanced"]
-    found = (
+    kernels = (
         KernelKey(gpu, engine, version, kernel, dtype, tuple(shape), tp, ep)
         for kernel, dtype, *shape, tp, ep in exact[KEY].drop_duplicates().to_numpy()
     )
-    return sorted(pair for pair in found if pair.is_known)
+    return sorted(pair for pair in kernels if pair.is_known)
 
 
 def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
-    """(hidden size, expert width, top-k, experts)."""
     moe = model.moe
     return model.expert_hidden, moe.expert_width, moe.top_k, moe.num_experts
 
@@ -136,24 +126,21 @@ def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
 def kernels_of(
     source: Source, model: ModelSpec, gpu: str, engine: str, dtype: str, tp: int
 ) -> list[KernelKey]:
-    """Kernels of the newest version whose `tp` ranks split every expert.
-
-    Those with rows of the model's layer, of any cut; else all of the data type.
-    """
+    """Kernels of the newest version for a model's layer at `tp`, measured at any."""
     every = [pair for pair in pairs(source, gpu, engine) if pair.ep == 1]
     # Experts that are published in mxfp4 run with 16 bits of activations or with 8.
     named = (dtype, DTYPES.get(dtype, dtype))
-    found = [p for p in every if p.dtype in named or f"_{dtype}" in p.dtype]
-    if not found:
+    kernels = [p for p in every if p.dtype in named or f"_{dtype}" in p.dtype]
+    if not kernels:
         there = ", ".join(sorted({pair.dtype for pair in every}))
         raise ConfigError(
             f"--dtype: no rows of {named[1]}, only of {there}; choose one of them"
         )
     shape = shape_of(model)
-    found = [pair for pair in found if pair.shape == shape] or found
-    newest = max((pair.version for pair in found), key=Version)
-    asked = {p._replace(shape=shape, tp=tp) for p in found if p.version == newest}
-    return sorted(pair for pair in asked if pair.is_known)
+    kernels = [pair for pair in kernels if pair.shape == shape] or kernels
+    newest = max((pair.version for pair in kernels), key=Version)
+    resharded = {p._replace(shape=shape, tp=tp) for p in kernels if p.version == newest}
+    return sorted(pair for pair in resharded if pair.is_known)
 
 
 def layer_name(pair: KernelKey) -> str:

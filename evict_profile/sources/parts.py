@@ -31,8 +31,6 @@ NOT_INCLUDED = (
 
 @dataclass(frozen=True)
 class Parts:
-    """Latencies on one kernel's GPU, engine and sharding."""
-
     source: Source
     pair: KernelKey
     model: ModelSpec
@@ -47,7 +45,6 @@ class Parts:
 
     @property
     def ranks(self) -> int:
-        """GPUs that share attention and dense products."""
         return self.pair.tp * self.pair.ep
 
     @property
@@ -72,13 +69,11 @@ class Parts:
         return parts
 
     def dense_layer(self, tokens: int) -> dict[str, float]:
-        """Microseconds of each part of a layer without experts."""
         width = self.model.dense_width
         dense = {"dense": self._mlp(tokens, width)} if width else {}
         return {**self._around(tokens), **dense}
 
     def head(self, tokens: int) -> float:
-        """Embedding, final norm and head of all tokens."""
         vocabulary = -(-self.model.vocab_size // self.ranks)
         product = self._products[BF16].at(tokens, vocabulary, self.model.hidden_size)
         return product + 2 * self._norm(tokens)
@@ -91,32 +86,29 @@ class Parts:
         return {**parts, **self._mixing_products(tokens)}
 
     def _mixing_products(self, tokens: int) -> dict[str, float]:
-        """Mean over layers; other kinds count by a product of their weights."""
-        model, found = self.model, {}
+        model, parts = self.model, {}
         products, share = self._products[self.attention_dtype], model.full_layers
         if share and self.attention.operation != MODULE:
             sizes = self._attention_sizes()
-            found["attention"] = share * sum(products.at(tokens, *s) for s in sizes)
+            parts["attention"] = share * sum(products.at(tokens, *s) for s in sizes)
         if share and self.attention.operation == MLA:
-            found["latent"] = share * sum(us(tokens) for us in self._latent_products)
+            parts["latent"] = share * sum(us(tokens) for us in self._latent_products)
         for other in model.other_layers:
             outputs = other.weights // model.hidden_size // self.ranks
             if outputs:
                 us = products.at(tokens, outputs, model.hidden_size)
-                found[other.kind] = other.layers * us
-        return {f"{name} products": us / model.num_layers for name, us in found.items()}
+                parts[other.kind] = other.layers * us
+        return {f"{name} products": us / model.num_layers for name, us in parts.items()}
 
     def _mlp(self, tokens: int, width: int) -> float:
-        """An MLP as two products, the first with its gate."""
-        hidden, own = self.model.hidden_size, width // self.ranks
+        hidden, width_per_rank = self.model.hidden_size, width // self.ranks
         products = self._products[self.mlp_dtype]
-        up = products.at(tokens, (1 + self.model.moe.gated) * own, hidden)
-        return up + products.at(tokens, hidden, own)
+        up = products.at(tokens, (1 + self.model.moe.gated) * width_per_rank, hidden)
+        return up + products.at(tokens, hidden, width_per_rank)
 
     def _norm(self, tokens: int) -> float:
-        """A launch, and two reads and two writes of every token's bf16 values.
-
-        Hyper-connections mix all streams of a token, and go by these bytes alone.
+        """A launch, and two reads and two writes of bf16; hyper-connections: their
+        bytes.
         """
         streams = self.model.residual_streams
         if streams > 1:
@@ -125,34 +117,31 @@ class Parts:
         return self.rows.moved_us(moved)
 
     def _attention_sizes(self) -> list[tuple[int, int]]:
-        """(outputs, inputs) of the products before and after attention's kernel."""
         a, hidden = self.model.attention, self.model.hidden_size
         heads, kv_heads = self.attention.heads.values()
         values, keys = heads * a.head_dim, a.qk_head_dim or a.head_dim
         output, gate = (hidden, values), values if a.output_gate else 0
         if a.kind != "mla":
-            own = heads * keys + kv_heads * (keys + a.head_dim)
-            return [(own + gate, hidden), output]
+            outputs = heads * keys + kv_heads * (keys + a.head_dim)
+            return [(outputs + gate, hidden), output]
         latent = a.q_lora_rank + a.kv_lora_rank + a.qk_rope_dim + gate
         query = (heads * (keys + a.qk_rope_dim), a.q_lora_rank or hidden)
         return [(latent, hidden), query, output]
 
     @cached_property
     def _all_reduce(self) -> Curve:
-        """By elements, in a captured graph where that was measured."""
         rows = self.rows.of("all-reduce", num_gpus=self.ranks, allreduce_dtype=BF16)
         captured = rows[rows["kernel_source"].str.endswith("_graph")]
         return Curve.of(rows if captured.empty else captured, "message_size")
 
     @cached_property
     def _latent_products(self) -> list[Latency]:
-        """By tokens, before and after attention."""
         heads = {"num_heads": self.attention.heads["num_heads"]}
         return [
             self.rows.latency(
-                "mla bmm", own, heads, lambda each: Curve.of(each, "num_tokens").at
+                "mla bmm", rows, heads, lambda group: Curve.of(group, "num_tokens").at
             )
-            for _, own in self.rows.of("mla bmm", bmm_dtype=BF16).groupby("op_name")
+            for _, rows in self.rows.of("mla bmm", bmm_dtype=BF16).groupby("op_name")
         ]
 
     @cached_property

@@ -40,10 +40,9 @@ Latency = Callable[..., float]
 
 @dataclass(frozen=True)
 class KernelRows:
-    """The rows for one expert kernel.
+    """`substituted_versions` names, by operation, the engine version that serves.
 
-    `substituted_versions` names, by operation, the engine version whose rows are used;
-    `stand_ins`, by operation and column, what replaces a value without rows.
+    `stand_ins` holds, by operation and column, what replaces a value without rows.
     """
 
     source: Source
@@ -52,22 +51,21 @@ class KernelRows:
     stand_ins: dict[str, str] = field(default_factory=dict)
 
     def of(self, operation: str, **wanted: Any) -> pd.DataFrame:
-        """Rows with these values."""
         where = (self.pair.gpu, operation, self.pair.engine)
         version = self.source.version_for(*where, self.pair.version)
         if version != self.pair.version:
             self.substituted_versions[operation] = version
         rows = self.source.rows(*where, version)
         for name, value in wanted.items():
-            own = rows[rows[name] == value]
-            if own.empty:
+            matching = rows[rows[name] == value]
+            if matching.empty:
                 there = ", ".join(map(str, sorted(rows[name].unique())))
                 raise ConfigError(
                     f"{self.pair.engine} {version} on {self.pair.gpu}: {operation} has "
                     f"no rows with {name} {value}, only {there}; choose another "
                     "--tp, --ep, --dtype or engine"
                 )
-            rows = own
+            rows = matching
         return rows
 
     def moved_us(self, moved: float) -> float:
@@ -75,11 +73,11 @@ class KernelRows:
         return LAUNCH_US + moved / GPUS[self.pair.gpu].bandwidth_gbps / 1e3
 
     def nearest_dtype(self, operation: str, dtype: str, usable: set[str]) -> str:
-        for found in (dtype, *NEAREST_DTYPES.get(dtype, ())):
-            if found in usable:
-                if found != dtype:
-                    self.stand_ins[f"{operation} of {dtype}"] = found
-                return found
+        for candidate in (dtype, *NEAREST_DTYPES.get(dtype, ())):
+            if candidate in usable:
+                if candidate != dtype:
+                    self.stand_ins[f"{operation} of {dtype}"] = candidate
+                return candidate
         there = ", ".join(sorted(usable))
         raise ConfigError(
             f"{self.pair.engine} on {self.pair.gpu}: {operation} has no usable rows of "
@@ -90,9 +88,9 @@ class KernelRows:
         rows = self.of("gemm")
         medians = rows[rows["m"] == 1].groupby(["gemm_dtype", "n", "k"])["us"].median()
         usable = {
-            each
-            for each in rows["gemm_dtype"].unique()
-            if (medians[each] / medians[BF16]).median() <= MAX_SLOWDOWN
+            row_dtype
+            for row_dtype in rows["gemm_dtype"].unique()
+            if (medians[row_dtype] / medians[BF16]).median() <= MAX_SLOWDOWN
         }
         return rows[rows["gemm_dtype"] == self.nearest_dtype("gemm", dtype, usable)]
 
@@ -111,16 +109,16 @@ class KernelRows:
         at = float(np.interp(np.log(size), np.log(levels), np.arange(len(levels))))
         low, share = int(at), at % 1.0
         near = [low, low + 1] if share else [low]
-        found = [
+        ends = [
             self.latency(operation, rows[rows[column] == levels[n]], dict(rest), make)
             for n in near
         ]
         if size not in levels:
-            said = " and ".join(f"{levels[n]:g}" for n in near)
-            self.stand_ins[f"{operation} of {column} {size:g}"] = said
+            sizes_used = " and ".join(f"{levels[n]:g}" for n in near)
+            self.stand_ins[f"{operation} of {column} {size:g}"] = sizes_used
         beyond = max(1.0, size / levels[-1])
         return lambda *sizes: float(
-            beyond * found[0](*sizes) ** (1.0 - share) * found[-1](*sizes) ** share
+            beyond * ends[0](*sizes) ** (1.0 - share) * ends[-1](*sizes) ** share
         )
 
 
@@ -137,7 +135,6 @@ class Curve:
         return cls(medians.index.to_numpy(float), medians.to_numpy(float))
 
     def at(self, size: float) -> float:
-        """Microseconds."""
         beyond = max(1.0, size / float(self.sizes[-1]))
         log_us = np.interp(np.log(size), np.log(self.sizes), np.log(self.us))
         return float(np.exp(log_us) * beyond)
@@ -145,17 +142,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class AttentionLatency:
-    """Attention latency by sequences and context: a curve for each batch."""
-
     batches: Floats
     curves: tuple[Curve, ...]
     _at_context: dict[float, Curve] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> "AttentionLatency":
-        """Rows of decoding; their cache holds `isl + step` tokens."""
         rows = rows.assign(context=rows["isl"] + rows["step"])
-        curves = {b: Curve.of(own, "context") for b, own in rows.groupby("batch_size")}
+        curves = {b: Curve.of(g, "context") for b, g in rows.groupby("batch_size")}
         kept = {b: c for b, c in curves.items() if len(c.sizes) >= MIN_LEVELS}
         return cls(np.array(list(kept), dtype=np.float64), tuple(kept.values()))
 
@@ -191,7 +185,6 @@ class GemmLatency:
         return float(np.interp(m, curve.sizes, curve.us) * beyond)
 
     def _curve(self, n: int, k: int) -> Curve:
-        """Latency over m, bilinear in log n and log k, without levels with a NaN."""
         log_us, beyond = np.log(self.us), 1.0
         for size, levels in ((k, self.axes[2]), (n, self.axes[1])):
             at = np.interp(np.log(size), np.log(levels), np.arange(len(levels)))
@@ -201,10 +194,10 @@ class GemmLatency:
                 (1.0 - share) * below + share * log_us[..., low + 1] if share else below
             )
             beyond *= max(1.0, size / levels[-1])
-        known = ~np.isnan(log_us)
-        if not known.any():
+        is_measured = ~np.isnan(log_us)
+        if not is_measured.any():
             raise ConfigError(
                 f"no rows of products with {n} outputs and {k} inputs; choose another "
                 "--dtype or engine"
             )
-        return Curve(self.axes[0][known], np.exp(log_us[known]) * beyond)
+        return Curve(self.axes[0][is_measured], np.exp(log_us[is_measured]) * beyond)

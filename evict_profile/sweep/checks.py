@@ -1,16 +1,14 @@
 """Two tests of a runner before its sweep: of the union, and of scaling by layers.
 
-*Does time follow the union?* At a fixed n, forcing the smallest and the largest union
-changes nothing but the expert weights that are read, so the latencies must differ by
-more than noise. They take turns, and each is compared with its neighbour in time. Where
-the machine's speed varies, this separates 14 % from no difference, which intervals of
-two medians cannot.
+*Does time follow the union?* At a fixed n, the smallest and the largest forced union
+differ in nothing but the expert weights that are read, so their latencies must differ
+by more than noise. They take turns, and each is compared with its neighbour in time:
+where the machine's speed varies, intervals of two medians cannot show a difference of
+14 %.
 
-And bytes per expert over the slope in U must be a bandwidth that the device can have:
-0.3 to 1.05 of its measured copy. That slope is taken where every expert has one row,
-from a lone token to the width that fills all experts. At a fixed n, few experts have
-many rows each; bound by arithmetic, they cost more than their weights, and the implied
-bandwidth is too large: 1.18 of the copy, in fp32 on a CPU.
+Bytes per expert over the slope in U must be a bandwidth that the device can have: 0.3
+to 1.05 of its measured copy. That slope is taken where every expert has one row; with
+many rows, experts are bound by arithmetic and imply too large a bandwidth.
 
 *Does a model cost its layers times one layer?* Half of the layers, scaled up, are
 compared with all that are open. Fewer layers have a smaller working set, and on a GPU a
@@ -43,12 +41,10 @@ MIN_SLOWER_TURNS = UNION_REPEATS - 1
 
 @dataclass(frozen=True)
 class UnionTest:
-    """Readings of the test.
+    """`differ` says that the small and the large union at `width` differ.
 
-    `differ` says that the small and the large union at `width` differ; the slope is
-    from the lone cell to the large union, one row an expert in both. `bandwidth_share`
-    is implied over measured bandwidth, infinite where the union costs nothing, with the
-    bounds that the 95 % intervals of the two medians give it; `load` is what else ran.
+    `bandwidth_share` is implied over measured bandwidth, infinite where the union costs
+    nothing, with bounds by the 95 % intervals of two medians; `load` is what else ran.
     """
 
     width: int
@@ -70,7 +66,6 @@ class UnionTest:
 
     @property
     def passed(self) -> bool:
-        """Latency follows the expert weights that are read, as far as is known."""
         low, high = SLOPE_RANGE
         possible = self.bandwidth_share_high >= low and self.bandwidth_share_low <= high
         return self.differ and possible
@@ -115,7 +110,7 @@ def run_union_test(
 ) -> UnionTest:
     small, large, lone = cells = union_test_cells(grid, model)
     turns = _measure(runner, cells)
-    found = {cell: median_interval(times) for cell, times in turns.items()}
+    medians = {cell: median_interval(times) for cell, times in turns.items()}
     ratios = turns[large] / turns[small]
     experts = (large.union - lone.union) * layers
 
@@ -124,7 +119,7 @@ def run_union_test(
         return moved / difference_us / 1e3 if difference_us > 0.0 else math.inf
 
     copy_gbps = opened["bandwidth_gbps"]
-    high, low = found[large], found[lone]
+    high, low = medians[large], medians[lone]
     middle = implied_gbps(high.value - low.value)
     return UnionTest(
         width=large.width,
@@ -132,7 +127,7 @@ def run_union_test(
         large_union=large.union,
         single_token_width=lone.width,
         single_token_union=lone.union,
-        small_us=found[small].value,
+        small_us=medians[small].value,
         large_us=high.value,
         single_token_us=low.value,
         differ=int((ratios > 1.0).sum()) >= MIN_SLOWER_TURNS,
@@ -147,17 +142,16 @@ def run_union_test(
 
 
 def remedy(test: Facts, made_on: Facts) -> str:
-    """The load that a test met, and the flag to try on a CPU that runs bfloat16."""
     native = made_on.get("device_kind"), made_on.get("dtype")
     flag = "try --dtype float32" if native == ("cpu", "bfloat16") else ""
-    return "".join(f"; {said}" for said in (test.get("load"), flag) if said)
+    return "".join(f"; {text}" for text in (test.get("load"), flag) if text)
 
 
 def union_test_cells(grid: Grid, model: ModelSpec) -> tuple[Cell, Cell, Cell]:
     """The smallest and the largest union at one width, and the lone cell.
 
-    The lone cell gives each expert one row at the smallest width of all, unless that
-    activates as many experts as the largest union: then it is the small one again.
+    The lone cell gives each expert one row at the smallest width of all; it is the
+    small one if that activates as many experts as the largest union.
     """
     width, smallest = union_test_width(grid, model), min(c.width for c in grid.cells)
     context = min(c.context for c in grid.cells)
@@ -205,7 +199,6 @@ class ScalingTest:
 
 
 def run_scaling_test(runner: Runner, cell: Cell, layers: int) -> ScalingTest:
-    """Measure half the layers and all of them in turns, on the same routes."""
     small = layers // 2
     times_us = np.empty((SCALING_REPEATS, 2))
     for repeat in range(SCALING_REPEATS):
@@ -214,14 +207,14 @@ def run_scaling_test(runner: Runner, cell: Cell, layers: int) -> ScalingTest:
             sample = runner.measure(cell, seeds, count)[0]
             times_us[repeat, column] = sample["clock_us"]
     errors = times_us[:, 0] * (layers / small) / times_us[:, 1] - 1.0
-    found = median_interval(1.0 + errors)
+    ratio = median_interval(1.0 + errors)
     small_us, large_us = np.median(times_us, axis=0).tolist()
     return ScalingTest(
         small_layers=small,
         large_layers=layers,
         small_us=small_us,
         large_us=large_us,
-        error=found.value - 1.0,
-        error_low=found.low - 1.0,
-        error_high=found.high - 1.0,
+        error=ratio.value - 1.0,
+        error_low=ratio.low - 1.0,
+        error_high=ratio.high - 1.0,
     )

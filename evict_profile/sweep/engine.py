@@ -1,7 +1,4 @@
-"""The sweep: rounds of seeded random order, stored one by one, until all is known.
-
-It can be resumed at any point between its first and its last round.
-"""
+"""The sweep: rounds of seeded random order, stored one by one, until all is known."""
 
 import math
 import time
@@ -33,8 +30,6 @@ MAX_CRASHES = 3
 
 
 class Round(NamedTuple):
-    """What is left of a round, as (order, cell), and about how many samples that is."""
-
     number: int
     cells: list[tuple[int, Cell]]
     samples: int
@@ -52,11 +47,7 @@ class Sweep:
     sessions: int = 0
 
     def run(self) -> bool:
-        """Measure until the plan has no open cell; False when stopped before.
-
-        Each round's samples are stored before the next round begins; so is the
-        finished part of a round that a deadline or Ctrl-C cuts short.
-        """
+        """Measure until the plan has no open cell; False when stopped before."""
         self._record_infeasible()
         self.sessions = len({*self.store.frame()["session"], ""})
         spec, complete = self.session.spec, 0
@@ -145,11 +136,7 @@ class Sweep:
 def next_round(
     frame: pd.DataFrame, plan: GridPlan, seed: int, complete: int = 0
 ) -> Round:
-    """The first round with something left; without cells where all is known.
-
-    Args:
-        complete: the last round that is known to be measured to its end.
-    """
+    """The first round with something left, after `complete`; empty if none."""
     last = int(frame["round"].max()) if len(frame) else 0
     first = max(last, complete + 1)
     for number in (first, first + 1):
@@ -166,10 +153,7 @@ def next_round(
 
 
 def judged(sample: Sample) -> Sample:
-    """A timed sample, marked as a mismatch where it is not of the work asked for.
-
-    What a runner takes off for its own overhead may leave no time on a busy machine.
-    """
+    """A timed sample, marked as a mismatch if it is of other work or of no time."""
     cell, low, high = sample.cell, sample.union_low, sample.union_high
     forced = cell.part == "layers" and cell.split != "natural"
     if not 0.0 < sample.clock_us < math.inf or sample.reference_us <= 0.0:
@@ -201,7 +185,7 @@ def run_sweep(
 
     Args:
         store: the run folder; the samples of each round are stored as it ends.
-        max_minutes: of measuring; by default to the end.
+        max_minutes: of measuring.
         console: shows progress; by default standard error.
         python: interpreter that runs the engine; by default this one.
 
@@ -262,7 +246,6 @@ def run_sweep(
 
 
 def is_finished(store: Store) -> bool:
-    """Whether a run has all that its plan asks for; no runner is opened."""
     if not store.exists():
         return False
     header = store.header()
@@ -277,11 +260,7 @@ def plan_of(header: Header) -> GridPlan:
 def _take_clocks(
     session: OpenRunner, store: Store, deadline: Deadline, say: Say
 ) -> None:
-    """Time drafting at every batch without a clock, where the runner can draft.
-
-    Also when the time is up: a table without them knows no time of drafting. A refusal
-    is said once, and ends it; so does Ctrl-C.
-    """
+    """Time drafting at every batch without a clock, also when the time is up."""
     if not session.opened.get("clocks"):
         return
     deadline.at_monotonic = math.inf
@@ -296,7 +275,6 @@ def _take_clocks(
 
 
 def _begin(session: OpenRunner, store: Store, say: Say) -> None:
-    """Refuse a foreign run, or start a new one with the union test."""
     spec, model = session.spec, session.model
     draft = Header(model, spec, session.facts, session.opened, {}, time.time())
     if store.exists():

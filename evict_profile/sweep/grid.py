@@ -4,9 +4,8 @@ The whole product has few levels an axis for many cells. As many cells spread ov
 axes show where a cost bends or jumps: at a kernel's tiles, at captured widths, where
 weights stay in a cache.
 
-Beside them stand cells between the levels of the axes, as many to fit as to validate.
-An error at the levels themselves says nothing of what lies between: a fit through the
-powers of two cannot see that an engine pads everything else to them.
+Cells between the levels are both fitted and used to validate: a fit through the powers
+of two cannot see that an engine pads everything else to them.
 """
 
 from collections import defaultdict
@@ -38,8 +37,7 @@ MIN_FORCED_CELLS, MIN_NON_MOE_CELLS = 8, 3
 class Grid:
     """Cells to measure, the anchor among them, and those that cannot be.
 
-    Cells `between` the levels are fitted like the others. `validation` cells lie there
-    too and are measured in the same way; nothing is fitted to them.
+    Cells `between` the levels are fitted; `validation` cells lie there and are not.
     """
 
     cells: tuple[Cell, ...]
@@ -56,8 +54,8 @@ class Grid:
         """The validation cells of a run: of older sweeps all forced ones off levels."""
         if any(cell in measured for cell in self.validation):
             return self.validation
-        known = {*self.cells, *self.between}
-        return tuple(c for c in measured if c.union and c not in known)
+        planned = {*self.cells, *self.between}
+        return tuple(c for c in measured if c.union and c not in planned)
 
 
 def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
@@ -93,12 +91,7 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
 
 
 def too_few(cells: Collection[Cell], whole: bool) -> str:
-    """What cells a fit lacks; empty if it has enough.
-
-    Args:
-        cells: those that are measured, or planned.
-        whole: of whole forwards, which have no part outside the MoE layers.
-    """
+    """What cells a fit lacks, or ""; forwards that are `whole` have one part."""
     unions = [cell.union for cell in cells if cell.split == "balanced"]
     non_moe = sum(cell.part == "non_moe" for cell in cells)
     least = 0 if whole else MIN_NON_MOE_CELLS
@@ -121,7 +114,7 @@ def _points(axes: GridSpec) -> list[tuple[int, int, int]]:
 
 
 def _spread(cells: list[Cell], count: int, seed: int) -> list[Cell]:
-    """Cells at so many places: corners first, the rest evenly over all axes at once."""
+    """Corners first, the rest evenly over all axes at once."""
     levels, places = _levels(cells), set(map(_place, cells))
     kept = {_place(cell) for cell in _corners(cells)}
     for point in _halton(seed):
@@ -138,14 +131,13 @@ def _place(cell: Cell) -> tuple[int, ...]:
 
 
 def _corners(cells: list[Cell]) -> Iterator[Cell]:
-    """The ends of width and union at each context and batch."""
     together = defaultdict(list)
     for cell in cells:
         together[cell.context, cell.batch].append(cell)
-    for own in together.values():
+    for group in together.values():
         for end in (min, max):
-            width = end(c.width for c in own)
-            at_end = [c for c in own if c.width == width]
+            width = end(c.width for c in group)
+            at_end = [c for c in group if c.width == width]
             yield min(at_end)
             yield max(at_end)
 
@@ -153,11 +145,8 @@ def _corners(cells: list[Cell]) -> Iterator[Cell]:
 def _between(spec: SweepSpec, model: ModelSpec, cells: list[Cell]) -> Iterator[Cell]:
     """Forced cells inside the axes, at the values off their levels.
 
-    Each aim, spread evenly by ratio, goes to the nearest such value. Where the small
-    values are levels, many aims share one: of widths 1 to 5, all go to 6.
-
-    Batches and widths of whole forwards are those of the grid, since an engine captures
-    what it was opened for.
+    Each aim, spread evenly by ratio, goes to the nearest such value, which others may
+    share. Batches and widths of whole forwards are those that the engine captured.
     """
     levels, most = _levels(cells), max(c.tokens for c in cells)
     captured = ("batch", "width") if spec.whole else ()
@@ -182,7 +171,7 @@ def _levels(cells: list[Cell]) -> dict[str, list[int]]:
 
 @cache
 def _halton(seed: int) -> list[list[float]]:
-    """Halton's points (1960) in the unit cube of the axes: no gaps, and no grid."""
+    """Halton's points (1960) in the unit cube of the axes."""
     from scipy.stats import qmc
 
     drawn = qmc.Halton(len(AXES), seed=seed).random(MAX_DRAWS)
@@ -195,13 +184,11 @@ def _level(levels: list[int], share: float) -> int:
 
 
 def _off_levels(levels: list[int]) -> Ints:
-    """Values between the first level and the last, none of them where there is one."""
     values = np.setdiff1d(np.arange(levels[0], levels[-1] + 1), levels)
     return values if len(values) else np.array(levels)
 
 
 def _nearest(values: Ints, levels: list[int], share: float) -> int:
-    """The value nearest to so far along the levels, by ratio."""
     aim = round(levels[0] * (levels[-1] / levels[0]) ** share)
     return int(values[np.abs(values - aim).argmin()])
 
@@ -226,7 +213,6 @@ def _non_moe(points: list[tuple[int, int, int]], model: ModelSpec) -> list[Cell]
 
 
 def _anchor(forced: list[Cell]) -> Cell:
-    """The middle cell at the smallest context and batch."""
     context, batch = min(c.context for c in forced), min(c.batch for c in forced)
     near = [c for c in forced if (c.context, c.batch) == (context, batch)]
     widths = sorted({c.width for c in near})

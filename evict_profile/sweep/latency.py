@@ -46,28 +46,23 @@ LEAST_RISE = 1e-6
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples of a sweep, a row each, and how fast the machine was."""
-
     frame: pd.DataFrame
 
     @cached_property
     def timed(self) -> pd.DataFrame:
-        """Those that were timed, with their `latency_us`."""
         return with_latency(self.frame)
 
     @cached_property
     def in_time(self) -> pd.DataFrame:
-        """The same in the order measured."""
         return self.timed.sort_values("at_unix", kind="stable")
 
     @cached_property
     def slow(self) -> pd.Series:
-        """Whether each, in that order, lies in a block of another speed."""
         return slow_blocks(self.in_time)
 
     @property
     def dropped_share(self) -> float:
-        """Share of those timed that lie in such a block, which no fit is made of."""
+        """Share of the timed samples that lie in blocks of another speed."""
         return float(self.slow.mean())
 
     @cached_property
@@ -75,17 +70,15 @@ class Samples:
         """`measured` cells, without such blocks, and their mean `observed_union`."""
         cells = measured(self.timed.drop(index=self.slow.index[self.slow]))
         union = self.timed.groupby(list(CELL_FIELDS))["observed_union"].mean()
-        own = union.loc[list(map(astuple, cells.index))]
-        return cells.assign(observed_union=own.to_numpy())
+        unions = union.loc[list(map(astuple, cells.index))]
+        return cells.assign(observed_union=unions.to_numpy())
 
     @cached_property
     def drift(self) -> "Drift":
-        """How the machine changed, by the samples fitted and by long slow times."""
         return _drift_of(self.in_time, _judged(self.in_time, self.slow))
 
 
 def slow_blocks(timed: pd.DataFrame) -> pd.Series:
-    """Whether each sample lies in such a block."""
     cells = len(timed.groupby(list(CELL_FIELDS)))
     if len(timed) < MIN_SAMPLES_PER_CELL * cells:
         return pd.Series(data=False, index=timed.index)
@@ -121,12 +114,9 @@ class Change(Struct, frozen=True):
 class Drift(NamedTuple):
     """How the machine changed under a sweep.
 
-    Attributes:
-        trend: of a straight line, from the beginning of the run to its end, or of a
-            step between two sessions where that is surer. What three and more sessions
-            scatter by about it is in its error.
-        stretches: the largest change between two stretches of one session.
-        half_width: relative, of 95 %, that sessions leave to every cost.
+    `trend` is a change over the run, or a step between two sessions where that is
+    surer; `stretches` the largest between two stretches of one session. `half_width` is
+    relative, of 95 %, and is left to every cost.
     """
 
     trend: Change
@@ -148,7 +138,6 @@ def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
     noise = means @ fitted.covariance @ means.T
 
     def rise(shape: Floats, between: str) -> Change:
-        """Of the latencies, with a shape in time that rises from 0 to 1."""
         weights = count * (shape - count @ shape / total)
         weights /= max(float(weights @ shape), LEAST_RISE)
         scatter = _scatter(means @ shape, level, noise)
@@ -177,17 +166,16 @@ def _drift_of(whole: pd.DataFrame, judged: Bools) -> Drift:
 def _contrast(
     fitted: TwoWay, weights: Floats, between: str, scatter: float = 0.0
 ) -> Change:
-    """A weighted sum of effects; `scatter` is a further standard error."""
     variance = max(float(weights @ fitted.covariance @ weights), 0.0) + scatter**2
     size = float(np.expm1(weights @ fitted.effect))
     return Change(size, float(np.sqrt(variance)), between)
 
 
 def _judged(timed: pd.DataFrame, slow_samples: pd.Series) -> Bools:
-    """Which samples drift is judged by.
+    """Which samples drift is judged by: no short slow times.
 
-    Short slow times are left out. A stretch that is slow throughout is a change and
-    is judged, unless it is the one session of many that is slow as a whole.
+    A stretch that is slow throughout is a change and is judged, unless it is the one
+    session of many that is slow as a whole.
     """
     slow, stretch = slow_samples.to_numpy(), stretches_of(timed)
     share = np.bincount(stretch, slow) / np.bincount(stretch)
@@ -214,10 +202,9 @@ def _scatter(at: Floats, level: Floats, noise: Floats) -> float:
 
 
 def sessions_variance(*runs: tuple[Floats, Floats]) -> tuple[float, float]:
-    """Square of how much sessions differ, of log latency; and its degrees of freedom.
+    """Variance between sessions, of log latency, and its degrees of freedom.
 
-    Args:
-        runs: levels of the sessions of one machine, and the covariance of their noise.
+    `runs` are levels of the sessions of one machine, and the covariance of their noise.
     """
     seen, freedom = 0.0, SESSION_PRIOR_DOF
     for level, noise in runs:
@@ -228,10 +215,7 @@ def sessions_variance(*runs: tuple[Floats, Floats]) -> tuple[float, float]:
 
 
 def half_width_of(level: Floats, noise: Floats) -> float:
-    """Relative half-width, of 95 %, that sessions of these levels leave to every cost.
-
-    By Student's t. `noise` is the covariance of the levels.
-    """
+    """Relative half-width, 95 % by Student's t, that sessions leave to every cost."""
     variance, freedom = sessions_variance((level, noise))
     return student(freedom) * float(np.sqrt(variance / len(level)))
 

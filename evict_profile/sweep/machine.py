@@ -1,8 +1,4 @@
-"""What happened to the machine while a sample was taken: throttling, stolen time.
-
-A GPU that slows its clocks, or a hypervisor that takes the CPU away, is part of the
-measurement's story; samples keep the event, and reports show it.
-"""
+"""What happened to the machine while a sample was taken: throttling, stolen time."""
 
 import contextlib
 import os
@@ -20,8 +16,6 @@ HARMLESS = 0x1 | 0x2
 
 
 class CpuWatch:
-    """Time that the hypervisor gave to others since the last call (/proc/stat)."""
-
     def __init__(self) -> None:
         self._last = _cpu_ticks()
 
@@ -35,8 +29,6 @@ class CpuWatch:
 
 
 class GpuWatch:
-    """Reasons why the GPU's clocks are held down, as NVML names them."""
-
     def __init__(self) -> None:
         import pynvml
 
@@ -53,11 +45,7 @@ class GpuWatch:
         }
 
     def events(self) -> str:
-        """Names of the reasons in force now; "" where the driver gives none.
-
-        NVML answers NotSupported to this query on some GPUs, on MIG slices and in
-        virtual machines; a sweep goes on without it.
-        """
+        """Reasons in force now; "" where the driver does not support the query."""
         try:
             mask = self._read(self._handle)
         except self._nvml.NVMLError:
@@ -66,7 +54,6 @@ class GpuWatch:
 
 
 def gpu_names() -> tuple[str, ...]:
-    """GPUs of this machine as their driver names them; none where it has none."""
     with contextlib.suppress(Exception):
         import pynvml
 
@@ -79,10 +66,7 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def cpu_name() -> str:
-    """The CPU as the system names it: on Arm by the numbers of its cores and its board.
-
-    `runners.device` gives the same name, in an environment of its own.
-    """
+    """The CPU as the system and `runners.device` name it; on Arm with its board."""
     cpuinfo = _cpuinfo()
     if named := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):
         return named[1].strip()
@@ -102,13 +86,11 @@ def _cpuinfo() -> str:
 
 
 def load() -> tuple[str, bool]:
-    """How many processes run here, in words, and whether few enough for a sweep."""
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1
     return f"{busy:.1f} processes run on {cores} cores", busy < 0.5 * cores
 
 
 def watch(device_kind: str) -> CpuWatch | GpuWatch:
-    """A watch on the device that is measured; on the CPU where NVML is absent."""
     if device_kind == "cuda":
         with contextlib.suppress(Exception):
             return GpuWatch()
@@ -116,9 +98,7 @@ def watch(device_kind: str) -> CpuWatch | GpuWatch:
 
 
 def _visible_gpu(nvml: Any) -> Any:
-    """The GPU that torch calls the first, or the environment where torch has none; NVML
-    counts hidden ones too, in another order.
-    """
+    """The GPU that torch calls the first; NVML counts hidden ones, in another order."""
     import torch
 
     if torch.cuda.is_available():

@@ -1,10 +1,8 @@
 """What to measure next: a pure function of what has been measured.
 
-Purity is what makes a resumed sweep equal to an uninterrupted one: a killed sweep
-loses the round it was in, recomputes it from the same samples, and goes on.
-
-A cell has been measured enough when its median is known well enough, by the spread that
-all cells of its part share (`cells.measured`).
+So a resumed sweep equals an uninterrupted one. A cell has been measured enough when its
+median is known well enough, by the spread that all cells of its part share
+(`cells.measured`).
 """
 
 import hashlib
@@ -36,10 +34,7 @@ class GridPlan:
     stop: StopSpec
 
     def samples_due(self, frame: pd.DataFrame) -> dict[Cell, int]:
-        """About how many more samples each open cell needs, by all samples so far.
-
-        A cell that failed once is closed for good.
-        """
+        """About how many more samples each open cell needs; a failed cell is closed."""
         timed, failed = with_latency(frame), failed_cells(frame)
         cells = measured(timed.loc[[c not in failed for c in cells_of(timed)]])
         counts = cells["samples_us"].map(len).to_dict()
@@ -55,9 +50,8 @@ class GridPlan:
 
 
 def spread_cells(grid: Grid, count: int) -> list[Cell]:
-    """`count` forced cells and up to four others, far apart, and the anchor.
-
-    Distances are over ranks of each axis, so that 1 to 2 tokens is as far as 32 to 64.
+    """`count` forced cells, up to four others and the anchor, far apart by ranks of
+    axes.
     """
     forced = [c for c in grid.cells if c.union > 0]
     non_moe = [c for c in grid.cells if c.part == "non_moe"]
@@ -66,7 +60,6 @@ def spread_cells(grid: Grid, count: int) -> list[Cell]:
 
 
 def _far_apart(cells: list[Cell], count: int) -> list[Cell]:
-    """Greedy maximin from the smallest corner."""
     if not cells:
         return []
     axes, nearest = frame_of(cells), np.full(len(cells), np.inf)
@@ -89,8 +82,8 @@ def round_order(
 ) -> list[Cell]:
     """The cells of one round in seeded random order, anchor always included.
 
-    Interleaving turns slow drift of the machine into noise of every cell, where a
-    sequential order would turn it into a slope along the axis measured last.
+    Interleaving turns slow drift of the machine into noise of every cell; a sequential
+    order would turn it into a slope along the axis measured last.
     """
     ordered = sorted({*cells, anchor})
     random.Random(f"{seed}/{number}").shuffle(ordered)
@@ -104,11 +97,7 @@ def sample_seed(seed: int, number: int, cell: Cell, repeat: int) -> int:
 
 
 def samples_needed(count: int, half_width: float, rule: StopSpec) -> int:
-    """The stop rule: 0 for a cell that is done, else a guess at what it still needs.
-
-    Done is one whose median's 95 % interval is as narrow as asked, after the fewest
-    samples that say so, or after the most that are allowed.
-    """
+    """The stop rule: 0 for a cell that is done, else a guess at what it still needs."""
     if count < rule.min_samples:
         return rule.min_samples - count
     if half_width <= rule.relative_half_width or count >= rule.max_samples:

@@ -2,8 +2,10 @@
 
 Sessions of a runner differ as a whole, so the runner is opened several times. Each
 session measures every chosen cell twice, the first time to warm up. A session's change
-is the median, over the cells, of their latency over the table's; the machine's is the
-mean of the sessions, with Student's interval.
+is the median, over the cells, of their latency over the table's. The machine's is the
+median of the sessions, which lies between the least and the largest of six with a
+probability of 1 - 2 / 2^6 = 97 %, however sessions scatter: a machine that is slow for
+a while has a few of them far above the others.
 """
 
 from collections.abc import Callable, Collection
@@ -35,7 +37,7 @@ from evict_profile.runner import RunnerCrash
 from evict_profile.stats import Estimate, Floats
 from evict_profile.sweep.engine import judged
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.latency import STANDARD_ERRORS, half_width_of
+from evict_profile.sweep.latency import STANDARD_ERRORS
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import OpenRunner
 from evict_profile.table import CostTable, measured
@@ -51,26 +53,24 @@ RUNNER_SOURCE = "runner_sha256"
 
 @dataclass(frozen=True)
 class Recheck:
-    """Cells of a table, measured again.
+    """`ratio` is latency over the table's, float64 [sessions, cells]; NaN without one.
 
-    Attributes:
-        ratio: latency over the table's, float64 [sessions, cells]; NaN without one.
-        before: the relative half-width of the table's own latencies.
+    `before` is the relative half-width of the table's own latencies, `trend` by how
+    much the machine changed while the table was measured.
     """
 
     cells: tuple[Cell, ...]
     ratio: Floats
     before: float
+    trend: float = 0.0
 
     @property
     def change(self) -> Estimate:
-        """Of all costs, relative, with its 95 % interval."""
+        """Relative change of all costs, with its 95 % interval."""
         level = np.nanmedian(np.log(self.ratio), axis=1)
-        # The mean errs by the noise of samples as well, so none of it is taken out.
-        scatter = half_width_of(level, np.zeros((len(level), len(level))))
-        half = float(np.hypot(scatter, self.before))
-        middle = float(level.mean())
-        low, value, high = np.expm1([middle - half, middle, middle + half]).tolist()
+        middle, ends = np.median(level), np.array([level.min(), level.max()])
+        down, up = np.hypot(ends - middle, self.before) + abs(self.trend) / 2.0
+        low, value, high = np.expm1([middle - down, middle, middle + up]).tolist()
         return Estimate(value, low, high)
 
     @property
@@ -96,8 +96,8 @@ def recheck_cells(
     python: str | None,
     console: Console,
 ) -> Recheck:
-    model, made = table.model, measured(table.provenance)
-    spec = replace(made.sweep, layers=table.fit.measured_layers, dtype=model.dtype)
+    model, origin = table.model, measured(table.provenance)
+    spec = replace(origin.sweep, layers=table.fit.measured_layers, dtype=model.dtype)
     grid, then = make_grid(spec, model), measured_cells(timed_before(frame))
     chosen = recheckable(grid, set(then.index))
     opened = partial(OpenRunner, spec, model, grid, log, python)
@@ -106,17 +106,38 @@ def recheck_cells(
             samples = _measure(chosen, opened, table, shown)
     except RunnerCrash as crash:
         raise MeasurementError(crash.words) from crash
-    now = _at_reference(samples, chosen, made.reference_us)
+    sessions = origin.sessions.half_width if origin.sessions else 0.0
+    found = compared(then, samples, chosen, origin.reference_us, sessions)
+    return replace(found, trend=origin.drift)
+
+
+def compared(
+    then: pd.DataFrame,
+    samples: pd.DataFrame,
+    chosen: list[Cell],
+    reference_us: float | None,
+    sessions: float,
+) -> Recheck:
+    """Samples of a recheck beside the table's own cells.
+
+    Args:
+        then: latency and its standard error, as `cells.measured` has them.
+        reference_us: of the table's run.
+        sessions: relative half-width that its sessions leave to every cost.
+    """
+    now = _at_reference(samples, chosen, reference_us)
     by_session = now.pivot(index="session", columns="cell", values="latency_us")
     ratio = by_session[chosen] / then["latency_us"].reindex(chosen)
-    sessions = made.sessions.half_width if made.sessions else 0.0
     noise = median_half_width(then["error"].reindex(chosen).to_numpy())
     return Recheck(tuple(chosen), ratio.to_numpy(), float(np.hypot(sessions, noise)))
 
 
 def median_half_width(error: Floats) -> float:
-    """Relative half-width of a median over cells of such standard errors, [cells]."""
-    of_mean = float(np.sqrt(np.mean(error**2) / len(error)))
+    """Relative half-width of a median over cells of such standard errors, [cells].
+
+    The usual error counts: a few cells that are far off do not move a median.
+    """
+    of_mean = float(np.median(error) / np.sqrt(len(error)))
     return STANDARD_ERRORS * MEDIAN_ERROR * of_mean
 
 
@@ -134,7 +155,6 @@ def check_same_machine(table: CostTable, session: OpenRunner) -> None:
 
 
 def recheckable(grid: Grid, known: Collection[Cell]) -> list[Cell]:
-    """The cells to measure again: far apart on the grid, of those that are known."""
     levels = tuple(cell for cell in grid.cells if cell in known)
     chosen = spread_cells(replace(grid, cells=levels), RECHECK_CELLS)
     return [cell for cell in chosen if cell in known]
@@ -146,7 +166,6 @@ def _measure(
     table: CostTable,
     shown: ProgressBar,
 ) -> pd.DataFrame:
-    """One sample of every cell in each session, behind one that warms up."""
     samples: list[Sample] = []
     for number in range(RECHECK_SESSIONS):
         with opened() as session:
@@ -167,7 +186,6 @@ def _measure(
 def _at_reference(
     frame: pd.DataFrame, chosen: list[Cell], reference_us: float | None
 ) -> pd.DataFrame:
-    """The timed samples, at the speed of the table's reference where it has one."""
     timed = with_latency(frame)
     timed = timed.assign(cell=pd.Series(cells_of(timed), timed.index, dtype=object))
     if lost := set(chosen) - set(timed["cell"]):
@@ -182,6 +200,5 @@ def _at_reference(
 
 
 def timed_before(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table's samples of forced cells that never failed."""
     timed, failed = with_latency(frame), failed_cells(frame)
     return timed[[c.union > 0 and c not in failed for c in cells_of(timed)]]

@@ -46,8 +46,6 @@ class _Facts(Struct):
 
 
 class Opened(Struct, frozen=True):
-    """What a runner must answer as it opens."""
-
     fingerprint: _Facts
     capture_sizes: list[Count]
     bandwidth_gbps: Positive
@@ -55,8 +53,6 @@ class Opened(Struct, frozen=True):
 
 
 class OpenRunner:
-    """An open runner. Use as a context manager; the process ends with the block."""
-
     def __init__(
         self,
         spec: SweepSpec,
@@ -153,7 +149,6 @@ def _check_named(device: str) -> None:
 
 
 def _check_parts(opened: dict[str, Any], spec: SweepSpec, model: ModelSpec) -> None:
-    """Whole forwards cannot be taken for layers, nor some layers for the whole."""
     whole, layers = opened.get("whole", False), opened["fingerprint"]["layers"]
     if whole != spec.whole:
         times = "whole forwards" if whole else "MoE layers and the rest apart"
@@ -169,12 +164,7 @@ def _check_parts(opened: dict[str, Any], spec: SweepSpec, model: ModelSpec) -> N
 
 
 def fingerprint(runner_facts: Facts, model: ModelSpec) -> Facts:
-    """The runner's facts with the model's name, dtype and the digest of its shape.
-
-    They make two measurements comparable. Latency is a property of shape, device,
-    engine, kernels and clock together: between successive releases of one engine on
-    one GPU, a third to a half of all costs moved by more than 10 %.
-    """
+    """The runner's facts with the model's name, dtype and the digest of its shape."""
     shape = {k: v for k, v in to_mapping(model).items() if k not in {"name", "source"}}
     return {
         **runner_facts,

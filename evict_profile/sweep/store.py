@@ -36,10 +36,8 @@ class Header:
 
     Attributes:
         fingerprint: facts that must match for samples to be comparable.
-        opened: the runner's answers that are measurements of their own: capture_sizes,
-            bandwidth_gbps, bytes_per_expert; and dtype_reason, where it chose one.
-        union_test: its readings, as in `checks.UnionTest`.
-        scaling_test: its readings; None where all layers, or only one, are measured.
+        opened: capture_sizes, bandwidth_gbps, bytes_per_expert, dtype_reason.
+        scaling_test: None where all layers, or only one, are measured.
     """
 
     model: ModelSpec
@@ -68,7 +66,6 @@ class Store(RunFolder):
         self.write_header(to_mapping(header))
 
     def header(self) -> Header:
-        """What the samples are samples of."""
         if self.folder.is_file():
             raise DataError(
                 f"{self.folder}: is a file; give the run folder of a sweep, which "
@@ -91,8 +88,8 @@ class Store(RunFolder):
         """Write the samples of one round, or of the rest of it, as one part."""
         frame = to_frame(samples)
         number = int(frame["round"].iloc[0])
-        own = [p.stem[6:] for p in self.parts.glob(f"{number:05d}-*.parquet")]
-        taken = [int(part) for part in own if part.isdecimal()]
+        names = [p.stem[6:] for p in self.parts.glob(f"{number:05d}-*.parquet")]
+        taken = [int(part) for part in names if part.isdecimal()]
         self.add(frame, number, 1 + max(taken, default=-1))
 
     def add(self, frame: pd.DataFrame, number: int, index: int) -> None:
@@ -100,7 +97,6 @@ class Store(RunFolder):
         self.add_part(f"{number:05d}-{index:02d}", rows)
 
     def frame(self) -> pd.DataFrame:
-        """All samples, in the order measured."""
         parts = [part.to_pandas() for part in self.read_parts()]
         if not parts:
             return to_frame([])
@@ -118,7 +114,6 @@ class Store(RunFolder):
         return whole.sort_values(["round", "order"], ignore_index=True)
 
     def _check_none_twice(self, frame: pd.DataFrame) -> None:
-        """Refuse copies: the stop rule and the fit would take them for agreement."""
         timed = frame[frame["status"] == OK]
         twice = timed[timed.duplicated([*CELL_FIELDS, "session", "seed", "at_unix"])]
         if len(twice):
@@ -130,7 +125,7 @@ class Store(RunFolder):
             )
 
     def add_clock(self, clock: DraftClock) -> None:
-        self.add_note("clocks", [to_mapping(each) for each in (*self.clocks(), clock)])
+        self.add_note("clocks", [to_mapping(item) for item in (*self.clocks(), clock)])
 
     def clocks(self) -> tuple[DraftClock, ...]:
         source = str(self.folder / "clocks.json")
@@ -145,7 +140,6 @@ class Store(RunFolder):
 
 
 def other_plan(mine: Header, theirs: Header) -> list[str]:
-    """The names that differ, or, under the same names, that something in them does."""
     if mine.plan_sha256 == theirs.plan_sha256:
         return []
     names = [{"sweep": h.sweep.name, "model": h.model.name} for h in (mine, theirs)]

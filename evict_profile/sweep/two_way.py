@@ -28,7 +28,6 @@ class TwoWay(NamedTuple):
 
 
 def two_way(samples: pd.DataFrame, block: Ints) -> TwoWay:
-    """Fit samples, with their `latency_us`, by cell, in order, and block [samples]."""
     log_us = np.log(samples["latency_us"].to_numpy())
     cell = np.asarray(samples.groupby(list(CELL_FIELDS)).ngroup(), dtype=np.int64)
     fitted = cell.max() + block.max() + 1
@@ -49,10 +48,7 @@ def two_way(samples: pd.DataFrame, block: Ints) -> TwoWay:
 
 
 class _Normal:
-    """Normal equations of weighted least squares, of samples by cell and block.
-
-    Blocks are eliminated (Woodbury), since a long run has more of them than cells.
-    """
+    """Normal equations by cell and block; blocks are eliminated (Woodbury)."""
 
     def __init__(self, cell: Ints, block: Ints, weights: Floats) -> None:
         self._cell, self._block, self._weights = cell, block, weights
@@ -80,7 +76,6 @@ class _Normal:
 
 
 def sigma(rest: Floats, fitted: int) -> float:
-    """Standard deviation of noise, by the larger residuals: a fit may run through as
-    many samples as it has parameters, and their zeros say nothing of noise."""
+    """Standard deviation of noise; residuals that are 0 by the fit are left out."""
     larger = np.sort(np.abs(rest))[min(fitted, len(rest) - 1) :]
     return max(MAD_TO_SIGMA * float(np.median(larger)), LEAST_SPREAD)

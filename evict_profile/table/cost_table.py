@@ -38,13 +38,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     Attributes:
         key: ten facts of what was measured; a lookup is exact.
         version: major.minor.patch, counted for each key.
-        model: the model's shape.
         axes: values measured on each axis, and the captured widths.
         fit: the cost model C(n, U, context, batch), its errors and its domain.
         staircases: cost by tokens in all, for each measured batch and context.
         activation: U(t), activated experts by tokens.
-        gates: checks that it passed to be exported.
-        provenance: of samples, or of public rows.
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
         path: the file it was read from; not saved.
@@ -78,11 +75,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     ) -> "CostTable":
         """Read a table; check its schema, its hash, and its key against `running`.
 
-        `fix` says how to make the table of another key.
-
         Raises:
-            DataError: unreadable, another schema, a hash that does not match, a field
-                that is missing or wrong, or a key that differs.
+            DataError: the file is unreadable, or a check fails; `fix` is the remedy.
         """
         place = Path(path)
         document, stated = read_signed(place)
@@ -118,15 +112,14 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def own_caveats(self) -> Caveats:
-        made, stored = self.provenance, self.model.checkpoint_dtype
+        origin, stored = self.provenance, self.model.checkpoint_dtype
         other = f"weights are published as {stored}; costs are of {self.key.dtype}"
         differs = stored not in ("bfloat16", self.key.dtype) and not self.is_estimated
-        caveats = self.model.caveats(made.without_kernels)
-        return (*made.caveats, *[other] * differs, *caveats)
+        caveats = self.model.caveats(origin.without_kernels)
+        return (*origin.caveats, *[other] * differs, *caveats)
 
     @property
     def document(self) -> dict[str, Any]:
-        """The JSON content without the hash; NaN becomes None."""
         content: dict[str, Any] = finite(to_mapping(self))
         del content["path"], content["caveats"]
         return content
@@ -158,7 +151,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def includes(self) -> tuple[str, ...]:
-        """Parts of a step that its costs hold, such as "verify"."""
         return self.staircases[0].includes
 
     @cached_property
@@ -205,9 +197,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         covered_context, of_context = self._inside("context", context, ends, outside)
         place = covered_batch, covered_context
         measured = self._measured.get((batch, covered_context))
-        found = measured.costs if measured else self._fitted(batch, *place)
-        rest_us = self.rest_us(np.arange(len(found.step_cost_us)), batch)
-        cost, low, high = (us + rest_us for us in found[:3])
+        step = measured.costs if measured else self._fitted(batch, *place)
+        rest_us = self.rest_us(np.arange(len(step.step_cost_us)), batch)
+        cost, low, high = (us + rest_us for us in step[:3])
         return StepCosts.of(cost, low, high, self.caveats + of_batch + of_context)
 
     def rest_us(self, tokens: ArrayLike, batch: int) -> Floats:
@@ -216,21 +208,16 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return us * (padded_tokens(tokens, batch, self.axes.capture_sizes) - batch)
 
     def within_budget(self, experts: int) -> "CostTable":
-        """The same engine where no layer activates more experts: C(n, min(U, B)).
-
-        All costs are the fit's: unions that large were measured at other widths.
-        """
+        """The same engine where no layer activates more experts: C(n, min(U, B))."""
         capped = self.activation.capped(experts)
         return replace(self, activation=capped).read_anew()
 
     def read_anew(self) -> "CostTable":
-        """The same with staircases read off its fit and activation."""
-
         def stairs(each: Staircase) -> Staircase:
-            found = self._fitted(each.batch, each.batch, each.context)
+            fitted = self._fitted(each.batch, each.batch, each.context)
             low, cost, high = (
                 tuple(us.tolist())
-                for us in (found.low_us, found.step_cost_us, found.high_us)
+                for us in (fitted.low_us, fitted.step_cost_us, fitted.high_us)
             )
             return replace(each, step_cost_us=cost, low_us=low, high_us=high)
 
@@ -239,11 +226,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def max_tokens(self, batch: int) -> int:
         """The most tokens that are covered for a batch at any context: T."""
         widest = min((self.fit.domain["width"][1], *self.axes.capture_sizes[-1:]))
-        own = (len(s.step_cost_us) - 1 for s in self.staircases if s.batch == batch)
-        return min(self.fit.domain["tokens"][1], widest * batch, *own)
+        widths = (len(s.step_cost_us) - 1 for s in self.staircases if s.batch == batch)
+        return min(self.fit.domain["tokens"][1], widest * batch, *widths)
 
     def contexts(self, batch: float) -> tuple[int, int]:
-        """The smallest and largest context that are covered for a batch."""
         least = min(batch, max(stairs.batch for stairs in self.staircases))
         most = max(s.context for s in self.staircases if s.batch >= least)
         return self.fit.domain["context"][0], most
@@ -293,12 +279,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return nearest, (f"{axis} {value:g} read as {nearest:g}: {beyond}",)
 
     def _fitted(self, batch: int, covered_batch: float, context: float) -> StepCosts:
-        asked = np.arange(self.max_tokens(batch) + 1)
-        tokens = padded_tokens(asked, batch, self.axes.capture_sizes)
+        counts = np.arange(self.max_tokens(batch) + 1)
+        tokens = padded_tokens(counts, batch, self.axes.capture_sizes)
         union = self.activation.at(tokens, batch)
         cost = self.cost.latency_us(tokens, union, context, covered_batch)
         near = self._nearest(covered_batch, context)
-        place = np.minimum(asked, len(near.step_cost_us) - 1)
+        place = np.minimum(counts, len(near.step_cost_us) - 1)
         low, high = (
             cost * (bound[place] / near.step_cost_us[place])
             for bound in (near.low_us, near.high_us)
@@ -315,5 +301,5 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
 def _hinge_cost(terms: tuple[TermCost, ...]) -> HingeCost:
     return HingeCost(
-        tuple(each.term for each in terms), np.array([t.us_per_unit for t in terms])
+        tuple(cost.term for cost in terms), np.array([t.us_per_unit for t in terms])
     )

@@ -21,12 +21,10 @@ SCHEMA = "evict-cost-table/4"
 A_TABLE = "give a .json that 'evict-profile sweep' or 'calibrate' wrote"
 
 
-class ForeignDocument(DataError):
-    """JSON of something else than a cost table."""
+class ForeignDocument(DataError): ...
 
 
 def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
-    """A signed document of a schema without its hash, and that hash."""
     try:
         document = json.loads(regular(path).read_text(encoding="utf-8"))
     except IsADirectoryError as error:
@@ -73,9 +71,8 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
 
 
 def _refuse_steps(document: Mapping[str, Any], path: Path) -> None:
-    """Refuse whole steps of a server, whose costs are of no law of a forward."""
-    made, key = document.get("provenance"), document.get("key")
-    if isinstance(made, dict) and made.get("origin") == SERVED:
+    source, key = document.get("provenance"), document.get("key")
+    if isinstance(source, dict) and source.get("origin") == SERVED:
         named = [str(dict(key or {}).get(name)) for name in ("model", "gpu")]
         model, gpu = map(shlex.quote, named)
         raise DataError(
@@ -86,15 +83,14 @@ def _refuse_steps(document: Mapping[str, Any], path: Path) -> None:
 
 
 def _drop_former_keys(document: dict[str, Any]) -> None:
-    """The first tables have keys that nothing reads."""
     document.pop("overheads", None), document.pop("reuse", None)
     if isinstance(fit := document.get("fit"), dict):
         fit.pop("marginal", None)
-    made = document.get("provenance")
-    if isinstance(made, dict):
+    source = document.get("provenance")
+    if isinstance(source, dict):
         for name in ("fixed_us", "fixed_from", "mean_reference_us", "new_graph_us"):
-            made.pop(name, None)
-    if isinstance(made, dict) and isinstance(sweep := made.get("sweep"), dict):
+            source.pop(name, None)
+    if isinstance(source, dict) and isinstance(sweep := source.get("sweep"), dict):
         for name in ("world", "llama"):
             sweep.pop(name, None)
         if isinstance(grid := sweep.get("grid"), dict):
@@ -107,14 +103,13 @@ def as_text(document: Mapping[str, Any]) -> str:
 
 
 def _lines(content: Any, begin: str = "\n") -> str:
-    """JSON of one line an item, where a list of numbers is one item."""
     inner = f"{begin} "
     if isinstance(content, dict) and content:
         pairs = sorted(content.items())
-        items = [f"{_lines(key)}: {_lines(each, inner)}" for key, each in pairs]
+        items = [f"{_lines(key)}: {_lines(value, inner)}" for key, value in pairs]
         start, end = "{}"
     elif isinstance(content, list | tuple) and {*map(type, content)} - {int, float}:
-        items = [_lines(each, inner) for each in content]
+        items = [_lines(item, inner) for item in content]
         start, end = "[]"
     else:
         return json.dumps(content, ensure_ascii=False)
@@ -122,12 +117,10 @@ def _lines(content: Any, begin: str = "\n") -> str:
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """A table's JSON and samples; none of a path without a name, such as "."."""
     return (path, path.with_suffix(".parquet")) if path.name else ()
 
 
 def samples_of(path: Path, sha256: str) -> Path:
-    """The file of samples beside a table, which states the digest of the file."""
     samples = files_of(path)[1]
     if not samples.is_file():
         raise DataError(

@@ -21,8 +21,6 @@ NOT_STATED = "not stated"
 
 
 class Key(Struct, frozen=True):
-    """What a table covers. Lookup is exact on every field."""
-
     gpu: str
     model: str
     dtype: str
@@ -37,12 +35,12 @@ class Key(Struct, frozen=True):
     @classmethod
     def of(cls, facts: Facts) -> "Key":
         named = {"gpu": facts.get("device"), **facts}
-        own = {name: named[name] for name in cls.names() if name in named}
-        return parse(cls, own, "the runner's facts")
+        values = {name: named[name] for name in cls.names() if name in named}
+        return parse(cls, values, "the runner's facts")
 
     @property
     def where(self) -> str:
-        """The device as pages name it, with a word where nothing was measured on it."""
+        """The device as pages name it."""
         if self.engine == ROOFLINE:
             return f"{self.gpu}, computed from a data sheet, not measured"
         composed = self.graph_mode == COMPOSED
@@ -53,7 +51,7 @@ class Key(Struct, frozen=True):
         return cls.__struct_fields__
 
     def mismatches(self, running: Mapping[str, Any]) -> tuple[str, ...]:
-        """How what runs differs: "tp: 2 here, 1 there". Other facts do not matter."""
-        own = asdict(self)
-        here = {name: running[name] for name in own if name in running}
-        return tuple(differences(here, own))
+        """How what runs differs: "tp: 2 here, 1 there"."""
+        facts = asdict(self)
+        here = {name: running[name] for name in facts if name in running}
+        return tuple(differences(here, facts))

@@ -16,8 +16,6 @@ AXES = ("width", "union", "context", "batch", "tokens")
 
 
 class Axes(Struct, frozen=True):
-    """Values measured on each axis; `capture_sizes` are widths."""
-
     width: tuple[Count, ...]
     union: tuple[Count, ...]
     context: tuple[Count, ...]
@@ -58,11 +56,9 @@ class TermCost(Struct, frozen=True):
 class Fit(Struct, frozen=True, omit_defaults=True):
     """The cost model: layers_us * layer_scale + non_moe_us.
 
-    Attributes:
-        held_out: errors on unseen cells, of "hinge" first, then the simpler models.
-        natural: error where the router chose the experts, at the union observed.
-        domain: least and largest measured value of each axis.
-        validation: error between the levels of the axes, on cells not fitted.
+    `held_out` has errors on unseen cells, of "hinge" first, then the simpler models;
+    `natural` where the router chose the experts; `validation` between the levels.
+    `domain` holds the least and largest measured value of each axis.
     """
 
     measured_layers: Count
@@ -86,7 +82,7 @@ class Staircase(Struct, frozen=True, dict=True):
     """Step cost when t tokens are verified in all, for t = 0..len - 1.
 
     Entries below `batch` repeat the entry at `batch`. Costs are at the padded width of
-    captured sizes and at the activation curve. `includes` names the parts of a step.
+    captured sizes and at the activation curve.
     """
 
     batch: Count

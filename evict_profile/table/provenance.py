@@ -20,11 +20,7 @@ COMPUTED = (
 
 
 class Sessions(Struct, frozen=True, omit_defaults=True):
-    """Sessions of the runner, which differ as a whole.
-
-    `half_width` is the relative 95 % interval this adds to every cost; assumed for one
-    session.
-    """
+    """`half_width` is the relative 95 % interval they add; assumed for one session."""
 
     count: int
     half_width: NotNegative
@@ -43,8 +39,6 @@ class Sessions(Struct, frozen=True, omit_defaults=True):
 
 
 class Origin(Struct, frozen=True, tag_field="origin"):
-    """Where the numbers come from. `fingerprint` holds the key's facts, and others."""
-
     fingerprint: dict[str, Any]
     samples_sha256: str
     samples: int
@@ -66,7 +60,7 @@ class Origin(Struct, frozen=True, tag_field="origin"):
 
 
 class Swept(Origin, frozen=True):
-    """Cells of a grid. `bandwidth_gbps` is of a copy or of the data sheet."""
+    """`bandwidth_gbps` is of a copy or of the data sheet."""
 
     sweep: SweepSpec
     bandwidth_gbps: Positive
@@ -77,13 +71,11 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
 
     Attributes:
         clock: what `latency_us` means on this device.
-        reference_us: time of the reference work at the machine's usual speed, to which
-            latencies are scaled.
+        reference_us: time of the reference work, to which latencies are scaled.
         aa_floor: p95 over cells of the relative difference between the medians of odd
             and even samples.
         drift: relative change of latency over the run, linear; in older tables, of the
             last third against the first.
-        dtype_reason: why the runner chose the dtype.
         sessions: None in older tables, whose intervals exclude them.
     """
 
@@ -111,7 +103,6 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
 
     @property
     def noise(self) -> float:
-        """Relative difference that two measurements of one cell may have."""
         return self.aa_floor + abs(self.drift)
 
     @property
@@ -119,8 +110,8 @@ class Provenance(Swept, frozen=True, tag=MEASURED):
         test = self.scaling_test
         if test is None:
             taken = self.fingerprint.get("layers") == 1
-            known = "intervals take 10 %" if taken else "no interval contains its error"
-            return f"no scaling test was run, so {known}"
+            error = "intervals take 10 %" if taken else "no interval contains its error"
+            return f"no scaling test was run, so {error}"
         return (
             "half of the layers measured, scaled to all of them, missed by "
             f"{test['error']:+.1%} (95 % interval {test['error_low']:+.1%}.."
@@ -139,7 +130,6 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
     """Cells that were added up from public measurements of their parts.
 
     Attributes:
-        package: name and version of the package that holds the rows.
         files: SHA-256 of each file that was read, by its path in the package.
         rows_used, rows_dropped: of the experts' kernel; the reasons with their counts.
         router: how the rows' unions were computed, and why so.
@@ -148,10 +138,8 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
         stand_ins: what replaces sizes, data types and layers without rows.
         without_kernels: kinds of layers without rows; None (all) in older tables.
         not_included: what a step runs and no row covers.
-        other_kernels: measured for the same experts, and not used.
         near: layers of the kernel whose rows stand for the experts'.
-        misfit: standard deviation of the experts' unseen rows, where it adds to the
-            error; 0 where they keep to the errors that measured tables are allowed.
+        misfit: of the experts' unseen rows, where it adds to the error.
     """
 
     package: str
@@ -188,9 +176,9 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
 
     @property
     def _parts(self) -> Caveats:
-        near = [f"{of}: {found}" for of, found in self.stand_ins.items()]
-        said = f"rows near by stand in where there are none ({'; '.join(near)})"
-        return (said,) if near else ()
+        near = [f"{of}: {stand_in}" for of, stand_in in self.stand_ins.items()]
+        note = f"rows near by stand in where there are none ({'; '.join(near)})"
+        return (note,) if near else ()
 
     @property
     def _experts(self) -> Caveats:
@@ -202,8 +190,8 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
                 f"their bytes and from {first}{more} of the same kernel, which errs "
                 f"by {self.misfit:.0%} where each is left out",
             )
-        said = f"rows of the experts scatter by {self.misfit:.0%} about their fit"
-        return (f"{said}, which is in the error",) if self.misfit else ()
+        note = f"rows of the experts scatter by {self.misfit:.0%} about their fit"
+        return (f"{note}, which is in the error",) if self.misfit else ()
 
     @property
     def _kernel(self) -> Caveats:
@@ -217,7 +205,6 @@ class Composition(Swept, frozen=True, tag=COMPOSED):
 
 
 def measured(origin: Origin) -> Provenance:
-    """The sweep behind a table; others are refused."""
     if isinstance(origin, Provenance):
         return origin
     raise DataError(

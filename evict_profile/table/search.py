@@ -31,8 +31,7 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
     """The newest table in a tree of tables whose key is exactly `running`.
 
     Raises:
-        DataError: no table matches. The message names the nearest tables and their
-            differences.
+        DataError: no table matches; the message names the nearest ones.
     """
     missing = [name for name in Key.names() if name not in running]
     if missing:
@@ -40,11 +39,11 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
             f"the running key lacks {', '.join(missing)}; give all of "
             f"{', '.join(Key.names())}"
         )
-    tables = [found.table for found in tables_below(Path(folder)) if found.table]
+    tables = [entry.table for entry in tables_below(Path(folder)) if entry.table]
     missed = {
-        each.path: each.key.mismatches(running)
-        for each in tables
-        if _is_near(each.key, running["model"], running["gpu"])
+        table.path: table.key.mismatches(running)
+        for table in tables
+        if _is_near(table.key, running["model"], running["gpu"])
     }
     if exact := [path for path in missed if not missed[path]]:
         newest = max(exact, key=lambda path: version_of(path.stem))
@@ -60,12 +59,11 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
 
 
 def search_path(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """The folders to search; `./cost_tables` of a checkout is the shipped one."""
     named = environment.get(SEARCH_PATH, "").split(os.pathsep)
-    folders = tuple(Path(each).expanduser() for each in named if each)
-    own, shipped = Path("cost_tables"), data_root() / "cost_tables"
-    is_other = own.is_dir() and own.resolve() != shipped.resolve()
-    return folders or ((own, shipped) if is_other else (shipped,))
+    folders = tuple(Path(name).expanduser() for name in named if name)
+    local, shipped = Path("cost_tables"), data_root() / "cost_tables"
+    is_other = local.is_dir() and local.resolve() != shipped.resolve()
+    return folders or ((local, shipped) if is_other else (shipped,))
 
 
 def device_name(gpu: str) -> str:
@@ -75,8 +73,6 @@ def device_name(gpu: str) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """A file in a folder of the search path: a table, or the reason why it is none."""
-
     path: Path
     table: CostTable | None
     refused: str = ""
@@ -86,7 +82,7 @@ class Found:
         return device_name(self.table.key.gpu) if self.table else ""
 
     def age_days(self, now: datetime | None = None) -> int | None:
-        """Days since it was measured; None of a table that no sweep measured."""
+        """Days since it was measured; None if no sweep measured it."""
         if not self.table or self.table.origin != MEASURED:
             return None
         finished = datetime.fromisoformat(measured(self.table.provenance).finished)
@@ -102,17 +98,16 @@ def tables_in(folders: Sequence[Path]) -> tuple[Found, ...]:
                 f"{folder}: is no folder of tables; name another, or fix "
                 f"{SEARCH_PATH}, which separates folders by '{os.pathsep}'"
             )
-    return tuple(found for folder in folders for found in tables_below(folder))
+    return tuple(entry for folder in folders for entry in tables_below(folder))
 
 
 def of_names(
     tables: Sequence[Found], model: str | None, gpu: str | None, engine: str | None
 ) -> tuple[Found, ...]:
-    """The tables of the names that are given, by any name of a model or a GPU."""
     return tuple(
-        each
-        for each in tables
-        if (table := each.table)
+        entry
+        for entry in tables
+        if (table := entry.table)
         and (not model or model_named(model, [table.key.model]))
         and (not gpu or words(gpu) <= words(table.key.gpu))
         and (not engine or engine.lower() == table.key.engine.lower())
@@ -120,11 +115,10 @@ def of_names(
 
 
 def no_table(tables: Sequence[Found], names: Mapping[str, str | None]) -> DataError:
-    """The refusal of names that no table has, by option; it lists near ones."""
-    keys = [each.table.key for each in tables if each.table]
-    known = {w for key in keys for w in (key.model, _short_name(key.gpu), key.engine)}
+    keys = [entry.table.key for entry in tables if entry.table]
+    terms = {w for key in keys for w in (key.model, _short_name(key.gpu), key.engine)}
     given = {f"--{name} {quote(word)}": word for name, word in names.items() if word}
-    near = (nearest(w, sorted(known)) for w in given.values() if w.lower() not in known)
+    near = (nearest(w, sorted(terms)) for w in given.values() if w.lower() not in terms)
     return DataError(
         f"no table is of {' '.join(given)}{''.join(near)}; list all with: "
         "evict-profile show"
@@ -141,41 +135,38 @@ def by_name(
 ) -> CostTable | None:
     """The newest version of the one table of these names; None where there is none.
 
-    Args:
-        model: as in the table, or a name on Hugging Face of the same.
-        gpu: "h200", or the whole name.
-        dtype: of the experts; bf16, mxfp4 and int4 are other names of some.
+    `gpu` may be "h200"; `dtype` is of the experts, and also goes by bf16, mxfp4 or
+    int4.
 
     Raises:
         DataError: several; they are listed.
     """
-    found: dict[Key, CostTable] = {}
-    own = of_names(tables, model, gpu, engine)
-    for table in filter(None, (each.table for each in own)):
-        key, newest = table.key, found.get(table.key, table)
+    by_key: dict[Key, CostTable] = {}
+    chosen = of_names(tables, model, gpu, engine)
+    for table in filter(None, (entry.table for entry in chosen)):
+        key, newest = table.key, by_key.get(table.key, table)
         named = (
             tp in (None, key.tp),
             dtype is None or DTYPES.get(dtype, dtype) == key.dtype,
         )
         if all(named) and version_of(table.version) >= version_of(newest.version):
-            found[key] = table
-    if len(found) > 1:
-        words = [f"--tp {key.tp} --dtype {quote(key.dtype)}" for key in found]
+            by_key[key] = table
+    if len(by_key) > 1:
+        words = [f"--tp {key.tp} --dtype {quote(key.dtype)}" for key in by_key]
         same = len(set(words)) < len(words)
-        either = map(str, (table.path for table in found.values())) if same else words
+        either = map(str, (table.path for table in by_key.values())) if same else words
         raise DataError(
-            f"{len(found)} tables are of {model} on {gpu} under {engine}; give "
+            f"{len(by_key)} tables are of {model} on {gpu} under {engine}; give "
             f"{'one of' if same else 'also'}: {' | '.join(either)}"
         )
-    return next(iter(found.values()), None)
+    return next(iter(by_key.values()), None)
 
 
 def nearest_named(
     tables: Sequence[Found], model: str | None, gpu: str | None, engine: str | None
 ) -> list[str]:
-    """Options that name the tables nearest to what was asked; three at most."""
-    keys = {each.table.key for each in tables if each.table}
-    own = [key for key in keys if _is_near(key, model, gpu)]
+    keys = {entry.table.key for entry in tables if entry.table}
+    near = [key for key in keys if _is_near(key, model, gpu)]
 
     def apart(key: Key) -> tuple[bool | int, ...]:
         other_gpu = bool(gpu) and not words(str(gpu)) <= words(key.gpu)
@@ -184,16 +175,13 @@ def nearest_named(
     return [
         f"--model {quote(key.model)} --gpu {quote(_short_name(key.gpu))} --engine "
         f"{key.engine} --tp {key.tp} --dtype {quote(key.dtype)}"
-        for key in sorted(own, key=apart)[:NEAREST]
+        for key in sorted(near, key=apart)[:NEAREST]
         if model or gpu or engine
     ]
 
 
 def _is_near(key: Key, model: str | None, gpu: str | None) -> bool:
-    """Whether a table is of the model, on the GPU or on a device of its kind.
-
-    Without a model it is of the GPU; a CPU's table says nothing of a GPU.
-    """
+    """Without a model, a CPU's table says nothing of a GPU."""
     if model and not model_named(model, [key.model]):
         return False
     same_kind = bool(model and gpu) and _is_cpu(str(gpu)) == _is_cpu(key.gpu)
@@ -205,10 +193,9 @@ def _is_cpu(device: str) -> bool:
 
 
 def _short_name(gpu: str) -> str:
-    """ "h200" of "NVIDIA H200"."""
     device = device_name(gpu).lower()
-    found = re.search(r"(?<![a-z])[a-z]{1,2}\d{3}(?![a-z0-9])", device)
-    return found[0] if found else device
+    match = re.search(r"(?<![a-z])[a-z]{1,2}\d{3}(?![a-z0-9])", device)
+    return match[0] if match else device
 
 
 def words(gpu: str) -> set[str]:
@@ -217,7 +204,6 @@ def words(gpu: str) -> set[str]:
 
 
 def tables_below(folder: Path) -> Iterator[Found]:
-    """Every table of a tree; JSON of other things is left out."""
     for path in sorted(filter(Path.is_file, folder.rglob("*.json"))):
         try:
             yield Found(path, CostTable.load(path))

@@ -35,9 +35,7 @@ CACHE_SIZE = 2048
 class ServedStep:
     """The time of a step where a table's engine serves.
 
-    Attributes:
-        table: its `drafting` is None where assumed.
-        outside: "refuse" what is not covered, or "clamp" to it; see `caveats_at`.
+    `outside` says what to do with a place that is not covered: "refuse" or "clamp".
     """
 
     table: CostTable
@@ -51,13 +49,7 @@ class ServedStep:
         drafting: Drafting | None = None,
         context: float | None = None,
     ) -> "ServedStep":
-        """The steps of a server: forwards, and drafting.
-
-        Args:
-            drafting: in place of the table's.
-            context: of the forwards from which drafting is computed; None is the
-                smallest.
-        """
+        """`drafting` replaces the table's; `context` is by default its smallest."""
         if drafting:
             table = replace(table, drafting=drafting)
         at = min(table.axes.context) if context is None else context
@@ -72,7 +64,6 @@ class ServedStep:
         return self.table.caveats
 
     def caveats_at(self, batch: int, context: float) -> Caveats:
-        """Those of the table, and of a place that it does not cover."""
         return self._costs(batch, context).caveats
 
     def with_drafting(self, drafting: Drafting) -> "ServedStep":
@@ -80,10 +71,7 @@ class ServedStep:
         return replace(self, table=table, drafting=drafting)
 
     def extending(self) -> "ServedStep":
-        """The same where a plain step takes the rest of a drafting step.
-
-        SGLang extends the drafter's cache in every step, so that the next can draft.
-        """
+        """The same where a plain step extends the drafter's cache, as SGLang's does."""
         if self.assumes_drafting:
             return self
         clocks = (replace(c, plain_fixed_us=c.fixed_us) for c in self.drafting.batches)
@@ -111,8 +99,8 @@ class ServedStep:
             )
         cost, beside_us = self._costs(batch, context), self.beside_us(batch, levels)
         low, us, high = (
-            float(each[batch * width] + beside_us)
-            for each in (cost.low_us, cost.step_cost_us, cost.high_us)
+            float(array[batch * width] + beside_us)
+            for array in (cost.low_us, cost.step_cost_us, cost.high_us)
         )
         return Estimate(us, low, high)
 

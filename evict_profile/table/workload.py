@@ -32,8 +32,8 @@ class BatchActivation(Struct, frozen=True):
 class ActivationCurve(Struct, frozen=True, dict=True):
     """U(t): mean distinct experts a layer when t tokens run; t = 0..len - 1.
 
-    `by_batch` holds measured batches; others use the nearest in ratio. `union` serves
-    where there is none, and beyond a batch's own end.
+    `by_batch` holds measured batches, of which the nearest in ratio serves. `union`
+    serves where there is none, and beyond a batch's own end.
     """
 
     workload: str
@@ -43,24 +43,22 @@ class ActivationCurve(Struct, frozen=True, dict=True):
 
     def __post_init__(self) -> None:
         check_rising("union", self.union)
-        check_distinct("by_batch", [each.batch for each in self.by_batch])
+        check_distinct("by_batch", [curve.batch for curve in self.by_batch])
 
     def at(self, tokens: Floats, batch: float) -> Floats:
         """The union when so many tokens of a batch run, float64 [places]."""
         return activated_union(tokens, batch, *self._arrays)
 
     def capped(self, experts: int) -> "ActivationCurve":
-        """min(U, B): the curve within an expert budget."""
-
         def cap(union: tuple[float, ...]) -> tuple[float, ...]:
-            return tuple(min(each, float(experts)) for each in union)
+            return tuple(min(u, float(experts)) for u in union)
 
-        batches = (replace(each, union=cap(each.union)) for each in self.by_batch)
+        batches = (replace(curve, union=cap(curve.union)) for curve in self.by_batch)
         return replace(self, union=cap(self.union), by_batch=tuple(batches))
 
     @cached_property
     def _arrays(self) -> tuple[Floats, dict[int, Floats]]:
-        batches = {each.batch: np.array(each.union) for each in self.by_batch}
+        batches = {curve.batch: np.array(curve.union) for curve in self.by_batch}
         return np.array(self.union), batches
 
 
@@ -111,8 +109,7 @@ class Acceptance(Struct, frozen=True):
 
 
 class TimedRound(Struct, frozen=True):
-    """The time from one decoding round of the engine to the next, at a forced width and
-    union, drafting to the last level."""
+    """The time from one decoding round of the engine to the next, at a forced width."""
 
     width: Count
     union: NotNegative
@@ -202,11 +199,11 @@ class Drafting(Struct, frozen=True):
         return cls(workload, engine, timed) if timed else None
 
     def at(self, batch: int) -> DraftClock:
-        return min(self.batches, key=lambda each: abs(math.log(each.batch / batch)))
+        return min(self.batches, key=lambda clock: abs(math.log(clock.batch / batch)))
 
     def caveats(self, batch: int) -> tuple[str, ...]:
-        known = self.at(batch).batch
-        return () if known == batch else (f"drafting of batch {batch} as of {known}",)
+        timed = self.at(batch).batch
+        return () if timed == batch else (f"drafting of batch {batch} as of {timed}",)
 
 
 def check_curves(

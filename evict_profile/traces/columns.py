@@ -25,8 +25,6 @@ ROUNDING = 1e-3
 
 
 class TraceColumns:
-    """Columns of a trace: rows are steps; the nodes of all rows are concatenated."""
-
     def __init__(self, table: pa.Table, about: TraceInfo, source: str) -> None:
         self.table, self.about, self.source = table, about, source
         if missing := [name for name in NEEDED if name not in self]:
@@ -52,7 +50,6 @@ class TraceColumns:
         return len(self.table)
 
     def values(self, name: str) -> NDArray[Any]:
-        """One value per row; the default if the column is missing."""
         if name not in self:
             return np.full(len(self), DEFAULTS[name])
         return np.asarray(self.column(name).to_numpy(zero_copy_only=False))

@@ -44,7 +44,6 @@ def trace_of(table: pa.Table, source: Path | str) -> Trace:
 
 
 def parts_of(folder: Path) -> list[Part]:
-    """Parts by server, in the order written."""
     tables = {path: read(path) for path in folder.glob("*.parquet")}
     parts = [Part(p, t, metadata_of(t, str(p))) for p, t in tables.items()]
     parts.sort(key=lambda part: (part.server, part.path.name))
@@ -76,7 +75,6 @@ def _check_alike(first: Part, other: Part) -> None:
 
 
 def _joined(folder: Path) -> Trace:
-    """One trace of all parts; clocks are the last part's, as medians have no counts."""
     parts = parts_of(folder)
     clocks = {clock.batch: clock for part in parts for clock in part.metadata.clocks}
     about = parts[0].metadata.about
@@ -99,7 +97,7 @@ def _renumbered(parts: Sequence[Part]) -> pa.Table:
 
 
 def _trace(columns: TraceColumns, clocks: tuple[DraftClock, ...]) -> Trace:
-    names, order = [each.name for each in fields(Reply)], list(IDENTITY)
+    names, order = [column.name for column in fields(Reply)], list(IDENTITY)
     rows = pd.DataFrame({name: columns.values(name) for name in names})
     twice = rows.assign(position=columns.position).duplicated().to_numpy()
     columns.check_rows(twice, "this position of this reply is there twice")
@@ -110,7 +108,7 @@ def _trace(columns: TraceColumns, clocks: tuple[DraftClock, ...]) -> Trace:
         verify_us = columns.values("verify_us").astype(np.float64)
     trace = Trace(
         columns.about,
-        tuple(Reply(*each) for each in replies),
+        tuple(Reply(*values) for values in replies),
         reply,
         columns.position,
         columns.values("context"),

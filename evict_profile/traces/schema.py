@@ -51,17 +51,12 @@ def route_type(experts: int) -> np.dtype[Any]:
 
 
 def encode_routes(routes: NDArray[Any], experts: int) -> bytes:
-    """Bytes of `routes` [nodes + 1, layers, top_k] of one step."""
     return np.ascontiguousarray(routes, route_type(experts)).tobytes()
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """Metadata of a recording, without its schema.
-
-    `recorded` are facts that its parts share, empty if a server wrote them; `replies`
-    of the whole recording, 0 if unknown.
-    """
+    """Metadata of a recording; `replies` is 0 if unknown."""
 
     about: TraceInfo = field(default_factory=TraceInfo)
     clocks: tuple[DraftClock, ...] = ()

@@ -28,10 +28,8 @@ HARD = (0.3, 1.2)
 class Mix:
     """Alternating kinds of text; each position is easy or hard at random.
 
-    Attributes:
-        easy_share: of the positions of each kind.
-        stretch: tokens of each kind before the next; 0 divides a reply evenly.
-        trust: acceptance rate over the drafter's probability.
+    `stretch` is tokens of each kind before the next; 0 divides a reply evenly. `trust`
+    is the acceptance rate over the drafter's probability.
     """
 
     name: str
@@ -57,7 +55,6 @@ MIXES = {
 def synthetic_trace(
     name: str, prompts: int = 12, tokens: int = 64, context: int = 0, seed: int = 0
 ) -> Trace:
-    """A dense trace of a mix, one reply per prompt, without routes and clocks."""
     if name not in MIXES:
         raise ConfigError(
             f"no synthetic mix is called '{name}'; there are {', '.join(MIXES)}"
@@ -80,13 +77,12 @@ def dense_trace(
     tokens: Sequence[int],
     context: int,
 ) -> Trace:
-    """One reply of `tokens` tokens a prompt, with trees at all positions."""
-    position = np.concatenate([np.arange(each) for each in tokens])
-    size = np.array([len(each) for each in trees])
+    position = np.concatenate([np.arange(count) for count in tokens])
+    size = np.array([len(tree) for tree in trees])
     # Each reply's trees count their steps and nodes from 0.
     steps, first = np.cumsum(tokens) - tokens, np.cumsum(size) - size
     step, parent, path_prob, accepted = (
-        np.concatenate([getattr(each, field.name) for each in trees])
+        np.concatenate([getattr(tree, field.name) for tree in trees])
         for field in fields(Nodes)
     )
     step = step + np.repeat(steps, size)
@@ -102,7 +98,6 @@ def dense_trace(
 
 
 def concentrations(rng: np.random.Generator, mix: Mix, tokens: int) -> Floats:
-    """Dirichlet concentrations at each position, float64 [tokens, BRANCH + 1]."""
     kinds = len(mix.easy_share)
     stretch = mix.stretch or -(-tokens // kinds)
     kind = np.arange(tokens) // stretch % kinds
@@ -133,14 +128,14 @@ def grow(
         child = _child_probs(rng, concentration, beam.shape[1]) / max(trust, 1.0)
         hit = _pick(rng.random((tokens, beam.shape[1], 1)), trust * child)
         drafted = parent.shape[1]
-        own = (probs[:, :, None] * child).reshape(tokens, -1)
+        path = (probs[:, :, None] * child).reshape(tokens, -1)
         hits = (reached[:, :, None] & hit).reshape(tokens, -1)
         parent = np.hstack([parent, np.repeat(beam, branch, axis=1)])
-        path_prob, accepted = np.hstack([path_prob, own]), np.hstack([accepted, hits])
+        path_prob, accepted = np.hstack([path_prob, path]), np.hstack([accepted, hits])
         best = np.argsort(-path_prob, axis=1, kind="stable")[:, :nodes]
         np.put_along_axis(kept, best, True, axis=1)
-        best = np.argsort(-own, axis=1, kind="stable")[:, :branch]
-        probs = np.take_along_axis(own, best, axis=1)
+        best = np.argsort(-path, axis=1, kind="stable")[:, :branch]
+        probs = np.take_along_axis(path, best, axis=1)
         reached, beam = np.take_along_axis(hits, best, axis=1), drafted + best
     step, column = np.nonzero(kept)
     number = np.cumsum(kept).reshape(kept.shape) - 1
@@ -152,7 +147,6 @@ def grow(
 def _child_probs(
     rng: np.random.Generator, concentration: Floats, parents: int
 ) -> Floats:
-    """Conditional probabilities, float64 [positions, parents, children]."""
     shape = (len(concentration), parents, concentration.shape[1])
     # Concentrations near zero underflow to 0; a floor keeps 0 / 0 out.
     draws = rng.standard_gamma(concentration[:, None, :], shape) + 1e-30
@@ -161,6 +155,5 @@ def _child_probs(
 
 
 def _pick(uniform: Floats, child_prob: Floats) -> Bools:
-    """The child whose slice of [0, 1) holds the draw, or none."""
     upper = np.cumsum(child_prob, axis=-1)
     return (uniform < upper) & (uniform >= upper - child_prob)

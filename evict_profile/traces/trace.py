@@ -49,7 +49,6 @@ class Nodes:
 
     @cached_property
     def family(self) -> Ints:
-        """A number that only siblings share."""
         return np.where(self.parent >= 0, self.parent, -1 - self.step)
 
     @cached_property
@@ -72,7 +71,6 @@ class Nodes:
         return (self.parent < 0) | self.accepted[self.parent]
 
     def take(self, chosen: Ints) -> "Nodes":
-        """Whole trees of `chosen`, nodes in order; `step` is not renumbered."""
         moved = np.arange(len(chosen)) - chosen
         above = self.parent[chosen]
         parent = np.where(above >= 0, above + moved, -1)
@@ -109,11 +107,9 @@ class Reply:
 class TraceInfo:
     """What was recorded, and on what; 0 and "" if unknown.
 
-    Attributes:
-        layers, experts, top_k: of the target's MoE layers.
-        reference_us: the recorder's reference work, at whose speed all clocks are.
-        depth, topk, nodes: levels of a draft tree, nodes expanded per level (and
-            children of each), and nodes verified.
+    `reference_us` is the recorder's reference work, at whose speed all clocks are.
+    `depth`, `topk`, `nodes` are levels of a draft tree, nodes expanded per level, nodes
+    verified.
     """
 
     model: str = "unnamed"
@@ -188,9 +184,8 @@ class Trace:
 
     @cached_property
     def tokens(self) -> Ints:
-        """Tokens of each reply, int64 [replies]: one per step if dense.
-
-        The last step of a sparse reply commits what its full tree allowed.
+        """Tokens of each reply, int64 [replies]; the last sparse step commits its full
+        tree's.
         """
         accepted = np.bincount(self.nodes.step, self.nodes.accepted, len(self))
         last = self.end - 1
@@ -199,12 +194,12 @@ class Trace:
 
     @cached_property
     def prompts(self) -> tuple[tuple[str, int], ...]:
-        return tuple(sorted({(each.workload, each.prompt) for each in self.replies}))
+        return tuple(sorted({(reply.workload, reply.prompt) for reply in self.replies}))
 
     @cached_property
     def prompt(self) -> Ints:
         place = {prompt: i for i, prompt in enumerate(self.prompts)}
-        return np.array([place[each.workload, each.prompt] for each in self.replies])
+        return np.array([place[reply.workload, reply.prompt] for reply in self.replies])
 
     @property
     def workloads(self) -> tuple[str, ...]:
@@ -215,7 +210,6 @@ class Trace:
         return tuple(sorted({reply.temperature for reply in self.replies}))
 
     def take(self, steps: Ints) -> "Trace":
-        """These steps in this order, and the replies that they are of."""
         size, numbers = self.size[steps], np.arange(len(steps))
         first = (np.cumsum(self.size) - self.size)[steps]
         nodes = self.nodes.take(ranges(first, size))
@@ -233,7 +227,6 @@ class Trace:
         )
 
     def part(self, index: int, count: int) -> "Trace":
-        """Every `count`-th prompt from `index`, of each workload."""
         kept = np.array([reply.prompt % count == index for reply in self.replies])
         if not kept.any():
             raise DataError(
@@ -245,7 +238,6 @@ class Trace:
     def only(
         self, workloads: Collection[str] = (), temperatures: Collection[float] = ()
     ) -> "Trace":
-        """Replies of these workloads and temperatures; empty means all."""
         kept, every = np.zeros(len(self.replies), bool), (None,)
         for workload, temperature in product(workloads or every, temperatures or every):
             chosen = [
@@ -265,7 +257,6 @@ class Trace:
 
 
 def ranges(first: Ints, size: Ints) -> Ints:
-    """`size` consecutive numbers from each `first`, concatenated."""
     before = np.cumsum(size) - size
     numbers: Ints = np.arange(int(size.sum())) + np.repeat(first - before, size)
     return numbers
@@ -283,11 +274,10 @@ def check_same_model(about: TraceInfo, model: ModelSpec, noun: str = "trace") ->
 
 
 def check_one_temperature(trace: Trace) -> None:
-    """Refuse several temperatures: acceptance differs between them."""
     if len(trace.temperatures) > 1:
-        found = ", ".join(f"{each:g}" for each in trace.temperatures)
+        text = ", ".join(f"{value:g}" for value in trace.temperatures)
         raise DataError(
-            f"the trace holds temperatures {found}, and what is right for one is wrong "
+            f"the trace holds temperatures {text}, and what is right for one is wrong "
             "for another; choose one with --temperature"
         )
 

@@ -163,7 +163,7 @@ class TestRuns:
         [
             ([], "states no accepted length"),
             ([run({}, levels=0)], "states no accepted length"),
-            ([run({3: 2.0}, topk=4)], "trees; give lengths of chains"),
+            ([run({3: 2.0}, topk=4)], "trees, and their own speed-ups"),
             ([run({3: 2.0}, load=Load(drafted=1.5))], "1.50 tokens are drafted a step"),
             (
                 [run({3: 2.0}, text="raw"), run({3: 2.0}, text="chat")],

@@ -10,6 +10,7 @@ from evict_profile.advice.acceptance import acceptance_of, of_lengths, of_rate
 from evict_profile.advice.advise import Advisor, Gain, lead
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
+from evict_profile.served.growth import EXPONENT, unserved
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
 from tests.advice.served import planted, served_table
@@ -116,6 +117,29 @@ class TestOfAServer:
         assert [each.levels for each in ways] == [3, 5]
         assert ways[1].speed.value == pytest.approx(3.0 / 2.5 / 1.2)
         assert ways[1].break_even.value == pytest.approx(2.5 * 1.2)
+
+    def test_no_speed_is_above_what_a_step_commits_at_most(self):
+        three = way(served_table((1, 0, 10.0), (1, 3, 10.5)), "3:3.8", 1, 3)
+        assert three.speed.value == pytest.approx(3.8 / 1.05)
+        assert three.speed.high == 4.0
+
+    def test_a_context_that_no_run_states_is_refused(self):
+        served = served_table((1, 0, 10.0), (1, 3, 14.0))
+        with pytest.raises(ConfigError, match="no run states its context"):
+            Advisor.of(served, of_rate(0.8), context=8192)
+
+    def test_plain_decoding_alone_gives_a_batch_its_time_and_no_ratio(self):
+        table = served_table((1, 0, 10.0), (1, 3, 14.0), (8, 0, 16.0))
+        three = way(table, "3:2.4", 8, 3)
+        assert three.basis == "other servers"
+        assert three.ratio == unserved(4).value
+        assert three.step_us == pytest.approx(16e3 * 4**EXPONENT)
+
+    def test_plain_decoding_alone_between_two_batches_gives_its_own_time(self):
+        rows = ((1, 0, 10.0), (1, 3, 20.0), (8, 0, 13.0), (64, 0, 30.0), (64, 3, 60.0))
+        three = way(served_table(*rows), "3:2.4", 8, 3)
+        assert three.basis == "other batch"
+        assert three.step_us == pytest.approx(26e3)
 
     def test_a_length_of_the_reference_has_to_be_stated(self):
         served = served_table((1, 3, 10.0), (1, 5, 12.0))

@@ -83,6 +83,21 @@ class TestOwnLengths:
             " ".join(decide(self.table(), batch=[4, 32]).notes())
         )
 
+    def test_a_measured_step_at_a_given_length_is_said_to_be_that(self):
+        table = self.table()
+        assert ", as you measured: " in str(decide(table, batch=1).answer)
+        given = str(decide(table, "3:2.4", batch=1).answer)
+        assert "K = 3, its step as you measured: " in given
+
+    def test_each_text_has_its_speed_beside_that_of_all(self):
+        runs = [
+            run(1, drafts, ms, length=drafts and length, text=text)
+            for text, length in (("code", 3.2), ("prose", 1.8))
+            for drafts, ms in ((0, 10.0), (3, 14.0))
+        ]
+        found = decide(make.served_table(runs, {}, "m", "g"), batch=1).answer
+        assert "By text, K = 3 gives 2.29 on code, 1.29 on prose." in str(found)
+
     def test_only_runs_state_their_own(self):
         with pytest.raises(ConfigError, match="give --accept"):
             decide(shipped_table(H200))
@@ -156,7 +171,8 @@ class TestCommand:
 
     def test_a_served_table_is_read_by_its_schema(self, place):
         said = self.said(place, "own.json", "--accept", "3:2.4")
-        assert said.startswith("K = 3, as you measured: 1.25 times plain decoding")
+        head = "K = 3, its step as you measured: 1.25 times plain decoding"
+        assert said.startswith(head)
         assert "gpt-oss-20b on RTX 4090" in said
         for unknown in ("not stated", "unstated", "context", "tp 1"):
             assert unknown not in said

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.known_truths import gates, intervals
+from benchmarks.known_truths import gates, intervals, rechecks
 from benchmarks.known_truths.__main__ import main
 from benchmarks.known_truths.intervals import random_places
 from benchmarks.known_truths.worlds import WORLDS, Disturbance, Machine, Place, in_class
@@ -71,6 +71,21 @@ def test_gates_are_judged(capsys):
     assert main(asked) == 0
     *_, row = capsys.readouterr().out.splitlines()
     assert row.split()[-4:] == ["100.0", "0.0", "0.0", "100.0"]
+
+
+def test_rechecks_are_judged(capsys):
+    asked = ["rechecks", "--sweeps", "1", "--only", "1 %, opened", "--jobs", "1"]
+    assert main(asked) == 0
+    *_, row = capsys.readouterr().out.splitlines()
+    assert row.split()[-5] == "0%" and row.split()[-3:] == ["100%"] * 3
+
+
+def test_a_recheck_that_finds_nothing_or_too_much_is_a_missed_promise():
+    rows = [{"world": "w", "change": c, "verdict": "drifted"} for c in (0.0, 0.1)]
+    [called] = rechecks.misses(pd.DataFrame(rows))
+    assert called == "w: 100% of unchanged machines are called drifted"
+    [found] = rechecks.misses(pd.DataFrame(rows).assign(verdict="same"))
+    assert found == "w: 0% of changes by 10 % are found"
 
 
 KEPT = {"in_class": True, "stairs": 0.95, "half_width": 1.0, "needed": 0.6}

@@ -29,7 +29,7 @@ def test_shipped_predictions_are_those_that_were_hashed():
 
 
 def test_the_page_has_the_hash_of_each_file():
-    page = (data_root() / "docs/results/predictions.md").read_text()
+    page = (data_root() / "docs/research/measurements.md").read_text()
     for line in (predictions.HOME / predictions.SUMS).read_text().splitlines():
         own, name = line.split()
         assert f"| `{name}` | `{own}` |" in page

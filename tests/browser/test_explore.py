@@ -43,7 +43,7 @@ def assert_agrees(page):
     for way, row in zip(advice.ways[1:], shown, strict=True):
         numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", row)]
         speed = way.speed
-        computed = [way.levels, way.committed, way.ratio]
+        computed = [way.levels, way.committed, way.ratio.value]
         assert numbers[:3] == pytest.approx(computed, abs=0.0051)
         computed = [speed.value, speed.low, speed.high]
         assert numbers[5:] == pytest.approx(computed, abs=0.0051)

@@ -33,3 +33,21 @@ def test_a_fraction_is_higher_than_a_line(page):
     page.goto((SITE / "explanation/evict/index.html").as_uri())
     boxes = [page.locator(name).first.bounding_box() for name in ("mfrac", "mi")]
     assert boxes[0]["height"] > 1.5 * boxes[1]["height"]
+
+
+CUT = """() => [...document.querySelectorAll('.md-content table')].filter(each => {
+    const around = each.closest('.md-typeset__scrollwrap') ?? each.parentElement;
+    const scrolls = ['auto', 'scroll'].includes(getComputedStyle(around).overflowX);
+    return each.getBoundingClientRect().right > innerWidth && !scrolls;
+}).map(each => each.innerText.slice(0, 60))"""
+BEYOND = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def test_tables_fit_or_scroll_on_every_page(page):
+    """No page is wider than its window, and a table that is scrolls by itself."""
+    built = sorted(SITE.rglob("index.html"))
+    assert built
+    for file in built:
+        page.goto(file.as_uri())
+        assert page.evaluate(BEYOND) <= 0, file
+        assert page.evaluate(CUT) == [], file

@@ -9,7 +9,7 @@ from rich.console import Console
 from evict_profile.calibrate import study
 from evict_profile.calibrate.acceptance import MOST_KNOTS
 from evict_profile.calibrate.study import calibrate, calibrated_table, calibration_study
-from evict_profile.cost_model import ForwardCost, HingeCost, Shape, Term
+from evict_profile.cost_model import CostShape, ForwardCost, HingeCost, Term
 from evict_profile.errors import DataError
 from evict_profile.fit.export import make_table
 from evict_profile.records import replace
@@ -33,7 +33,7 @@ NO_RAMPS = HingeCost((Term("one"),), np.array([0.0]))
 TERMS = (Term("one"), Term("union"), Term("tokens"))
 START_US = synthetic.PLAIN_US - EXPERT_US * TOP_K - TOKEN_US
 SYNTHETIC = ForwardCost(
-    Shape(TOP_K, 0, 1),
+    CostShape(TOP_K, 0, 1),
     HingeCost(TERMS, np.array([START_US, EXPERT_US, TOKEN_US])),
     NO_RAMPS,
     1.0,

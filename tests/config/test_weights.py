@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from evict_profile.config import load_model
 from evict_profile.config.model import BYTES_PER_VALUE
 from evict_profile.errors import ConfigError
-from evict_profile.sources.asked import assumption, deployment_of
+from evict_profile.sources.asked import assumption, placement_of
 from tests.config.test_huggingface import MIXTRAL, QWEN3_30B, spec
 
 
@@ -153,7 +153,7 @@ def test_a_format_without_a_name_here_is_noted_and_not_called_published():
 def test_an_estimate_fits_the_published_format(stated, dtype, gpus):
     """46.7 billion weights: in bfloat16 more than one A100 of 80 GB."""
     model = spec(MIXTRAL | {"quantization_config": stated})
-    found = deployment_of(model, "a100", "vllm")
+    found = placement_of(model, "a100", "vllm")
     assert (found.dtype, found.tp) == (dtype, gpus)
 
 

@@ -236,7 +236,9 @@ def advised(folder, table, engine, *words):
     The accepted lengths are those of the probes. `advise` answers first.
     """
     done = evict("advise", table, "--accept", FOUND, *words, folder=folder)
-    assert done.exit_code == 0 and "K = 3, as you measured" in done.output, done.output
+    assert done.exit_code == 0 and "K = 3, its step as you measured" in done.output, (
+        done.output
+    )
     words = ("export", table, "--for", engine, "--accept", FOUND, *words)
     done = evict(*words, folder=folder)
     assert done.exit_code == 0, done.output

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import gamma
 
 from evict_profile.cells import Cell, frame_of, measured, places_of
-from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Shape, Term, design
+from evict_profile.cost_model import EXPERT_ROWS, CostShape, HingeCost, Term, design
 from evict_profile.fit.hinge import (
     Observations,
     Uncertainty,
@@ -95,7 +95,7 @@ def test_a_cost_is_known_as_well_as_residuals_say():
     noise = 1.0 + 0.01 * np.random.default_rng(0).standard_normal(64)
     cells = [Cell("layers", w, 8, 64, 1, "balanced") for w in range(1, 65)]
     points = frame_of(cells).assign(latency_us=100.0 * noise, error=0.005)
-    shape = Shape(2, 0, 1)
+    shape = CostShape(2, 0, 1)
     cost = fit_points((Term("one"),), shape, points, bends=False)
     known = Uncertainty(cost, shape, points).us(np.ones((1, 1)))
     assert known == pytest.approx(100.0 * noise.std(ddof=1) / 8.0, rel=0.01)
@@ -109,7 +109,7 @@ def test_a_term_without_cost_takes_no_part_in_the_error():
     us = 100.0 - np.arange(8.0)
     points = frame_of(cells).assign(latency_us=us, error=0.005)
     cost = HingeCost(LINES, np.array([us.mean(), 0.0]))
-    known = Uncertainty(cost, Shape(2, 0, 1), points).us(np.array([[1.0, 50.0]]))
+    known = Uncertainty(cost, CostShape(2, 0, 1), points).us(np.array([[1.0, 50.0]]))
     assert known == pytest.approx(us.std(ddof=1) / np.sqrt(8.0))
 
 
@@ -226,5 +226,5 @@ def test_intervals_hold_the_known_cost(fitted):
 @pytest.mark.parametrize("window", [0, 64])
 def test_layers_that_recur_are_fitted_with_the_width(window):
     """A request's tokens are steps one after the other where a state has no window."""
-    shape = Shape(2, 0, 1, others=((0.5, window),))
+    shape = CostShape(2, 0, 1, others=((0.5, window),))
     assert (Term("width") in layer_terms(shape)) == (window == 0)

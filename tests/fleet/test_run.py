@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 
+from evict_profile.fit.fitted import fit_run as fit
 from evict_profile.fleet import child, run
 from evict_profile.fleet.run import FleetFolder, measure
 from evict_profile.fleet.spec import jobs_of
@@ -133,6 +134,50 @@ def test_whoever_measured_a_job_the_command_publishes_it_once(measured, tmp_path
         missing.unlink()
         assert evict(*FLEET, folder=tmp_path).exit_code == 0
         assert list((tmp_path / "tables").rglob("*.json")) == [table]
+
+
+@pytest.mark.slow
+def test_a_table_that_the_sweep_made_is_published_without_a_fit(
+    measured, tmp_path, monkeypatch
+):
+    folder, job = measured
+    monkeypatch.setattr(run, "fit_run", None)
+    folder.publish(job, tmp_path / "tables")
+    [made] = folder.run(job).tables.rglob("*.json")
+    assert folder.table(job).name == made.name
+    assert CostTable.load(folder.table(job)) == CostTable.load(made)
+    assert (folder.folder / job.name / "report.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lacks", ["table", "samples", "clocks"])
+def test_a_run_is_fitted_where_its_sweep_made_no_table_of_all(
+    measured, tmp_path, monkeypatch, lacks
+):
+    """As when it was killed before its table, or its table is of fewer samples."""
+    folder, job = measured
+    own, fits = folder.run(job), []
+    if lacks == "table":
+        shutil.rmtree(own.tables)
+    if lacks == "samples":
+        frame = own.store.frame()
+        monkeypatch.setattr(Store, "frame", lambda store: frame.iloc[:-1])
+    if lacks == "clocks":
+        own.store.add_clock(DraftClock(1, (0.0, 9.0), 5.0, 1.0))
+    monkeypatch.setattr(run, "fit_run", lambda store: fits.append(store) or fit(store))
+    folder.publish(job, tmp_path / "tables")
+    assert len(fits) == 1 and folder.table(job)
+
+
+def test_a_fleet_of_shards_is_refused_and_what_it_measured_can_be_fitted(
+    frozen, tmp_path
+):
+    folder, _, job = frozen
+    jobs = folder.read_header()
+    folder.write_header({job.name: {**jobs[job.name], "shards": 1}})
+    says = refused(*FLEET, folder=tmp_path)
+    assert "an older version made this fleet, of shards; choose another --out" in says
+    assert "evict-profile fit fleet/JOB/1-of-1 --tables DIR" in says
 
 
 @pytest.mark.slow

@@ -125,13 +125,6 @@ def test_sums_by_which_no_draft_costs_anything_are_refused(table):
         exported(table, flat)
 
 
-def test_a_domain_smaller_than_what_is_asked_is_refused(table):
-    """The known run verifies up to 32 tokens."""
-    exported(table, max_tokens=32)
-    with pytest.raises(DataError, match="end at 32 tokens"):
-        exported(table, max_tokens=33)
-
-
 @given(staircases=any_staircases(), captured=st.integers(0, 22))
 def test_vllm_reads_every_measured_count_at_its_cost(staircases, captured):
     curve = TokenCurve.of(staircases)

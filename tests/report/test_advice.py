@@ -69,7 +69,7 @@ def test_rows_say_where_they_are_known_from_and_what_is_fitted():
     found = {row["draft"]: row for row in rows_of(advice)}
     assert found["K=3"]["known from"] == "measured"
     assert found["K=2 fitted"]["known from"] == "other K"
-    assert found["K=3"]["tok/s"] == "240"
+    assert found["K=3"]["tok/s a request"] == "240"
     assert {*found} == {"K=3", *(f"K={k} fitted" for k in (1, 2, 4, 5, 6))}
     [caveat] = advice.decision.caveats
     assert "at other K are fitted to K = 3" in caveat
@@ -80,7 +80,7 @@ def test_tokens_per_second_are_of_one_request(saved_table):
     advice = advise(table, "3:2.64", batch=2, draft_level_ms=0.0)
     step_us = table.costs(2, min(table.axes.context)).step_cost_us[8]
     [row] = [row for row in rows_of(advice) if row["draft"] == "K=3"]
-    assert float(row["tok/s"].replace(",", "")) == pytest.approx(
+    assert float(row["tok/s a request"].replace(",", "")) == pytest.approx(
         2.64e6 / step_us, rel=0.01
     )
 

@@ -94,8 +94,8 @@ def test_what_a_table_states_cannot_end_the_script(saved_table):
     assert data_of(page)["tables"][0]["caveats"] == ["</script><b>"]
 
 
-def test_report_takes_one_table_or_explores_folders(saved_table, tmp_path):
-    done = evict("report", "--explore", saved_table.parent, folder=tmp_path)
+def test_report_of_a_folder_is_a_page_of_its_tables(saved_table, tmp_path):
+    done = evict("report", saved_table.parent, folder=tmp_path)
     assert done.exit_code == 0, done.output
     [shown] = data_of((tmp_path / "explore.html").read_text())["tables"]
     assert shown["model"] == CostTable.load(saved_table).key.model

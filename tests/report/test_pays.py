@@ -1,5 +1,8 @@
 """The sentence of a table states the break-even that its steps have."""
 
+from evict_profile.advice.advise import Advisor
+from evict_profile.advice.answer import stated_ways
+from evict_profile.advice.lengths import of_lengths
 from evict_profile.report.numbers import spread
 from evict_profile.report.pays import how_to_decide, pays
 from evict_profile.table import CostTable, ServedStep
@@ -23,11 +26,11 @@ def test_drafting_that_is_assumed_is_said_to_be(saved_table):
     assert "The time of drafting is assumed" in pays(CostTable.load(saved_table))
 
 
-def test_an_estimate_states_the_growth_of_kernels_alone(composed_path):
+def test_an_estimate_states_the_break_even_of_advice(composed_path):
     table = CostTable.load(composed_path)
-    us = table.step_cost_us(1, min(table.axes.context))
-    assert f"more than {us[4] / us[1]:.2f} (1." in pays(table)
-    assert "kernels alone" in pays(table)
+    [way] = stated_ways(Advisor.of(table, of_lengths({3: 2.4}, "")), 1)
+    assert f"more than {spread(way.break_even)}" in pays(table)
+    assert "not measured" in pays(table)
 
 
 def test_the_command_names_the_table_by_its_key(saved_table):

@@ -14,7 +14,7 @@ from evict_profile.records import replace, to_mapping
 from evict_profile.report import replay_page
 from evict_profile.sources import compose
 from evict_profile.sources.aiconfigurator import open_source
-from evict_profile.sources.asked import assumption, deployment_of
+from evict_profile.sources.asked import assumption, placement_of
 from evict_profile.sources.compose import cells_of, composer_of, sweep_of
 from evict_profile.sources.pairs import kernels_of
 from evict_profile.table import Composition, CostTable, find_table, measured
@@ -177,10 +177,10 @@ def test_there_is_nothing_to_measure_again(table, composed_path):
 
 
 def test_the_list_names_gpus_and_engines(wheel, tmp_path):
-    done = evict("estimate", "--list", "--from", wheel, "--json", folder=tmp_path)
+    done = evict("estimate", "--from", wheel, "--json", folder=tmp_path)
     [found] = json.loads(done.stdout)
     assert found == {"GPU": GPU, "engine": "sglang", "version": "0.5.14"}
-    said = evict("estimate", "--list", "--from", wheel, folder=tmp_path).stdout
+    said = evict("estimate", "--from", wheel, folder=tmp_path).stdout
     assert GPU in said and "Apache-2.0" in said
 
 
@@ -237,14 +237,14 @@ def test_a_layer_without_rows_goes_by_its_bytes(tmp_path):
 def test_weights_take_the_fewest_gpus_that_hold_them(gpu, dtype, least):
     """744 billion weights."""
     model = load_model("glm-5")
-    assert deployment_of(model, gpu, "vllm", dtype).tp == least
+    assert placement_of(model, gpu, "vllm", dtype).tp == least
     with pytest.raises(ConfigError, match=f"weights alone.*give --tp {least} or more"):
-        deployment_of(model, gpu, "vllm", dtype, least // 2)
+        placement_of(model, gpu, "vllm", dtype, least // 2)
 
 
 def test_weights_are_by_default_as_published():
     model = load_model("deepseek-v3")
-    asked = deployment_of(model, "H200-sxm", "sglang")
+    asked = placement_of(model, "H200-sxm", "sglang")
     assert asked == (GPU, "sglang", "fp8_block", 8)
     assert "as fp8_block, as deepseek-v3 is published" in assumption(model)
 
@@ -252,7 +252,7 @@ def test_weights_are_by_default_as_published():
 @pytest.mark.parametrize("asked", ["h300", "b20", "h", "h200_s"])
 def test_an_unknown_gpu_is_answered_with_the_known_ones(asked):
     with pytest.raises(ConfigError, match=f"--gpu {asked}: .* of a100_sxm, .*{GPU}"):
-        deployment_of(MODEL, asked, "sglang")
+        placement_of(MODEL, asked, "sglang")
 
 
 def test_shipped_tables_are_whole_and_name_their_source():

@@ -188,6 +188,28 @@ def test_noise_of_samples_is_no_change():
     assert np.mean(drifted) < 0.06
 
 
+def test_sessions_of_half_speed_hide_no_change():
+    """Two of six take twice as long; all cells are 10 % slower."""
+    ratio = np.full((RECHECK_SESSIONS, RECHECK_CELLS), 1.1)
+    ratio[:2] *= 2.0
+    found = Recheck((), ratio, 0.01)
+    assert found.verdict == "drifted"
+    assert found.change.value == pytest.approx(0.1)
+    assert found.change.high > 1.0
+
+
+def test_a_table_that_drifted_is_compared_with_less_certainty():
+    ratio = np.full((RECHECK_SESSIONS, RECHECK_CELLS), 0.985)
+    assert Recheck((), ratio, 0.001).verdict == "drifted"
+    assert Recheck((), ratio, 0.001, trend=0.04).verdict == "same"
+
+
+def test_a_few_cells_that_are_far_off_do_not_widen_a_median():
+    error = np.full(RECHECK_CELLS, 0.02)
+    few = np.where(np.arange(RECHECK_CELLS) < 5, 0.5, error)
+    assert median_half_width(few) == median_half_width(error)
+
+
 def test_a_median_over_cells_is_known_by_their_errors():
     rng, error = np.random.default_rng(0), np.full(RECHECK_CELLS, 0.02)
     medians = np.median(error * rng.standard_normal((4000, RECHECK_CELLS)), axis=1)

@@ -32,14 +32,12 @@ def write_format(
     out: Path,
     drafts: int,
     context: int | None = None,
-    max_tokens: int | None = None,
 ) -> Export:
     """Write the steps of a table as served in the format of a system's planner.
 
     Args:
         drafts: levels that each step drafts.
         context: a context of the table; None takes its smallest.
-        max_tokens: that the engine verifies at once; the table must cover them.
     """
     served = ServedStep.of(table)
     if served.assumes_drafting:
@@ -48,7 +46,7 @@ def write_format(
             "measure it with 'evict-profile calibrate', or choose a draft length with "
             "'evict-profile advise --draft-level-ms'"
         )
-    export = FORMATS[name](served, drafts, context, max_tokens)
+    export = FORMATS[name](served, drafts, context)
     at = staircases_at(served.table, context)[0].context
     return _written(export, table, at, table.caveats, name, out)
 
@@ -64,9 +62,14 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
             "a table with 'evict-profile import', and export that"
         )
     if not any(each.drafts for each in plan.advised):
+        found = (
+            "it is not settled whether drafting pays"
+            if plan.verdict == "not settled"
+            else "drafting does not pay"
+        )
         raise DataError(
-            "drafting does not pay at these batches with this acceptance, and no file "
-            "is written: run the engine without speculation"
+            f"{found} at these batches with this acceptance, and no file is written: "
+            "run the engine without speculation"
         )
     export = ENGINES[name](plan.advised, advisor)
     unsure = (

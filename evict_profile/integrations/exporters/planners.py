@@ -82,23 +82,12 @@ def staircases_at(table: CostTable, context: int | None) -> tuple[Staircase, ...
     return tuple(sorted(found, key=lambda stairs: stairs.batch))
 
 
-def curve_of(
-    staircases: Sequence[Staircase], max_tokens: int | None = None
-) -> TokenCurve:
-    """A curve by which a planner would trim; it must reach `max_tokens`."""
+def curve_of(staircases: Sequence[Staircase]) -> TokenCurve:
+    """A curve by which a planner would trim."""
     curve = TokenCurve.of(staircases)
-    check_reaches(int(curve.tokens[-1]), max_tokens)
     check_rises([curve.step_cost_us])
     check_rises(s.costs.step_cost_us[s.batch :] for s in staircases)
     return curve
-
-
-def check_reaches(last: int, max_tokens: int | None) -> None:
-    if max_tokens is not None and max_tokens > last:
-        raise DataError(
-            f"costs end at {last} tokens, and the engine will ask for up to "
-            f"{max_tokens}; sweep further, or let it run fewer requests or drafts"
-        )
 
 
 def check_rises(costs: Iterable[Floats]) -> None:

@@ -46,7 +46,14 @@ def curves_for(model_runner: Any, path: Path) -> tuple[Curve, Curve]:
 
 def curves_of(served: ServedStep, drafts: int, requests: int) -> tuple[Curve, Curve]:
     asked = requests * (drafts + 1)
-    verify = curve_of(staircases_at(served.table, None), asked).verify_ms()
+    curve = curve_of(staircases_at(served.table, None))
+    last = int(curve.tokens[-1])
+    if asked > last:
+        raise DataError(
+            f"costs end at {last} tokens, and the engine will ask for up to {asked}; "
+            "sweep further, or let it run fewer requests or drafts"
+        )
+    verify = curve.verify_ms()
     batches = sorted(clock.batch for clock in served.drafting.batches)
     return [(b, served.beside_us(b, drafts) / 1e3) for b in batches], verify
 

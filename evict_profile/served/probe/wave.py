@@ -61,7 +61,7 @@ class Rates(NamedTuple):
     context: float
 
 
-class Reply:
+class StreamedReply:
     """The arrival times of a reply's tokens, and the server's counts of its steps."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ async def decode(server: Server, form: RequestForm, prompts: Sequence[str]) -> R
     return Rates(_rate(replies), *counted, context)
 
 
-def _rate(replies: Sequence[Reply]) -> float:
+def _rate(replies: Sequence[StreamedReply]) -> float:
     """Tokens per second while all decode; 0 if they hardly do."""
     begin = max(reply.at_s[0] for reply in replies)
     end = min(reply.at_s[-1] for reply in replies)
@@ -127,7 +127,7 @@ def _rate(replies: Sequence[Reply]) -> float:
 
 
 def _counted(
-    replies: Sequence[Reply], before: dict[str, float], after: dict[str, float]
+    replies: Sequence[StreamedReply], before: dict[str, float], after: dict[str, float]
 ) -> tuple[float | None, float | None]:
     """Tokens accepted and drafted, by counts in the replies or by /metrics."""
     tokens = sum(reply.tokens[-1] - 1 for reply in replies)
@@ -146,10 +146,10 @@ def _counted(
     return 1.0 + accepted / steps, drafted / steps
 
 
-async def _reply(server: Server, form: RequestForm, prompt: str) -> Reply:
+async def _reply(server: Server, form: RequestForm, prompt: str) -> StreamedReply:
     usage = {"include_usage": True, "continuous_usage_stats": True}
     asked = form.fields(prompt) | {"stream": True, "stream_options": usage}
-    whole, reply = False, Reply()
+    whole, reply = False, StreamedReply()
     async with server.http.stream("POST", form.path, json=asked) as stream:
         if stream.is_error:
             await stream.aread()  # Its text is the reason.

@@ -20,10 +20,10 @@ from evict_profile.served.readers import (
     results,
     table,
 )
-from evict_profile.served.readers.facts import Reading
+from evict_profile.served.readers.facts import FileRuns
 from evict_profile.served.run import Run
 
-__all__ = ["READERS", "Reading", "read", "read_runs"]
+__all__ = ["READERS", "FileRuns", "read", "read_runs"]
 
 
 JSON = re.compile(r"\s*(\{|\[\s*[\]{])")
@@ -34,7 +34,7 @@ class Reader(NamedTuple):
 
     name: str
     takes: Callable[[str], object]
-    read: Callable[[Path, str, int | None], Reading]
+    read: Callable[[Path, str, int | None], FileRuns]
 
 
 def _json_of(signs: str) -> Callable[[str], object]:
@@ -82,7 +82,7 @@ def read_runs(path: Path, given: int | None = None) -> list[Run]:
     return read(path, given).runs
 
 
-def read(path: Path, given: int | None = None) -> Reading:
+def read(path: Path, given: int | None = None) -> FileRuns:
     text = _text(path)
     if not text.strip():
         raise ConfigError(f"{path}: is empty; save the runs again")

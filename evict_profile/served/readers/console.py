@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from evict_profile.records import Facts
-from evict_profile.served.readers.facts import Reading
+from evict_profile.served.readers.facts import FileRuns
 from evict_profile.served.readers.results import POSITIONS, run_of
 
 START = re.compile(r"=+ Serving Benchmark Result =+")
@@ -38,9 +38,9 @@ NAMES = {
 """Names of the JSON by what is printed."""
 
 
-def read(path: Path, text: str, given: int | None) -> Reading:
+def read(path: Path, text: str, given: int | None) -> FileRuns:
     blocks = enumerate(START.split(text)[1:], 1)
-    return Reading([run_of(_result(each), path, n, given) for n, each in blocks])
+    return FileRuns([run_of(_result(each), path, n, given) for n, each in blocks])
 
 
 def _result(block: str) -> Facts:

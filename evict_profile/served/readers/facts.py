@@ -18,7 +18,7 @@ from evict_profile.records import Facts, parse, replace, to_mapping
 from evict_profile.served.run import Run
 
 
-class Reading(Struct, frozen=True):
+class FileRuns(Struct, frozen=True):
     """The runs of a file, why others are left out by source, and remarks."""
 
     runs: list[Run]

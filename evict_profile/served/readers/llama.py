@@ -12,7 +12,7 @@ from pathlib import Path
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Reading
+from evict_profile.served.readers.facts import FileRuns
 from evict_profile.served.run import Deployment, Load, Run
 
 EVALUATED = re.compile(r"(prompt )?eval time =\s*([\d.]+) ms /\s*(\d+) (tokens|runs)\b")
@@ -22,7 +22,7 @@ _ACCEPTED = re.compile(
 ENGINE = "llama.cpp"
 
 
-def read(path: Path, text: str, given: int | None) -> Reading:
+def read(path: Path, text: str, given: int | None) -> FileRuns:
     """All requests of a log as one run. llama-cli counts runs, which are steps."""
     lines = EVALUATED.findall(text)
     requests: list[Facts] = [
@@ -31,19 +31,19 @@ def read(path: Path, text: str, given: int | None) -> Reading:
         if not prompt
     ]
     if not requests:
-        return Reading([])
+        return FileRuns([])
     requests[0]["prompt_n"] = sum(int(count) for prompt, _, count, _ in lines if prompt)
     if accepted := _ACCEPTED.findall(text):
         counts = zip(*accepted, strict=True)
         for name, own in zip(("draft_n_accepted", "draft_n"), counts, strict=True):
             requests[0][name] = sum(map(int, own))
-    return Reading([_run(requests, path, 1, given)])
+    return FileRuns([_run(requests, path, 1, given)])
 
 
-def read_replies(path: Path, text: str, given: int | None) -> Reading:
+def read_replies(path: Path, text: str, given: int | None) -> FileRuns:
     """Each reply is a run."""
     replies = [d["timings"] for d in facts.documents(text, path) if "timings" in d]
-    return Reading([_run([each], path, n, given) for n, each in enumerate(replies, 1)])
+    return FileRuns([_run([each], path, n, given) for n, each in enumerate(replies, 1)])
 
 
 def _run(requests: Sequence[Facts], path: Path, number: int, given: int | None) -> Run:
@@ -73,7 +73,7 @@ def _run(requests: Sequence[Facts], path: Path, number: int, given: int | None) 
     )
 
 
-def read_bench(path: Path, text: str, given: int | None) -> Reading:
+def read_bench(path: Path, text: str, given: int | None) -> FileRuns:
     """Rows that decode, each a plain run of one request; others time prompts."""
     runs = [
         facts.timed(
@@ -91,7 +91,7 @@ def read_bench(path: Path, text: str, given: int | None) -> Reading:
         raise ConfigError(
             f"{path}: times prompts alone; run llama-bench with -n 128, which decodes"
         )
-    return Reading(runs)
+    return FileRuns(runs)
 
 
 def _benched(row: Facts) -> Deployment:

@@ -17,7 +17,7 @@ import numpy as np
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts, replace
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Reading
+from evict_profile.served.readers.facts import FileRuns
 from evict_profile.served.run import Deployment, Load, Run
 
 BLOCKS, LINES = 10, 4
@@ -182,14 +182,16 @@ class _Server:
             )
 
 
-def read(path: Path, text: str, given: int | None) -> Reading:
+def read(path: Path, text: str, given: int | None) -> FileRuns:
     servers = [_Server()]
     for line in text.splitlines():
         if _START.search(line):
             servers.append(_Server())
         servers[-1].add(line)
     numbered = [(n or 1, each) for n, each in enumerate(servers) if each.lines]
-    return Reading([run for n, each in numbered for run in _runs(each, path, n, given)])
+    return FileRuns(
+        [run for n, each in numbered for run in _runs(each, path, n, given)]
+    )
 
 
 def _runs(server: _Server, path: Path, number: int, given: int | None) -> Iterator[Run]:

@@ -28,7 +28,7 @@ from evict_profile.served.probe.server import (
     metrics_of,
 )
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Reading
+from evict_profile.served.readers.facts import FileRuns
 from evict_profile.served.run import Deployment, Load, Run
 from evict_profile.stats import Ints
 
@@ -47,7 +47,7 @@ MAX_DRAFTS, MAX_STEPS = 1024, 10**7
 Drafts = Annotated[int, Meta(ge=0, le=MAX_DRAFTS)]
 
 
-def read(path: Path, text: str, given: int | None) -> Reading:
+def read(path: Path, text: str, given: int | None) -> FileRuns:
     """A saved /metrics: one run without a step."""
     signs, known = SIGN.findall(text), metrics_of(text)
     engine = signs[0][0]
@@ -61,7 +61,7 @@ def read(path: Path, text: str, given: int | None) -> Reading:
     if drafts and not lengths and length >= 1.0:
         lengths = {drafts: length}
     deployment = Deployment(engine=engine, model=model)
-    return Reading([_counted(f"{path}, run 1", known, drafts, lengths, deployment)])
+    return FileRuns([_counted(f"{path}, run 1", known, drafts, lengths, deployment)])
 
 
 def read_server(url: str) -> list[Run]:
@@ -128,7 +128,7 @@ def _counted(
     )
 
 
-def read_responses(path: Path, text: str, given: int | None) -> Reading:
+def read_responses(path: Path, text: str, given: int | None) -> FileRuns:
     """Each response that states what its steps drafted and accepted.
 
     A step with fewer than K drafts is no sample of K.
@@ -158,7 +158,7 @@ def read_responses(path: Path, text: str, given: int | None) -> Reading:
             "drafted; serve with a draft model and --per-request-spec-decode-metrics "
             "detailed, and save the responses"
         )
-    return Reading(runs)
+    return FileRuns(runs)
 
 
 def _metrics(content: Any) -> Iterator[Mapping[str, Any]]:

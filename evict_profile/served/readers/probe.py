@@ -22,7 +22,7 @@ from evict_profile.served.probe.record import (
 )
 from evict_profile.served.probe.server import ServerInfo
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Reading
+from evict_profile.served.readers.facts import FileRuns
 from evict_profile.served.run import Load, Run
 
 SLOW = 1.1
@@ -33,7 +33,7 @@ SLOWED = "its round was slow; let nothing else use the machine"
 ADAPTIVE = "the server changes K while it runs; start it with one K"
 
 
-def read(path: Path, text: str, given: int | None) -> Reading:
+def read(path: Path, text: str, given: int | None) -> FileRuns:
     if given is not None:
         raise ConfigError(f"{path}: a probe states K; give the file without =K")
     runs, left_out = list[Run](), dict[str, str]()
@@ -50,7 +50,7 @@ def read(path: Path, text: str, given: int | None) -> Reading:
                 else:
                     runs.append(_run(source, probed, wave, k))
             _check(about, batch, own, whys)
-    return Reading(runs, left_out)
+    return FileRuns(runs, left_out)
 
 
 def _check(

@@ -10,7 +10,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.records import Facts
 from evict_profile.served.probe.record import near
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Reading
+from evict_profile.served.readers.facts import FileRuns
 from evict_profile.served.run import Deployment, Load, Run
 
 EQUAL = 8
@@ -28,9 +28,9 @@ FLAGS = (
 STEP_S, TOKEN_MS = "median_decode_latency", ("median_tpot_ms", "mean_tpot_ms")
 
 
-def read(path: Path, text: str, given: int | None) -> Reading:
+def read(path: Path, text: str, given: int | None) -> FileRuns:
     found = enumerate(facts.documents(text, path), 1)
-    return Reading([run_of(each, path, n, given) for n, each in found])
+    return FileRuns([run_of(each, path, n, given) for n, each in found])
 
 
 def run_of(found: Facts, path: Path, number: int, given: int | None) -> Run:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from evict_profile.errors import ConfigError
 from evict_profile.records import Facts
 from evict_profile.served.readers import facts
-from evict_profile.served.readers.facts import Reading
+from evict_profile.served.readers.facts import FileRuns
 from evict_profile.served.run import Deployment, Load, Run
 
 T = TypeVar("T", Deployment, Load)
@@ -71,7 +71,7 @@ def takes(text: str) -> bool:
     return len(names) > 1 and any(_field(name)[0] for name in names)
 
 
-def read(path: Path, text: str, given: int | None) -> Reading:
+def read(path: Path, text: str, given: int | None) -> FileRuns:
     separator, kept = _lines(text)
     cells = csv.reader(kept, delimiter=separator, skipinitialspace=True)
     header, *rows = ([cell.strip() for cell in row] for row in cells)
@@ -85,11 +85,11 @@ def read(path: Path, text: str, given: int | None) -> Reading:
             )
     mark = _decimal_mark(rows, separator == ",", path)
     lines = [
-        _Line(f"{path}, run {n}", header, row, mark) for n, row in enumerate(rows, 1)
+        _Row(f"{path}, run {n}", header, row, mark) for n, row in enumerate(rows, 1)
     ]
     extra = [name for name in header if not _field(name)[0]]
     notes = [f"{path}: columns that are not read: {', '.join(extra)}"] if extra else []
-    return Reading([each.run(path, given) for each in lines], notes=notes)
+    return FileRuns([each.run(path, given) for each in lines], notes=notes)
 
 
 def _lines(text: str) -> tuple[str, list[str]]:
@@ -127,7 +127,7 @@ def _decimal_mark(rows: list[list[str]], commas_separate: bool, path: Path) -> s
     return "."
 
 
-class _Line:
+class _Row:
     """What stands in one line, by field, and what its columns are called."""
 
     def __init__(

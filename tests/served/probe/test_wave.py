@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evict_profile.served.probe import wave as module
-from evict_profile.served.probe.wave import Reply, RequestForm, decode
+from evict_profile.served.probe.wave import RequestForm, StreamedReply, decode
 
 STEP_S = 0.01
 
@@ -24,7 +24,7 @@ class Quiet:
 
 def reply(begin_s, committed, steps=60):
     """A first token, then so many tokens a step by turns."""
-    made = Reply()
+    made = StreamedReply()
     tokens = np.cumsum([1, *islice(cycle(committed), steps)])
     for number, count in enumerate(tokens.tolist()):
         usage = {"prompt_tokens": 36, "completion_tokens": count}
@@ -70,7 +70,7 @@ def test_steps_that_draft_nothing_count(monkeypatch):
 
 
 def test_messages_that_count_nothing_share_the_tokens():
-    made = Reply()
+    made = StreamedReply()
     for number in range(4):
         made.add({"choices": [{"delta": {"content": "ab"}}]}, float(number))
     made.add({"choices": [], "usage": {"completion_tokens": 10}}, 4.0)
@@ -81,7 +81,7 @@ def test_messages_that_count_nothing_share_the_tokens():
 @pytest.mark.parametrize("counts", [True, False])
 def test_thoughts_are_tokens(name, counts):
     """vLLM names them otherwise than SGLang."""
-    made = Reply()
+    made = StreamedReply()
     for number in range(1, 4):
         usage = {"completion_tokens": number} if counts else None
         made.add({"choices": [{"delta": {name: "ab"}}], "usage": usage}, float(number))
@@ -90,7 +90,7 @@ def test_thoughts_are_tokens(name, counts):
 
 def test_tokens_without_text_count():
     """As vLLM sends a special token; what ends a reply adds none."""
-    made, texts = Reply(), ["a", "", "b", "", ""]
+    made, texts = StreamedReply(), ["a", "", "b", "", ""]
     for number, (text, count) in enumerate(zip(texts, [1, 2, 4, 5, 5], strict=True)):
         usage = {"completion_tokens": count}
         made.add({"choices": [{"text": text}], "usage": usage}, float(number))
