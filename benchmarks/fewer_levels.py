@@ -23,6 +23,7 @@ from benchmarks.common import Answer, command, count
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.io import data_root
 from evict_profile.records import replace
+from evict_profile.runtime.depth import DepthChoice
 from evict_profile.stats import Floats, Ints
 from evict_profile.table import CostTable, DraftClock, Drafting
 
@@ -49,13 +50,14 @@ def text(hard: float, positions: int, batch: int) -> tuple[Floats, Ints]:
 def tokens_per_s(
     table: CostTable, drafts: tuple[Floats, Ints], steps: int, depths: Sequence[int]
 ) -> float:
-    """Of steps that draft one of these depths; none is all levels."""
+    """Of steps that draft one of these depths."""
     sure, right = drafts
     rows, index = (
         np.arange(len(sure))[:, None],
         np.tile(np.arange(LEVELS), (len(sure), 1)),
     )
-    chooser = Chooser(table, tuple(range(1, LEVELS + 2)), True, depths)
+    chooser = Chooser(table, tuple(range(1, LEVELS + 2)))
+    chooser.depth = DepthChoice(depths)
     done, us = np.zeros((len(sure), 1), np.int64), 0.0
     for _ in range(steps):
         levels = chooser.steps(len(sure)) or LEVELS
@@ -85,7 +87,7 @@ def gains(steps: int) -> list[dict[str, Any]]:
                 table = replace(shipped, drafting=drafting)
                 rates = [
                     tokens_per_s(table, drafts, steps, depths)
-                    for depths in ((), (FEWER, LEVELS))
+                    for depths in ((LEVELS,), (FEWER, LEVELS))
                 ]
                 gain = rates[1] / rates[0] - 1.0
                 told = {"text": name, "batch": batch, "share": share, "gain": gain}

@@ -92,7 +92,7 @@ def test_off_wins_over_all_else():
         *(
             (
                 {**TABLE, **other, "EVICT_PROFILE_FEWER_STEPS": "3"},
-                "FEWER_STEPS is chosen step by step.*unset one of them",
+                "FEWER_STEPS needs widths that are chosen; .*WIDTH and MODE",
             )
             for other in (OBSERVE, {"EVICT_PROFILE_WIDTH": "8"})
         ),

@@ -4,16 +4,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from evict_profile.integrations.sglang import drafts, serving
 from evict_profile.integrations.sglang.decision import Chooser
-from evict_profile.integrations.sglang.drafts import (
-    FewerLevels,
-    check_fewer_steps,
-    whole_chain,
-)
-from evict_profile.integrations.sglang.tree import parents
+from evict_profile.integrations.sglang.drafts import FewerLevels, check_fewer_steps
 from evict_profile.records import replace
 from tests.integrations.sglang import server
 from tests.integrations.sglang.server import STEPS, Batch, EagleDraftWorker, Worker
@@ -61,10 +55,16 @@ def test_graphs_of_extensions_are_not_captured_again(served, sglang):
 
 
 def test_nothing_is_built_that_was_not_asked_for(serves, full_table, monkeypatch):
-    monkeypatch.setattr(drafts, "build", None)
+    made, init = [], EagleDraftWorker.init_attention_backend
+    monkeypatch.setattr(
+        EagleDraftWorker,
+        "init_attention_backend",
+        lambda drafter: made.append(drafter) or init(drafter),
+    )
     worker = serves(full_table)
     worker.forward_batch_generation(Batch(1))
     assert drafted_levels(worker) == [STEPS]
+    assert made == [worker.drafter]
 
 
 def test_a_paused_step_drafts_nothing_and_a_failed_one_all_levels(
@@ -127,21 +127,12 @@ def test_graphs_are_captured_for_the_batches_that_the_table_covers(sglang, monke
     assert seen == [(runner, 16)]
 
 
-def test_a_chain_of_fewer_levels_has_the_form_of_a_whole_one():
-    drafted = torch.tensor([[7, 8], [9, 10]])
-    groups, index, tokens = whole_chain(drafted, 5)
-    assert groups.tolist() == [[-1, 0, 1, 2]] * 2
-    assert index.tolist() == [[0, 1, 2, 3]] * 2
-    assert tokens.tolist() == [[7, 8, 0, 0], [9, 10, 0, 0]]
-    assert parents(index, groups, 1, torch).tolist() == [[-1, 0, 1, 2]] * 2
-
-
 @pytest.mark.parametrize(
     ("steps", "topk", "lacks", "says"),
     [
         (2, 3, "drafting", "has no time of drafting; measure it"),
-        (3, 3, "", "=3, and the server drafts 3 levels; give fewer"),
-        (1, 3, "", "=1 drafts 3 nodes with topk 3, and the server verifies trees of 8"),
+        (3, 3, "", "=3: the server drafts 3 levels; give fewer"),
+        (1, 3, "", "=1: its trees have 3 nodes, and the server's 8; give more"),
         (2, 3, "", ""),
         (1, 1, "", ""),
     ],

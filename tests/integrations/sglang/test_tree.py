@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.integrations.sglang import tree
-from evict_profile.integrations.sglang.tree import Scores, best_nodes, depths, parents
+from evict_profile.integrations.sglang.tree import (
+    Scores,
+    best_nodes,
+    depths,
+    parents,
+    whole_chain,
+)
 from tests.integrations.sglang.drafter import drafting, on_host, organized, trees
 
 TREES = trees()
@@ -226,6 +232,15 @@ def test_chains_of_another_length_pass_through():
     drafter = ChainDrafter(random_logits(2, 2, 2))
     scores.keep_chain(drafter.draft_forward, drafter, chain_batch([0.5, 0.5]))
     assert not scores.last(REQUESTS).any()
+
+
+def test_a_chain_of_fewer_levels_has_the_form_of_a_whole_one():
+    drafted = torch.tensor([[7, 8], [9, 10]])
+    groups, index, tokens = whole_chain(drafted, 4)
+    assert groups.tolist() == [[-1, 0, 1, 2]] * 2
+    assert index.tolist() == [[0, 1, 2, 3]] * 2
+    assert tokens.tolist() == [[7, 8, 0, 0], [9, 10, 0, 0]]
+    assert parents(index, groups, 1, torch).tolist() == [[-1, 0, 1, 2]] * 2
 
 
 def test_levels_that_were_not_drafted_have_no_probability(chain_scores):
