@@ -237,7 +237,7 @@ class Planted:
             self.paused = not self.asked % PAUSES
             if self.paused:
                 return 0
-            return mode.fewer_steps if self.asked % FEWER else None
+            return (self.asked % FEWER and mode.fewer_steps) or None
 
         ByTable.__init__ = begun  # type: ignore[method-assign]
         ByTable.steps = forced  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from evict_profile.table import DraftClock, Drafting
 from tests.factories import ACCEPTANCE
 from tests.sglang.engine import Tree
 from tests.sglang.serving import Request, Step, cut_replies, replies
-from tests.sglang.test_engine import Plain, batches, decoded_plainly
+from tests.sglang.test_engine import LONGEST, PROMPTS, Plain, batches
 from tests.sglang.test_ranks import SLOW_LEADER
 
 FEWER = 2
@@ -51,10 +51,10 @@ class Run:
 
 
 def plain_of(folder, tp):
-    plain = decoded_plainly(folder, tp=tp)
-    asked = [[Request(prompt, n + 8) for prompt, n in LONG.items()]]
-    (said,) = replies(folder, None, asked, {}, "target", tp)
-    return Plain(plain.sequences | dict(zip(LONG, said, strict=True)))
+    asked = [Request(prompt, LONGEST + 8) for prompt in PROMPTS]
+    long = [Request(prompt, n + 8) for prompt, n in LONG.items()]
+    short, longer = replies(folder, None, [asked, long], {}, "target", tp)
+    return Plain(dict(zip((*PROMPTS, *LONG), short + longer, strict=True)))
 
 
 @pytest.fixture(

@@ -20,7 +20,8 @@ CAPTURE_TARGET = DRAFTER + "_capture_cuda_graphs"
 SWAPPED = ("speculative_num_steps", "draft_attn_backend", "cuda_graph_runner")
 EXTENDING = ("draft_extend_attn_backend", "cuda_graph_runner_for_draft_extend")
 BACKENDS = ("attn_backend", "draft_attn_backend")
-"""Of the drafter what a draft reads and what an extension does; of its runner."""
+"""What drafts read of the drafter, what extensions read, and what both of its runner.
+"""
 
 
 class FewerLevels:

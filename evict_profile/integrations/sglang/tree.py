@@ -92,13 +92,11 @@ class Drafted:
 
 
 def whole_chain(drafted: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """SGLang's groups of parents, indices and tokens of a chain, int64 [B, nodes] each.
-
-    Token 0 fills the levels that were not drafted.
+    """SGLang's groups of parents, indices and tokens of a chain, int64 [B, nodes] each;
+    token 0 fills the levels that were not drafted.
     """
-    requests, levels = drafted.shape
-    index = torch.arange(nodes, device=drafted.device).repeat(requests, 1)
-    return index - 1, index, pad(drafted, (0, nodes - levels))
+    index = torch.arange(nodes, device=drafted.device).repeat(len(drafted), 1)
+    return index - 1, index, pad(drafted, (0, nodes - drafted.shape[1]))
 
 
 def best_nodes(drafted: Drafted, width: int, scores: Tensor | None = None) -> Tensor:
@@ -169,8 +167,7 @@ class Scores:
         with self._watching(drafter, lambda out: each.append(best_probability(out))):
             drafted = original(drafter, batch)
         with self._guarded():
-            scores = torch.cat(each, dim=1).cumprod(dim=1)
-            nodes = self._buffer.shape[1]
+            scores, nodes = torch.cat(each, dim=1).cumprod(dim=1), self._buffer.shape[1]
             if len(each) == drafter.speculative_num_steps < nodes:
                 # Levels that were not drafted have a probability of 0.
                 scores = pad(scores, (0, nodes - len(each)))
