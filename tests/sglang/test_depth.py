@@ -17,6 +17,8 @@ from tests.sglang.test_engine import LONGEST, PROMPTS, Plain, batches
 from tests.sglang.test_ranks import SLOW_LEADER
 
 FEWER = 2
+pytestmark = pytest.mark.slow
+
 TREE, CHAIN = Tree(3, 4, 10), Tree(4, 1, 5, algorithm="NEXTN")
 NARROW = Tree(3, 2, 7)
 """Two ranks have weights of their own, whose wide trees are seldom deep."""
@@ -64,9 +66,9 @@ def plain_of(folder, tp):
     scope="module",
     params=[
         (TREE, ()),
-        pytest.param((CHAIN, ()), marks=pytest.mark.slow),
-        pytest.param((NARROW, SLOW_LEADER), marks=pytest.mark.slow),
-        pytest.param((CHAIN, SLOW_LEADER), marks=pytest.mark.slow),
+        (CHAIN, ()),
+        (NARROW, SLOW_LEADER),
+        (CHAIN, SLOW_LEADER),
     ],
     ids=str,
 )
