@@ -16,9 +16,9 @@ from tests.sglang.serving import Request, Step, cut_replies, replies
 from tests.sglang.test_engine import LONGEST, PROMPTS, Plain, batches
 from tests.sglang.test_ranks import SLOW_LEADER
 
-FEWER = 2
 pytestmark = pytest.mark.slow
 
+FEWER = 2
 TREE, CHAIN = Tree(3, 4, 10), Tree(4, 1, 5, algorithm="NEXTN")
 NARROW = Tree(3, 2, 7)
 """Two ranks have weights of their own, whose wide trees are seldom deep."""
