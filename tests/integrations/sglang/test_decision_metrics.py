@@ -16,6 +16,7 @@ from evict_profile.integrations.sglang.decision import (
     WidthChoice,
 )
 from evict_profile.records import replace
+from evict_profile.runtime.depth import DepthChoice
 from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.staleness import WINDOW
 
@@ -63,6 +64,14 @@ def test_the_time_of_exchanges_is_a_mean_over_steps(log):
         made.add(outcome(), exchange_us)
     made.log(("verify",))
     assert log.messages[0].endswith(", exchange between ranks 40 us")
+
+
+def test_the_depth_and_its_changes_are_logged(made, log):
+    made.depth = DepthChoice((2, 5))
+    made.depth.switches = 3
+    made.add(outcome())
+    made.log(("verify",))
+    assert log.messages[0].endswith(", 5 levels drafted after 3 changes")
 
 
 def test_the_first_line_comes_after_the_first_steps(made, clock, log):
