@@ -298,7 +298,7 @@ class DriftWatch:
     def __init__(self, table: CostTable) -> None:
         self._path, self._guesses = table.path, table.activation.is_guess
         self._watch, self._warned = StepWatch(table), False
-        self._told = False, False
+        self._logged = False, False
 
     def add(self, verify_us: float, estimated_us: float) -> float:
         """Add a step; returns the median of time over cost of the last steps."""
@@ -318,12 +318,12 @@ class DriftWatch:
             )
         return seen.ratio
 
-    def tell(self, learner: Learner) -> None:
+    def log_other_machine(self, learner: Learner) -> None:
         """Log once that costs are of another machine, and once that none settle."""
         found = learner.is_other, learner.is_lost
-        if found == self._told:
+        if found == self._logged:
             return
-        self._told = found
+        self._logged = found
         logger.warning(
             "evict-profile: the cost table %s is of another machine (level %.2f times "
             "the table's, growth %.2f times that of uniform routing); %s; measure this "

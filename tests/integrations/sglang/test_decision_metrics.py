@@ -168,15 +168,17 @@ def test_drift_is_logged_once_with_the_command_to_recheck(
         assert "evict-profile check 'my tables/1.0.0.json' --recheck" in log.text
 
 
-def test_a_table_of_another_machine_is_told_once_and_that_none_settle(plain_table, log):
+def test_a_table_of_another_machine_is_logged_once_and_that_none_settle(
+    plain_table, log
+):
     watch, learner = DriftWatch(plain_table), Learner((0.7, 1.4))
-    watch.tell(learner)
+    watch.log_other_machine(learner)
     assert not log.messages
     learner.is_other = True
-    watch.tell(learner)
-    watch.tell(learner)
+    watch.log_other_machine(learner)
+    watch.log_other_machine(learner)
     learner.is_lost = True
-    watch.tell(learner)
+    watch.log_other_machine(learner)
     first, last = log.messages
     assert "by forced widths" in first and "evict-profile sweep MODEL" in first
     assert "whole trees are verified" in last
