@@ -181,6 +181,7 @@ nightly: test-engines test-fleet test-world test-browser
 	$(BIN)/python -m benchmarks.known_truths gates --sweeps 20 --out build/gates.json
 	$(BIN)/python -m benchmarks.known_truths rechecks --sweeps 24 --out build/rechecks.json
 	$(BIN)/python -m benchmarks.learning --out build/learning.json
+	$(BIN)/python -m benchmarks.fewer_levels --out build/fewer_levels.json
 	$(VENV_VLLM)/bin/python benchmarks/decision_time.py --out build/decision_time.json
 	$(BIN)/python -m benchmarks.known_acceptance --trials 20 --prompts 16 \
 		--out build/acceptance.json

@@ -32,12 +32,19 @@ README = [
     "({no run, AISimulate, package p90} %)",
 ]
 SHOWN = [NO_RUN.format("speed-up 1"), NO_RUN.format("AISimulate"), *BESIDE[-6:]]
-ANSWERS = ("no run", "plain and one K", "plain and two K", "between batches")
+ANSWERS = (
+    "no run",
+    "plain and one K",
+    "plain and two K",
+    "between batches",
+    "plain alone at a batch",
+)
 SERVED = [
     "p = {EXPONENT:.2f}, error {ERROR:.2f} |",
     "p = {OWN_EXPONENT:.2f}, error {OWN_ERROR:.2f} |",
     "error {BETWEEN_ERROR:.2f} between",
     "at least {BATCH_ERROR:.2f} beyond",
+    "error {FAR_ERROR:.2f} times the root",
     "n^p | error {ESTIMATE_ERROR:.2f} |",
     "each server counted once, n^p errs by {no run, n^p, servers once} %",
     "tables err by {composable, table, median:.1f} %, "

@@ -112,11 +112,18 @@ def test_python_runs_as_printed(document, monkeypatch):
         exec(compile(block, str(document), "exec"), {"__name__": "__main__"})
 
 
-def test_the_console_of_the_readme_is_what_the_commands_print(tmp_path):
-    readme = (ROOT / "README.md").read_text()
-    [block] = re.findall(r"```console\n(.*?)```", readme, re.DOTALL)
-    (tmp_path / "examples").mkdir()
-    shutil.copy(ROOT / "examples/runs.csv", tmp_path / "examples")
+SMALL_TABLES = "examples/small_world/cost_tables"
+
+
+@pytest.mark.parametrize(
+    ("page", "read"),
+    [("README.md", "examples/runs.csv"), ("docs/use/replay.md", SMALL_TABLES)],
+)
+def test_a_console_is_what_its_commands_print(tmp_path, page, read):
+    [block] = re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    (tmp_path / read).parent.mkdir(parents=True)
+    copy = shutil.copytree if (ROOT / read).is_dir() else shutil.copy
+    copy(ROOT / read, tmp_path / read)
     for said in block.removeprefix("$ ").split("\n$ "):
         command, _, output = said.partition("\n")
         program, *words = shlex.split(command)

@@ -16,7 +16,6 @@ from evict_profile.replay.policies import (
     FULL_TREE,
     Fixed,
     Policy,
-    Threshold,
     full_tree,
     plain_decoding,
     table_policies,
@@ -64,8 +63,7 @@ class KnownReplay(ScenarioReplay):
         self._kept: dict[object, Floats] = {}
 
     def by_prompt(self, policy: Policy, seed: int) -> Floats:
-        tuned = isinstance(policy, Fixed | Threshold)
-        key = (policy if tuned else policy.name, seed)
+        key = (policy if isinstance(policy, Fixed) else policy.name, seed)
         if key not in self._kept:
             self._kept[key] = super().by_prompt(policy, seed)
         return self._kept[key]

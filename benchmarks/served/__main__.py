@@ -29,12 +29,14 @@ AIMS = (
     ("plain and two K, surely wrong", 0.0, False),
     ("between batches, inside 95 %", 90.0, True),
     ("between batches, surely wrong", 0.0, False),
+    ("plain alone at a batch, inside 95 %", 90.0, True),
+    ("plain alone at a batch, surely wrong", 0.0, False),
     ("no run, inside 95 %", 90.0, True),
     ("no run, surely wrong", 0.0, False),
 )
 """A finding, its limit, and whether more is better."""
 
-MISSED = ("no run, surely wrong",)
+MISSED = ("no run, surely wrong", "plain alone at a batch, surely wrong")
 """A draft model under vLLM took 4.0 and 4.4 plain steps where n^0.37 says 1.9."""
 
 ROUNDING = 0.0051
@@ -81,6 +83,7 @@ def questions() -> dict[str, pd.DataFrame]:
 def constants(none: pd.DataFrame, one: pd.DataFrame) -> dict[str, float]:
     """Fitted values of `growth`, by name."""
     between, beside = fits.between(none), fits.beyond_neighbours()
+    far = fits.to_far()
     covered = none.dropna(subset="table")
     return {
         "EXPONENT": fits.exponent(none),
@@ -89,6 +92,7 @@ def constants(none: pd.DataFrame, one: pd.DataFrame) -> dict[str, float]:
         "OWN_ERROR": fits.error(one, judge.errors(one, "power")),
         "BETWEEN_ERROR": fits.error(between, between["off"].to_numpy()),
         "BATCH_ERROR": fits.error(beside, beside["off"].to_numpy()),
+        "FAR_ERROR": fits.error(far, far["off"].to_numpy()),
         "ESTIMATE_ERROR": fits.error(covered, judge.errors(covered, "mean")),
     }
 
@@ -128,6 +132,7 @@ def covered(none: pd.DataFrame, one: pd.DataFrame) -> pd.DataFrame:
         "plain and one K": judge.with_known(none, 1),
         "plain and two K": judge.with_known(none, 2),
         "between batches": judge.between_batches(),
+        "plain alone at a batch": judge.plain_alone(),
     }
     return pd.DataFrame({k: judge.coverage(v) for k, v in answers.items()}).T.round(2)
 

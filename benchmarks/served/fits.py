@@ -8,7 +8,7 @@ at most `MOST` rows, because its rows share what moves them.
 """
 
 from collections.abc import Callable, Hashable, Iterator
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -156,4 +156,22 @@ def beyond_neighbours() -> pd.DataFrame:
     for ends, asked in neighbours():
         nearest = sorted((asked["ratio"], *(end["ratio"] for end in ends)))[1]
         found.append((asked["server"], np.log(asked["ratio"] / nearest)))
+    return pd.DataFrame(found, columns=["server", "off"])
+
+
+def far_batches() -> Iterator[tuple[list[Row], Row]]:
+    """A batch, and any other of the same server, K and text."""
+    for _, own in by_batch().groupby(["server", "text", "width"], sort=False):
+        rows = own.drop_duplicates("batch").to_dict("records")
+        for one, asked in permutations(rows, 2):
+            yield [one], asked
+
+
+def to_far() -> pd.DataFrame:
+    """Log changes of a ratio, over the root of the log distance of both batches."""
+    found = []
+    for [one], asked in far_batches():
+        change = np.log(asked["ratio"] / one["ratio"])
+        root = abs(np.log(asked["batch"] / one["batch"])) ** 0.5
+        found.append((one["server"], change / root))
     return pd.DataFrame(found, columns=["server", "off"])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.served.fits import known_and_asked, neighbours
+from benchmarks.served.fits import far_batches, known_and_asked, neighbours
 from evict_profile.served.growth import unserved
 from evict_profile.served.run import Run
 from evict_profile.served.table import ServedTable
@@ -37,10 +37,20 @@ def between_batches() -> pd.DataFrame:
     return _asked(neighbours())
 
 
-def _asked(questions: Iterable[tuple[Sequence[Row], Row]]) -> pd.DataFrame:
+def plain_alone() -> pd.DataFrame:
+    """A batch with a plain run, beside another with a plain run and the same K."""
+    return _asked(far_batches(), plain=True)
+
+
+def _asked(
+    questions: Iterable[tuple[Sequence[Row], Row]], plain: bool = False
+) -> pd.DataFrame:
     rows, answers = list[Row](), list[Estimate]()
     for known, asked in questions:
         runs = {run.source: run for row in known for run in _runs(row)}
+        if plain:
+            run = next(_runs(asked))
+            runs[run.source] = run
         table = ServedTable(key=KEY, version="1.0.0", runs=tuple(runs.values()))
         width = int(asked["width"])
         answers.append(table.ratio(int(asked["batch"]), width, width - 1).value)

@@ -186,7 +186,10 @@ def of_runs(
     known = [run for run in runs if run.drafts and run.accept_lengths]
     _check_alike(known, name)
     of = {b: [run for run in known if run.batch == b] for b in {r.batch for r in known}}
-    whole = _mean_of(known, f"{len(known)} run{'s' * (len(known) > 1)} of {name}")
+    texts = sorted({run.text for run in known} - {""})
+    mean = f", the mean of the texts {', '.join(texts)}" * (len(texts) > 1)
+    source = f"{len(known)} run{'s' * (len(known) > 1)} of {name}{mean}"
+    whole = _mean_of(known, source)
     if not (by_batch or _lie_apart(of)):
         return whole
     batches = {batch: _mean_of(of[batch], whole.source) for batch in sorted(of)}
@@ -244,13 +247,20 @@ def _check_alike(runs: "Sequence[Run]", name: str) -> None:
     from evict_profile.served.probe.record import near
 
     wrong = ""
-    servers = {(run.deployment.model, run.deployment.engine) for run in runs}
+    # What a run does not state contradicts nothing.
+    stated = [
+        {str(getattr(run.deployment, fact)) for run in runs} - {""}
+        for fact in ("model", "engine")
+    ]
+    several = [" and ".join(sorted(values)) for values in stated if len(values) > 1]
     if not runs:
         wrong = (
             "states no accepted length of a server that drafts; serve one with K = 3"
         )
-    elif len(servers) > 1:
-        wrong = f"runs are of several servers ({sorted(servers)}); give a file of one"
+    elif several:
+        wrong = (
+            f"runs are of several servers ({'; '.join(several)}); give a file of one"
+        )
     elif any(run.topk > 1 for run in runs):
         wrong = (
             "drafts are trees, and their own speed-ups are what 'evict-profile import' "

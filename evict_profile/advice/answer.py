@@ -51,10 +51,14 @@ class Answer:
         return verdict != "not settled"
 
     @property
-    def drafts(self) -> int:
-        """The K whose measurement settles the answer."""
-        estimated = self.advisor.steps.estimated
-        return self._own.levels if estimated else self.plan.lead.levels
+    def to_settle(self) -> Gain:
+        """The way whose measurement settles the answer: the lead, or the K that may
+        pay where the lead does not.
+        """
+        if self.advisor.steps.estimated:
+            return self._own
+        lead, rival = self.plan.lead, self.plan.rival
+        return rival if rival and lead.verdict == "does not pay" else lead
 
     def _sentences(self) -> Iterator[str]:
         plan, unsure = self.plan, "Not settled: " * (not self.settled)
@@ -105,6 +109,12 @@ class Answer:
     @property
     def _unpaid(self) -> str:
         lead = self.plan.lead
+        if self.to_settle is not lead:
+            return (
+                f"K = {lead.levels}{self._known(lead)}, does not pay: "
+                f"{times(lead.speed)}{self._where}. Not settled {WHETHER_DRAFTING} "
+                "with another K."
+            )
         if self.settled:
             return (
                 f"Do not speculate: {times(lead.speed)}{self._where}, with "
@@ -122,8 +132,8 @@ class Answer:
         traffic, plan = self.plan.traffic, self.plan
         if len(traffic) == 1:
             [batch] = traffic
-            unserved = plan.lead.basis == "other batch"
-            return f" at batch {batch}" + ", which was not served" * unserved
+            carried = plan.lead.basis == "other batch"
+            return f" at batch {batch}" + ", where no draft was served" * carried
         drafts = {
             b: plan.drafts_at(b) if plan.advised else plan.lead.levels for b in traffic
         }

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from evict_profile.advice.acceptance import acceptance_of, of_served
-from evict_profile.advice.advise import Advisor, BatchAdvice, one_context
-from evict_profile.advice.answer import Answer
+from evict_profile.advice.advise import (
+    Advisor,
+    BatchAdvice,
+    DraftOption,
+    one_context,
+)
+from evict_profile.advice.answer import Answer, stated_ways
+from evict_profile.advice.capture import check_captured, to_capture
 from evict_profile.advice.drafting import has_schedules
 from evict_profile.advice.lengths import AcceptedLengths
 from evict_profile.advice.plan import CHANGE, DraftPlan, plan, traffic_of
@@ -54,13 +60,24 @@ class Decision:
         """What each acceptance says of each batch."""
         return [(each, [each.at(b) for b in self.batches]) for each in self.advisors]
 
+    def shown(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
+        """The ways of a batch that a table of the answer has."""
+        if self.every:
+            return [*at.ways]
+        if advisor.steps.estimated:
+            return stated_ways(advisor, at.batch)
+        return [way for way in at.ways if way is at.best or way.basis == "measured"]
+
     @property
     def caveats(self) -> list[str]:
         lengths, steps = self.advisor.lengths, self.advisor.steps
         stated = ", ".join(map(str, lengths.stated))
         fitted = f"accepted lengths at other K are fitted to K = {stated}, not measured"
+        ways = (w for at in self.parts[0][1] for w in self.shown(self.advisor, at))
+        said = {w.levels for w in (*ways, self.plan.lead, self.plan.rival) if w}
+        others = lengths.fitted and bool(said - {0, *lengths.stated})
         at = (c for b in self.batches for c in steps.caveats(b))
-        return [*dict.fromkeys((*[fitted] * lengths.fitted, *at))]
+        return [*dict.fromkeys((*[fitted] * others, *at))]
 
     def notes(self) -> Iterator[str]:
         """Other lengths, and what is slower, not known, or read in one of two ways."""
@@ -72,6 +89,7 @@ class Decision:
             )
         if not self.advisor.steps.estimated:
             yield from self._of_plan()
+            yield from to_capture(self.plan.advised, self.advisor.steps, self.engine)
             lead = self.plan.lead.levels
             if split := self.advisor.steps.split(self.batches[0], lead):
                 yield split
@@ -117,6 +135,7 @@ def decide(
     draft_level_ms: float | None = None,
     outside: Outside = "refuse",
     drafter: str | None = None,
+    captured: Sequence[int] = (),
     reader: str = "",
 ) -> Decision:
     """Decide how much to draft from acceptance and what is known of steps.
@@ -132,11 +151,13 @@ def decide(
         draft_level_ms: of one forward of the drafter; by default the table's.
         outside: "clamp" reads what a sweep does not cover at its nearest place.
         drafter: its kind, which decides the flags; by default MTP layers, else EAGLE-3.
+        captured: sizes of a server's CUDA graphs, as its flag takes them: requests
+            for SGLang, else tokens.
         reader: the engine that is to serve it.
 
     Raises:
         ConfigError: if acceptance or traffic cannot be read, or the table does not
-            cover what is asked for.
+            cover what is asked for, or if no graph holds an advised step.
     """
     shares = traffic_of(traffic) if traffic else {}
     wanted = (batch,) if isinstance(batch, int) else tuple(dict.fromkeys(batch))
@@ -153,6 +174,8 @@ def decide(
     by_batch = has_schedules(engine, advisor.drafter) and not advisor.steps.estimated
     # TensorRT-LLM refuses a longer draft than the smallest batch has.
     planned = plan(advisor, shares, falling=engine == "trtllm", by_batch=by_batch)
+    if captured:
+        check_captured(captured, planned, advisor.steps, engine)
     given = {
         "--accept": accept,
         "--traffic": traffic or ",".join(f"{each}:1" for each in wanted) or None,

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from evict_profile.advice.steps import Table, tp_of
@@ -15,7 +16,7 @@ from evict_profile.config import load_model
 from evict_profile.config.load import model_label
 from evict_profile.errors import ConfigError, DataError, EvictProfileError
 from evict_profile.records import replace
-from evict_profile.served.search import find_served
+from evict_profile.served.search import find_served, versions_of
 from evict_profile.served.table import ServedTable
 from evict_profile.table import MEASURED, CostTable, by_name, search_path, tables_in
 from evict_profile.table.key import NOT_STATED
@@ -65,6 +66,12 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
     if found := _swept(folders, names, measured=True):
         return Known(found)
     if model and gpu and (served := _served(model, gpu, engine)):
+        versions = versions_of(served.key, served.path.parent)
+        if len(versions) > 1:
+            say(
+                f"{served.path}: is the newest of {len(versions)} versions, which "
+                f"'evict-profile show {quote(str(served.path.parent))}' lists"
+            )
         return Known(served)
     # Rows that are named are estimated from: shipped estimates cover less.
     if not names.rows and (found := _swept(folders, names, measured=False)):

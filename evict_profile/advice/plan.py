@@ -5,7 +5,7 @@ of speeds by these shares.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -48,7 +48,8 @@ class DraftPlan:
         lead: the one length that is compared with the reference.
         reference: K of the reference step; 0 is plain decoding.
         measured: the best length that ran, where the lead did not.
-        rival: a length that did not run and may be faster than the lead.
+        rival: a length that did not run and may be faster than the lead, or may pay
+            where the lead does not.
         schedule: the best length by batch, and its gain; () where there is none.
     """
 
@@ -83,8 +84,14 @@ class DraftPlan:
 
     @property
     def verdict(self) -> Verdict:
-        """Of the schedule if it is advised, else of the lead."""
-        return (self.gain if len(self.advised) > 1 else self.lead.speed).verdict
+        """Of the schedule if it is advised, else of the lead.
+
+        A lead that does not pay settles nothing while another K may.
+        """
+        if len(self.advised) > 1:
+            return self.gain.verdict
+        unpaid = self.lead.verdict == "does not pay"
+        return "not settled" if unpaid and self.rival else self.lead.verdict
 
     @property
     def advised(self) -> tuple[Range, ...]:
@@ -118,10 +125,8 @@ def plan(
     every = _compared(traffic, gains, reference)
     first = lead(every)
     ran = [each for each in every if each.basis in RAN]
-    enough = WORTHWHILE * max(first.speed.value, 1.0)
-    carried = [e for e in every if e.basis not in RAN and e.speed.value > enough]
     measured = lead(ran) if ran and first not in ran else None
-    rival = fastest(carried) if ran and carried else None
+    rival = _rival(every, first) if ran else None
     made = DraftPlan(traffic, first, reference, measured, rival)
     if not by_batch:
         return made
@@ -129,6 +134,17 @@ def plan(
     own = {b: each.drafts for each in ranges for b in traffic if each.has(b)}
     gain = over(traffic, {b: gains[b][k] for b, k in own.items()}).speed
     return replace(made, schedule=ranges, schedule_gain=gain)
+
+
+def _rival(every: Sequence[Gain], first: Gain) -> Gain | None:
+    """A K that did not run and is faster than the lead; or may pay if that does not."""
+    carried = [each for each in every if each.basis not in RAN]
+    if first.verdict == "does not pay":
+        may = [each for each in carried if each.verdict != "does not pay"]
+        return max(may, key=lambda each: each.speed.high, default=None)
+    enough = WORTHWHILE * max(first.speed.value, 1.0)
+    faster = [each for each in carried if each.speed.value > enough]
+    return fastest(faster) if faster else None
 
 
 def _compared(

@@ -37,6 +37,11 @@ def advise(
     context: options.ContextTokens = None,
     draft_level_ms: options.DraftLevelMs = None,
     drafter: options.DrafterKind = None,
+    captured: list[str] | None = Option(
+        None,
+        help="Sizes of your server's CUDA graphs, which must hold what is advised: "
+        "requests of SGLang, tokens of vLLM, as 1,2,4; repeatable.",
+    ),
     outside: options.Outside = "refuse",
     as_json: options.AsJson = False,
 ) -> None:
@@ -70,6 +75,7 @@ def advise(
         context=context,
         draft_level_ms=draft_level_ms,
         drafter=drafter,
+        captured=options.batches_of(captured or [], "--captured"),
         outside=outside,
     )
     advice = Advice(decision, preface, known.reason, (model or "MODEL", gpu or "GPU"))

@@ -10,8 +10,10 @@ from evict_profile.cli.options import console
 from evict_profile.errors import ConfigError
 from evict_profile.io import as_json as json_of
 from evict_profile.io import check_folder, say
+from evict_profile.records import replace
 
 if TYPE_CHECKING:
+    from evict_profile.served.readers import FileRuns
     from evict_profile.served.run import Run
 
 
@@ -19,7 +21,7 @@ def import_runs(
     runs: list[str] = Argument(
         metavar="RUNS...",
         help="Runs of one server: files of `probe`, a benchmark or a log, a CSV, or "
-        "FILE=K where the file does not state K.",
+        "FILE=K where the file does not state K; FILE=K:TEXT names its text.",
     ),
     model: str = Option(help="Model that was served, any name."),
     gpu: str = Option(help="GPU that served, any name."),
@@ -34,14 +36,16 @@ def import_runs(
 ) -> None:
     """Make a table of what a server's runs took.
 
-    It is written as the next version of the table of that server.
+    It is written as the next version of the table of that server, unless a version
+    has the same runs.
     """
     files = files_and_drafts(runs)
     check_folder(tables)
     from evict_profile.config.load import model_label
     from evict_profile.report.console import print_notes
-    from evict_profile.report.served import runs_document, show_runs
+    from evict_profile.report.served import followed, runs_document, show_runs
     from evict_profile.served.make import assumed, save_served, served_table, shape_of
+    from evict_profile.served.search import versions_of
     from evict_profile.table import CostTable
 
     runs_read, left_out, notes = read_files(files)
@@ -50,26 +54,44 @@ def import_runs(
         # Before a refusal too: what speaks against the runs may be its reason.
         show_runs(console, runs_read, left_out)
     table = served_table(runs_read, left_out, model_label(model), gpu, growth)
-    path = save_served(table, tables)
+    before = versions_of(table.key, (tables / table.relative_path).parent)
+    same = next((each for each in before if each.has_same(table)), None)
+    path = same.path if same else save_served(table, tables)
     stated = any(s.is_chain and s.drafts and s.accept_length for s in table.settings)
     advice = f"evict-profile advise {quote(str(path))}" * stated
     if as_json:
         document = {"table": str(path), "next": advice or None}
         say(console, json_of(document | runs_document(runs_read, left_out)))
         return
+    if before and not same:
+        notes.append(followed(before[-1], table, path))
     print_notes(console, [*notes, *assumed(table)])
-    say(console, f"table: {path}")
+    if same:
+        newer = f", and {before[-1].path.name} is newer" * (same is not before[-1])
+        say(console, f"nothing new: {path} has these runs{newer}")
+    else:
+        say(console, f"table: {path}")
     if advice:
         say(console, f"next: {advice}")
 
 
 def read_files(
-    files: Sequence[tuple[Path, int | None]],
+    files: Sequence[tuple[Path, int | None, str]],
 ) -> tuple[list["Run"], dict[str, str], list[str]]:
     from evict_profile.served.readers import read
 
-    logs = [read(path, drafts) for path, drafts in files]
-    runs = [run for log in logs for run in log.runs]
+    logs, refused = list["FileRuns"](), list[tuple[Path, ConfigError]]()
+    for path, drafts, _ in files:
+        try:
+            logs.append(read(path, drafts))
+        except ConfigError as error:
+            refused.append((path, error))
+    if refused:
+        (_, first), *others = refused
+        also = ", ".join(str(path) for path, _ in others)
+        raise ConfigError(f"{first}; also refused: {also}" if also else str(first))
+    named = zip(logs, (text for _, _, text in files), strict=True)
+    runs = [_of_text(run, text) for log, text in named for run in log.runs]
     left_out = {k: why for log in logs for k, why in log.left_out.items()}
     left_out |= {run.source: NO_STEP for run in runs if not run.step_us}
     return runs, left_out, [note for log in logs for note in log.notes]
@@ -78,16 +100,27 @@ def read_files(
 NO_STEP = "it states no step"
 
 
-def files_and_drafts(words: Sequence[str]) -> list[tuple[Path, int | None]]:
-    files = dict[Path, int | None]()
+def _of_text(run: "Run", text: str) -> "Run":
+    if text and run.text not in ("", text):
+        raise ConfigError(
+            f"{run.source}: states the text {run.text}, and {text} was given; give the "
+            "file without a text"
+        )
+    return replace(run, text=text or run.text)
+
+
+def files_and_drafts(words: Sequence[str]) -> list[tuple[Path, int | None, str]]:
+    """Each file, with the K and the text that are typed as FILE=K:TEXT."""
+    files = dict[Path, tuple[int | None, str]]()
     for word in words:
-        name, is_given, drafts = word.rpartition("=")
-        path, k = (Path(name), drafts) if is_given else (Path(word), "")
+        name, is_given, about = word.rpartition("=")
+        path, about = (Path(name), about) if is_given else (Path(word), "")
         if is_given and Path(word).is_file():
-            path, k = Path(word), ""
+            path, about = Path(word), ""
+        k, _, text = about.partition(":")
         if k and not k.isdecimal():
             raise ConfigError(f"{word}: K must be a whole number, as {path}=3")
         if path in files:
             raise ConfigError(f"{path}: is named twice; name each file once")
-        files[path] = int(k) if k else None
-    return list(files.items())
+        files[path] = int(k) if k else None, text
+    return [(path, *about) for path, about in files.items()]

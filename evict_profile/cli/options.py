@@ -125,11 +125,11 @@ DrafterKind = Annotated[
 ]
 
 
-def batches_of(words: Sequence[str]) -> list[int]:
+def batches_of(words: Sequence[str], option: str = "--batch") -> list[int]:
     sizes = [size.strip() for word in words for size in word.split(",")]
     if wrong := [size for size in sizes if not size.isdecimal() or int(size) < 1]:
         raise ConfigError(
-            f"--batch {wrong[0]}: give whole numbers from 1 on, as in --batch 1,8"
+            f"{option} {wrong[0]}: give whole numbers from 1 on, as in {option} 1,8"
         )
     return list(dict.fromkeys(map(int, sizes)))
 

@@ -75,7 +75,7 @@ def probe(
 def _show_runs(out: Path) -> None:
     from evict_profile.report.served import show_runs
 
-    runs, left_out, _ = read_files([(out, None)])
+    runs, left_out, _ = read_files([(out, None, "")])
     show_runs(console, runs, left_out)
     say(console, f"next: {_next_step(out, {run.drafts for run in runs})}")
 

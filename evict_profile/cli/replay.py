@@ -20,7 +20,12 @@ def replay(
     synthetic: Synthetic | None = Option(
         None, help="Synthetic workload instead of a trace."
     ),
-    batch: list[str] = Option(["1"], help="Batch sizes, as 1,8; repeatable."),
+    batch: list[str] | None = Option(
+        None, help="Batch sizes, as 1,8; repeatable.", show_default="1"
+    ),
+    traffic: str | None = Option(
+        None, help="One verdict over batches, by share of time, as 1:.25,8:.25,64:.5."
+    ),
     workload: options.Workloads = None,
     temperature: list[float] | None = Option(
         None, help="Use only this temperature; repeatable.", show_default="all"
@@ -33,17 +38,23 @@ def replay(
     """Replay a trace under drafting policies, and compare them."""
     if bool(traces) == bool(synthetic):
         raise ConfigError("give either a trace file, or --synthetic easy")
-    share, batches = parse_share("--part", part), options.batches_of(batch)
+    if batch and traffic:
+        raise ConfigError("--traffic names its batches; leave --batch out")
+    share = parse_share("--part", part)
+    from evict_profile.advice.plan import traffic_of
     from evict_profile.replay.study import replay_study, replayed_trace
     from evict_profile.report.replay_page import replay_page, show_replay
     from evict_profile.table import CostTable, files_of
 
+    shares = traffic_of(traffic) if traffic else None
+    batches = [*shares] if shares else options.batches_of(batch or ["1"])
     check_outputs([out, json_out], [traces, *files_of(table)])
     covered = CostTable.load(table)
     chosen = replayed_trace(
         traces, synthetic or "", covered, workload or [], temperature or [], share
     )
-    study = replay_study(chosen, covered, batches, seeds, partial(say, stderr))
+    say_so = partial(say, stderr)
+    study = replay_study(chosen, covered, batches, seeds, say_so, shares)
     show_replay(console, study)
     write_text(replay_page(study), out)
     say(console, f"report: {out}")

@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, rename="upper"):
     capture_sizes: frozenset[Count] | None = None
     allow: Literal["", "composed"] = ""
     width: Count | None = None
+    fewer_steps: Count | None = None
     state: Path | None = None
 
 
@@ -38,6 +39,7 @@ FIXES = {
     "CAPTURE_SIZES": "give widths of at least 1, as in 2,4,8,16",
     "ALLOW": "say composed, or unset it",
     "WIDTH": "give a whole number of at least 1",
+    "FEWER_STEPS": "give a whole number of at least 1",
 }
 VARIABLES = Settings.__struct_encode_fields__
 
@@ -84,6 +86,7 @@ def _check_consistent(settings: Settings) -> None:
         "EXPERT_BUDGET": settings.expert_budget,
         "CAPTURE_SIZES": settings.capture_sizes,
         "WIDTH": settings.width,
+        "FEWER_STEPS": settings.fewer_steps,
     }
     asked = [PREFIX + what for what, value in needs_table.items() if value]
     wrong = {
@@ -94,6 +97,9 @@ def _check_consistent(settings: Settings) -> None:
         and settings.expert_budget,
         "EVICT_PROFILE_WIDTH cuts trees, and EVICT_PROFILE_MODE=observe records whole "
         "ones; unset one of them": observes and settings.width,
+        "EVICT_PROFILE_FEWER_STEPS needs widths that are chosen; unset it, or "
+        "EVICT_PROFILE_WIDTH and MODE": settings.fewer_steps
+        and (observes or settings.width),
         "EVICT_PROFILE_WIDTH is one width and EVICT_PROFILE_CAPTURE_SIZES several to "
         "choose from; unset one of them": settings.capture_sizes and settings.width,
         f"{''.join(asked[:1])} needs a cost table; set EVICT_PROFILE_TABLE to its "

@@ -7,6 +7,7 @@ prompts and orders, which cancels most of the spread between prompts.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from evict_profile.replay.policies import (
     Fixed,
     MakePolicy,
     Policy,
+    Schedule,
     table_policies,
 )
 from evict_profile.replay.simulate import ReplayRun, StepTimes, simulate
@@ -85,25 +87,25 @@ class ScenarioReplay:
         self.costs = StepTimes(table, arrays, scenario.batch, speed)
         self.table = self.costs.table
         self.bootstrap = Bootstrap(len(arrays.prompts), seeds)
-        self._rates = lru_cache(None)(self._first_rates)
+        self.parts: Sequence[ScenarioReplay] = [self]
+        self.rates = lru_cache(None)(self._first_rates)
 
     def compare(self) -> Comparison:
-        points, settings = self.tune(), dict[str, Tuned]()
-        sums = dict[str, Sums]()
-        for policy, too_fast in self.chosen(points):
-            settings[policy.name] = policy
-            run = partial(self.by_prompt, policy)
-            sums[policy.name] = less_optimism(self._sums(run, learns=False), too_fast)
-        for name, make in table_policies(self.table, self.arrays.depth).items():
-            sums[name] = self.sums(make)
-        sums[ORACLE] = self._sums(self._oracle, learns=False)
+        points = self.tune()
+        chosen = [*self.tuned(points)]
+        settings = {policy.name: policy for policy, _ in chosen}
+        sums = self.policy_sums(settings)
+        for policy, too_fast in chosen:
+            sums[policy.name] = less_optimism(sums[policy.name], too_fast)
         best = dict(_best_of(kind, sums) for kind in (HINDSIGHT, GUIDED))
         strongest, adaptive = (
             self._result(name, settings.get(name), {**sums, **best}) for name in best
         )
         results = [self._result(name, settings.get(name), sums) for name in sums]
         verified = np.array([each.verified.value for each in results])
-        interval = self.costs.interval_note(verified)
+        costs = [part.costs for part in self.parts]
+        caveats = ((*each.caveats, each.interval_note(verified)) for each in costs)
+        errors = tuple(end for each in costs for end in each.interval(verified))
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
@@ -112,10 +114,21 @@ class ScenarioReplay:
             tuple(points),
             strongest,
             adaptive,
-            self.costs.assumptions,
-            self.costs.served.assumes_drafting,
-            (*self._of_prompts(), *self.costs.caveats, interval),
+            _distinct(each.assumptions for each in costs),
+            any(each.served.assumes_drafting for each in costs),
+            errors if self.table.is_estimated else (),
+            _distinct([self._of_prompts(), *caveats]),
         )
+
+    def policy_sums(self, settings: Mapping[str, Tuned]) -> dict[str, Sums]:
+        """Sums of all policies by name, not corrected for optimism."""
+        sums = {
+            name: self._sums(partial(self.by_prompt, self._own(policy)), learns=False)
+            for name, policy in settings.items()
+        }
+        for name, make in table_policies(self.table, self.arrays.depth).items():
+            sums[name] = self.sums(make)
+        return {**sums, ORACLE: self._sums(self._oracle, learns=False)}
 
     def run(self, policy: Policy, seed: int) -> ReplayRun:
         return simulate(self.arrays, policy, self.costs, self.scenario.batch, seed)
@@ -129,21 +142,34 @@ class ScenarioReplay:
 
     def tune(self) -> list[FixedPoint]:
         """Throughput by fixed depth and width, in the first order of replies."""
-        return fixed_points(self._rate, self.arrays.nodes, self.arrays.depth)
+        arrays = self.arrays
+        return fixed_points(self._rate, arrays.nodes, arrays.depth, arrays.topk)
 
-    def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
+    def tuned(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
+        yield from self.chosen(points)
+
+    def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Fixed, Floats]]:
         """The fastest of each kind without a table, baselines first; its optimism."""
-        known = self.table.acceptance
-        conditional = known.conditional if known else None
-        for kind in candidates(self._rate, points, self.arrays.nodes, conditional):
-            rates = np.stack([self._rates(each) for each in kind])
+        for kind in self.kinds(points):
+            rates = np.stack([self.rates(each) for each in kind])
             fastest = rates.argmax(axis=0)
             yield kind[fastest[0]], optimism(rates, fastest)
 
-    def _rate(self, policy: Tuned) -> float:
-        return float(self._rates(policy)[0])
+    def kinds(self, points: Sequence[FixedPoint]) -> Iterator[Sequence[Fixed]]:
+        known = self.table.acceptance
+        conditional = known.conditional if known and self.arrays.topk > 1 else None
+        return candidates(points, self.arrays.nodes, conditional)
 
-    def _first_rates(self, policy: Tuned) -> Floats:
+    def _own(self, policy: Tuned) -> Fixed:
+        """What a setting is at this batch."""
+        if isinstance(policy, Schedule):
+            return policy.settings[self.scenario.batch]
+        return policy
+
+    def _rate(self, policy: Fixed) -> float:
+        return float(self.rates(policy)[0])
+
+    def _first_rates(self, policy: Fixed) -> Floats:
         """Tokens/s in the first order of replies, float64 [1 + resamples]."""
         return tokens_per_s(self._resampled(self.by_prompt(policy, 0)))
 
@@ -175,7 +201,7 @@ class ScenarioReplay:
         served_by, topk = "", self.arrays.trace.about.topk
         set_here = policy if name in HINDSIGHT else None
         if isinstance(set_here, Fixed):
-            served_by = set_here.served_by(self.table.path, topk, self.arrays.nodes)
+            served_by = set_here.served_by(self.table, topk, self.arrays.nodes)
         return PolicyResult(
             policy=name,
             setting=set_here.setting if set_here else "",
@@ -203,6 +229,10 @@ class ScenarioReplay:
                 f"with {prompts} prompts, a kind that is rarer than one in "
                 f"{1.0 / rarest:.0f} may be missing; no interval covers it"
             )
+
+
+def _distinct(words: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(words)))
 
 
 def _best_of(kind: Sequence[str], sums: Mapping[str, Sums]) -> tuple[str, Sums]:

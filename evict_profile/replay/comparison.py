@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from evict_profile.replay.policies import AR
+from evict_profile.replay.policies import AR, FULL_TREE, ONE_SETTING, SCHEDULE
 from evict_profile.stats import WHETHER_DRAFTING, Estimate, Verdict
 
 ADAPT, FIX, STOP = ACTIONS = ("adapt", "fix a setting", "do not speculate")
@@ -18,12 +18,20 @@ WHETHER_ADAPTING = "whether adapting beats a fixed setting"
 
 @dataclass(frozen=True)
 class Scenario:
+    """Of a traffic, `shares` are those of its batches, and `batch` is its first."""
+
     workload: str
     temperature: float
     batch: int
+    shares: str = ""
+
+    @property
+    def batches(self) -> str:
+        return self.shares or str(self.batch)
 
     def __str__(self) -> str:
-        return f"{self.workload}, temperature {self.temperature:g}, batch {self.batch}"
+        temperature = f"temperature {self.temperature:g}"
+        return f"{self.workload}, {temperature}, batch {self.batches}"
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class PolicyResult:
 
     Attributes:
         setting: fastest in hindsight, if any.
-        served_by: environment and flags that set SGLang so; empty where none can.
+        served_by: environment and flags that set a server so; empty where none can.
         tokens_per_s: of the whole batch; less the optimism of a setting.
         over: its throughput over that of each baseline, and of the oracle.
         committed, verified: tokens of a request in a step, its root included.
@@ -73,6 +81,8 @@ class Comparison:
         strongest, adaptive: the simplest within one per cent of the fastest of
             `HINDSIGHT` and of `GUIDED`; less their optimism.
         assumptions: what the choice assumes without a measurement.
+        estimate: ends of an estimated table's 95 % intervals, over its costs; () of a
+            measured one, whose intervals are caveats.
         caveats: all that latencies assume, and whether prompts are too few.
     """
 
@@ -85,6 +95,7 @@ class Comparison:
     adaptive: PolicyResult
     assumptions: tuple[str, ...]
     drafting_is_assumed: bool
+    estimate: tuple[float, ...]
     caveats: tuple[str, ...]
 
     def of(self, policy: str) -> PolicyResult:
@@ -127,7 +138,7 @@ class Comparison:
 
     @property
     def unsettled(self) -> str:
-        """The question that intervals leave open; "" where the choice is settled."""
+        """The question left open; "" if settled, which no estimated table does."""
         fixed, adaptive, beats = self._verdicts
         settled = {
             ADAPT: beats == "pays" or fixed == "does not pay",
@@ -135,7 +146,7 @@ class Comparison:
             STOP: fixed == adaptive == "does not pay",
         }[self.choice]
         question = WHETHER_DRAFTING if self.choice == STOP else WHETHER_ADAPTING
-        return "" if settled else question
+        return "" if settled and not self.estimate else question
 
     @property
     def settled(self) -> bool:
@@ -144,9 +155,11 @@ class Comparison:
     @property
     def advice(self) -> str:
         """What to do; after what is not settled, where anything is not."""
+        has_flags = self.strongest.served_by or self.strongest.policy == SCHEDULE
+        no_flag = "" if has_flags else ", which no flag sets"
         action = {
             ADAPT: f"adapt with “{self.adaptive.policy}”",
-            FIX: f"fix a setting, {self.strongest}",
+            FIX: f"fix a setting, {self.strongest}{no_flag}",
             STOP: STOP,
         }
         return _said(self.unsettled, action[self.choice])
@@ -157,17 +170,36 @@ class Comparison:
 
     @property
     def break_even(self) -> tuple[str, ...]:
-        return tuple(_break_even(self))
+        """For one batch; steps of several have no mean at which both are equal."""
+        return () if self.scenario.shares else tuple(_break_even(self))
 
     def __str__(self) -> str:
+        gains = self._of_traffic() if self.scenario.shares else self._of_batch()
+        return (
+            f"{self.scenario}: {self.advice}. {gains}"
+            f"{''.join(f' {each}' for each in self.break_even)}{_estimated([self])}"
+            f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
+        )
+
+    def _of_batch(self) -> str:
         fixed, name = self.strongest, f"“{self.adaptive.policy}”"
         return (
-            f"{self.scenario}: {self.advice}. Against plain decoding {fixed}, the "
-            f"strongest setting that knows no cost, gives {percent(fixed.over[AR])}, "
+            f"Against plain decoding {fixed}, the strongest setting that knows no "
+            f"cost, gives {percent(fixed.over[AR])}, "
             f"{name} {percent(self.adaptive.over[AR])}; "
             f"against that setting {name} gives {percent(self.adaptive_over_fixed)}."
-            f"{''.join(f' {each}' for each in self.break_even)}"
-            f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
+        )
+
+    def _of_traffic(self) -> str:
+        """What all else gains over one setting for all batches."""
+        settings = (each for each in self.results if each.policy in ONE_SETTING)
+        one = max(settings, key=lambda each: each.tokens_per_s.value)
+        others = self.of(SCHEDULE), self.adaptive, self.of(FULL_TREE)
+        gains = (f"{each} gives {percent(each.over[one.policy])}" for each in others)
+        return (
+            f"One setting for all batches, {one}, decodes "
+            f"{one.tokens_per_s.value:.0f} tokens/s, {percent(one.over[AR])} against "
+            f"plain decoding. Against it {', '.join(gains)}."
         )
 
 
@@ -190,11 +222,11 @@ def summary(found: Sequence[Comparison]) -> str:
         made = [e for e in found if (e.choice, e.unsettled) == (choice, unsettled)]
         if made:
             said = _said(unsettled, choice).capitalize()
-            where = f"{said} in {len(made)} of {len(found)}"
-            sentences.append(f"{where} scenarios{_gains(choice, made)}.")
+            where = f"{said} in {len(made)} of {len(found)} scenarios"
+            sentences.append(f"{where}: {_settings(choice, made)}.")
     if any(each.settled and not each.sure for each in found):
         sentences.append("Drafting is assumed, so no choice is sure.")
-    return " ".join(sentences)
+    return " ".join(sentences) + _estimated(found)
 
 
 def _said(unsettled: str, action: str) -> str:
@@ -204,13 +236,33 @@ def _said(unsettled: str, action: str) -> str:
     return f"not settled {unsettled}; {action}" if unsettled else action
 
 
-def _gains(choice: str, found: Sequence[Comparison]) -> str:
+def _settings(choice: str, found: Sequence[Comparison]) -> str:
+    """What is advised at which batches, and the gains."""
+    settings = ", ".join(
+        dict.fromkeys(
+            f"{'' if choice == STOP else f'{each.advised} at '}"
+            f"batch {each.scenario.batches}"
+            for each in found
+        )
+    )
     if choice == STOP:
-        return ""
+        return settings
     values = sorted(each.advised.over[AR].value for each in found)
     gains = [f"{100.0 * (value - 1.0):+.0f}" for value in values]
     span = " to ".join(dict.fromkeys((gains[0], gains[-1])))
-    return f": {span} % against plain decoding"
+    return f"{settings}; {span} % against plain decoding"
+
+
+def _estimated(found: Sequence[Comparison]) -> str:
+    """The error of an estimated table; after the sentences that it leaves open."""
+    ends = [end for each in found for end in each.estimate]
+    if not ends:
+        return ""
+    low, high = (100.0 * (end - 1.0) for end in (min(ends), max(ends)))
+    return (
+        f" Costs are estimated, with an error of {low:+.0f} to {high:+.0f} % (95 %) "
+        "that no interval here includes, so nothing is settled."
+    )
 
 
 def _break_even(found: Comparison) -> Iterator[str]:

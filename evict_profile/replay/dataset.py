@@ -46,7 +46,8 @@ class TraceArrays:
     """The steps of a trace, and which step follows each.
 
     Attributes:
-        depth, nodes: levels that can be drafted, and the most nodes verified.
+        depth, nodes, topk: levels that can be drafted, the most nodes verified, and
+            those that are expanded in a level.
         tokens_left: int64 [steps], tokens of the reply that a step can still commit.
     """
 
@@ -55,6 +56,7 @@ class TraceArrays:
         self.trace = trace
         self.depth = trace.about.depth or int(nodes.depth.max(initial=0))
         self.nodes = trace.about.nodes or int(trace.size.max())
+        self.topk = trace.about.topk or self.nodes
         self.first, self.end, self.reply = trace.first, trace.end, trace.reply
         self.tokens_left: Ints = trace.tokens[trace.reply] - trace.position
         self.context: Floats = trace.context.astype(np.float64)

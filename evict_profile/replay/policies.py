@@ -4,17 +4,16 @@ A replay and an engine run the same objects. A policy sees draft trees, never th
 target's answers, and may learn from its steps; so every run makes a fresh one.
 """
 
+import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from evict_profile.runtime import Calibration, CostTable, DecodingStep, Truncator
-from evict_profile.runtime.scoring import GrowingTrees
 from evict_profile.stats import Bools, Ints
 from evict_profile.table import ConditionalAcceptance
 
@@ -23,8 +22,9 @@ FULL_TREE = "full tree"
 BEST_WIDTH = "best fixed width"
 BEST_PAIR = "best fixed depth and width"
 PAIR_CONDITIONAL = "best fixed pair, conditional"
-THRESHOLD = "best threshold"
-HINDSIGHT = (BEST_WIDTH, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD)
+SCHEDULE = "schedule by batch"
+ONE_SETTING = (BEST_WIDTH, BEST_PAIR, PAIR_CONDITIONAL)
+HINDSIGHT = (*ONE_SETTING, SCHEDULE)
 """Policies set to what was fastest on the replayed trace, the simplest first."""
 GUIDED = RATIO, RATE, RATE_DEPTH = ("ratio", "rate", "rate and depth")
 """Policies that read a table, the simplest first: EVICT's objective; the runtime's; the
@@ -93,14 +93,20 @@ class Fixed:
     def setting(self) -> str:
         return f"{self.width} tokens at depth {self.depth}"
 
-    def served_by(self, table: Path, topk: int, nodes: int) -> str:
-        """Environment and flags by which SGLang serves it, of trees as traced.
+    def served_by(self, table: CostTable, topk: int, nodes: int) -> str:
+        """Environment and flags by which a server sets it, of trees as traced.
 
-        The plug-in cuts trees of `nodes` by the table's conditional acceptance.
+        A table of vLLM or TensorRT-LLM has its own, of chains, or none; any other has
+        SGLang's. The plug-in cuts trees of `nodes` by conditional acceptance.
         """
-        environment, width = "", self.width
+        engine, environment, width = table.key.engine, "", self.width
+        if engine.startswith(("vllm", "trtllm")):
+            chain = topk == 1 and width == self.depth + 1 and not self.conditional
+            config = shlex.quote(json.dumps({"num_speculative_tokens": self.depth}))
+            known = chain and engine.startswith("vllm")
+            return f"--speculative-config {config}" * known
         if self.conditional:
-            own = shlex.quote(str(table))
+            own = shlex.quote(str(table.path))
             environment = f"EVICT_PROFILE_TABLE={own} EVICT_PROFILE_WIDTH={width} "
             width = nodes + 1
         return (
@@ -135,36 +141,19 @@ def full_tree(nodes: int, depth: int) -> Fixed:
 
 
 @dataclass(frozen=True)
-class Threshold:
-    """Nodes whose path probability is `least` (above 0) or more."""
+class Schedule:
+    """A setting for each batch of a traffic."""
 
-    name: str = field(compare=False)
-    depth: int
-    least: float
+    settings: Mapping[int, Fixed]
+    name: str = SCHEDULE
 
     @property
     def setting(self) -> str:
-        return f"{self.least:g}"
-
-    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
-        return ThresholdStep(batch, self.least)
-
-    def observe(self, committed: int, step_us: float) -> None:
-        """Learns nothing."""
-
-
-class ThresholdStep:
-    def __init__(self, batch: int, least: float) -> None:
-        self._trees, self._least = GrowingTrees(batch), least
-        self.extend = self._trees.grow
-
-    def deeper(self) -> bool:
-        """Whether a node of the last level could have a child that is kept."""
-        last = self._trees.last_level
-        return not self._trees.levels or bool((last >= self._least).any())
-
-    def keep(self) -> Bools:
-        return self._trees.scores >= self._least
+        return "; ".join(
+            f"batch {batch}: {fixed.setting if fixed.depth else AR}"
+            + (", conditional" if fixed.conditional else "")
+            for batch, fixed in self.settings.items()
+        )
 
 
 class Guided:

@@ -27,6 +27,9 @@ from evict_profile.runtime import CostTable
 from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.table import DraftClock, Drafting, ServedStep
 
+DECIDING_US = (1, 16, 64), (39.0, 58.0, 108.0)
+"""By batch: deciding, reading scores and the cut, where a table has no `mechanism_us`:
+medians on CPUs (docs/explanation/sglang-internals.md), without the waits of a GPU."""
 Decide = Callable[[Ints], tuple[int, Bools]]
 """From rows, [B], to the depth drafted and which drafted nodes are verified, [B, N]."""
 
@@ -105,8 +108,9 @@ class StepTimes:
         found = []
         if self.served.assumes_drafting:
             found.append(
-                f"drafting takes {self.draft_us(1):.0f} us a level, as one of the "
-                "target's layers and its head, and the host nothing; neither is clocked"
+                f"drafting takes {self.draft_us(1):.0f} us a level at batch "
+                f"{self.batch}, as one of the target's layers and its head, and the "
+                "host nothing; neither is clocked"
             )
         if self.table.is_estimated:
             found.append(
@@ -122,7 +126,8 @@ class StepTimes:
         found = [*self.served.caveats, *self.assumptions]
         found.extend(self.served.drafting.caveats(self.batch))
         if self._clock.mechanism_us is None:
-            found.append("what deciding adds was not measured, and is taken as 0")
+            us = f"{self.deciding_us:.0f} us at batch {self.batch}"
+            found.append(f"what deciding adds was not measured, and is taken as {us}")
         if not self.arrays.has_routes:
             found.append(
                 "activated experts are read off the table: the trace has no routes"
@@ -131,14 +136,17 @@ class StepTimes:
             found.append("after each step the next recorded one follows, whatever ran")
         return (*found, *self._outside())
 
-    def interval_note(self, verified: Floats) -> str:
-        """The table's interval at `verified` tokens a request, one a policy."""
+    def interval(self, verified: Floats) -> tuple[float, float]:
+        """The table's own, over its cost, at `verified` tokens a request by policy."""
         context = float(self.arrays.context.mean())
         cost = self.table.costs(self.batch, context, "clamp")
-        low, high = cost.interval_at(self.batch * verified)
+        return cost.interval_at(self.batch * verified)
+
+    def interval_note(self, verified: Floats) -> str:
+        low, high = (end - 1.0 for end in self.interval(verified))
         return (
             f"a cost at batch {self.batch} has a 95 % "
-            f"interval of {low - 1.0:+.1%} to {high - 1.0:+.1%} (the median over what "
+            f"interval of {low:+.1%} to {high:+.1%} (the median over what "
             "policies verify); the intervals shown leave it out"
         )
 
@@ -176,6 +184,13 @@ class StepTimes:
 
     def draft_us(self, depth: int) -> float:
         return self._clock.overhead_us(depth) - self.fixed_us(depth)
+
+    @property
+    def deciding_us(self) -> float:
+        """What a decision on the host adds to a step."""
+        measured = self._clock.mechanism_us
+        assumed = float(np.interp(self.batch, *DECIDING_US))
+        return assumed if measured is None else measured
 
     def fixed_us(self, depth: int) -> float:
         return self._clock.fixed_us if depth else self._clock.plain_fixed_us
@@ -219,8 +234,7 @@ def simulate(
         return depth, step.keep()
 
     if not isinstance(policy, Fixed):
-        us = costs.served.drafting.at(batch).mechanism_us or 0.0
-        beside = policy.observe, us
+        beside = policy.observe, costs.deciding_us
         return simulate_decisions(arrays, decide, costs, batch, seed, *beside)
     # It learns nothing and decides each tree alone, so all are ranked at once.
     kept = arrays.ranks(policy.depth, policy.conditional) < policy.width - 1

@@ -1,6 +1,6 @@
 """A whole replay: the verdict on every scenario."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from evict_profile.records import to_mapping
 from evict_profile.replay.compare import ScenarioReplay, parts
 from evict_profile.replay.comparison import Comparison, Scenario, summary
 from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.traffic import TrafficReplay
 from evict_profile.table import CostTable
 from evict_profile.traces import Trace, TraceInfo, load_traces
 from evict_profile.traces.synthetic import synthetic_trace
@@ -66,13 +67,17 @@ def replay_study(
     batches: Sequence[int],
     seeds: int,
     say: Callable[[str], None],
+    traffic: Mapping[int, float] | None = None,
 ) -> ReplayStudy:
+    """Compare policies at each batch; over all of them together in a `traffic`."""
     for batch in batches:
         # Each request verifies its root and, to decide at all, one token more.
-        if 2 * batch > (most := table.max_tokens(batch)):
+        least, most = table.fit.domain["batch"]
+        most = min(most, table.max_tokens(batch) // 2)
+        if not least <= batch <= most:
             raise ConfigError(
-                f"--batch {batch}: {table.path} covers {most} tokens in one forward; "
-                f"give {most // 2} at most"
+                f"batch {batch} is outside what {table.path} covers, {least}..{most}; "
+                "choose one inside, or sweep wider"
             )
     check_same_model(trace.about, table.model)
     check_trees(trace)
@@ -80,10 +85,10 @@ def replay_study(
     comparisons = []
     for part, workload, temperature in parts(trace):
         arrays = TraceArrays(part)
-        for batch in batches:
-            scenario = Scenario(workload, temperature, batch)
-            say(f"replaying {scenario}: {arrays.tokens} tokens")
-            replay = ScenarioReplay(arrays, table, scenario, seeds, speed)
+        at = [Scenario(workload, temperature, batch) for batch in batches]
+        replays = [ScenarioReplay(arrays, table, s, seeds, speed) for s in at]
+        for replay in [TrafficReplay(replays, traffic)] if traffic else replays:
+            say(f"replaying {replay.scenario}: {arrays.tokens} tokens")
             comparisons.append(replay.compare())
     return ReplayStudy(table, trace.about, trace.dense, seeds, tuple(comparisons))
 

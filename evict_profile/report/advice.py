@@ -9,7 +9,6 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 from evict_profile.advice.advise import Advisor, BatchAdvice, DraftOption
-from evict_profile.advice.answer import stated_ways
 from evict_profile.advice.decide import Decision, decide
 from evict_profile.advice.steps import Steps
 from evict_profile.integrations.exporters import ENGINES
@@ -42,7 +41,7 @@ class Advice:
             lines.append(unbroken(f"No table answers: {self.reason}."))
         lines += self._settling
         if steps.table:
-            at = "" if steps.context is None else f", context {steps.context:g}"
+            at = "" if steps.context is None else f", context {steps.context:.0f}"
             lines += ["", unbroken(f"{steps.table.title}{at}:")]
             parts = self.decision.parts
             for advisor, batches in parts:
@@ -114,10 +113,13 @@ class Advice:
         names = (table.key.model, table.key.gpu) if table else self.names
         model, gpu = (shlex.quote(name) for name in names)
         what = "measure" if answer.settled else "settle"
+        way = answer.to_settle
+        turns = "in turns and longer than before"
+        how = turns if way.basis == "measured" else "one after the other"
         return [
             unbroken(
-                f"To {what} it, time plain decoding and K = {answer.drafts} at batch "
-                f"{batch} on your server, one after the other, and make a table:"
+                f"To {what} it, time plain decoding and K = {way.levels} at batch "
+                f"{batch} on your server, {how}, and make a table:"
             ),
             f"  evict-profile probe URL --batch {batch} --out runs.jsonl",
             f"  evict-profile import runs.jsonl --model {model} --gpu {gpu}",
@@ -147,7 +149,9 @@ class Advice:
                 )
 
     def rows(self, advisor: Advisor, advice: Sequence[BatchAdvice]) -> Rows:
-        shown = [(at.batch, way) for at in advice for way in self._ways(advisor, at)]
+        shown = [
+            (at.batch, way) for at in advice for way in self.decision.shown(advisor, at)
+        ]
         plan = self.decision.plan
         even, speed = (
             (f"even with {plan.over} (95 %)", f"times {plan.over} (95 %)")
@@ -180,13 +184,6 @@ class Advice:
             (batch, *(show(way) for show in columns.values())) for batch, way in shown
         ]
         return Rows(("batch", *columns), cells)
-
-    def _ways(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
-        if self.decision.every:
-            return [*at.ways[1:]]
-        if self._steps.estimated:
-            return stated_ways(advisor, at.batch)
-        return [way for way in at.ways if way is at.best or way.basis == "measured"]
 
 
 def _printed(decided: Callable[P, Decision]) -> Callable[P, Advice]:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from evict_profile.io import say
 from evict_profile.replay.compare import MIXED
-from evict_profile.replay.comparison import Comparison, PolicyResult, percent
+from evict_profile.replay.comparison import FIX, Comparison, PolicyResult, percent
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -64,11 +64,14 @@ def replay_page(study: ReplayStudy) -> str:
 
 def show_replay(console: Console, study: ReplayStudy) -> None:
     say(console, wrapped(study.summary))
-    print_rows(console, _choice_rows(study))
-    advised = {c.advised.policy: c.advised.served_by for c in study.comparisons}
-    for policy, flags in advised.items():
-        if flags:
-            say(console, f"“{policy}” in SGLang: {flags}")
+    in_traffic = [c for c in study.comparisons if c.scenario.shares]
+    for comparison in in_traffic:
+        say(console, wrapped(str(comparison)))
+    if not in_traffic:
+        print_rows(console, _verdict_rows(study))
+    fixed = [best_served(c) for c in study.comparisons if c.choice == FIX]
+    for flags in dict.fromkeys(f"{b}, by flags: {b.served_by}" for b in fixed if b):
+        say(console, flags)
     if curve := study.table.acceptance:
         say(console, wrapped(f"the table's acceptance was learnt on {curve.workload}"))
     for caveat in _caveats(study):
@@ -76,6 +79,9 @@ def show_replay(console: Console, study: ReplayStudy) -> None:
 
 
 def best_served(comparison: Comparison) -> PolicyResult | None:
+    """The strongest setting if flags of a server set it, else the fastest that is."""
+    if comparison.strongest.served_by:
+        return comparison.strongest
     served = (result for result in comparison.results if result.served_by)
     return max(served, key=lambda result: result.tokens_per_s.value, default=None)
 
@@ -86,27 +92,13 @@ def _caveats(study: ReplayStudy) -> list[str]:
 
 
 def _verdict_rows(study: ReplayStudy) -> Rows:
-    return Rows.of(
-        study.comparisons,
-        {
-            "scenario": lambda c: c.scenario,
-            "advice": lambda c: c.advice,
-            "against plain decoding": lambda c: percent(c.advised.over[AR]),
-            "best adaptive against fixed": lambda c: (
-                f"{c.adaptive.policy}: {percent(c.adaptive_over_fixed)}"
-            ),
-            "sure": lambda c: "yes" if c.sure else "no",
-        },
-    )
-
-
-def _choice_rows(study: ReplayStudy) -> Rows:
     columns = {
-        "workload": lambda c: c.scenario.workload,
-        "temp.": lambda c: f"{c.scenario.temperature:g}",
-        "batch": lambda c: c.scenario.batch,
+        "scenario": lambda c: c.scenario,
         "advice": lambda c: c.advice,
         "x plain decoding": lambda c: spread(c.advised.over[AR]),
+        "best adaptive against fixed": lambda c: (
+            f"{c.adaptive.policy}: {percent(c.adaptive_over_fixed)}"
+        ),
         "sure": lambda c: "yes" if c.sure else "no",
     }
     rows = Rows.of(study.comparisons, columns)

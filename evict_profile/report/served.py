@@ -1,8 +1,10 @@
 """What a server's runs and a served table say on a terminal."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
+from msgspec import to_builtins
 from rich.console import Console
 
 from evict_profile.io import as_json as json_of
@@ -10,10 +12,10 @@ from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.report.console import Rows, print_rows, wrapped
 from evict_profile.report.numbers import MS, counted, spread
-from evict_profile.served.findings import Finding, findings, unknown
+from evict_profile.served.findings import UNLIKE, Finding, findings, unknown
 from evict_profile.served.probe.record import RoutedExperts
 from evict_profile.served.run import Run
-from evict_profile.served.setting import Setting, same_context, settings_of
+from evict_profile.served.setting import FEWEST, Setting, same_context, settings_of
 from evict_profile.served.table import ServedTable
 from evict_profile.stats import Estimate
 
@@ -23,15 +25,11 @@ BEFORE_AFTER = ("before", "after")
 def setting_rows(settings: Sequence[Setting]) -> Rows:
     """A row a setting; over plain decoding where the same batch and context has it."""
 
-    def ratio(setting: Setting) -> Estimate | None:
-        plain = plain_of(setting, settings)
-        return setting.ratio_to(plain) if setting.drafts and plain else None
-
     def break_even(setting: Setting) -> str:
-        return spread(change) if (change := ratio(setting)) else ""
+        return spread(change) if (change := ratio_of(setting, settings)) else ""
 
     def speed(setting: Setting) -> str:
-        change, length = ratio(setting), setting.accept_length
+        change, length = ratio_of(setting, settings), setting.accept_length
         return f"{length.value / change.value:.2f}" if change and length else ""
 
     columns: dict[str, Callable[[Setting], object]] = {
@@ -50,6 +48,27 @@ def setting_rows(settings: Sequence[Setting]) -> Rows:
     )
 
 
+def _numbers(settings: Sequence[Setting]) -> object:
+    """The same in numbers, those with an interval as value, low and high."""
+    rows = [
+        {
+            "setting": each.name,
+            "context": each.context,
+            "runs": len(each.runs),
+            "step_us": each.step_us,
+            "break_even": ratio_of(each, settings),
+            "accept_length": each.accept_length if each.drafts else None,
+        }
+        for each in settings
+    ]
+    return to_builtins(rows)
+
+
+def ratio_of(each: Setting, settings: Sequence[Setting]) -> Estimate | None:
+    plain = plain_of(each, settings)
+    return each.ratio_to(plain) if each.drafts and plain else None
+
+
 def plain_of(each: Setting, settings: Sequence[Setting]) -> Setting | None:
     plain = (s for s in settings if not s.drafts and s.batch == each.batch)
     return next((s for s in plain if same_context(s, each)), None)
@@ -66,7 +85,7 @@ def runs_document(
     runs: Sequence[Run], left_out: Mapping[str, str]
 ) -> dict[str, object]:
     return {
-        "settings": setting_rows(settings_of(runs)).records,
+        "settings": _numbers(settings_of(runs)),
         "left_out": dict(left_out),
         "findings": [finding._asdict() for finding in findings(runs, left_out)],
         "unknown": unknown(runs),
@@ -125,11 +144,37 @@ def served_list(tables: Sequence[ServedTable]) -> Rows:
         {
             "served table": lambda table: str(table.path),
             "runs": lambda table: len(table.runs),
-            "settings": lambda table: len(table.settings),
-            "batches": lambda table: ", ".join(
-                map(str, sorted({setting.batch for setting in table.settings}))
-            ),
+            "batches": lambda table: _each(s.batch for s in table.settings),
+            "K": lambda table: _each(s.drafts for s in table.settings),
+            "accepted": _accepted_ends,
         },
+    )
+
+
+def _each(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted({*numbers})))
+
+
+def _accepted_ends(table: ServedTable) -> str:
+    found = [
+        s.accept_length.value for s in table.settings if s.drafts and s.accept_length
+    ]
+    return f"{min(found):.2f} to {max(found):.2f}" if found else "not stated"
+
+
+SHOWN = 3
+"""Changes of a version that `import` names."""
+
+
+def followed(before: ServedTable, after: ServedTable, path: Path) -> str:
+    """What is said of a version whose runs differ from those of the next, `path`."""
+    found = _changes(before.settings, after.settings)
+    more = [f"{len(found) - SHOWN} more"] * (len(found) > SHOWN)
+    differ = "; ".join([*found[:SHOWN], *more]) or "within all intervals"
+    return (
+        f"{before.path} has other runs of this server ({differ}); it stays, and "
+        f"`advise` by name reads {path.name}. For all runs in one table, import their "
+        "files together, as FILE=K:TEXT where texts differ"
     )
 
 
@@ -152,17 +197,47 @@ def show_served_diff(
 
 
 def _changes(before: Sequence[Setting], after: Sequence[Setting]) -> list[str]:
-    pairs = [(setting, _same_of(setting, after)) for setting in before]
-    lines = [f"{setting.name}: only before" for setting, other in pairs if not other]
-    for setting, other in pairs:
-        if other and _lie_apart(setting.step_us, other.step_us):
-            change = other.step_us.value / setting.step_us.value - 1.0
-            steps = (MS.spread(one.step_us) for one in (setting, other))
-            was, now = steps
-            lines.append(
-                f"{setting.name}: {was} ms before, {now} ms after ({change:+.0%})"
-            )
-    return lines + [f"{s.name}: only after" for s in after if not _same_of(s, before)]
+    """Settings that one side has, and what lies apart of the others."""
+    pairs = [(s, other) for s in before if (other := _same_of(s, after))]
+    apart = [(s, line) for s, other in pairs for line in _apart(s, other)]
+    changed = {setting.batch for setting, _ in apart}
+    plain = [pair for pair in pairs if not pair[0].drafts and pair[0].batch in changed]
+    return [
+        *(line for s, other in plain for line in _fastest((s, before), (other, after))),
+        *(line for _, line in apart),
+        *(f"{s.name}: only before" for s in before if not _same_of(s, after)),
+        *(f"{s.name}: only after" for s in after if not _same_of(s, before)),
+    ]
+
+
+def _apart(one: Setting, other: Setting) -> Iterator[str]:
+    if _lie_apart(one.step_us, other.step_us):
+        change = other.step_us.value / one.step_us.value - 1.0
+        was, now = (MS.spread(each.step_us) for each in (one, other))
+        yield f"{one.name}: {was} ms before, {now} ms after ({change:+.0%})"
+    length, new = one.accept_length, other.accept_length
+    if length and new and _lie_apart(length, new):
+        ratio = new.value / length.value
+        # The lengths of few runs have no interval, and lie apart as those of texts do.
+        few = min(len(one.runs), len(other.runs)) < FEWEST
+        if not few or max(ratio, 1.0 / ratio) > UNLIKE:
+            was, now = f"{length.value:.2f}", f"{new.value:.2f}"
+            yield f"{one.name}: {was} accepted before, {now} after ({ratio - 1:+.0%})"
+
+
+def _fastest(*sides: tuple[Setting, Sequence[Setting]]) -> Iterator[str]:
+    """Which draft is the fastest beside plain decoding, if that changed."""
+    (was, one), (now, other) = (
+        max(
+            (each.accept_length.value / each.ratio_to(plain).value, each.draft)
+            for each in settings
+            if each.accept_length and plain in (each, plain_of(each, settings))
+        )
+        for plain, settings in sides
+    )
+    if one != other:
+        ends = f"{one} ({was:.2f} times plain) before, {other} ({now:.2f}) after"
+        yield f"fastest at batch {sides[0][0].batch}: {ends}"
 
 
 def _same_of(each: Setting, others: Sequence[Setting]) -> Setting | None:

@@ -91,12 +91,16 @@ class CostCache:
         batch, _, context = place
         self.learner.observe(self._parts(batch, context).at(tokens), verify_us)
 
+    @property
+    def forced(self) -> float | None:
+        """Share of the largest width that this step verifies, if one is forced."""
+        return self.learner.forced
+
     def to_decide(self, us: Floats) -> Floats:
         """Costs to decide by: `us`, or costs that fall up to a forced width."""
-        share = self.learner.forced
-        if share is None:
+        if self.forced is None:
             return us
-        return np.arange(round(share * (len(us) - 1)) + 1, 0.0, -1.0)
+        return np.arange(round(self.forced * (len(us) - 1)) + 1, 0.0, -1.0)
 
     def forward_us(self, place: Place, tokens: int) -> float:
         """The table's forward of so many tokens, whatever was learnt."""

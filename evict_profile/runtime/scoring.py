@@ -227,10 +227,6 @@ class GrowingTrees:
         """Acceptance of each node, float64 [B, nodes]."""
         return self._trees[-1][:, : self.nodes]
 
-    @property
-    def last_level(self) -> Floats:
-        return self._trees[-1][:, self._last_level : self.nodes]
-
     def another_pays(self, per_rank: Floats, *objective: Any) -> bool:
         """Whether the next level does, by `level_pays` of the kernels: EAGLE-2 and -3
         draft children of as many nodes as there are ranks.

@@ -247,7 +247,7 @@ class DecodingStep:
         if not (calibration and calibration.per_rank):
             raise costs.not_measured("no acceptance per rank")
         clock_us = costs.clock_us(self._batch)
-        if costs.learner.forced is not None:
+        if costs.forced is not None:
             return level < len(clock_us) - 1
         if not level:
             plain_us = self._costs.item(0) + clock_us[0]

@@ -28,6 +28,11 @@ BATCH_ERROR = 0.08
 """How far the ratio of one K lies beyond those of two neighbours in batch, from 381 of
 8 servers. It does not grow with their distance."""
 
+FAR_ERROR = 0.33
+"""How far the ratio of one K moves from one batch to another that is e times as large,
+from 259 pairs of 9 servers. It grows with the root of the distance in logs, as a random
+walk does."""
+
 ESTIMATE_ERROR = 0.44
 """Of the geometric mean of a composed table's growth and n^EXPONENT, from 250 rows of
 11 servers. Its median error is 6.5 %, that of n^EXPONENT 10.9 %. A draft model under

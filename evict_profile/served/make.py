@@ -15,9 +15,10 @@ from evict_profile.config.names import model_named
 from evict_profile.errors import ConfigError
 from evict_profile.io import make_folder, sole_writer, write_atomically
 from evict_profile.records import replace
+from evict_profile.served.findings import UNLIKE
 from evict_profile.served.probe.record import near
 from evict_profile.served.run import Run, check_one_deployment
-from evict_profile.served.setting import Setting, check_repeats, same_context
+from evict_profile.served.setting import FEWEST, Setting, check_repeats, same_context
 from evict_profile.served.table import FIRST_VERSION, ServedTable, Shape
 from evict_profile.table import SERVED, CostTable, Key, version_of
 from evict_profile.table.key import NOT_STATED
@@ -59,14 +60,12 @@ def served_table(
     )
     for each in table.settings:
         check_repeats(each)
+        if len({*map(_file, each.runs)}) < FEWEST and (said := _two_texts(each)):
+            raise ConfigError(said)
         for plain in table.settings:
             _check_beside(each, plain)
     if not any(table.batches(context) for context in table.contexts or (None,)):
-        ran = ", ".join(each.name for each in table.settings)
-        raise ConfigError(
-            f"no batch has two settings to compare ({ran}); run plain decoding and one "
-            "K at the same batch"
-        )
+        raise _incomparable(table.settings)
     return table
 
 
@@ -98,13 +97,14 @@ def shape_of(table: CostTable) -> Shape:
 
 
 def assumed(table: ServedTable) -> tuple[str, ...]:
-    """What the key states and no run does."""
+    """What the key states and no run does, and texts that no run states."""
     stated = {run.deployment.model for run in table.runs} - {""}
     labels = [
         f"runs state the model {name}, and {table.key.model} is taken as a name of it"
         for name in sorted(stated)
         if not (_words(name) & _words(table.key.model))
     ]
+    labels += [said for each in table.settings if (said := _two_texts(each))][:1]
     if not any(run.deployment.tp for run in table.runs):
         labels.append("no run states its tensor-parallel size, and 1 is assumed")
     return tuple(labels)
@@ -117,7 +117,8 @@ def _check(runs: Sequence[Run], model: str, gpu: str) -> None:
             raise ConfigError(
                 f"{run.source}: K is not the same at each step: {drafted:.2f} tokens "
                 f"are drafted, and K = {run.drafts} is stated; a table needs steps of "
-                "one K, so start the server with one that does not change"
+                "one K, so start the server with one that does not change (llama.cpp: "
+                "--spec-draft-p-min 0)"
             )
     check_one_deployment((run.source, run.deployment) for run in runs)
     for run in {str(run.deployment): run for run in runs}.values():
@@ -168,6 +169,42 @@ def _check_beside(each: Setting, plain: Setting) -> None:
             f"{plain.step_us.value / 1e3:.2f} ms ({plain.runs[0].source}); give the "
             "accepted length, or fix rows that are swapped or of another server"
         )
+
+
+def _incomparable(settings: Sequence[Setting]) -> ConfigError:
+    """Why no setting has another beside it: other batches, or other contexts."""
+    at = [f" of {each.context:.0f} tokens" if each.context else "" for each in settings]
+    same = len({each.batch for each in settings}) < len(settings)
+    ran = ", ".join(
+        each.name + own * same for each, own in zip(settings, at, strict=True)
+    )
+    what = "batch and context (llama-bench: -d TOKENS)" if same else "batch"
+    return ConfigError(
+        f"no batch has two settings to compare ({ran}); run plain decoding and one K "
+        f"at the same {what}"
+    )
+
+
+def _two_texts(each: Setting) -> str:
+    """Which two files accept as of two texts and state one; "" if none do."""
+    for text in {run.text for run in each.runs}:
+        lengths = dict[str, list[float]]()
+        for run in each.runs:
+            if run.text == text and (length := run.accept_length):
+                lengths.setdefault(_file(run), []).append(length)
+        means = sorted((sum(n) / len(n), file) for file, n in lengths.items())
+        if means and means[-1][0] > UNLIKE * means[0][0]:
+            (least, poor), (most, rich) = means[0], means[-1]
+            return (
+                f"{rich} and {poor} are of two texts: with {each.name} they commit "
+                f"{most:.2f} and {least:.2f} tokens a step; name the text of each file "
+                f"as FILE=K:TEXT, such as {rich}={each.drafts}:code"
+            )
+    return ""
+
+
+def _file(run: Run) -> str:
+    return run.source.partition(", ")[0]
 
 
 def _key(runs: Sequence[Run], model: str, gpu: str) -> Key:

@@ -27,11 +27,19 @@ def load_any(path: Path) -> CostTable | ServedTable:
 def served_tables(folders: Sequence[Path]) -> Iterator[ServedTable]:
     """Every served table of trees; what is damaged or of another kind is left out."""
     for folder in folders:
-        for path in sorted(folder.rglob(f"*-{SERVED}/*.json")):
+        for path in sorted(folder.rglob("*.json")):
+            if not path.parent.resolve().name.endswith(f"-{SERVED}"):
+                continue
             try:
                 yield ServedTable.load(path)
             except EvictProfileError:
                 continue
+
+
+def versions_of(key: Key, home: Path) -> list[ServedTable]:
+    """The versions of one deployment in a folder, the oldest first."""
+    own = (table for table in served_tables([home]) if table.key == key)
+    return sorted(own, key=lambda table: version_of(table.version))
 
 
 def is_named(key: Key, model: str | None, gpu: str | None, engine: str | None) -> bool:

@@ -5,9 +5,9 @@ a step in its width, from one K (`growth.OWN_EXPONENT`) or through two, with the
 of other servers; a `shape` of a cost table replaces the exponent. With one K, the time
 that drafting takes once a step is not known: a smaller K lies between the straight line
 to the plain step and no change at all. Another batch lies between its served
-neighbours at constant K, or `growth.BATCH_ERROR` beyond them; further out nothing is
-known. Plain decoding alone gives a batch its time, and a draft there has the ratio of
-other servers.
+neighbours at constant K, or `growth.BATCH_ERROR` beyond them. Further out nothing is
+known, unless plain decoding ran there: then a draft has the ratio of the nearest served
+batch, with an error that grows with the distance (`growth.FAR_ERROR`).
 """
 
 import math
@@ -31,6 +31,7 @@ from evict_profile.records import (
 from evict_profile.served.growth import (
     BATCH_ERROR,
     BETWEEN_ERROR,
+    FAR_ERROR,
     OWN_ERROR,
     OWN_EXPONENT,
     Basis,
@@ -154,6 +155,13 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         """The runs of a text, and those that state none."""
         return replace(self, runs=tuple(r for r in self.runs if r.text in (text, "")))
 
+    def has_same(self, other: "ServedTable") -> bool:
+        """Whether another has the same runs, from whatever files, and one shape."""
+        both = self.runs, other.runs
+        one, two = ([replace(run, source="") for run in runs] for runs in both)
+        is_other = len(one) != len(two) or any(run not in two for run in one)
+        return not is_other and self.shape == other.shape
+
     def batches(self, context: float | None = None) -> tuple[int, ...]:
         """Served batches at which a draft can be compared: two settings or more."""
         own = self._at_context(context)
@@ -203,7 +211,7 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         place = width, levels, reference
         found = [self._served(each, *place, context) for each in near]
         if len(found) == 1 or width == reference.width:
-            return found[0]
+            return _at_distance(found[0], math.log(batch / near[0]))
         ends = [_as_neighbour(ratio.value) for ratio in found]
         share = math.log(batch / near[0]) / math.log(near[1] / near[0])
         logs = [math.log(each.value) for each in ends]
@@ -247,15 +255,17 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
     def _near(self, batch: int, context: float | None) -> tuple[int, ...]:
         """The batch itself if it was served, else its neighbours.
 
-        Beyond them it is itself too, if plain decoding ran there.
+        Beyond them it is the nearest one, if plain decoding ran at the batch.
         """
         known = self.batches(context)
         below = [each for each in known if each < batch]
         above = [each for each in known if each > batch]
-        if below and above and batch not in known:
-            return below[-1], above[0]
-        if batch in known or self.is_plain(batch, context):
+        if batch in known:
             return (batch,)
+        if below and above:
+            return below[-1], above[0]
+        if self.is_plain(batch, context):
+            return (*below[-1:], *above[:1]) or (batch,)
         had = ", ".join(map(str, known)) or "no batch with two settings"
         raise DataError(
             f"{self.path}: batch {batch} was not served, and nothing is known beyond "
@@ -336,6 +346,16 @@ def _as_neighbour(ratio: Estimate) -> Estimate:
     """A ratio as it bounds that of a batch beside it."""
     least = around(ratio.value, BATCH_ERROR)
     return Estimate(ratio.value, min(ratio.low, least.low), max(ratio.high, least.high))
+
+
+def _at_distance(ratio: StepRatio, distance: float) -> StepRatio:
+    """A ratio as it stands for that of a batch `distance` away, in logs."""
+    if not distance or ratio.value is SAME:
+        return ratio
+    error = FAR_ERROR * math.sqrt(abs(distance))
+    found = around(ratio.value.value, math.hypot(log_half_width(ratio.value), error))
+    basis: Basis = "other batch" if ratio.basis == "measured" else ratio.basis
+    return StepRatio(found, basis)
 
 
 def _over(each: Setting, base: Setting) -> Estimate:

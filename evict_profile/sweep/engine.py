@@ -288,6 +288,12 @@ def _begin(session: OpenRunner, store: Store, say: Say) -> None:
     )
     if reason := session.opened.get("dtype_reason"):
         say(f"{model.dtype}: {reason}")
+    stop, sessions = spec.stop, spec.sessions
+    say(
+        f"{len(session.grid.measured)} cells of {stop.min_samples} to "
+        f"{stop.max_samples} samples in {sessions} session{'s' * (sessions > 1)}; the "
+        "first round says how long that takes"
+    )
     test = session.union_test()
     say(f"union test passed: {test.sentence()}")
     readings = None

@@ -212,6 +212,13 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         capped = self.activation.capped(experts)
         return replace(self, activation=capped).read_anew()
 
+    @cached_property
+    def unpadded(self) -> "CostTable":
+        """The same engine without the padding to captured widths."""
+        if not self.axes.capture_sizes:
+            return self
+        return replace(self, axes=replace(self.axes, capture_sizes=())).read_anew()
+
     def read_anew(self) -> "CostTable":
         def stairs(each: Staircase) -> Staircase:
             fitted = self._fitted(each.batch, each.batch, each.context)

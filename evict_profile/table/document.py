@@ -28,11 +28,14 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
     try:
         document = json.loads(regular(path).read_text(encoding="utf-8"))
     except IsADirectoryError as error:
-        raise DataError(
-            f"{path}: is a folder, and no cost table; if it is a run, give the table "
-            f"that this writes: evict-profile fit {shlex.quote(str(path))} --tables "
-            "cost_tables"
-        ) from error
+        shown = shlex.quote(str(path))
+        of_run = f"writes: evict-profile fit {shown} --tables cost_tables"
+        way = (
+            of_run
+            if (path / "sweep.json").is_file()
+            else f"lists: evict-profile show {shown}"
+        )
+        raise DataError(f"{path}: is a folder; give a table that this {way}") from error
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read: {error.strerror}; check the path, which is taken "

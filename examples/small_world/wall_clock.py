@@ -30,7 +30,6 @@ from evict_profile.replay.policies import (
     HINDSIGHT,
     PAIR_CONDITIONAL,
     RATE_DEPTH,
-    THRESHOLD,
     MakePolicy,
     Policy,
     table_policies,
@@ -177,7 +176,7 @@ def policies_of(replay: ScenarioReplay) -> dict[str, MakePolicy]:
         setting = f" ({policy.setting})" if policy.name in HINDSIGHT else ""
         found[f"{policy.name}{setting}"] = _always(policy)
     found |= table_policies(replay.table, replay.arrays.depth)
-    asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD, RATE_DEPTH)
+    asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, RATE_DEPTH)
     return {name: make for name, make in found.items() if name.startswith(asked)}
 
 

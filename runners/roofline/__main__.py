@@ -10,10 +10,10 @@ import math
 
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
-from evict_profile.config.gpu import load_gpu
+from evict_profile.config.gpu import GpuSpec, load_gpu
 from evict_profile.physics import layer_work, non_moe_work
 from evict_profile.records import parse
-from runners.protocol import Message, serve_session
+from runners.protocol import Message, Refusal, serve_session
 from runners.session import Forward, MeasureSession, Reading, Run
 
 
@@ -33,6 +33,7 @@ class Session(MeasureSession):
         super().__init__()
         self.model = parse(ModelSpec, model, "the request to open")
         self.gpu = load_gpu(options["gpu"])
+        check_memory(self.model, self.gpu)
         self.clock = Datasheet()
         self.layers = self.model.moe_layers
         self.bandwidth_gbps = self.gpu.memory_bandwidth_gbps
@@ -72,6 +73,22 @@ class Session(MeasureSession):
         gpu = self.gpu
         bound_us = work.roofline_us(gpu.memory_bandwidth_gbps, gpu.bf16_dense_tflops)
         return times * bound_us
+
+
+def check_memory(model: ModelSpec, gpu: GpuSpec) -> None:
+    """Refuse a model whose weights alone exceed the GPU's memory.
+
+    What barely fits is not refused: a datasheet's GB are about 2**30 bytes.
+    """
+    held = model.total_parameters * model.bytes_per_value
+    if held > gpu.memory_gb * 2**30:
+        raise Refusal(
+            "memory",
+            f"the weights of {model.name} in {model.dtype} take {held / 1e9:,.0f} GB, "
+            f"and one {gpu.name} has {gpu.memory_gb:g} GB; choose a smaller model, or "
+            "a larger 'gpu' in a copy of the plan; evict-profile estimate answers for "
+            "several GPUs",
+        )
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from evict_profile.config.model import BYTES_PER_VALUE
+from evict_profile.config.model import BYTES_PER_VALUE, ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.compat import CUTTING, installed, observed_key
 from evict_profile.integrations.sglang.router import ROUTER_TARGET, RouteBuffers
+from evict_profile.records import parse
 from runners.device import OUT_OF_MEMORY as TORCH_OUT_OF_MEMORY
 from runners.device import describe
 from runners.protocol import Message, Refusal
@@ -71,6 +72,24 @@ def check_layers(model: Message, asked: object) -> None:
             "infeasible",
             f"{asked} layers were asked for, and SGLang runs all {layers}; leave "
             "--layers away, or give a config.json with fewer",
+        )
+
+
+def check_weights(model: Message, tp: int, free_bytes: float) -> None:
+    """Refuse weights that are larger than the free memory, before they are loaded.
+
+    They take at least the smaller of the sweep's type and the checkpoint's.
+    """
+    shape = parse(ModelSpec, model, "the request to open")
+    formats = shape.dtype, shape.checkpoint_dtype
+    value_bytes = min(BYTES_PER_VALUE[each] for each in formats)
+    held = shape.total_parameters * value_bytes / tp
+    if held > free_bytes:
+        raise Refusal(
+            "memory",
+            f"the weights of {shape.name} take {held / 1e9:,.0f} GB of each device, "
+            f"and {free_bytes / 1e9:,.0f} GB are free; choose a smaller model, "
+            "--dtype fp8_block, or a larger sglang.tp in a copy of the plan",
         )
 
 

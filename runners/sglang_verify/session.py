@@ -30,6 +30,7 @@ from runners.sglang_verify.opening import (
     check_layers,
     check_loaded,
     check_room,
+    check_weights,
     describe_engine,
     hook_the_router,
     make_plan,
@@ -47,6 +48,7 @@ from runners.sglang_verify.verification import (
     random_trees,
 )
 from runners.torch_moe.shape import RandomWeights
+from runners.torch_moe.stack import free_bytes
 from runners.trees import force_unions, row_counts, unions
 
 
@@ -63,6 +65,8 @@ class Session(MeasureSession):
         tp = options["sglang"]["tp"]
         prepare_process(self.device, options.get("rank", 0), tp)
         check_layers(model, options["layers"])
+        if not options["sglang"]["model"]:
+            check_weights(model, tp, free_bytes(self.device))
         self.model = model
         noise = RandomWeights(self.device, torch.bfloat16, options["seed"])
         self.clock = pick_clock(self.device, noise)

@@ -16,12 +16,18 @@ from runners.device import (
     pick_device,
     pick_dtype,
 )
-from runners.protocol import Message, Refusal
+from runners.protocol import Message, Refusal, tell
 from runners.session import Forward, MeasureSession
 from runners.torch_moe.attention import kernel_of, make_metadata
 from runners.torch_moe.program import CellRequest, Program, kept_bytes
-from runners.torch_moe.shape import RandomWeights, not_built, read_shape
-from runners.torch_moe.stack import Stack, fitting_layers
+from runners.torch_moe.shape import RandomWeights, StackShape, not_built, read_shape
+from runners.torch_moe.stack import (
+    Stack,
+    fitting_layers,
+    free_bytes,
+    layer_bytes,
+    non_moe_bytes,
+)
 
 CPU_LAYERS = 2
 """Layers that `auto` measures on a CPU: time, not memory, is short there."""
@@ -43,6 +49,7 @@ class Session(MeasureSession):
         layers = options["layers"]
         self.layers = pick_layers(model, layers, slots, self.device, self.places)
         self.shape = read_shape(model, self.layers)
+        tell({"progress": held(self.shape, slots, self.device)})
         noise = RandomWeights(self.device, self.shape.dtype, options["seed"])
         self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
         self.bytes_per_expert = self.shape.expert_bytes
@@ -118,6 +125,15 @@ class Session(MeasureSession):
     @cached_property
     def capture_stream(self) -> torch.cuda.Stream:
         return torch.cuda.Stream()
+
+
+def held(shape: StackShape, slots: tuple[int, int], device: torch.device) -> str:
+    """What the weights and caches to be allocated take, beside what is free."""
+    taken = non_moe_bytes(shape, slots) + shape.moe_layers * layer_bytes(shape, slots)
+    return (
+        f"MoE layers: {shape.moe_layers}, with embedding and head {taken / 1e9:.1f} GB "
+        f"of the {free_bytes(device) / 1e9:.1f} GB that are free on {device}"
+    )
 
 
 def pick_layers(

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from evict_profile.advice.steps import ONE, Steps
+from evict_profile.advice.advise import Gain
+from evict_profile.advice.plan import DraftPlan
+from evict_profile.advice.steps import ONE, OfServed, Steps
 from evict_profile.errors import DataError
 from evict_profile.served.growth import StepRatio
 from evict_profile.served.run import Deployment, Run
@@ -33,6 +35,15 @@ def served_table(*rows, engine=UNKNOWN, tp=None):
     key = Key("RTX 4090", "gpt-oss-20b", UNKNOWN, tp or 1, 1, engine, UNKNOWN, *other)
     runs = (run(number, *row, tp=tp) for number, row in enumerate(rows, 1))
     return ServedTable(key, "1.0.0", tuple(runs))
+
+
+SERVED = OfServed(served_table((1, 0, 10.0), (1, 3, 15.0)))
+
+
+def plan_of(drafts, *batches):
+    """One K that pays at these batches."""
+    gain = Gain(drafts, Estimate(1.3, 1.2, 1.4), "table")
+    return DraftPlan(dict.fromkeys(batches, 1.0), gain)
 
 
 @dataclass(frozen=True)

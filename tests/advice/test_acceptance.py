@@ -139,6 +139,7 @@ class TestRuns:
         code, chat = (replace(run({3: n}), text=t) for n, t in ((3.2, "a"), (1.7, "b")))
         found = of_runs([code, chat, chat], "t.csv")
         assert found.committed[3] == pytest.approx(2.45)
+        assert found.source.startswith("3 runs of t.csv, the mean of the texts a, b,")
         half = found.half_width[3]
         assert 2.45 * np.exp(-half) < 1.8 and 2.45 * np.exp(half) > 3.2
 
@@ -174,13 +175,18 @@ class TestRuns:
                     run({3: 2.0}, deployment=Deployment(model=name))
                     for name in ("a", "b")
                 ],
-                "of several servers",
+                r"of several servers \(a and b\)",
             ),
         ],
     )
     def test_what_is_of_no_one_server_and_k_is_refused(self, runs, says):
         with pytest.raises(ConfigError, match=says):
             of_runs(runs, "a")
+
+    def test_a_run_that_states_no_server_may_be_of_that_of_another(self):
+        servers = (Deployment(engine="llama.cpp"), Deployment())
+        runs = [run({3: 2.0}, deployment=each) for each in servers]
+        assert of_runs(runs, "a").committed[3] == 2.0
 
 
 class TestFiles:

@@ -10,7 +10,7 @@ from evict_profile.advice.acceptance import acceptance_of, of_lengths, of_rate
 from evict_profile.advice.advise import Advisor, Gain, lead
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
-from evict_profile.served.growth import EXPONENT, unserved
+from evict_profile.served.growth import FAR_ERROR
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
 from tests.advice.served import planted, served_table
@@ -128,12 +128,18 @@ class TestOfAServer:
         with pytest.raises(ConfigError, match="no run states its context"):
             Advisor.of(served, of_rate(0.8), context=8192)
 
-    def test_plain_decoding_alone_gives_a_batch_its_time_and_no_ratio(self):
+    def test_plain_decoding_alone_takes_the_ratio_of_the_nearest_batch(self):
         table = served_table((1, 0, 10.0), (1, 3, 14.0), (8, 0, 16.0))
         three = way(table, "3:2.4", 8, 3)
-        assert three.basis == "other servers"
-        assert three.ratio == unserved(4).value
-        assert three.step_us == pytest.approx(16e3 * 4**EXPONENT)
+        assert three.basis == "other batch"
+        assert three.ratio.value == pytest.approx(1.4)
+        assert three.step_us == pytest.approx(1.4 * 16e3)
+
+    def test_a_ratio_is_less_known_the_further_its_batch_is(self):
+        rows = (1, 0, 10.0), (1, 3, 14.0), (2, 0, 11.0), (8, 0, 16.0)
+        near, far = (way(served_table(*rows), "3:2.4", b, 3).ratio for b in (2, 8))
+        for ratio, factor in ((near, 2), (far, 8)):
+            assert ratio.high > 1.4 * math.exp(FAR_ERROR * math.sqrt(math.log(factor)))
 
     def test_plain_decoding_alone_between_two_batches_gives_its_own_time(self):
         rows = ((1, 0, 10.0), (1, 3, 20.0), (8, 0, 13.0), (64, 0, 30.0), (64, 3, 60.0))

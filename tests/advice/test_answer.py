@@ -57,14 +57,30 @@ def test_a_certain_answer_is_given_however_noisy_its_step():
     )
 
 
+def test_a_k_that_does_not_pay_leaves_another_open():
+    """2.4 tokens in 3 steps; K = 2 may commit 2 in less than two."""
+    found = answer(served_table((1, 0, 10), (1, 4, 30)), "1:1.7,4:2.4", "1:1")
+    assert not found.settled and found.to_settle.levels == 2
+    says = "K = 4, as you measured, does not pay: 0.80 times plain decoding"
+    assert str(found).startswith(says)
+    assert "Not settled whether drafting pays with another K. K = 2 may" in str(found)
+
+
+def test_a_k_that_cannot_pay_is_not_offered():
+    found = answer(
+        served_table((1, 0, 10), (1, 1, 20), (1, 2, 40)), "1:1.1,2:1.2", "1:1"
+    )
+    assert found.settled and str(found).startswith("Do not speculate: 0.55 times")
+
+
 def test_a_batch_between_others_is_answered_and_said_so():
     """Twice the plain step at both neighbours, and 1.4 tokens: 0.70."""
-    flat = served_table((4, 0, 10), (4, 3, 20), (64, 0, 10), (64, 3, 20))
-    ratio = flat.ratio(8, 4, 3).value
+    flat = served_table((4, 0, 10), (4, 1, 20), (64, 0, 10), (64, 1, 20))
+    ratio = flat.ratio(8, 2, 1).value
     ends = f"{1.4 / ratio.high:.2f} to {1.4 / ratio.low:.2f}"
-    assert str(answer(flat, "3:1.4", "8:1")) == (
-        f"Do not speculate: 0.70 times plain decoding ({ends}) at batch 8, which was "
-        "not served, with K = 3."
+    assert str(answer(flat, "1:1.4", "8:1")) == (
+        f"Do not speculate: 0.70 times plain decoding ({ends}) at batch 8, where no "
+        "draft was served, with K = 1."
     )
 
 
@@ -169,7 +185,7 @@ class TestEstimated:
     def test_a_measurement_of_the_stated_k_settles_it(self, accept, k):
         advisor = Advisor(Unserved(), *acceptance_of(accept))
         found = Answer(advisor, plan(advisor, {1: 1.0}, by_batch=False))
-        assert found.drafts == k and f" at K = {k} is " in str(found)
+        assert found.to_settle.levels == k and f" at K = {k} is " in str(found)
 
     def test_without_table_and_run_other_servers_answer(self):
         [lengths] = acceptance_of("3:2.4")

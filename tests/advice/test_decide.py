@@ -43,6 +43,19 @@ def test_other_batches_are_answered_beside_one_of_which_nothing_is_known():
         decide(served_table(*FLAT), "3:2.4", batch=128)
 
 
+def test_lengths_are_said_to_be_fitted_where_such_a_k_is_shown():
+    """The best of each batch, and what may be better, is measured or is not."""
+    table = served_table((1, 0, 10.0), (1, 1, 14.0), (1, 3, 20.0))
+    measured = decide(table, "1:1.8,3:2.1")
+    shown = [
+        way.levels for way in measured.shown(measured.advisor, measured.parts[0][1][0])
+    ]
+    assert shown == [0, 1, 3] and not measured.plan.rival
+    assert not measured.caveats
+    [caveat] = decide(table, "1:1.8,3:2.1", batch=1).caveats
+    assert caveat.startswith("accepted lengths at other K are fitted to K = 1, 3")
+
+
 def test_what_speaks_against_runs_is_said_and_remarks_are_not():
     """A step of 4 tokens in 5 plain steps; that runs ran once is in the interval."""
     slow = notes((1, 0, 10.0), (1, 3, 50.0))

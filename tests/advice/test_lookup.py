@@ -25,7 +25,7 @@ def place(tmp_path, monkeypatch):
 def put(place, table, name="a", **key):
     folder = place / name
     folder.mkdir(parents=True, exist_ok=True)
-    replace(table, key=replace(table.key, **key)).save(folder / "1.0.0.json")
+    replace(table, key=replace(table.key, **key)).save(folder / f"{table.version}.json")
 
 
 def found(names=NAMES):
@@ -66,6 +66,17 @@ def test_runs_that_state_no_engine_are_of_any(place, engine, is_found):
     served = served_table((1, 0, 8.0), (1, 3, 16.0))
     put(place, served, "own-served", **names_of(served) | {"engine": engine})
     assert (found().table is not None) == is_found
+
+
+def test_the_newest_of_several_versions_is_read_and_named(place):
+    served, lines = served_table((1, 0, 8.0), (1, 3, 16.0)), []
+    names = names_of(served) | {"engine": "sglang"}
+    put(place, served, "sglang-served", **names)
+    look_up(NAMES, lines.append)
+    assert not lines
+    put(place, replace(served, version="1.0.1"), "sglang-served", **names)
+    assert look_up(NAMES, lines.append).table.version == "1.0.1"
+    assert "1.0.1.json: is the newest of 2 versions" in lines[0]
 
 
 @pytest.mark.parametrize(("tp", "said"), [(2, "Of 2 GPUs (--tp 2): "), (None, "")])

@@ -31,6 +31,10 @@ OBSERVE = {"EVICT_PROFILE_MODE": "observe", "EVICT_PROFILE_TRACES": "seen"}
             {**TABLE, "EVICT_PROFILE_WIDTH": "8"},
             Settings(mode="on", table=Path("t.json"), width=8),
         ),
+        (
+            {**TABLE, "EVICT_PROFILE_FEWER_STEPS": "3"},
+            Settings(mode="on", table=Path("t.json"), fewer_steps=3),
+        ),
     ],
 )
 def test_what_is_asked_for_is_read(environment, settings):
@@ -84,6 +88,13 @@ def test_off_wins_over_all_else():
         (
             {**OBSERVE, **TABLE, "EVICT_PROFILE_WIDTH": "8"},
             "WIDTH cuts trees, and .*MODE=observe records whole ones.*unset one of",
+        ),
+        *(
+            (
+                {**TABLE, **other, "EVICT_PROFILE_FEWER_STEPS": "3"},
+                "FEWER_STEPS needs widths that are chosen; .*WIDTH and MODE",
+            )
+            for other in (OBSERVE, {"EVICT_PROFILE_WIDTH": "8"})
         ),
         *(
             (

@@ -9,6 +9,7 @@ import pytest
 from evict_profile.advice.acceptance import acceptance_of
 from evict_profile.advice.advise import Gain
 from evict_profile.advice.answer import Answer
+from evict_profile.advice.capture import FLAGS
 from evict_profile.advice.decide import decide
 from evict_profile.advice.drafting import drafters
 from evict_profile.advice.plan import DraftPlan, Range
@@ -156,6 +157,16 @@ def test_another_engines_table_is_marked(table, tmp_path):
     other = write_schedule(table, "vllm", tmp_path / "b", 3).made
     assert not any("not of sglang" in note for note in own.notes)
     assert any("not of vllm" in note for note in other.notes)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_graphs_of_a_schedule_are_noted_for_engines_that_have_a_flag(
+    table, tmp_path, name
+):
+    axes = replace(table.axes, capture_sizes=(1, 4, 16))
+    made = write_schedule(replace(table, axes=axes), name, tmp_path / "s", 3).made
+    flags = [flag for flag in FLAGS.values() if flag in " ".join(made.notes)]
+    assert flags == ([FLAGS[name]] if name in FLAGS else [])
 
 
 def test_llama_cpp_is_advised_at_one_request(saved_table, tmp_path):

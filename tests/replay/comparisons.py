@@ -5,17 +5,18 @@ import numpy as np
 from evict_profile.replay import comparison, policies
 from evict_profile.replay.compare import one_percent_rule
 from evict_profile.replay.comparison import FixedPoint
-from evict_profile.replay.policies import BEST_PAIR, BEST_WIDTH, THRESHOLD
+from evict_profile.replay.policies import BEST_PAIR, BEST_WIDTH
 from evict_profile.stats import Estimate
 
 SPEEDS = {policies.AR: 100.0, policies.FULL_TREE: 80.0, BEST_WIDTH: 120.0}
-SPEEDS |= {BEST_PAIR: 120.5, THRESHOLD: 121.0, policies.RATE: 130.0}
+SPEEDS |= {BEST_PAIR: 120.5, policies.RATE: 130.0}
 SPEEDS[policies.ORACLE] = 200.0
 SETTINGS = {BEST_WIDTH: "8 tokens at depth 5", BEST_PAIR: "6 tokens at depth 3"}
-SETTINGS |= {THRESHOLD: "0.2"}
 
 
-def make_comparison(speeds=(), doubt=0.005, workload="code", assumptions=()):
+def make_comparison(
+    speeds=(), doubt=0.005, workload="code", assumptions=(), estimate=()
+):
     """A comparison of given tokens/s; intervals reach `doubt` to either side."""
     known = SPEEDS | dict(speeds)
     kinds = policies.HINDSIGHT, policies.GUIDED
@@ -27,7 +28,8 @@ def make_comparison(speeds=(), doubt=0.005, workload="code", assumptions=()):
     fixed = FixedPoint(3, 6, known[BEST_PAIR]), FixedPoint(5, 8, known[BEST_WIDTH])
     return comparison.Comparison(
         comparison.Scenario(workload, 0.0, 1), 20, 1000, (*results.values(),), fixed,
-        results[strongest], results[adaptive], assumptions, bool(assumptions), (),
+        results[strongest], results[adaptive], assumptions, bool(assumptions),
+        estimate, (),
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     Fixed,
-    Threshold,
     full_tree,
     plain_decoding,
     table_policies,
@@ -22,7 +21,6 @@ def policies(table):
         "plain": plain_decoding,
         "full tree": lambda: full_tree(24, 4),
         "pair": lambda: Fixed("pair", 2, 5),
-        "threshold": lambda: Threshold("threshold", 4, 0.2),
         **table_policies(table, 4),
     }
 
@@ -39,7 +37,9 @@ def bare_table(fitted):
 
 @pytest.fixture(scope="session")
 def table(bare_table):
-    return replace(bare_table, acceptance=ACCEPTANCE, drafting=DRAFTING)
+    clocks = tuple(replace(clock, mechanism_us=0.0) for clock in DRAFTING.batches)
+    drafting = replace(DRAFTING, batches=clocks)
+    return replace(bare_table, acceptance=ACCEPTANCE, drafting=drafting)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.records import replace
 from evict_profile.replay.policies import GUIDED, RATE, RATE_DEPTH, RATIO, Fixed
 from evict_profile.runtime import Truncator
 from evict_profile.table import ConditionalAcceptance
@@ -25,7 +26,7 @@ def under_the_root(*prob):
     return np.array([[prob]]), None
 
 
-@pytest.mark.parametrize("name", ["full tree", "pair", "threshold", *GUIDED])
+@pytest.mark.parametrize("name", ["full tree", "pair", *GUIDED])
 def test_what_is_kept_is_closed_and_no_padding(trace, arrays, table, name):
     policy = policies(table)[name]()
     for depth in (1, policy.depth):
@@ -67,13 +68,6 @@ def test_a_replay_knows_what_a_fixed_policy_keeps(arrays, table, ranked, depth, 
         assert step.keep().tolist() == kept[rows].tolist()
 
 
-def test_a_threshold_stops_where_no_child_could_reach_it(table):
-    policy, first = policies(table)["threshold"](), under_the_root(0.6, 0.3)
-    for share, more in ((0.35, True), (0.3, False)):
-        step = shown(policy, first, (np.array([[[share]]]), np.array([[0]])))
-        assert step.deeper() is more
-
-
 def test_a_fixed_width_can_rank_by_conditional_acceptance():
     """A second child counts less by its rank than a deeper best one."""
     conditional = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.1)))
@@ -84,14 +78,28 @@ def test_a_fixed_width_can_rank_by_conditional_acceptance():
 
 
 def test_a_fixed_policy_says_how_it_is_served(table):
+    own = replace(table, path=Path("a b;c/t.json"))
     plain, ranked = (
-        Fixed("", 3, 12, each).served_by(Path("a b;c/t.json"), 4, 24)
+        Fixed("", 3, 12, each).served_by(own, 4, 24)
         for each in (None, table.acceptance.conditional)
     )
     tree = "--speculative-num-steps 3 --speculative-eagle-topk 4 "
     assert plain == tree + "--speculative-num-draft-tokens 12"
     named = "EVICT_PROFILE_TABLE='a b;c/t.json' EVICT_PROFILE_WIDTH=12 "
     assert ranked == named + tree + "--speculative-num-draft-tokens 25"
+
+
+def test_flags_are_those_of_the_tables_engine(table):
+    """vLLM drafts chains; TensorRT-LLM's settings are in no flag."""
+    vllm, trtllm = (
+        replace(table, key=replace(table.key, engine=engine))
+        for engine in ("vllm", "trtllm")
+    )
+    chain, tree = Fixed("", 3, 4), Fixed("", 3, 12)
+    flag = """--speculative-config '{"num_speculative_tokens": 3}'"""
+    assert chain.served_by(vllm, 1, 3) == flag
+    assert not tree.served_by(vllm, 4, 24)
+    assert not chain.served_by(trtllm, 1, 3)
 
 
 def test_a_policy_may_decode_plainly_and_come_back(table):
@@ -129,8 +137,8 @@ def test_a_guided_policy_does_what_its_truncator_plans(arrays, table, name, obje
 
 def test_only_what_a_table_can_tell_is_offered(bare_table, table):
     """Only the policy that chooses a depth stops early."""
-    assert tuple(policies(bare_table))[4:] == (RATIO, RATE)
+    assert tuple(policies(bare_table))[3:] == (RATIO, RATE)
     own, hopeless = policies(table), under_the_root(0.01, 0.01, 0.01, 0.01)
-    assert tuple(own)[4:] == GUIDED
+    assert tuple(own)[3:] == GUIDED
     assert shown(own[RATE](), hopeless).deeper()
     assert not shown(own[RATE_DEPTH](), hopeless).deeper()

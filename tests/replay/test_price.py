@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from evict_profile.records import replace
-from evict_profile.replay import compare
 from evict_profile.replay.compare import ScenarioReplay
 from evict_profile.replay.comparison import ADAPT, FIX, Scenario
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.oracle import oracle_run
-from evict_profile.replay.policies import HINDSIGHT, RATE, RATE_DEPTH, RATIO, THRESHOLD
+from evict_profile.replay.policies import RATE, RATE_DEPTH, RATIO
 from evict_profile.replay.simulate import StepTimes, simulate
 from evict_profile.table import DraftClock, Drafting
 from evict_profile.traces.synthetic import synthetic_trace
@@ -37,7 +36,6 @@ def fixed_us(run, table, arrays):
         ("plain", 0.0),
         ("full tree", 0.0),
         ("pair", 0.0),
-        ("threshold", PRICE_US),
         (RATIO, PRICE_US),
         (RATE, PRICE_US),
         (RATE_DEPTH, PRICE_US),
@@ -58,17 +56,20 @@ def test_the_bound_pays_nothing(table, arrays):
 @pytest.mark.parametrize(("us", "said"), [(None, True), (0.0, False), (40.0, False)])
 def test_a_price_that_was_not_measured_is_said_once(table, arrays, us, said):
     caveats = StepTimes(priced(table, us), arrays, 1).caveats
-    word = "what deciding adds was not measured, and is taken as 0"
-    assert caveats.count(word) == said
+    word = "what deciding adds was not measured, and is taken as 39 us at batch 1"
+    assert sum(each.startswith(word) for each in caveats) == said
+
+
+@pytest.mark.parametrize(("batch", "us"), [(1, 39.0), (16, 58.0), (40, 83.0)])
+def test_a_price_that_was_not_measured_is_that_of_the_plug_in(table, arrays, batch, us):
+    assert StepTimes(priced(table, None), arrays, batch).deciding_us == us
 
 
 @pytest.mark.parametrize(("us", "choice"), [(0.0, ADAPT), (1500.0, FIX)])
 def test_a_width_is_fixed_where_adapting_does_not_pay_for_itself(
-    bare_table, monkeypatch, us, choice
+    bare_table, us, choice
 ):
     """Of settings that a server runs without deciding; text is easy or hard."""
-    served = tuple(name for name in HINDSIGHT if name != THRESHOLD)
-    monkeypatch.setattr(compare, "HINDSIGHT", served)
     levels_us = tuple(10.0 * depth for depth in range(7))
     clock = DraftClock(1, levels_us, 40.0, 1500.0, mechanism_us=us)
     table = replace(

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.policies import RATE, RATE_DEPTH, RATIO, Threshold
+from evict_profile.replay.policies import RATE, RATE_DEPTH, RATIO, Guided
 from evict_profile.replay.simulate import StepTimes, reply_order, simulate
 from tests.replay.conftest import policies
 from tests.replay.slow_simulate import slow_simulate
 
-NAMES = ("plain", "full tree", "pair", "threshold", RATIO, RATE, RATE_DEPTH)
+NAMES = ("plain", "full tree", "pair", RATIO, RATE, RATE_DEPTH)
 ALL = [(name, batch, 1) for name in NAMES for batch in (1, 3, 12)]
 
 
@@ -45,14 +45,15 @@ def test_the_order_is_one_permutation_again_and_again():
     assert first != other
 
 
-def test_a_policy_is_told_of_tokens_beyond_a_replys_end(arrays, costs):
+def test_a_policy_is_told_of_tokens_beyond_a_replys_end(arrays, costs, table):
     """Its statistics are of what was accepted, not of where replies stop."""
     told: list[int] = []
 
-    class Listening(Threshold):
+    class Listening(Guided):
         def observe(self, committed, step_us):
             told.append(committed)
+            super().observe(committed, step_us)
 
-    run = simulate(arrays, Listening("listening", 4, 1e-9), costs, 1, seed=0)
+    run = simulate(arrays, Listening(RATE, 4, table), costs, 1, seed=0)
     assert told == (1 + run.accepted[:, 0]).tolist()
     assert sum(told) > run.tokens

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from evict_profile.cli.replay import Synthetic
-from evict_profile.errors import DataError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
 from evict_profile.replay.policies import FULL_TREE
 from evict_profile.replay.study import SCHEMA, replay_study, replayed_trace
@@ -80,6 +80,16 @@ def test_drafting_is_charged_at_the_speed_of_the_tables_machine(saved_table, tmp
 
     slow = replace(about, reference_us=200.0)
     assert draft_us(slow) == pytest.approx(0.5 * draft_us(about))
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+def test_a_batch_outside_of_the_table_is_refused(saved_table, batch):
+    table = CostTable.load(saved_table)
+    domain = {**table.fit.domain, "batch": (2, 4)}
+    narrow = replace(table, fit=replace(table.fit, domain=domain))
+    trace = replayed_trace(None, "easy", narrow)
+    with pytest.raises(ConfigError, match=f"batch {batch} is outside .*, 2..4; choose"):
+        replay_study(trace, narrow, [batch], 1, print)
 
 
 def test_a_table_of_another_model_is_refused(saved_table, tmp_path):

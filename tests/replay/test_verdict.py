@@ -17,13 +17,12 @@ from evict_profile.replay.policies import (
     RATE,
     RATE_DEPTH,
     RATIO,
-    THRESHOLD,
 )
 from evict_profile.stats import WORTHWHILE, Estimate
 from tests.replay.comparisons import make_comparison
 
-SLOW = dict.fromkeys((BEST_WIDTH, BEST_PAIR, THRESHOLD, RATE), 90.0)
-NEAR = {BEST_WIDTH: 100.0, BEST_PAIR: 100.5, THRESHOLD: 100.5}
+SLOW = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 90.0)
+NEAR = {BEST_WIDTH: 100.0, BEST_PAIR: 100.5}
 ADAPT, FIX, STOP = "adapt", "fix a setting", "do not speculate"
 
 
@@ -37,8 +36,7 @@ ADAPT, FIX, STOP = "adapt", "fix a setting", "do not speculate"
         ({RATE: 120.0, BEST_PAIR: 125.0}, 0.005, FIX, BEST_PAIR, True),
         # Of settings that know no cost the strongest counts, whatever its kind.
         ({PAIR_CONDITIONAL: 130.0}, 0.005, FIX, PAIR_CONDITIONAL, True),
-        ({THRESHOLD: 129.5}, 0.005, FIX, THRESHOLD, True),
-        ({THRESHOLD: 125.0}, 0.005, ADAPT, RATE, True),
+        ({PAIR_CONDITIONAL: 125.0}, 0.005, ADAPT, RATE, True),
         # Eight per cent, give or take ten, decides nothing.
         ({}, 0.1, FIX, BEST_WIDTH, False),
         (SLOW, 0.005, STOP, AR, True),
@@ -66,22 +64,27 @@ def test_a_verdict_states_its_ratios():
         "not settled whether adapting beats a fixed setting; fix a setting, best "
         in (str(make_comparison(doubt=0.1)))
     )
-    fixed = make_comparison({RATE: 120.0, THRESHOLD: 125.0})
-    assert "fix a setting, best threshold (0.2)" in str(fixed)
+
+
+def test_a_setting_without_flags_is_named_as_one():
+    found = make_comparison({RATE: 120.0, PAIR_CONDITIONAL: 125.0})
+    said = "fix a setting, best fixed pair, conditional, which no flag sets."
+    assert said in str(found)
 
 
 def test_the_summary_counts_choices_and_their_gains():
     speeds = ({}, {RATE: 150.0}, SLOW)
     assert summary([make_comparison(each) for each in speeds]) == (
-        "Adapt in 2 of 3 scenarios: +30 to +50 % against plain decoding. "
-        "Do not speculate in 1 of 3 scenarios."
+        "Adapt in 2 of 3 scenarios: rate at batch 1; +30 to +50 % against plain "
+        "decoding. Do not speculate in 1 of 3 scenarios: batch 1."
     )
     assert summary([make_comparison(doubt=0.1)]) == (
         "Not settled whether adapting beats a fixed setting; fix a setting in 1 of 1 "
-        "scenarios: +20 % against plain decoding."
+        "scenarios: best fixed width (8 tokens at depth 5) at batch 1; +20 % against "
+        "plain decoding."
     )
     assert summary([make_comparison(doubt=math.inf)]) == (
-        "Not settled whether drafting pays in 1 of 1 scenarios."
+        "Not settled whether drafting pays in 1 of 1 scenarios: batch 1."
     )
     assert percent(Estimate(1.1, 1.05, 1.2)) == "+10.0 % (+5.0 to +20.0)"
     assert percent(Estimate(0.9, -math.inf, math.inf)) == "-10.0 %"
@@ -93,6 +96,23 @@ def test_no_choice_is_sure_where_drafting_is_assumed():
     assert verdict.settled and not verdict.sure
     assert str(verdict).endswith(" Assumed: a level takes 9 us.")
     assert summary([verdict]).endswith("Drafting is assumed, so no choice is sure.")
+
+
+@pytest.mark.parametrize(
+    ("speeds", "question"),
+    [({}, "whether adapting beats a fixed setting"), (SLOW, "whether drafting pays")],
+)
+def test_an_estimated_table_settles_nothing_and_its_error_is_in_the_sentence(
+    speeds, question
+):
+    estimates = [
+        make_comparison(speeds, estimate=ends) for ends in ((0.7, 1.3), (0.8, 2))
+    ]
+    assert not any(each.settled or each.sure for each in estimates)
+    error = "an error of -30 to +100 % (95 %) that no interval here includes"
+    assert f"ot settled {question}" in summary(estimates)
+    assert error in summary(estimates)
+    assert "an error of -30 to +30 %" in str(estimates[0])
 
 
 ENDS = st.tuples(*[st.floats(0.5, 1.5)] * 3).map(sorted)
@@ -153,7 +173,7 @@ def test_at_the_break_even_drafting_both_are_equally_fast(fixed, gain, levels):
 
 
 def test_speculation_pays_up_to_the_committed_tokens():
-    """A threshold that drafts nothing has no break-even."""
+    """A setting that drafts nothing has no break-even."""
     made = make_comparison()
     drafting = _steps(made.strongest, 2.5, made.of(AR).step_us.value, 3.0, 0.0)
     [says, *_] = replace(made, strongest=drafting).break_even

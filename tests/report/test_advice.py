@@ -70,7 +70,7 @@ def test_rows_say_where_they_are_known_from_and_what_is_fitted():
     assert found["K=3"]["known from"] == "measured"
     assert found["K=2 fitted"]["known from"] == "other K"
     assert found["K=3"]["tok/s a request"] == "240"
-    assert {*found} == {"K=3", *(f"K={k} fitted" for k in (1, 2, 4, 5, 6))}
+    assert {*found} == {"none", "K=3", *(f"K={k} fitted" for k in (1, 2, 4, 5, 6))}
     [caveat] = advice.decision.caveats
     assert "at other K are fitted to K = 3" in caveat
 

@@ -45,13 +45,15 @@ class TestShow:
             assert str(path.relative_to(tmp_path)) in said
         said = evict("show", "--model", "m", "--json", folder=tmp_path).stdout
         [row] = json.loads(said)
-        assert row["gpu"] == "H200" and row["settings"] == 2
+        assert row["gpu"] == "H200" and row["K"] == "0, 3"
+        assert (row["batches"], row["accepted"]) == ("1", "2.80 to 2.80")
         said = refused("show", "--model", "other", "--gpu", "h200", folder=tmp_path)
         assert "no table is of --model other" in said
 
-    def test_a_table_of_a_server_alone_is_a_list(self, path, tmp_path):
-        said = evict("show", path.parents[2], folder=tmp_path).stdout
-        assert said.startswith("served table")
+    @pytest.mark.parametrize("above", [0, 1, 2, 3])
+    def test_a_table_of_a_server_is_found_from_any_folder(self, path, above):
+        said = evict("show", ".", folder=path.parents[above]).stdout
+        assert said.startswith("served table") and path.name in said
 
 
 class TestReport:
@@ -129,6 +131,35 @@ class TestDiff:
         assert done.exit_code == 1
         lines = json.loads(done.stdout)
         assert len(lines) == 2 and lines[1] == "K = 7 at batch 1: only after"
+
+    def test_another_text_is_named_by_its_lengths_and_its_fastest_draft(self, tmp_path):
+        plain = run(1, 0, 10.0)
+        paths = [
+            save(tmp_path, [plain, *(run(1, k, 14 + k, length=n) for k, n in pairs)])
+            for pairs in (((1, 1.8), (3, 3.0)), ((1, 1.7), (3, 1.9)))
+        ]
+        done = evict("diff", *paths, folder=tmp_path)
+        assert done.exit_code == 1
+        assert done.stdout.splitlines() == [
+            "fastest at batch 1: K = 3 (1.76 times plain) before, K = 1 (1.13) after",
+            "K = 3 at batch 1: 3.00 accepted before, 1.90 after (-37%)",
+        ]
+
+    def test_plain_runs_with_and_without_a_context_are_compared(self, tmp_path):
+        plain = [run(1, 0, 10.0), run(1, 0, 10.0, context=900.0)]
+        drafting = ([run(1, 3, ms, context=900.0, length=2.8)] for ms in (20.0, 40.0))
+        paths = [save(tmp_path, plain + each) for each in drafting]
+        done = evict("diff", *paths, folder=tmp_path)
+        assert done.exit_code == 1 and "(+100%)" in done.stdout
+
+    def test_lengths_of_several_runs_differ_beyond_their_intervals(self, tmp_path):
+        def saved(*lengths):
+            drafting = [run(1, 3, 20.0, length=n) for n in lengths]
+            return save(tmp_path, [run(1, 0, 10.0), *drafting])
+
+        first = saved(2.79, 2.8, 2.81)
+        for other, code in ((saved(2.6, 2.61, 2.62), 1), (saved(2.7, 2.8, 2.85), 0)):
+            assert evict("diff", first, other, folder=tmp_path).exit_code == code
 
     def test_tables_of_two_kinds_are_refused(self, path, saved_table, tmp_path):
         says = refused("diff", path, saved_table, folder=tmp_path)

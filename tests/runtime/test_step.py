@@ -44,6 +44,10 @@ class Given(NamedTuple):
     clock: tuple[float, ...] = (0.0,)
 
     includes: tuple[str, ...] = ("verify",)
+    forced: float | None = None
+
+    def to_decide(self, us):
+        return us
 
     def at(self, batch, nodes, context):
         return self.us, (), (batch, nodes, context)

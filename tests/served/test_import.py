@@ -137,14 +137,78 @@ def test_words_that_name_no_runs_are_refused(folder, words, says):
     assert says in refused("import", *words, *NAMES, folder=folder)
 
 
+def test_all_files_that_are_refused_are_named(folder):
+    for name in ("a.log", "b.log"):
+        (folder / name).write_text("eval time = 400.0 ms / 41 runs\n")
+    said = refused("import", "a.log", "runs.csv", "b.log", *NAMES, folder=folder)
+    assert "a.log: does not state K" in said and "also refused: b.log" in said
+
+
+def test_files_that_state_a_server_and_none_make_a_table_that_advises(folder):
+    text = "batch,K,tok/s,accepted,engine\n4,5,700,3.0,llama.cpp\n"
+    (folder / "more.csv").write_text(text)
+    assert "llama.cpp-served" in imported(folder, "more.csv")
+    [path] = folder.rglob("*.json")
+    assert evict("advise", path, folder=folder).exit_code == 0
+
+
 def test_a_file_whose_name_has_an_equals_sign_is_a_file(folder):
     (folder / "tp=8.csv").write_text(CSV)
     assert evict("import", "tp=8.csv", *NAMES, folder=folder).exit_code == 0
 
 
-def test_the_same_runs_make_the_next_version(folder):
-    for version in ("1.0.0", "1.0.1"):
-        assert f"served/{version}.json" in imported(folder)
+def test_the_same_runs_make_no_version(folder):
+    imported(folder)
+    said = imported(folder, text=CSV + "\n")
+    assert "nothing new: cost_tables/g/m/not-stated-served/1.0.0.json has these" in said
+    assert table_of(folder).version == "1.0.0"
+
+
+def test_other_runs_make_the_next_version_and_name_what_differs(folder):
+    imported(folder)
+    said = imported(folder, text=CSV.replace("2.8", "2.0"))
+    assert "1.0.0.json has other runs of this server (" in said
+    assert "K = 3 at batch 4: 2.80 accepted before, 2.00 after (-29%)" in said
+    assert "by name reads 1.0.1.json" in said and "FILE=K:TEXT" in said
+    assert "has these runs, and 1.0.1.json is newer" in imported(folder, text=CSV)
+
+
+def texts(folder):
+    for text, length in (("code", 3.0), ("prose", 2.0)):
+        rows = f"batch,K,step ms,accepted\n1,0,10,\n1,3,20,{length}\n"
+        (folder / f"{text}.csv").write_text(rows)
+
+
+def test_a_text_is_stated_beside_a_file(folder):
+    texts(folder)
+    words = ("code.csv=:code", "prose.csv=:prose")
+    done = evict("import", *words, *NAMES, folder=folder)
+    assert done.exit_code == 0, done.output
+    assert table_of(folder).texts == ("code", "prose")
+    says = refused("import", "code.csv=3:a", *NAMES, folder=folder)
+    assert "states K = 0, and K = 3 was given" in says
+
+
+def test_a_text_that_contradicts_the_file_is_refused(folder):
+    (folder / "t.csv").write_text("batch,K,step ms,text\n1,0,10,a\n1,3,20,a\n")
+    says = refused("import", "t.csv=:b", *NAMES, folder=folder)
+    assert "t.csv, run 1: states the text a, and b was given" in says
+
+
+def test_two_files_that_accept_as_of_two_texts_are_refused(folder):
+    texts(folder)
+    says = refused("import", "code.csv", "prose.csv", *NAMES, folder=folder)
+    assert "code.csv and prose.csv are of two texts: with K = 3 at batch 1" in says
+    assert "3.00 and 2.00 tokens a step" in says and "code.csv=3:code" in says
+
+
+def test_more_files_that_accept_as_of_two_texts_are_named(folder):
+    texts(folder)
+    (folder / "more.csv").write_text((folder / "code.csv").read_text())
+    files = [f"{name}.csv" for name in ("code", "prose", "more")]
+    done = evict("import", *files, *NAMES, folder=folder)
+    assert done.exit_code == 0, done.output
+    assert "more.csv and prose.csv are of two texts" in done.stdout
 
 
 def test_a_shape_carries_one_k_to_others(folder, saved_table):
@@ -163,7 +227,16 @@ def test_it_answers_in_json(folder):
     said = json.loads(imported(folder, "--json"))
     assert said["table"].endswith("1.0.0.json")
     assert said["next"] == f"evict-profile advise {said['table']}"
-    assert [row["setting"] for row in said["settings"]][1] == "K = 3 at batch 4"
+    _, row = said["settings"]
+    assert (row["setting"], row["context"], row["runs"]) == (
+        "K = 3 at batch 4",
+        None,
+        1,
+    )
+    assert row["step_us"]["value"] == pytest.approx(16_000)
+    assert row["step_us"]["low"] < 16_000 < row["step_us"]["high"]
+    assert row["break_even"]["value"] == pytest.approx(1.6)
+    assert row["accept_length"] == {"value": 2.8, "low": 2.8, "high": 2.8}
     assert said["findings"][0]["kind"] == "once" and "the text" in said["unknown"]
 
 

@@ -40,6 +40,13 @@ def test_a_fact_is_compared_across_runs_that_do_not_state_it():
         served_table(runs, {}, "m", "g")
 
 
+def test_settings_of_other_contexts_are_refused_with_both():
+    runs = [run(1, 0, 10.0, context=64.0), run(1, 3, 20.0, context=461.0)]
+    says = r"batch 1 of 64 tokens, K = 3 at batch 1 of 461 tokens\); .* -d TOKENS"
+    with pytest.raises(ConfigError, match=says):
+        served_table(runs, {}, "m", "g")
+
+
 def test_flags_that_an_engine_sets_to_draft_may_differ():
     flags = {"disable_overlap_schedule": True, "speculative_algorithm": "EAGLE3"}
     assert served_table(stated({}, {"flags": flags}), {}, "m", "g")

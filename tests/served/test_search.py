@@ -5,9 +5,16 @@ from pathlib import Path
 import pytest
 
 from evict_profile.errors import DataError
+from evict_profile.records import replace
 from evict_profile.served.make import save_served, served_table
 from evict_profile.served.run import Deployment
-from evict_profile.served.search import find_served, load_any, served_tables
+from evict_profile.served.search import (
+    find_served,
+    load_any,
+    served_tables,
+    versions_of,
+)
+from evict_profile.served.table import ServedTable
 from evict_profile.table import SEARCH_PATH, CostTable
 from tests.served.runs import run
 
@@ -74,6 +81,16 @@ def test_a_damaged_table_hides_no_other(tree):
     first = next(tree.rglob("1.0.0.json"))
     first.write_text("{")
     assert len([*served_tables([tree])]) == 3
+
+
+def test_versions_are_of_one_deployment_and_in_order(tree):
+    home = next(tree.rglob("1.0.1.json")).parent
+    newest = ServedTable.load(home / "1.0.1.json")
+    replace(newest, version="1.0.10").save(home / "1.0.10.json")
+    other = replace(newest.key, tp=8)
+    replace(newest, key=other, version="1.0.2").save(home / "1.0.2.json")
+    found = [table.version for table in versions_of(newest.key, home)]
+    assert found == ["1.0.0", "1.0.1", "1.0.10"]
 
 
 def test_a_table_of_either_kind_is_read(tree, saved_table):

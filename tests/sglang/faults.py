@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import torch
 
+PLANTED_LEVEL = 1.1
+
 
 def plant_faults(ranks):
     """What goes wrong on this rank, once it is known which it is."""
@@ -51,6 +53,23 @@ def slow(serving):
     serving.ranks.decided = late
 
 
+def clocked(serving):
+    """Verifications that take so many times what the table says; a state that is
+    saved after each.
+    """
+    from evict_profile.integrations.sglang import state
+    from evict_profile.integrations.sglang.decision import Chooser
+
+    learn, state.SAVE_EVERY_S = Chooser.learn, 0.0
+
+    def planted(chooser, accepted, verify_us=None):
+        last = chooser._last
+        table_us = last and last.verify_us
+        return learn(chooser, accepted, table_us and PLANTED_LEVEL * table_us)
+
+    Chooser.learn = planted  # type: ignore[method-assign]
+
+
 def elsewhere(serving):
     """A rank that counts a step that the others did not decode."""
     serving.ranks._exchanges += 1
@@ -67,4 +86,10 @@ def killed(serving):
     serving.step = last
 
 
-FAULTS = {"blurred": blurred, "slow": slow, "elsewhere": elsewhere, "killed": killed}
+FAULTS = {
+    "blurred": blurred,
+    "slow": slow,
+    "clocked": clocked,
+    "elsewhere": elsewhere,
+    "killed": killed,
+}

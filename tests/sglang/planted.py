@@ -30,6 +30,9 @@ STRETCH = 4
 PAUSES = 7
 """Every so many steps, one drafts nothing."""
 
+FEWER = 2
+"""Every so many steps, one drafts all levels, if a step can draft fewer."""
+
 LOGITS = "sglang.srt.layers.logits_processor.LogitsProcessor.forward"
 DUMMIES = "sglang.srt.model_loader.weight_utils.initialize_dummy_weights"
 EAGLE = "sglang.srt.speculative.eagle_worker_v2."
@@ -43,7 +46,7 @@ class Script:
         sequences: each prompt with its plain continuation behind it.
         decided: prompts for which the table decides the width, by their first token.
         log: the file that takes one line a step, [width, [tokens committed], paused,
-            whether the table decided].
+            whether the table decided, whether fewer levels were drafted].
         chains: the file that takes one line a drafted chain, [path probabilities that
             the plug-in kept, and those that the drafter's logits say].
         routed: the file that takes one line a layer of a verification within a budget,
@@ -51,6 +54,8 @@ class Script:
         ranks: what goes wrong on each rank, keys of `FAULTS` with spaces between.
             Rank n writes in the file `log`.n the nodes that it verifies, and the
             experts that run them within a budget.
+        hard: decided prompts whose drafts all fail, by their first token.
+        easy: decided prompts whose drafts are right on one path to its end.
     """
 
     sequences: list[list[int]]
@@ -59,6 +64,8 @@ class Script:
     chains: str
     routed: str
     ranks: list[str] = field(default_factory=list)
+    hard: list[int] = field(default_factory=list)
+    easy: list[int] = field(default_factory=list)
 
 
 def register():
@@ -159,9 +166,9 @@ class Planted:
 
     def _plant(self, parent_list, index, drafted, score):
         for row, coming in enumerate(self._coming()):
-            children = _children(
-                index[row].tolist(), parent_list[row], self.worker.topk
-            )
+            # A chain of fewer levels has fewer tokens than places.
+            places = index[row, : drafted.shape[1]].tolist()
+            children = _children(places, parent_list[row], self.worker.topk)
             path = self._path(children, score[row].tolist(), len(coming))
             drafted[row, path] = torch.tensor(coming[: len(path)], dtype=drafted.dtype)
 
@@ -176,7 +183,8 @@ class Planted:
         result = original(worker, batch, *rest, **k)
         if rank == 0:
             said = [width, result.accept_lens.tolist(), self.paused]
-            self._note(self.script.log, [*said, self._is_decided(batch)])
+            fewer = worker.evict_profile.fewer.chosen
+            self._note(self.script.log, [*said, self._is_decided(batch), fewer])
         self.paused = False
         return result
 
@@ -216,7 +224,7 @@ class Planted:
     def force_pauses(self):
         from evict_profile.integrations.sglang.modes import ByTable
 
-        begin, decide = ByTable.__init__, ByTable.pauses
+        begin, decide = ByTable.__init__, ByTable.steps
 
         def begun(mode, *given):
             begin(mode, *given)
@@ -227,10 +235,12 @@ class Planted:
                 return decide(mode, batch)
             self.asked += 1
             self.paused = not self.asked % PAUSES
-            return self.paused
+            if self.paused:
+                return 0
+            return (self.asked % FEWER and mode.fewer_steps) or None
 
         ByTable.__init__ = begun  # type: ignore[method-assign]
-        ByTable.pauses = forced  # type: ignore[method-assign]
+        ByTable.steps = forced  # type: ignore[method-assign]
 
     def watch_budget(self):
         """Write down what routing within a budget is given, and gives."""
@@ -252,7 +262,9 @@ class Planted:
 
         Where the table decides, every other stretch has none, so that decisions differ.
         """
-        decided = self._is_decided(self.batch)
+        decided = self._is_decided(self.batch) and not self._is(self.script.easy)
+        if self._is(self.script.hard):
+            return [[]] * len(self.batch.reqs)
         if decided and next(self.decided) % (2 * STRETCH) >= STRETCH:
             return [[]] * len(self.batch.reqs)
         state = zip(
@@ -263,14 +275,19 @@ class Planted:
         )
         return [self._after(list(r.origin_input_ids), n, last) for r, n, last in state]
 
+    def _is(self, prompts):
+        return self.batch.reqs[0].origin_input_ids[0] in prompts
+
     def _after(self, prompt, length, last):
         known = next(s for s in self.script.sequences if s[: len(prompt)] == prompt)
         return known[length + 1 :] if known[length] == last else []
 
     def _path(self, children, scores, longest):
         """A path of any length from the root: the best children, or any at all."""
-        wanted = self.dice.randint(0, min(longest, self.worker.speculative_num_steps))
-        by_score = self.dice.random() < 0.7
+        most = min(longest, self.worker.speculative_num_steps)
+        easy = self._is(self.script.easy)
+        wanted = most if easy else self.dice.randint(0, most)
+        by_score = easy or self.dice.random() < 0.7
         path: list[int] = []
         while len(path) < wanted and (at := children.get(_end(path))):
             best = max(at, key=lambda node: scores[node])

@@ -56,12 +56,14 @@ def replies(folder, tree, batches, environment, target="target", tp=1):
 
 @dataclass(frozen=True)
 class Step:
-    """Its width, tokens committed, whether it drafted nothing, or the table decided."""
+    """Its width, tokens committed, whether it drafted nothing, the table decided, or
+    it drafted fewer levels."""
 
     width: int
     tokens: list[int]
     paused: bool
     decided: bool
+    fewer: bool
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def cut_replies(
     decided=(),
     target="target",
     ranks=(),
+    known_to=None,
+    texts=None,
     **variables,
 ):
     """What an engine that cuts says to each batch, with a table that fits it.
@@ -99,6 +103,8 @@ def cut_replies(
         decided: prompts whose widths are not forced, by their first token.
         target: the model's folder, in `MODELS` or anywhere.
         ranks: what goes wrong on each rank of tensor parallelism; none is one rank.
+        known_to: what makes another table of it.
+        texts: the script's `hard` and `easy` prompts.
         variables: of the plug-in, beside the table and capture sizes of all widths.
     """
     names = ("steps", "chains", "routed", "script")
@@ -106,11 +112,14 @@ def cut_replies(
     for log in logs:
         log.touch()
     known = [list(each) for each in sequences]
-    told = Script(known, list(decided), *map(str, logs), ranks=list(ranks))
+    told = Script(
+        known, list(decided), *map(str, logs), ranks=list(ranks), **(texts or {})
+    )
     script.write_text(json.dumps(vars(told)))
     table = folder / "table.json"
     tp = len(ranks) or 1
-    table_of(fitted, model_of(target), tp).save(table)
+    made = table_of(fitted, model_of(target), tp)
+    (known_to(made) if known_to else made).save(table)
     capture_sizes = ",".join(map(str, range(1, tree.num_draft_tokens + 1)))
     asked = {"TABLE": str(table), "CAPTURE_SIZES": capture_sizes, **variables}
     environment = {f"EVICT_PROFILE_{name}": value for name, value in asked.items()}

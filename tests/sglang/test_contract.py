@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from evict_profile.integrations.environment import Settings
-from evict_profile.integrations.sglang import router, tree, worker
+from evict_profile.integrations.sglang import drafts, router, tree, worker
 from evict_profile.integrations.sglang.compat import (
     SUPPORTED,
     check_accepts,
@@ -44,6 +44,8 @@ TAKES = {
     ),
     router.ROUTER_TARGET: ("hidden_states router_logits topk_config", "layer_id"),
     EAGLE + "EagleDraftWorker.draft": ("self batch", ""),
+    drafts.CAPTURE_TARGET: ("self", ""),
+    EAGLE + "EagleDraftWorker.init_attention_backend": ("self", ""),
     tree.CHAIN_TARGET: ("self forward_batch", ""),
     tree.EXTEND_TARGET: ("self batch batch_result", ""),
     SWITCH_TARGET: ("self recv_req", ""),
@@ -88,7 +90,8 @@ HAS = {
         "topk speculative_num_steps speculative_num_draft_tokens plan_stream"
     ),
     EAGLE + "EagleDraftWorker": (
-        "topk draft_runner cuda_graph_runner_for_draft_extend"
+        "topk draft_runner target_worker speculative_num_steps draft_attn_backend "
+        "draft_extend_attn_backend cuda_graph_runner cuda_graph_runner_for_draft_extend"
     ),
     SRT + "speculative.eagle_info.EagleDraftInput": "topk_p",
     SRT + "configs.model_config.ModelConfig": "quantization",
@@ -155,8 +158,8 @@ def test_has_attributes(target, names):
 @pytest.mark.parametrize("version", versions())
 @pytest.mark.parametrize(
     "settings",
-    [Settings("observe"), Settings("on", expert_budget=8)],
-    ids=["observing", "budget"],
+    [Settings("observe"), Settings("on", expert_budget=8, fewer_steps=2)],
+    ids=["observing", "budget and fewer levels"],
 )
 def test_hooks_accept_what_their_targets_do(version, settings):
     sources = Sources.of(version)
@@ -192,6 +195,15 @@ def test_draft_graphs_capture_what_scores_chains():
     replayed = inspect.getsource(graphs.execute)
     assert "buffers.topk_p[:raw_bs]," in replayed
     assert "forward_batch.spec_info.topk_p," in replayed
+
+
+def test_graphs_of_extensions_are_captured_where_they_have_a_backend():
+    """And draft graphs are made by the steps and the backend of the drafter."""
+    captures = inspect.getsource(found(drafts.CAPTURE_TARGET))
+    assert re.search(r"if \(\s+self\.draft_extend_attn_backend\s+and ", captures)
+    made = inspect.getsource(found(GRAPHS_OF_DRAFTS + ".__init__"))
+    assert "draft_attn_backend or model_runner.draft_attn_backend" in made
+    assert "get_spec().speculative_num_steps" in made
 
 
 def test_hooks_can_be_counted():

@@ -27,9 +27,11 @@ def asked(plain):
 
 
 def by_rank(folder, *given, **options):
-    """A run of two ranks, and what each rank wrote of it, in order."""
-    run = cut_replies(folder, *given, **{"ranks": SLOW_LEADER, **options})
-    logs = [(folder / f"steps.{rank}").read_text().splitlines() for rank in (0, 1)]
+    """A run of some ranks, and what each wrote of it, in order."""
+    ranks = options.setdefault("ranks", SLOW_LEADER)
+    run = cut_replies(folder, *given, **options)
+    files = [folder / f"steps.{rank}" for rank in range(len(ranks))]
+    logs = [file.read_text().splitlines() for file in files]
     return run, *(list(map(json.loads, log)) for log in logs)
 
 

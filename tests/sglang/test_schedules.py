@@ -46,3 +46,15 @@ def test_a_server_resolves_its_flags(written, monkeypatch):
     )
     hook._init_adaptive_speculative_params(args)  # type: ignore[arg-type]
     assert declared == {"speculative_num_draft_tokens": steps + 1}
+
+
+def test_the_flag_of_graphs_takes_numbers_of_requests():
+    from argparse import ArgumentParser
+
+    from sglang.srt.server_args import ServerArgs
+
+    from evict_profile.advice.capture import FLAGS
+
+    ServerArgs.add_cli_args(parser := ArgumentParser())
+    taken = parser.parse_args(["--model-path", "m", FLAGS["sglang"], "1", "2"])
+    assert taken.cuda_graph_bs_decode == [1, 2]

@@ -157,6 +157,7 @@ def test_other_load_is_told_before_anything_is_measured(
     before, _, after = said.getvalue().partition("union test passed")
     assert ("1.0 processes run on 2 cores: stop them" in before) == warned
     assert "processes run on" not in after
+    assert "30 cells of 6 to 12 samples in 1 session; the first round" in before
 
 
 def test_a_cell_that_fails_later_is_closed_for_good(store, sweep, monkeypatch):

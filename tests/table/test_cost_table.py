@@ -54,6 +54,18 @@ def test_a_budget_of_experts_caps_the_cost(table):
     assert capped[-1] < whole[-1]
 
 
+def test_without_padding_a_width_between_graphs_costs_its_own_tokens(table):
+    axes = replace(table.axes, capture_sizes=(1, 4, 8))
+    padded, exact = replace(table, axes=axes).read_anew(), table.read_anew()
+    for batch in table.axes.batch:
+        ran, own = (each.step_cost_us(batch, 64) for each in (padded, exact))
+        assert ran[3 * batch] == ran[4 * batch] > own[3 * batch]
+        np.testing.assert_allclose(
+            padded.unpadded.step_cost_us(batch, 64), own[: len(ran)]
+        )
+    assert table.unpadded is table
+
+
 def test_outside_the_domain_is_refused_or_clamped_with_a_mark(table):
     for batch, context in ((3, 64), (1, 32), (1, 300)):
         with pytest.raises(DataError, match=r"outside what was measured, \d+\.\.\d+"):

@@ -85,9 +85,15 @@ def test_a_table_is_its_file_and_its_samples(tmp_path):
     assert files_of(own) == (own, Path("a/1.0.0.parquet"))
     assert files_of(Path()) == ()
     (run := tmp_path / "my run").mkdir()
+    (run / "sweep.json").touch()
     sentence = r"evict-profile fit ./.*/my run. --tables cost_tables$"
     with pytest.raises(DataError, match=sentence):
         CostTable.load(run)
+
+
+def test_tables_in_a_folder_that_is_no_run_are_listed_by_show(tmp_path):
+    with pytest.raises(DataError, match="this lists: evict-profile show /"):
+        CostTable.load(tmp_path)
 
 
 def test_the_shipped_tables_are_written_as_they_are():

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from evict_profile.advice.answer import Answer
+from evict_profile.advice.capture import FLAGS, to_capture
 from evict_profile.advice.steps import Table
 from evict_profile.errors import DataError
 from evict_profile.integrations.exporters.additive import sglang_sps
@@ -81,6 +82,7 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
         f"One acceptance for all requests ({advisor.lengths.source}): prompts, "
         "temperatures and lengths that accept otherwise want another draft length.",
         *[f"Drafting: {steps.drafting}."] * bool(steps.drafting),
+        *(to_capture(plan.advised, steps, name) if name in FLAGS else ()),
     )
     export = replace(export, notes=(*notes, *export.notes))
     caveats = tuple(dict.fromkeys(c for b in plan.traffic for c in steps.caveats(b)))
@@ -121,7 +123,7 @@ def _general_notes(
         )
     yield from (f"Note: {caveat}." for caveat in caveats)
     if context is not None:
-        yield f"Costs are at context {context:g} alone."
+        yield f"Costs are at context {context:.0f} alone."
     yield f"Nothing checks that what serves is {table.title}."
 
 

@@ -12,7 +12,6 @@ from evict_profile.integrations.exporters.planners import (
     check_rises,
     staircases_at,
 )
-from evict_profile.records import replace
 from evict_profile.stats import Floats, Ints
 from evict_profile.table import ServedStep
 
@@ -90,11 +89,8 @@ def sglang_sps(
     Raises:
         DataError: costs that no such sum has, or that never rise.
     """
-    table = served.table
-    if table.axes.capture_sizes:
-        # DSpark pads the tokens of all requests together, to sizes of its own.
-        axes = replace(table.axes, capture_sizes=())
-        table = replace(table, axes=axes).read_anew()
+    # DSpark pads the tokens of all requests together, to sizes of its own.
+    table = served.table.unpadded
     stairs = staircases_at(table, context)
     first, last, at = stairs[0].batch, stairs[-1].batch, stairs[0].context
     costs = {

@@ -94,7 +94,8 @@ def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
     The note has what the advice takes to be accepted, for a server of the user to act
     on: lengths for all K, that rise by at most one a K.
     """
-    drafts, lengths = ranges[0].drafts, advisor.lengths.at(1)
+    batch = min(advisor.lengths.by_batch, default=1)
+    drafts, lengths = ranges[0].drafts, advisor.lengths.at(batch)
     method = _method("llama-cpp", advisor)
     command = f"llama-server -m {MODEL} {method} --spec-draft-n-max {drafts}"
     rates = np.diff(lengths.committed[: drafts + 1])

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from evict_profile.integrations.sglang.tree import Ints, depths, parents
 from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Plan, StepWatch, Truncator
+from evict_profile.runtime.depth import DepthChoice
 from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.staleness import WINDOW
 
@@ -96,6 +97,7 @@ class Chooser:
     ) -> None:
         self._table, self._capture_sizes = table, capture_sizes
         self._learns = learns
+        self.depth: DepthChoice | None = None
         self._contexts = cache(table.contexts)
         self._truncator = Truncator(
             self._table,
@@ -125,11 +127,18 @@ class Chooser:
         begun_us = _now_us()
         requests, nodes = path_prob.shape
         levels = int(depths(index.max(), topk)) if self._table.drafting else None
+        levels = self.depth.depth if self.depth else levels
         parent = parents(index, parent_list, topk, np) if self._by_parent else None
         step = self._truncator.begin(requests, self._inside(requests, context), nodes)
         plan = step.plan_drafted(path_prob, levels, parent)
         captured = self._at_captured_width(plan, path_prob)
         return self._chosen(captured, context, begun_us)
+
+    def steps(self, requests: int) -> int | None:
+        """Levels to draft in the coming step, if there is a choice; once a step."""
+        if self.depth is None or self._table.drafting is None:
+            return None
+        return self.depth.choose(self._table.drafting.at(requests))
 
     def pause(self, requests: int, context: float) -> WidthChoice | None:
         if not self.can_pause:
@@ -157,6 +166,10 @@ class Chooser:
             return None
         step_us = None if since_us is None else now_us - since_us
         outcome = StepOutcome(last, int(accepted.sum()), step_us)
+        drafting, has_drafted = self._table.drafting, last.plan.host_keep.shape[1] > 0
+        if self.depth and drafting and has_drafted:
+            draft_us = drafting.at(last.requests).overhead_us(self.depth.depth)
+            self.depth.observe(accepted - 1, last.plan.step_cost_us - draft_us)
         known = self._learns and last.verify_us is not None
         self._truncator.observe(
             last.plan, outcome.committed, step_us, verify_us if known else None
@@ -218,6 +231,8 @@ class Metrics:
     Predicted is the cost of the parts that the table has, observed is the whole step.
     """
 
+    depth: DepthChoice | None = None
+
     def __init__(self, prometheus: bool = False, ranks: int = 1) -> None:
         self.verify_ratio, self.cost_scale, self.union_share = 1.0, 1.0, math.nan
         self._line = LINE + (EXCHANGE if ranks > 1 else "")
@@ -266,7 +281,7 @@ class Metrics:
         for name, gauge in self._gauges.items():
             gauge.set(means[name])
         logger.info(
-            self._line,
+            self._line + (f", {self.depth}" if self.depth else ""),
             {**means, "steps": sums["steps"], "includes": " + ".join(includes)},
         )
         sums.clear()
@@ -283,7 +298,7 @@ class DriftWatch:
     def __init__(self, table: CostTable) -> None:
         self._path, self._guesses = table.path, table.activation.is_guess
         self._watch, self._warned = StepWatch(table), False
-        self._told = False, False
+        self._logged = False, False
 
     def add(self, verify_us: float, estimated_us: float) -> float:
         """Add a step; returns the median of time over cost of the last steps."""
@@ -303,12 +318,12 @@ class DriftWatch:
             )
         return seen.ratio
 
-    def tell(self, learner: Learner) -> None:
+    def log_other_machine(self, learner: Learner) -> None:
         """Log once that costs are of another machine, and once that none settle."""
         found = learner.is_other, learner.is_lost
-        if found == self._told:
+        if found == self._logged:
             return
-        self._told = found
+        self._logged = found
         logger.warning(
             "evict-profile: the cost table %s is of another machine (level %.2f times "
             "the table's, growth %.2f times that of uniform routing); %s; measure this "

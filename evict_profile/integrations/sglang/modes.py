@@ -14,9 +14,11 @@ from torch import Tensor
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.compat import assigned, on_gpu
 from evict_profile.integrations.sglang.decision import Chooser, DriftWatch, Metrics
+from evict_profile.integrations.sglang.drafts import check_fewer_steps
 from evict_profile.integrations.sglang.state import OFF, StateFile
 from evict_profile.integrations.sglang.tree import Drafted, Scores, best_nodes
 from evict_profile.runtime import CostTable
+from evict_profile.runtime.depth import DepthChoice
 from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.scoring import ConditionalScorer
 
@@ -29,12 +31,13 @@ logger = logging.getLogger("evict_profile.sglang")
 class Mode:
     """Verifies whole trees, as the server does without the plug-in.
 
-    A step calls `begin`; where it decodes, `pauses` if the mode `can_pause`, `choose`
-    unless it pauses, `verified`; and `end`, unless it raised.
+    A step calls `begin`; where it decodes, `steps` if the mode `can_pause` or has
+    `fewer_steps`, `choose` if it drafts, `verified`; and `end`, unless it raised.
 
     Attributes:
         capture_sizes: widths that need graphs; none where the server's own do.
         can_pause: whether a step may draft nothing.
+        fewer_steps: levels that a step may draft instead of all; 0 for none.
         on_device: whether places are chosen, and sent to other ranks, on the device.
         exchange_us: time in exchanges between ranks since the last outcome.
         most: largest batch whose trees are cut; None where any is.
@@ -43,14 +46,14 @@ class Mode:
     capture_sizes: tuple[int, ...] = ()
     most: int | None = None
     can_pause = on_device = False
-    exchange_us = 0.0
+    fewer_steps, exchange_us = 0, 0.0
 
     def begin(self, prefill: bool) -> None:
         """A forward of the worker begins."""
 
-    def pauses(self, batch: Any) -> bool:
-        """Whether this step drafts nothing and verifies roots alone."""
-        return False
+    def steps(self, batch: Any) -> int | None:
+        """Levels that this step drafts: with 0 it verifies roots alone, None is all."""
+        return None
 
     def choose(self, batch: Any, drafted: Drafted) -> Tensor | None:
         """Nodes to verify, by their places, int64 [B, m]; None is all of them."""
@@ -124,7 +127,12 @@ class ByTable(Mode):
         worker: Any,
         metrics: Metrics,
         state: Path | None = None,
+        fewer_steps: int = 0,
     ) -> None:
+        if fewer_steps:
+            check_fewer_steps(fewer_steps, table, worker)
+            metrics.depth = DepthChoice((fewer_steps, worker.speculative_num_steps))
+        self.fewer_steps, self._metrics = fewer_steps, metrics
         self.capture_sizes = capture_sizes_of(
             table, worker.speculative_num_draft_tokens, widths
         )
@@ -134,7 +142,7 @@ class ByTable(Mode):
         self._state = StateFile(state, table.sha256) if state and self._learns else None
         self._resume()
         self.can_pause = self._chooser.can_pause
-        self._metrics, self._drift = metrics, DriftWatch(table)
+        self._drift = DriftWatch(table)
         self._timer = VerifyTimer(worker.target_worker.model_runner)
         self._accepted = torch.zeros(0, dtype=torch.int32)
         self._pinned: dict[Any, Tensor] = {}
@@ -147,6 +155,7 @@ class ByTable(Mode):
         self._resume()
 
     def _resume(self) -> None:
+        self._chooser.depth = self._metrics.depth
         if self._state:
             self._state.restore(self._chooser.learner)
 
@@ -154,11 +163,13 @@ class ByTable(Mode):
         if prefill:
             self._chooser.exclude_prefill()
 
-    def pauses(self, batch: Any) -> bool:
+    def steps(self, batch: Any) -> int | None:
         if not self._decides(batch):
-            return False
+            return None
         (lengths,) = self._learn(batch)
-        return self._chooser.pause(len(lengths), _mean(lengths)) is not None
+        steps = self._chooser.steps(len(lengths))
+        pause = self._chooser.pause(len(lengths), _mean(lengths))
+        return steps if pause is None else 0
 
     def choose(self, batch: Any, drafted: Drafted) -> Tensor | None:
         if not self._decides(batch):
@@ -214,7 +225,7 @@ class ByTable(Mode):
     def _show(self, learner: Learner) -> None:
         self._metrics.cost_scale = 1.0 + learner.level
         self._metrics.union_share = learner.union_share
-        self._drift.tell(learner)
+        self._drift.log_other_machine(learner)
         if self._state:
             self._state.save_when_due(learner)
 

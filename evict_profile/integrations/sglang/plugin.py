@@ -10,7 +10,7 @@ from typing import Any
 
 from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.environment import from_environment
-from evict_profile.integrations.sglang import router, tree, worker
+from evict_profile.integrations.sglang import drafts, router, tree, worker
 from evict_profile.integrations.sglang.compat import CUTTING, check_hooks, installed
 from evict_profile.integrations.sglang.serving import Serving
 
@@ -45,6 +45,9 @@ def hooks(serving: Serving) -> dict[str, Any]:
         tree.EXTEND_TARGET: serving.scores.keep_first,
         SWITCH_TARGET: serving.switch,
     }
+    if serving.settings.fewer_steps:
+        around[drafts.DRAFT_TARGET] = serving.fewer.draft
+        around[drafts.CAPTURE_TARGET] = serving.fewer.capture
     if serving.settings.mode == "observe":
         around[router.ROUTER_TARGET] = serving.router.select
     if serving.budget:

@@ -22,6 +22,7 @@ from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.environment import Settings
 from evict_profile.integrations.sglang import compat
 from evict_profile.integrations.sglang.decision import Metrics
+from evict_profile.integrations.sglang.drafts import FewerLevels
 from evict_profile.integrations.sglang.graphs import (
     GraphState,
     build_state,
@@ -45,7 +46,7 @@ class Serving:
     """The plug-in's state in a process, and of its one worker.
 
     At the start the worker calls `begin`, `allocate`, `prepare` and `ready`; in each
-    forward `step` around all, then `pauses`, `choose`, `verified`, with `graphs` around
+    forward `step` around all, then `drafts`, `choose`, `verified`, with `graphs` around
     a verification and its preparation. Each request verifies `width` tokens,
     `full_width` without the plug-in; after fewer, `slots` are the cache slots of a
     whole tree. While the ranks decode, `active` is the same on all of them. Once false,
@@ -65,7 +66,8 @@ class Serving:
         self._mode = Mode()
         self._states: dict[int, GraphState] = {}
         self._switched_off: tuple[Mode, dict[int, GraphState]] | None = None
-        self._can_pause = self._has_failed = self._is_ready = False
+        self.fewer = FewerLevels(self._fail_closed)
+        self._chooses_steps = self._has_failed = self._is_ready = False
         self._is_bound = False  # Other ranks wait for what this rank does.
         self._table_sha256 = ""
 
@@ -108,12 +110,14 @@ class Serving:
         self._agree_on_start()
         if not self.active:
             self.scores.allocate(0, 1, "cpu")  # No graph will keep scores.
-        self._can_pause, self._is_bound = self._mode.can_pause, self.ranks.size > 1
+        self.fewer.steps, self.fewer.most = self._mode.fewer_steps, self._mode.most
+        self._chooses_steps = self._mode.can_pause or self.fewer.steps > 0
+        self._is_bound = self.ranks.size > 1
 
     def _agree_on_start(self) -> None:
         mode, budget = self._mode, self.settings.expert_budget
         widths = mode.capture_sizes, mode.can_pause, mode.on_device
-        own = (self.active, *widths, budget, self._table_sha256)
+        own = (self.active, *widths, mode.fewer_steps, budget, self._table_sha256)
         with self._fail_closed(is_bound=True):
             said = self.ranks.all_of(own)
         with self._fail_closed():
@@ -144,7 +148,8 @@ class Serving:
         prometheus = compat.option(self.runner.server_args, "enable_metrics")
         metrics = Metrics(bool(prometheus) and self.ranks.leads, self.ranks.size)
         state = asked.state if self.ranks.leads else None
-        return ByTable(table, asked.capture_sizes, worker, metrics, state)
+        given = table, asked.capture_sizes, worker, metrics, state
+        return ByTable(*given, asked.fewer_steps or 0)
 
     def ready(self) -> None:
         """Build each width's graphs; after the server's own were captured."""
@@ -164,7 +169,7 @@ class Serving:
 
     @contextmanager
     def step(self, batch: Any) -> Iterator[None]:
-        self.width = self.full_width
+        self.width, self.fewer.chosen = self.full_width, False
         prefill = batch.forward_mode.is_extend() or batch.is_extend_in_batch
         with self._fail_closed():
             self._mode.begin(prefill)
@@ -172,14 +177,18 @@ class Serving:
         with self._fail_closed():
             self._mode.end()
 
-    def pauses(self, batch: Any) -> bool:
-        if not self.active or not self._can_pause or not batch.forward_mode.is_decode():
-            return False
-        if self._decided("pause", batch, lambda: self._mode.pauses(batch)):
+    def drafts(self, batch: Any) -> bool:
+        """Whether this step drafts; else it verifies roots alone."""
+        decodes = batch.forward_mode.is_decode()
+        if not self.active or not self._chooses_steps or not decodes:
+            return True
+        steps = self._decided("depth", batch, lambda: self._mode.steps(batch))
+        self.fewer.chosen = bool(steps) and steps == self.fewer.steps
+        if steps == 0:
             with self._fail_closed(is_bound=self.ranks.size > 1):
                 roots = torch.zeros(len(batch.seq_lens), 0, device=batch.device)
                 self._prepare_cut(batch, roots)
-        return self.width == 1
+        return self.width > 1
 
     def choose(
         self, batch: Any, parent_list: Tensor, index: Tensor, tokens: Tensor, topk: int
@@ -313,6 +322,7 @@ class Serving:
             self.active, self.width = self.active and self._is_ready, self.full_width
             self._mode, self._states, self._switched_off = Mode(), {}, None
             self.router.recording = False
+            self.fewer.built = {}
             failed_before, self._has_failed = self._has_failed, True
             if failed_before:
                 return

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from evict_profile.integrations.sglang.compat import assigned
 
@@ -90,6 +91,14 @@ class Drafted:
         )
 
 
+def whole_chain(drafted: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """SGLang's groups of parents, indices and tokens of a chain, int64 [B, nodes] each;
+    token 0 fills the levels that were not drafted.
+    """
+    index = torch.arange(nodes, device=drafted.device).repeat(len(drafted), 1)
+    return index - 1, index, pad(drafted, (0, nodes - drafted.shape[1]))
+
+
 def best_nodes(drafted: Drafted, width: int, scores: Tensor | None = None) -> Tensor:
     """Places of the best nodes of each tree, by `scores` [B, M], then by path
     probability: int64 [B, width - 1].
@@ -158,7 +167,11 @@ class Scores:
         with self._watching(drafter, lambda out: each.append(best_probability(out))):
             drafted = original(drafter, batch)
         with self._guarded():
-            self._store(torch.cat(each, dim=1).cumprod(dim=1))
+            scores, nodes = torch.cat(each, dim=1).cumprod(dim=1), self._buffer.shape[1]
+            if len(each) == drafter.speculative_num_steps < nodes:
+                # Levels that were not drafted have a probability of 0.
+                scores = pad(scores, (0, nodes - len(each)))
+            self._store(scores)
         return drafted
 
     def keep_first(

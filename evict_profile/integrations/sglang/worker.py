@@ -16,6 +16,7 @@ from torch import Tensor
 from evict_profile.integrations.sglang.compat import assigned, check_accepts
 from evict_profile.integrations.sglang.graphs import spec_steps
 from evict_profile.integrations.sglang.serving import Serving
+from evict_profile.integrations.sglang.tree import whole_chain
 
 CREATE = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
 BUILD = "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input"
@@ -50,7 +51,7 @@ class TruncatingWorker(_SglangWorker):  # type: ignore[misc]
     def forward_batch_generation(self, batch: Any, *rest: Any, **kwargs: Any) -> Any:
         serving = self.evict_profile
         with serving.step(batch):
-            if not serving.pauses(batch):
+            if serving.drafts(batch):
                 return super().forward_batch_generation(batch, *rest, **kwargs)
             # SGLang then verifies roots alone, and keeps the drafter's cache.
             with assigned(self, speculative_num_steps=0):
@@ -71,7 +72,7 @@ class TruncatingWorker(_SglangWorker):  # type: ignore[misc]
         at_width = assigned(
             self,
             speculative_num_draft_tokens=width,
-            speculative_num_steps=spec_steps(width, self.speculative_num_steps),
+            speculative_num_steps=batch.spec_info.spec_steps,
         )
         if width < serving.full_width:
             _plan_again(batch.spec_info)
@@ -109,6 +110,9 @@ def build_verify_input(
     tree kernel gets the drafted steps, the stride of `parent_list`.
     """
     tree = parent_list, index, tokens
+    if serving.fewer.chosen and kwargs["topk"] == 1:
+        tree = whole_chain(tokens, serving.full_width - 1)
+        kwargs["num_steps"] = serving.full_width - 1
     if batch.forward_mode.is_idle() or not serving.active:
         return original(batch, draft_input, *tree, draft_probs, **kwargs)
     kept = serving.choose(batch, *tree, kwargs["topk"])

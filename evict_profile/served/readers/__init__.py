@@ -62,11 +62,13 @@ READERS = (
     Reader("a saved /metrics", metrics.SIGN.search, metrics.read),
     Reader("a log of SGLang or vLLM", logs.SIGN.search, logs.read),
     Reader("a log of llama-server or llama-cli", llama.EVALUATED.search, llama.read),
-    Reader(
-        f"a CSV with columns batch, K, and tok/s or step ms ({table.KNOWN})",
-        table.takes,
-        table.read,
-    ),
+    Reader("a CSV", table.takes, table.read),
+)
+
+KINDS = (
+    "is of no kind that is read; give a CSV with columns batch, K and step ms or "
+    "tok/s, a log of SGLang, vLLM or llama.cpp, the JSON of their benchmarks or "
+    "responses, a saved /metrics, or a file of `probe`"
 )
 
 
@@ -88,8 +90,8 @@ def read(path: Path, given: int | None = None) -> FileRuns:
         raise ConfigError(f"{path}: is empty; save the runs again")
     reader = next((each for each in READERS if each.takes(text)), None)
     if reader is None:
-        kinds = "; ".join(each.name for each in READERS)
-        raise ConfigError(f"{path}: is of no kind that is read. Those are: {kinds}")
+        printed = (why for sign, why in llama.PRINTED.items() if re.search(sign, text))
+        raise ConfigError(f"{path}: {next(printed, KINDS)}")
     try:
         found = reader.read(path, text, given)
     except (

@@ -52,7 +52,7 @@ _FACTS = {
     "eager": re.compile(r"(enforce_eager|disable_cuda_graph)=True"),
     "mode": re.compile(r"(?:cudagraph_mode=|<CUDAGraphMode\.)(PIECEWISE|NONE)\b"),
     "tokens": re.compile(r"max_cudagraph_capture_size': (\d+)"),
-    "batches": re.compile(r"target verify CUDA graph begin.* bs=\[[\d, ]*?(\d+)\]"),
+    "batches": re.compile(r"target verify CUDA graph .* bs=\[[\d, ]*?(\d+)\]"),
 }
 _SGLANG = re.compile(
     r"Decode batch.*#running-req: (?P<running>\d+)(?:.*#token: (?P<cached>\d+))?"

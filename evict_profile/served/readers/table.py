@@ -8,6 +8,7 @@ and tokens per second, the first that stands in a line is taken: it needs the le
 import csv
 import math
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,13 +22,13 @@ T = TypeVar("T", Deployment, Load)
 
 NAMES = {
     "drafts": "k, drafts, draft length, num speculative tokens, speculative tokens, "
-    "draft n max, n max, spec tokens",
+    "draft n max, draft max, n max, spec tokens",
     "batch": "batch, batch size, bs, concurrency, max concurrency",
     "accept_length": "accepted, accept length, accepted length, acceptance length, "
-    "accept len, mean acceptance length, mean accepted length, al, tokens/step, "
-    "tokens per step",
-    "acceptance": "acceptance, acceptance rate, accept rate, draft acceptance rate, "
-    "avg draft acceptance rate",
+    "accept len, acc len, mean acceptance length, mean accepted length, mean len, al, "
+    "tokens/step, tokens per step",
+    "acceptance": "acceptance, acceptance rate, accept rate, acc rate, "
+    "draft acceptance, draft acceptance rate, avg draft acceptance rate",
     "step": "step, step time, step latency, decode step",
     "token": "tpot, median tpot, mean tpot, time per token, time per output token",
     "rate": "tok/s, tokens/s, t/s, tps, tokens per s, tokens per second, throughput, "
@@ -42,6 +43,16 @@ NAMES = {
     **{n: n.replace("_", " ") for n in Load.__struct_fields__ if n != "steps"},
 }
 """Columns by field, in small letters, with spaces for underscores."""
+
+UNREAD = {
+    "ms per token": "it is no step; rename it to TPOT ms if it is of one request",
+    "tok/s per request": "multiply it by the batch, and rename it to tok/s",
+}
+"""What to do with columns that look like those that are read."""
+NEAR = 0.85
+"""Similarity of two names from which one is taken to mean the other."""
+APART = 0.05
+"""The log of two columns' ratio above which they contradict each other."""
 
 KNOWN = "known are " + ", ".join(n.partition(", ")[0] for n in NAMES.values())
 FIELDS = {name: field for field, names in NAMES.items() for name in names.split(", ")}
@@ -87,9 +98,17 @@ def read(path: Path, text: str, given: int | None) -> FileRuns:
     lines = [
         _Row(f"{path}, run {n}", header, row, mark) for n, row in enumerate(rows, 1)
     ]
-    extra = [name for name in header if not _field(name)[0]]
-    notes = [f"{path}: columns that are not read: {', '.join(extra)}"] if extra else []
-    return FileRuns([each.run(path, given) for each in lines], notes=notes)
+    unread = [
+        f"column {name} was not read{_advice(name)}"
+        for name in header
+        if not _field(name)[0]
+    ]
+    try:
+        runs = [each.run(path, given) for each in lines]
+    except ConfigError as error:
+        advised = [each for each in unread if "; " in each]
+        raise ConfigError("; ".join([str(error), *advised])) from error
+    return FileRuns(runs, notes=[f"{path}: {each}" for each in unread])
 
 
 def _lines(text: str) -> tuple[str, list[str]]:
@@ -102,7 +121,7 @@ def _lines(text: str) -> tuple[str, list[str]]:
 
 def _field(column: str) -> tuple[str, str]:
     """The field of a column and its unit; "" where there is none."""
-    name = " ".join(re.sub(r"[_()\[\]-]", " ", column.lower()).split())
+    name = _plain(column)
     if name in FIELDS:
         return FIELDS[name], ""
     base, _, unit = name.rpartition(" ")
@@ -110,6 +129,18 @@ def _field(column: str) -> tuple[str, str]:
     if unit in TIMES_MS and field in ("step", "token"):
         return field, unit
     return (field, "") if unit in ("tok/s", "tokens", "%") else ("", "")
+
+
+def _plain(column: str) -> str:
+    return " ".join(re.sub(r"[_()\[\]-]", " ", column.lower()).split())
+
+
+def _advice(column: str) -> str:
+    """What to do with a column that is not read; "" where no other is near it."""
+    name = _plain(column)
+    near = get_close_matches(name, FIELDS, 1, NEAR)
+    advice = UNREAD.get(name) or (f"rename it to {near[0]}" if near else "")
+    return f"; {advice}" * bool(advice)
 
 
 def _decimal_mark(rows: list[list[str]], commas_separate: bool, path: Path) -> str:
@@ -177,6 +208,7 @@ class _Row:
         drafts = facts.drafts_of(path, own.get("drafts"), given)
         known = {name: own[name] for name in Run.__struct_fields__ if name in own}
         known |= {"drafts": drafts, "accept_lengths": self._lengths(drafts)}
+        self._check_columns(drafts, known["accept_lengths"])
         known["deployment"] = _part(Deployment, own)
         known["load"] = _part(Load, own)
         return facts.timed(self.source, *self._times_us(drafts), **known)
@@ -193,6 +225,25 @@ class _Row:
         if not length:
             raise self._error("accept_length", "0", "at least 1")
         return {self.found.get("levels", drafts): length}
+
+    def _check_columns(self, drafts: int, lengths: dict[int, float]) -> None:
+        """Refuse a step, or an accepted length, that another column contradicts."""
+        own, length = self.found, next(iter(lengths.values()), 0.0 if drafts else 1.0)
+        share = own.get("acceptance") if own.get("topk", 1) == 1 else None
+        rate = own.get("rate") or math.inf
+        makes = (
+            ("step", "token", own.get("token", 0.0) * length),
+            ("step", "rate", 1e3 * own.get("batch", 0) * length / rate),
+            ("accept_length", "acceptance", 1 + drafts * share if share else 0.0),
+        )
+        for one, other, value in makes:
+            stated = own.get(one)
+            if stated and value and abs(math.log(stated / value)) > APART:
+                raise ConfigError(
+                    f"{self.source}: {self.names[one]} is {stated:g}, and "
+                    f"{self.names[other]} of {own[other]:g} makes it {value:.3g}; "
+                    "leave out the wrong column"
+                )
 
     def _times_us(self, drafts: int) -> tuple[float | None, float | None]:
         """Microseconds between two tokens of a request, and of a step."""

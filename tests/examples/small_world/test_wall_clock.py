@@ -13,7 +13,6 @@ from evict_profile.replay.policies import (
     BEST_PAIR,
     PAIR_CONDITIONAL,
     RATE_DEPTH,
-    THRESHOLD,
     Fixed,
     plain_decoding,
 )
@@ -115,7 +114,7 @@ def test_settings_stand_beside_the_rule_that_chooses_depth(informed_table):
     """The best settings by the replay, each named with what it was set to."""
     arrays = TraceArrays(make_trace(Plan(prompts=1, tokens=4, workloads=("code",))))
     replay = ScenarioReplay(arrays, informed_table, Scenario("code", 0.0, 1), 1)
-    names = [AR, BEST_PAIR, THRESHOLD, PAIR_CONDITIONAL, RATE_DEPTH]
+    names = [AR, BEST_PAIR, PAIR_CONDITIONAL, RATE_DEPTH]
     found = policies_of(replay)
     assert [name.partition(" (")[0] for name in found] == names
     pair = found[list(found)[1]]()

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from evict_profile.integrations.sglang.drafts import CAPTURE_TARGET, DRAFT_TARGET
 from evict_profile.integrations.sglang.plugin import hooks
 from evict_profile.integrations.sglang.router import ROUTER_TARGET
 from evict_profile.integrations.sglang.serving import Serving
@@ -179,6 +180,8 @@ class Worker:
         self.route = self.build
         self.fails_in, self.plan_stream = "", None
         self.hidden, self.plans = True, False
+        self.drafter = EagleDraftWorker(self.target_worker)
+        self.draft_hook = self.capture_hook = self.build
 
     @property
     def runner(self):
@@ -194,12 +197,13 @@ class Worker:
 
     def init_cuda_graphs(self):
         self.log.append("graphs")
+        self.capture_hook(EagleDraftWorker._capture_cuda_graphs, self.drafter)
 
     def forward_batch_generation(self, batch):
         if batch.forward_mode.is_extend():
             return "prefilled"
         drafts = self.speculative_num_steps > 0
-        build = self._draft if drafts else self._build_trivial_verify_input
+        build = self._draft_hooked if drafts else self._build_trivial_verify_input
         batch.spec_info = build(batch)
         result = self.verify(batch)
         if not batch.forward_mode.is_idle():
@@ -242,14 +246,19 @@ class Worker:
             prepared_draft_extend_inputs=said.flatten() if self.plans else None,
         )
 
-    def _draft(self, batch):
-        size = len(batch.reqs)
+    def _draft_hooked(self, batch):
+        return self.draft_hook(self._draft, self.drafter, batch)
+
+    def _draft(self, drafter, batch):
+        size, steps = len(batch.reqs), drafter.speculative_num_steps
+        assert steps == drafter.draft_attn_backend.steps == drafter.graphs_steps
+        assert drafter.draft_runner.draft_attn_backend is drafter.draft_attn_backend
         self.log.append("draft")
         self.runner.tick("draft")
-        made = drafting(len(self.log), max(1, size), TOPK, STEPS)
+        made = drafting(len(self.log), max(1, size), TOPK, steps)
         self.drafted.append(made.drafted(WIDTH))
         parents, index, tokens = self.keep(organized, *made.lists(), WIDTH)
-        sizes = TOPK, self.speculative_num_steps, self.speculative_num_draft_tokens
+        sizes = TOPK, steps, self.speculative_num_draft_tokens
         kwargs = dict(zip(REST, sizes, strict=True))
         tree = parents, index, tokens
         built = self.build(self._built, batch, None, *tree, None, **kwargs)
@@ -327,6 +336,37 @@ class EAGLEWorkerV2(Worker):
 
 
 class EagleDraftWorker:
+    """The drafter: backends and graphs by the levels that they were made for."""
+
+    def __init__(self, target_worker):
+        self.target_worker = target_worker
+        self.speculative_num_steps = STEPS
+        self.draft_runner = SimpleNamespace(server_args=SimpleNamespace())
+        self.cuda_graph_runner_for_draft_extend = None
+        self.init_attention_backend()
+        self.cuda_graph_runner = SimpleNamespace(steps=STEPS)
+
+    @property
+    def graphs_steps(self):
+        return self.cuda_graph_runner.steps
+
+    def init_attention_backend(self):
+        context = sys.modules["sglang.srt.runtime_context"].get_context()
+        assert self.speculative_num_steps == context.options["speculative_num_steps"]
+        made = SimpleNamespace(steps=self.speculative_num_steps)
+        self.draft_attn_backend = self.draft_runner.draft_attn_backend = made
+        extends = SimpleNamespace(steps=self.speculative_num_steps)
+        self.draft_extend_attn_backend = self.draft_runner.attn_backend = extends
+
+    def _capture_cuda_graphs(self):
+        self.cuda_graph_runner = SimpleNamespace(steps=self.speculative_num_steps)
+        extends = self.draft_extend_attn_backend
+        self.cuda_graph_runner_for_draft_extend = extends and SimpleNamespace(
+            steps=extends.steps
+        )
+
+    def draft(self, batch, *, with_topology=False): ...
+
     def draft_forward(self, forward_batch):
         """What the hooks' targets take, as in 0.5.23."""
 
@@ -419,6 +459,8 @@ def start(settings, runner=None):
     worker = create(lambda *args: EAGLEWorkerV2, algorithm(), "args")(runner)
     worker.keep, worker.build = around[SCORES_TARGET], around[BUILD]
     worker.route = around.get(ROUTER_TARGET, worker.route)
+    worker.draft_hook = around.get(DRAFT_TARGET, worker.draft_hook)
+    worker.capture_hook = around.get(CAPTURE_TARGET, worker.capture_hook)
     worker.alloc_memory_pool()
     worker.init_cuda_graphs()
     worker.log.clear()

@@ -14,6 +14,7 @@ from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.sglang.tree import depths
 from evict_profile.records import replace
 from evict_profile.runtime import DecodingStep, Truncator
+from evict_profile.runtime.depth import DepthChoice
 from evict_profile.table import ServedStep
 from tests.integrations.sglang.drafter import drafting, on_host
 
@@ -233,3 +234,46 @@ def test_times_of_verification_correct_the_costs_unless_it_is_off(plain_table, l
     assert not same or last.verify_us == pytest.approx(first.verify_us)
     assert (chooser.learner.steps == 40) == learns
     assert (last.plan.step_cost_us < last.verify_us) == learns
+
+
+def choosing_depths(table):
+    chooser = Chooser(table, CAPTURE_SIZES)
+    chooser.depth = DepthChoice((2, 3))
+    return chooser
+
+
+def test_steps_are_those_of_the_runtimes_choice(full_table):
+    """From drafts accepted, not tokens committed, and the cost without drafting."""
+    chooser, alone = choosing_depths(full_table), DepthChoice((2, 3))
+    clock, rng, seen = full_table.drafting.at(2), np.random.default_rng(2), []
+    for seed in range(200):
+        steps = chooser.steps(2)
+        assert steps == alone.choose(clock)
+        drafted = drafting(seed, 2, 3, steps).drafted(8)
+        plan = chooser.choose(*on_host(drafted), 100).plan
+        most = min(steps, int(plan.tokens) // 2 - 1) if seed > 100 else 0
+        committed = 1 + rng.integers(0, most + 1, 2)
+        assert chooser.learn(committed)
+        alone.observe(committed - 1, plan.step_cost_us - clock.overhead_us(steps))
+        seen.append(steps)
+    assert set(seen) == {2, 3}
+    assert chooser.depth.switches == alone.switches
+
+
+def test_a_step_costs_the_levels_that_were_chosen(full_table):
+    """A tree of two levels may have nodes of the first alone."""
+    drafted = drafting(1, 1, 3, 2).drafted(8)
+    chosen = choosing_depths(full_table).choose(*on_host(drafted), 100).plan
+    without = Chooser(full_table, CAPTURE_SIZES).choose(*on_host(drafted), 100).plan
+    clock = full_table.drafting.at(1)
+    third_us = clock.overhead_us(3) - clock.overhead_us(2)
+    assert chosen.step_cost_us == pytest.approx(without.step_cost_us + third_us)
+
+
+def test_a_paused_step_teaches_nothing_about_depths(full_table, monkeypatch):
+    monkeypatch.setattr(DecodingStep, "deeper", lambda step: False)
+    chooser = choosing_depths(full_table)
+    assert chooser.steps(1) == 3 and chooser.pause(1, 100)
+    before = chooser.depth.expected_tokens().tolist()
+    assert chooser.learn(np.array([1]))
+    assert chooser.depth.expected_tokens().tolist() == before

@@ -16,6 +16,7 @@ from evict_profile.integrations.sglang.decision import (
     WidthChoice,
 )
 from evict_profile.records import replace
+from evict_profile.runtime.depth import DepthChoice
 from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.staleness import WINDOW
 
@@ -63,6 +64,14 @@ def test_the_time_of_exchanges_is_a_mean_over_steps(log):
         made.add(outcome(), exchange_us)
     made.log(("verify",))
     assert log.messages[0].endswith(", exchange between ranks 40 us")
+
+
+def test_the_depth_and_its_changes_are_logged(made, log):
+    made.depth = DepthChoice((2, 5))
+    made.depth.switches = 3
+    made.add(outcome())
+    made.log(("verify",))
+    assert log.messages[0].endswith(", 5 levels drafted after 3 changes")
 
 
 def test_the_first_line_comes_after_the_first_steps(made, clock, log):
@@ -159,15 +168,17 @@ def test_drift_is_logged_once_with_the_command_to_recheck(
         assert "evict-profile check 'my tables/1.0.0.json' --recheck" in log.text
 
 
-def test_a_table_of_another_machine_is_told_once_and_that_none_settle(plain_table, log):
+def test_a_table_of_another_machine_is_logged_once_and_that_none_settle(
+    plain_table, log
+):
     watch, learner = DriftWatch(plain_table), Learner((0.7, 1.4))
-    watch.tell(learner)
+    watch.log_other_machine(learner)
     assert not log.messages
     learner.is_other = True
-    watch.tell(learner)
-    watch.tell(learner)
+    watch.log_other_machine(learner)
+    watch.log_other_machine(learner)
     learner.is_lost = True
-    watch.tell(learner)
+    watch.log_other_machine(learner)
     first, last = log.messages
     assert "by forced widths" in first and "evict-profile sweep MODEL" in first
     assert "whole trees are verified" in last

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.integrations.sglang import tree
-from evict_profile.integrations.sglang.tree import Scores, best_nodes, depths, parents
+from evict_profile.integrations.sglang.tree import (
+    Scores,
+    best_nodes,
+    depths,
+    parents,
+    whole_chain,
+)
 from tests.integrations.sglang.drafter import drafting, on_host, organized, trees
 
 TREES = trees()
@@ -159,16 +165,18 @@ class ChainDrafter:
     The eager extension keeps the rows of accepted nodes, as SGLang does, afterwards.
     """
 
-    def __init__(self, logits, topk=1, replays=False):
+    def __init__(self, logits, topk=1, replays=False, levels=STEPS):
         self.topk, self.logits = topk, iter(logits)
+        self.speculative_num_steps = levels
         self.draft_runner = SimpleNamespace(forward=self._forward)
         replayed = SimpleNamespace(execute=self._output)
         self.cuda_graph_runner_for_draft_extend = replayed if replays else None
 
     def draft_forward(self, _, batch):
-        for _ in range(STEPS - 1):
+        levels = self.speculative_num_steps
+        for _ in range(levels - 1):
             self.draft_runner.forward(batch)
-        index = torch.arange(STEPS).repeat(len(batch.spec_info.topk_p), 1)
+        index = torch.arange(levels).repeat(len(batch.spec_info.topk_p), 1)
         return "parents", index, "tokens", None
 
     def extend(self, _, batch, result):
@@ -224,6 +232,24 @@ def test_chains_of_another_length_pass_through():
     drafter = ChainDrafter(random_logits(2, 2, 2))
     scores.keep_chain(drafter.draft_forward, drafter, chain_batch([0.5, 0.5]))
     assert not scores.last(REQUESTS).any()
+
+
+def test_a_chain_of_fewer_levels_has_the_form_of_a_whole_one():
+    drafted = torch.tensor([[7, 8], [9, 10]])
+    groups, index, tokens = whole_chain(drafted, 4)
+    assert groups.tolist() == [[-1, 0, 1, 2]] * 2
+    assert index.tolist() == [[0, 1, 2, 3]] * 2
+    assert tokens.tolist() == [[7, 8, 0, 0], [9, 10, 0, 0]]
+    assert parents(index, groups, 1, torch).tolist() == [[-1, 0, 1, 2]] * 2
+
+
+def test_levels_that_were_not_drafted_have_no_probability(chain_scores):
+    chain_scores.last(2).fill_(1.0)
+    drafter = ChainDrafter(random_logits(2), levels=2)
+    chain_scores.keep_chain(drafter.draft_forward, drafter, chain_batch([0.5, 0.25]))
+    kept = chain_scores.last(2)
+    assert kept[:, 0].tolist() == [0.5, 0.25]
+    assert (kept[:, 1] > 0.0).all() and not kept[:, 2:].any()
 
 
 @pytest.mark.parametrize("replays", [False, True])

@@ -42,7 +42,7 @@ def test_a_decision_is_made_and_the_whole_tree_is_kept(worker, requests, context
     for probability in (0.001, 1.0):
         batch = batch_of(requests, context)
         mode.verified(batch, SimpleNamespace(accept_lens=torch.full((requests,), 7)))
-        assert mode.can_pause and not mode.pauses(batch)
+        assert mode.can_pause and mode.steps(batch) is None
         places = mode.choose(batch, drafted(requests, probability))
         assert places.tolist() == [list(range(6))] * requests
     assert [each.width for each in chosen] == [1, 7]

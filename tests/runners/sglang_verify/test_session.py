@@ -212,6 +212,20 @@ def test_weights_of_another_format_are_refused(asked, observed, says):
         opening.check_format(asked, observed)
 
 
+def test_weights_that_cannot_fit_are_refused_before_loading():
+    """61.1 GB in bfloat16, half of it on each of two devices; a checkpoint may take
+    less."""
+    demo = to_mapping(load_model("qwen3-30b-a3b"))
+    opening.check_weights(demo, 1, 62e9)
+    opening.check_weights(demo, 2, 31e9)
+    opening.check_weights({**demo, "checkpoint_dtype": "fp8_block"}, 1, 32e9)
+    for tp, free, takes in ((1, 60e9, 61), (2, 30e9, 31)):
+        says = f"weights of qwen3-30b-a3b take {takes} GB of each device, .* are free"
+        with pytest.raises(Refusal, match=says) as refusal:
+            opening.check_weights(demo, tp, free)
+        assert refusal.value.kind == "memory"
+
+
 def test_an_unknown_version_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.4.9")
     with pytest.raises(Refusal, match=r"SGLang 0\.4\.9 is not supported; install"):

@@ -209,6 +209,21 @@ def test_layers_that_do_not_exist_or_fit_are_refused(monkeypatch, layers, free, 
     assert caught.value.kind == "memory"
 
 
+def test_what_is_allocated_is_told_before_it_is(quick, monkeypatch):
+    told = Mock()
+    monkeypatch.setattr(session_module, "tell", told)
+    monkeypatch.setattr(session_module, "free_bytes", lambda _: int(9.1e9))
+    monkeypatch.setattr(session_module, "Stack", Mock(side_effect=MemoryError))
+    with pytest.raises(MemoryError):
+        Session({**ASKED, "vocab_size": 10**6}, {**OPTIONS, "dtype": "bfloat16"})
+    (words,) = (call.args[0]["progress"] for call in told.call_args_list)
+    gb = (2 * layer_bytes(MODEL) + 2 * 2 * 10**6 * MODEL.hidden_size) / 1e9
+    assert words == (
+        f"MoE layers: 2, with embedding and head {gb:.1f} GB of the 9.1 GB that are "
+        "free on cpu"
+    )
+
+
 def test_the_programs_of_a_sweep_are_part_of_its_memory(monkeypatch):
     """In sweep `full`, 6 GB of masks and inputs beside the layers of deepseek-v3."""
     model, slots = load_model("deepseek-v3"), (1, 64)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from evict_profile.errors import ConfigError
-from tests.served.readers.reading import runs_of, sample
+from tests.served.readers.reading import reading_of, runs_of, sample
 
 
 def test_a_log_is_one_run():
@@ -15,6 +15,111 @@ def test_a_log_is_one_run():
     assert run.step_us == pytest.approx((30387.12 + 161.86) * 1e3 / 865)
     assert run.accept_length == pytest.approx((2047 + 7) / 865)
     assert (run.batch, run.width, run.context) == (1, 4, (233 + 2054 / 2) / 2)
+
+
+START = """\
+0.00.000.010 I build_info: b9371-6f2c9d1a4 (GNU 13.3.0 for Linux x86_64)
+0.00.200.020 I srv    load_model: loading model '/models/Qwen3.6-27B-Q4_K_M.gguf'
+"""
+DRAFT = "spec common_specu: adding speculative implementation 'draft-simple'\n"
+
+
+def request(slot, start, seconds, drafts=0, clock=True):
+    """Lines of one request by their time: 101 tokens, in 100 / (1 + K) steps."""
+    steps = 100 // (drafts + 1)
+    counts = f"({100 - steps:5d} accepted / {drafts * steps:5d} generated)"
+    said = {
+        start: f"slot launch_slot_: id {slot:2d} | task 0 | processing task",
+        start + seconds - 2e-3: f"slot print_timing: id {slot:2d} | task 0 | "
+        f"      eval time = {1e3 * seconds:10.2f} ms /   101 tokens",
+        start + seconds - 1e-3: f"slot print_timing: id {slot:2d} | task 0 | "
+        f"draft acceptance = 0.5 {counts}",
+        start + seconds: f"slot      release: id {slot:2d} | task 0 | stop processing",
+    }
+    if not drafts:
+        del said[start + seconds - 1e-3]
+    return [
+        (at, f"0.{int(at):02d}.{round(at % 1 * 1e3):03d}.000 I " * clock + line)
+        for at, line in said.items()
+    ]
+
+
+def log(*requests):
+    lines = sorted(line for each in requests for line in each)
+    return START + "".join(f"{line}\n" for _, line in lines)
+
+
+def test_slots_that_decode_together_are_a_batch(tmp_path):
+    found = reading_of(tmp_path, log(request(0, 1, 2.0), request(3, 1, 2.1)))
+    [run], [note] = found.runs, found.notes
+    assert "batch 2 is by its slots: 1.95 decoded at once in the mean" in note
+    assert (run.batch, run.drafts, run.step_us) == (2, 0, pytest.approx(20_500))
+    assert run.load.at_once == pytest.approx((2 * 2.0 + 0.1) / 2.1, rel=1e-3)
+
+
+def test_slots_that_decode_one_after_another_are_a_batch_of_1(tmp_path):
+    both = log(request(0, 1, 2.0, clock=False), request(3, 4, 2.0, clock=False))
+    [run] = runs_of(tmp_path, both)
+    assert (run.batch, run.load.at_once) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        (request(0, 1, 2.0, clock=False), request(3, 1, 2.1, clock=False)),
+        (request(0, 1, 2.0), request(3, 1, 4.0)),
+        (request(0, 1, 2.0)[1:-1], request(3, 1, 2.0)[1:-1]),
+    ],
+    ids=["no times", "half of the time", "no launches"],
+)
+def test_a_log_of_several_slots_without_a_batch_is_refused(tmp_path, requests):
+    with pytest.raises(ConfigError, match=r"2 slots decoded, .* or give batch and"):
+        runs_of(tmp_path, log(*requests))
+
+
+def test_a_log_that_names_no_slot_is_of_one_request_with_a_note(tmp_path):
+    found = reading_of(tmp_path, "eval time = 400.0 ms / 41 tokens\n" * 2, 0)
+    assert found.runs[0].batch == 1 and "1 is assumed" in found.notes[0]
+
+
+def test_a_log_states_its_model_and_build(tmp_path):
+    [run] = runs_of(tmp_path, log(request(0, 1, 2.0)))
+    known = run.deployment
+    assert (known.model, known.version) == ("Qwen3.6-27B-Q4_K_M", "b9371-6f2c9d1a4")
+    old = "build: 5142 (80f19b41) with cc\neval time = 400.0 ms / 41 tokens\n"
+    [run] = runs_of(tmp_path, old, 0)
+    assert run.deployment.version == "b5142-80f19b41"
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "llama-server -m M -md D --spec-draft-n-max 4 -np 1\n",
+        "llama-server -m M -md D --draft-max 4\n",
+        DRAFT + "spec common_specu: - n_max=4, n_min=0, p_min=0.750000\n",
+        DRAFT,
+    ],
+    ids=["flag", "old flag", "first lines", "drafts of each step"],
+)
+def test_a_log_states_k(tmp_path, says):
+    text = says + log(request(0, 1, 2.0, drafts=4))
+    assert runs_of(tmp_path, text)[0].drafts == 4
+    with pytest.raises(ConfigError, match="states K = 4, and K = 5 was given"):
+        runs_of(tmp_path, text, 5)
+
+
+def test_a_log_that_drafts_fewer_at_some_steps_states_no_k(tmp_path):
+    two = log(request(0, 1, 2.0, drafts=4), request(0, 4, 2.0, drafts=1))
+    with pytest.raises(ConfigError, match="does not state K"):
+        runs_of(tmp_path, DRAFT + two)
+    assert runs_of(tmp_path, DRAFT + two, 4)[0].load.drafted == pytest.approx(130 / 70)
+
+
+def test_two_starts_of_a_server_are_refused(tmp_path):
+    one = log(request(0, 1, 2.0))
+    with pytest.raises(ConfigError, match="2 starts of the server; give each its own"):
+        runs_of(tmp_path, one + one)
+    assert runs_of(tmp_path, START + one)
 
 
 def test_llama_cli_counts_steps():
@@ -33,6 +138,7 @@ def test_llama_bench_decodes_plainly():
     [run] = sample("llama-bench.json")
     assert (run.drafts, run.step_us, run.context) == (0, 8000, 512 + 64)
     assert run.deployment.gpu == "NVIDIA GeForce RTX 4090"
+    assert run.deployment.version == "b9235-d14ce3dab"
 
 
 @pytest.mark.parametrize(

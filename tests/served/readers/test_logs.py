@@ -95,6 +95,17 @@ def test_graphs_that_did_not_run_are_in_the_load(tmp_path, text, says):
     assert found.startswith(says) and bool(found) == bool(says)
 
 
+def test_sizes_are_read_where_capture_ends_as_well(tmp_path):
+    """SGLang 0.5.23 lists them there alone."""
+    begins = "num_tokens_per_bs=4, bs=[1, 2, 3, 4, 5, 6, 8], avail mem=7.77 GB\n"
+    ends = "num_tokens_per_req=4, avail mem=7.77 GB\n[TP0] Capture target verify CUDA "
+    ends += "graph end. bs=[1, 2, 4], elapsed=2.10 s, mem usage=0.30 GB\n"
+    start = logs.SGLANG_START.replace(begins, ends)
+    load = runs_of(tmp_path, logs.sglang(start=start))[0].load
+    assert load.graphs.startswith("8 requests at once verify 32 tokens, and CUDA")
+    assert "graphs end at 16" in load.graphs
+
+
 def test_graphs_that_nothing_states_are_unknown(tmp_path):
     assert runs_of(tmp_path, logs.vllm(start=""))[0].load.graphs is None
 

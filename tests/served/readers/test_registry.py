@@ -12,7 +12,6 @@ from tests.served.readers.reading import SAMPLES, runs_of
 
 STATE_NO_K = {
     "llama-cli.log": 0,
-    "llama-replies.jsonl": 3,
     "llama-server.log": 3,
     "sglang-console.txt": 3,
     "sglang-metrics.txt": 3,
@@ -51,12 +50,33 @@ def test_a_k_that_contradicts_the_file_is_refused_with_both(name):
 
 
 @pytest.mark.parametrize("drafts", [None, 2])
-def test_a_file_that_no_reader_takes_is_told_all_kinds(tmp_path, drafts):
+def test_a_file_that_no_reader_takes_is_told_what_to_give(tmp_path, drafts):
     with pytest.raises(ConfigError) as caught:
         runs_of(tmp_path, "GET /v1/models 200\n", drafts)
     said = str(caught.value)
-    assert all(each.name in said for each in READERS)
+    assert all(word in said for word in ("CSV", "SGLang, vLLM or llama.cpp", "probe"))
     assert "=K" not in said and "\n" not in said
+    assert len(said) < len(str(tmp_path)) + 300
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "ggml_cuda_init: found 1 CUDA devices:\n| model | size | params | backend "
+            "| ngl | test | t/s |\n| --- | --: | --: | --- | --: | --: | --: |\n",
+            "is a table of llama-bench; give its -o json",
+        ),
+        (
+            "main: n_kv_max = 32768, n_batch = 2048\n\n|    PP |     TG |    B | "
+            "  N_KV |   T_PP s |\n|-------|--------|------|--------|----------|\n",
+            "is a table of llama-batched-bench; give a CSV with B as batch",
+        ),
+    ],
+)
+def test_a_table_that_llama_cpp_prints_is_told_what_to_give(tmp_path, text, says):
+    with pytest.raises(ConfigError, match=says):
+        runs_of(tmp_path, text)
 
 
 @pytest.mark.parametrize(

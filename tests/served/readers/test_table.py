@@ -67,13 +67,56 @@ def test_other_columns_are_kept_out_with_a_word(tmp_path):
     found = reading_of(tmp_path, "batch,K,step ms,notes,TTFT ms\n1,0,8,new,3\n")
     assert steps(found.runs) == [(1, 0, 8000.0)]
     assert found.notes == [
-        f"{tmp_path}/runs: columns that are not read: notes, TTFT ms"
+        f"{tmp_path}/runs: column {name} was not read" for name in ("notes", "TTFT ms")
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "advice"),
+    [
+        ("accpted", "rename it to accepted"),
+        ("ms per token", "it is no step; rename it to TPOT ms"),
+        ("tok/s per request", "multiply it by the batch"),
+    ],
+)
+def test_a_column_that_looks_like_one_is_told_its_name(tmp_path, column, advice):
+    """Of runs that are read as a note, and of those refused with the reason."""
+    found = reading_of(tmp_path, f"batch,K,step ms,{column}\n1,0,8,3\n")
+    [note] = found.notes
+    assert f"column {column} was not read; {advice}" in note
+    with pytest.raises(ConfigError, match=f"no time of a step.*; {advice}"):
+        runs_of(tmp_path, f"batch,K,{column}\n1,0,8\n")
+
+
+def test_names_of_llama_cpps_logs_are_read(tmp_path):
+    [run] = runs_of(tmp_path, "batch,draft_max,step ms,mean len\n1,3,8,2.5\n")
+    assert (run.drafts, run.accept_length) == (3, 2.5)
+    [run] = runs_of(tmp_path, "batch,K,step ms,acc_len\n1,3,8,2.5\n")
+    assert run.accept_length == 2.5
+    [run] = runs_of(tmp_path, "batch,K,step ms,acc rate\n1,3,8,0.5\n")
+    assert run.accept_length == 2.5
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("step ms,tok/s,accepted\n1,3,13.3,150,3\n", "is 13.3, and tok/s of 150 makes"),
+        ("step ms,TPOT ms,accepted\n1,3,13.3,3,3\n", "TPOT ms of 3 makes it 9"),
+        ("step ms,tok/s\n1,0,10,110\n", "tok/s of 110 makes it 9.09"),
+        (
+            "step ms,accepted,acceptance\n1,3,10,2.01,67%\n",
+            "accepted is 2.01, and acceptance of 0.67 makes it 3.01",
+        ),
+    ],
+)
+def test_columns_that_contradict_each_other_are_refused_with_both(tmp_path, text, says):
+    with pytest.raises(ConfigError, match=says):
+        runs_of(tmp_path, f"batch,K,{text}")
 
 
 def test_a_step_is_taken_before_throughput(tmp_path):
     """Throughput has prefill in it; a step has not."""
-    [run] = runs_of(tmp_path, "batch,K,step ms,tok/s\n8,0,10,400\n")
+    [run] = runs_of(tmp_path, "batch,K,step ms,tok/s\n8,0,10,770\n")
     assert run.step_us == 10_000
 
 
