@@ -65,7 +65,7 @@ class CostCache:
         self._cached_cost = lru_cache(CACHE_SIZE)(self._cost)
         self._learnt_us = lru_cache(CACHE_SIZE)(self._learnt)
         self._parts = lru_cache(CACHE_SIZE)(partial(ForwardParts.of, table))
-        self.learner = Learner(table.watch_bounds)
+        self.learner = Learner()
         self.overhead = lru_cache(CACHE_SIZE)(self._overhead)
         self.clock_us = lru_cache(CACHE_SIZE)(self._clock_us)
 

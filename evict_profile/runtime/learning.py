@@ -42,8 +42,8 @@ SHARES = 0.0, 1.3
 """Bounds of the growth, in growths of uniform routing."""
 
 LEVELS, MOST_SHARE = (0.7, 1.3), 1.2
-"""Of a machine like the table's: level over it, where the table's own bounds are not
-narrower, and growth in those of uniform routing, which activates the most experts."""
+"""Of a machine like the table's: level over it, and growth in those of uniform routing,
+which activates the most experts."""
 
 OUTSIDE_STEPS = 16
 """In a row outside of them until they open."""
@@ -129,11 +129,11 @@ class Learner:
         forced: share of the largest width that the coming step verifies, if any.
     """
 
-    def __init__(self, level_bounds: tuple[float, float]) -> None:
+    def __init__(self) -> None:
         self.level = self.growth = 0.0
         self.union_share = math.nan
         self.version = self.steps = 0
-        self._low, self._high = (bound - 1.0 for bound in level_bounds)
+        self._low, self._high = (bound - 1.0 for bound in LEVELS)
         (level_sd, growth_sd), self._covariance = PRIOR_SD, 0.0
         self._level_var, self._growth_var = level_sd**2, growth_sd**2
         self._most_growth = SHARES[1]
@@ -142,7 +142,6 @@ class Learner:
         self.forced: float | None = None
         self._coming: Iterator[float] = iter(())
         self._outside, self._error = 0, 0.0
-        self._like = max(self._low, LEVELS[0] - 1.0), min(self._high, LEVELS[1] - 1.0)
 
     def corrected(self, parts: ForwardParts) -> Floats:
         """Microseconds of a forward by tokens, float64 [T + 1]."""
@@ -185,8 +184,8 @@ class Learner:
             self._watch()
 
     def _watch(self) -> None:
-        (low, high), is_text = self._like, not self.union_share > MOST_SHARE
-        is_like = low < self.level < high and is_text
+        is_text = not self.union_share > MOST_SHARE
+        is_like = self._low < self.level < self._high and is_text
         self._outside = 0 if is_like else self._outside + 1
         if self._outside == OUTSIDE_STEPS:
             self._open()

@@ -109,7 +109,7 @@ def test_table_goes_on_beyond_one_tree(activations):
 def test_a_server_s_state_gives_its_text_s_unions(composed_path, tmp_path, share):
     """The table guesses uniform routing; the server's growth was a share of it."""
     table = CostTable.load(composed_path)
-    learner = Learner((0.7, 1.4))
+    learner = Learner()
     parts = ForwardParts.of(table, 1, min(table.axes.context))
     for tokens in [2, 4, 8, 16, 32] * 40:
         equal, growth, uniform = parts.at(tokens)
@@ -127,14 +127,14 @@ def test_a_server_s_state_gives_its_text_s_unions(composed_path, tmp_path, share
 
 def test_a_state_of_another_table_is_refused(composed_path, tmp_path):
     state = tmp_path / "state.json"
-    write_json(to_mapping(Learner((0.7, 1.4)).learnt("0" * 64)), state)
+    write_json(to_mapping(Learner().learnt("0" * 64)), state)
     with pytest.raises(ConfigError, match="learnt with another table"):
         learnt_curve(state, CostTable.load(composed_path))
 
 
 def test_a_state_of_another_machine_is_refused(composed_path, tmp_path):
     table = CostTable.load(composed_path)
-    learner = Learner((0.7, 1.4))
+    learner = Learner()
     parts = ForwardParts.of(table, 1, min(table.axes.context))
     for _ in range(40):
         learner.observe(parts.at(8), 3.0 * sum(parts.at(8)[:2]))

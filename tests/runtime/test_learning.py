@@ -12,6 +12,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.runtime import CostTable, Truncator
 from evict_profile.runtime.learning import (
     FORCED,
+    LEVELS,
     OPEN_GROWTH,
     OPEN_LEVELS,
     OUTSIDE_STEPS,
@@ -42,7 +43,7 @@ def truncator(table):
 
 def taught(parts, level, share, noise=0.03, widths=WIDTHS, learner=None):
     """A learner after verifications of a machine and a text."""
-    learner = learner or Learner((0.7, 1.4))
+    learner = learner or Learner()
     rng = np.random.default_rng(0)
     for tokens in widths:
         equal, growth, uniform = parts.at(tokens)
@@ -75,10 +76,10 @@ def test_a_text_that_changes_is_followed_within_64_steps(parts):
 
 @given(st.lists(st.tuples(st.integers(BATCH, 64), st.floats(0.001, 1e9))))
 def test_no_times_lead_out_of_bounds(parts, steps):
-    learner = Learner((0.8, 1.25))
+    learner = Learner()
     for tokens, us in steps:
         learner.observe(parts.at(tokens), us)
-    low, high = OPEN_LEVELS if learner.is_other else (0.8, 1.25)
+    low, high = OPEN_LEVELS if learner.is_other else LEVELS
     most = OPEN_GROWTH if learner.is_other else SHARES[1]
     assert low - 1.0 - 1e-12 <= learner.level <= high - 1.0
     us = learner.corrected(parts)
@@ -139,7 +140,7 @@ def test_costs_that_do_not_settle_leave_trees_whole(table):
 
 
 def test_what_was_learnt_of_another_machine_outlives_its_server(parts):
-    learner, other = taught(parts, 1.5, 0.0), Learner((0.7, 1.4))
+    learner, other = taught(parts, 1.5, 0.0), Learner()
     other.restore(learner.learnt("a" * 64))
     assert other.learnt("") == learner.learnt("")
     assert other.is_other and other.forced is None

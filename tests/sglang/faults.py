@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-PLANTED_LEVEL = 1.1
+PLANTED_LEVEL = 1.2
 
 
 def plant_faults(ranks):

@@ -171,7 +171,7 @@ def test_drift_is_logged_once_with_the_command_to_recheck(
 def test_a_table_of_another_machine_is_logged_once_and_that_none_settle(
     plain_table, log
 ):
-    watch, learner = DriftWatch(plain_table), Learner((0.7, 1.4))
+    watch, learner = DriftWatch(plain_table), Learner()
     watch.log_other_machine(learner)
     assert not log.messages
     learner.is_other = True

@@ -6,13 +6,12 @@ from evict_profile.integrations.sglang import state
 from evict_profile.integrations.sglang.state import StateFile
 from evict_profile.runtime.learning import Learner
 
-BOUNDS = 0.7, 1.4
 PARTS = 100.0, 50.0, 60.0
 
 
 @pytest.fixture
 def learner():
-    learner = Learner(BOUNDS)
+    learner = Learner()
     for _ in range(40):
         learner.observe(PARTS, 130.0)
     return learner
@@ -29,7 +28,7 @@ def saved(path, learner, table="a" * 64):
 def test_a_killed_server_goes_on_from_its_file(tmp_path, learner):
     path = tmp_path / "state.json"
     saved(path, learner)
-    other = Learner(BOUNDS)
+    other = Learner()
     StateFile(path, "a" * 64).restore(other)
     assert other.learnt("") == learner.learnt("")
     assert other.version > 0
@@ -43,7 +42,7 @@ def test_what_another_table_taught_is_neither_read_nor_overwritten(
 ):
     path = tmp_path / "state.json"
     saved(path, learner)
-    before, fresh = path.read_text(), Learner(BOUNDS)
+    before, fresh = path.read_text(), Learner()
     file = StateFile(path, "b" * 64)
     file.restore(fresh)
     file._due_s = 0.0
@@ -57,7 +56,7 @@ def test_what_another_table_taught_is_neither_read_nor_overwritten(
 def test_a_damaged_file_is_named_and_kept(tmp_path, text, caplog):
     path = tmp_path / "state.json"
     path.write_text(text)
-    fresh = Learner(BOUNDS)
+    fresh = Learner()
     StateFile(path, "a" * 64).restore(fresh)
     assert fresh.version == 0
     assert str(path) in caplog.text

@@ -31,12 +31,13 @@ def organize(score_list, token_list, parents_list, draft_tokens):
     return torch.cat(parents_list[:-1], dim=1), index, tokens
 
 
-def chain_drafter(forward):
+def chain_drafter(forward, levels):
     """A drafter of one token a step, whose runner's `forward` gives its logits."""
     return SimpleNamespace(
         topk=1,
         draft_runner=SimpleNamespace(forward=forward),
         cuda_graph_runner_for_draft_extend=None,
+        speculative_num_steps=levels,
     )
 
 

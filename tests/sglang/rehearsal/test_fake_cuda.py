@@ -81,7 +81,7 @@ def kept_chain():
             drafter.draft_runner.forward(batch)
 
     drafter, batch = (
-        chain_drafter(forward),
+        chain_drafter(forward, STEPS),
         chain_batch(torch.rand(BATCH, 1, device=GPU)),
     )
     return lambda: scores.keep_chain(draft_forward, drafter, batch)

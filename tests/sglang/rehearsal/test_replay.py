@@ -81,7 +81,7 @@ def test_a_replayed_chain_leaves_its_probabilities():
         for _ in range(STEPS):
             drafter.draft_runner.forward(batch)
 
-    drafter, batch = chain_drafter(forward), chain_batch(first)
+    drafter, batch = chain_drafter(forward, STEPS), chain_batch(first)
     graph, _ = captured(lambda: scores.keep_chain(draft_forward, drafter, batch))
     first.uniform_()
     for each in logits:
