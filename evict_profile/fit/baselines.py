@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import Term
-from evict_profile.fit.hinge import fit_points, layer_terms
+from evict_profile.fit.hinge import fit_points
 from evict_profile.fit.points import HeldOut, features_of
 from evict_profile.physics import layer_work
 from evict_profile.stats import Floats, folds
@@ -51,10 +51,6 @@ def fit_terms(
     return lambda cells: cost.latency_us(features_of(shape, cells))
 
 
-def fit_layers(model: ModelSpec, points: pd.DataFrame) -> Predict:
-    return fit_terms(layer_terms(model.cost_shape), True, model, points)
-
-
 def fit_roofline(model: ModelSpec, points: pd.DataFrame) -> Predict:
     """Two rates, fitted to the mean absolute error of the log latency."""
 
@@ -78,7 +74,6 @@ def fit_roofline(model: ModelSpec, points: pd.DataFrame) -> Predict:
 
 
 FITTERS: dict[str, Fitter] = {
-    "hinge": fit_layers,
     "affine": partial(fit_terms, AFFINE_TERMS, False),
     "roofline": fit_roofline,
     "tokens only": partial(fit_terms, TOKEN_TERMS, True),

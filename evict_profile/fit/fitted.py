@@ -13,7 +13,7 @@ from evict_profile.cells import OK, Cell, cells_of, frame_of, places_of
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import Features, ForwardCost, Term, design, features_at
 from evict_profile.errors import DataError
-from evict_profile.fit.baselines import FITTERS, fit_terms, held_out
+from evict_profile.fit.baselines import FITTERS, Fitter, fit_terms, held_out
 from evict_profile.fit.hinge import (
     Uncertainty,
     fit_cost,
@@ -113,10 +113,10 @@ class Fitted:
     def held_out(self) -> dict[str, HeldOut]:
         seed = self.provenance.sweep.seed
         terms = (*layer_terms(self.model.cost_shape), *self.more_terms)
-        hinge = {"hinge": partial(fit_terms, terms, True)}
+        hinge: dict[str, Fitter] = {"hinge": partial(fit_terms, terms, True)}
         return {
             name: held_out(fitter, self.model, self.layer_points, seed)
-            for name, fitter in (FITTERS | hinge).items()
+            for name, fitter in (hinge | FITTERS).items()
         }
 
     @cached_property

@@ -34,10 +34,6 @@ from evict_profile.report.style import (
 )
 from evict_profile.stats import RESAMPLES
 
-SELECTION = (
-    "the verdict is corrected for choosing the best setting on these prompts; the "
-    "table below it is not, so its numbers are higher"
-)
 OVER_PLAIN = "throughput over plain decoding"
 LINES = (AR, RATE, RATE_DEPTH, ORACLE)
 FIXED, TABLE = "fixed", "guided by the table"

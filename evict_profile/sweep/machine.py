@@ -53,18 +53,6 @@ class GpuWatch:
         return ", ".join(n for n, bit in sorted(self._reasons.items()) if mask & bit)
 
 
-def gpu_names() -> tuple[str, ...]:
-    with contextlib.suppress(Exception):
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = map(
-            pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount())
-        )
-        return tuple(dict.fromkeys(map(pynvml.nvmlDeviceGetName, handles)))
-    return ()
-
-
 def cpu_name() -> str:
     """The CPU as the system and `runners.device` name it; on Arm with its board."""
     cpuinfo = _cpuinfo()

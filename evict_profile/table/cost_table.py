@@ -92,6 +92,11 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         vars(table)["sha256"] = stated
         return table
 
+    def as_of(self, file: "CostTable") -> "CostTable":
+        """This table under the hash of a file, to which belongs what is learnt."""
+        vars(self)["sha256"] = file.sha256
+        return self
+
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str) -> "CostTable":
         for name in ("path", "caveats"):

@@ -147,7 +147,7 @@ def pick_layers(
         raise Refusal(
             "infeasible",
             f"model '{model['name']}' has {', '.join(odd)}, which this runner cannot "
-            "build; compose its table (evict-profile compose), or measure it in an "
+            "build; estimate its table (evict-profile estimate), or measure it in an "
             "engine that serves it (--plan sglang or examples/llama_cpp/sweep.yaml)",
         )
     if not hasattr(F, "grouped_mm"):

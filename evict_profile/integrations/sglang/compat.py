@@ -289,7 +289,7 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
         fix += f", from a copy of that plan with tp: {key['tp']} under sglang"
     table = matching.load_matching_table(path, key, shape, allow, fix)
     _warn_of_other_drafts(table, worker)
-    return ServedStep.of(table).extending().table
+    return ServedStep.of(table).extending().table.as_of(table)
 
 
 def _warn_of_other_drafts(table: CostTable, worker: Any) -> None:

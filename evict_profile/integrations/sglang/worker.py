@@ -27,7 +27,7 @@ def truncating(base: Any, serving: Serving) -> Any:
     return type(name, (TruncatingWorker, base), {"evict_profile": serving})
 
 
-_SglangWorker: Any = object  # SGLang's own class, set by `truncating`
+_SglangWorker: Any = object  # `truncating` puts SGLang's own class in its place.
 
 
 class TruncatingWorker(_SglangWorker):  # type: ignore[misc]

@@ -23,9 +23,10 @@ from evict_profile.served.probe.wave import Rates, RequestForm, decode
 
 TEXTS = Path(__file__).with_name("prompts.txt")
 TRIES, PAUSE_S = 3, 2.0
+"""Tries of a wave whose connections broke, or of a first wave with a fault."""
+
 SETTLE_S, ASK_AGAIN_S = 3.0, 0.05
 """SGLang's count of running requests lags by up to a second behind its last reply."""
-"""Tries of a wave whose connections broke, or of a first wave with a fault."""
 
 
 @dataclass(frozen=True)

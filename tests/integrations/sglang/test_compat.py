@@ -255,8 +255,10 @@ def test_the_table_of_the_servers_model_is_loaded_and_no_other(
 
 
 def test_the_table_is_of_steps_that_extend_the_drafters_cache(served, workload_table):
-    clock = load_matching_table(workload_table, "", served).drafting.at(1)
+    table = load_matching_table(workload_table, "", served)
+    clock = table.drafting.at(1)
     assert clock.plain_fixed_us == clock.fixed_us == 40.0
+    assert table.sha256 == CostTable.load(workload_table).sha256
 
 
 @pytest.mark.parametrize(("topk", "warns"), [(4, False), (2, True)])
