@@ -202,33 +202,31 @@ def test_a_mistyped_name_is_told_before_libraries_load(tmp_path):
     assert done.stderr.count("error: ") == len(commands)
 
 
+def started(*words, folder, stdout=subprocess.PIPE, **environment):
+    """The command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "evict_profile", *map(str, words)],
+        cwd=folder, env={**os.environ, **environment}, text=True,
+        stdout=stdout, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
 def test_what_an_encoding_lacks_ends_no_command(tmp_path):
     """As cron and some containers have it: ASCII alone."""
-    command = [sys.executable, "-m", "evict_profile", *map(str, ADVISE), "0.7"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(b"Estimated, not measured: K = 3 pays ")
+    process = started(*ADVISE, "0.7", folder=tmp_path, PYTHONIOENCODING="ascii")
+    said, failed = process.communicate()
+    assert process.returncode == 0, failed
+    assert said.startswith("Estimated, not measured: K = 3 pays ")
 
 
-def test_a_full_output_is_named(tmp_path):
-    command = [sys.executable, "-m", "evict_profile", "show", str(H200)]
+@pytest.mark.parametrize("words", [("show", H200), ("--version",), ("--help",)])
+def test_a_full_disk_is_named(words, tmp_path):
+    """Also while the words are parsed."""
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
-        )
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: stdout: No space left on device; ")
-
-
-def test_a_process_ends_with_its_exit_code(tmp_path):
-    command = [sys.executable, "-m", "evict_profile", "show", "no-table.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
+        process = started(*words, folder=tmp_path, stdout=full)
+        _, said = process.communicate()
+    assert process.returncode == 2
+    assert said.startswith("error: stdout: No space left on device; free")
 
 
 def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path):
@@ -237,11 +235,7 @@ def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path):
     sweep = {**ROOFLINE, "runner": str(scripted)}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(sweep))
     words = ("sweep", "tiny", "--plan", "own.yaml", "--out", "run")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evict_profile", *words],
-        cwd=tmp_path, env={**os.environ, "SCRIPTED_SLEEP": "0.05"},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = started(*words, folder=tmp_path, SCRIPTED_SLEEP="0.05")
     assert process.stdout
     for line in process.stdout:
         if line.startswith("round 1"):
@@ -255,11 +249,7 @@ def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path):
 
 
 def test_ctrl_c_says_that_nothing_is_half_done(tmp_path):
-    words = ("replay", str(H200), "--synthetic", "easy")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evict_profile", *words],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = started("replay", H200, "--synthetic", "easy", folder=tmp_path)
     assert process.stderr
     process.stderr.readline()
     process.send_signal(signal.SIGINT)
@@ -285,19 +275,6 @@ def test_a_table_is_written_for_sglang(workload_table, tmp_path):
     assert "95 % interval" in done.stdout
     sps = json.loads(out.read_text())
     assert len(sps["m_probes"]) == len(sps["theta_seconds"])
-
-
-@pytest.mark.parametrize("word", ["--version", "--help"])
-def test_a_full_disk_ends_what_is_printed_while_words_are_parsed(word):
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "evict_profile", word],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: stdout: No space left on device; free")
 
 
 def test_ctrl_c_while_the_command_line_loads_is_one_sentence(monkeypatch, capsys):

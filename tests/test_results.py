@@ -10,9 +10,9 @@ from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
-SHOWN = {"evict-claims": 7, "evict-fixed": 4}
+SHOWN = {"evict-claims": 7, "evict-fixed": 4, "moe-spec-claims": 6}
 """How many rows of a data file its page shows, each as it is there."""
-HEADS = {"evict-claims": "## Claims", "evict-fixed": "## Fixed trees"}
+HEADS = dict(zip(SHOWN, ("## Claims", "## Fixed trees", "| claim |"), strict=True))
 
 
 def rows_of(name):
@@ -22,12 +22,26 @@ def rows_of(name):
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_page_shows_the_rows_of_its_data(name):
-    page = (RESULTS / f"{name.partition('-')[0]}.md").read_text()
+    page = (RESULTS / f"{name.rpartition('-')[0]}.md").read_text()
     lines = {f"| {' | '.join(row.values())} |" for row in rows_of(name)}
     section = page[page.index("|---|", page.index(HEADS[name])) :].partition("\n\n")[0]
     shown = section.splitlines()[1:]
     assert len(shown) == SHOWN[name]
     assert {*shown} <= lines
+
+
+@pytest.mark.parametrize(
+    ("rule", "share"), [("mass", "3.5"), ("sqrt-path+top-k", "9.3")]
+)
+def test_a_page_states_what_routing_takes(rule, share):
+    [row] = [
+        row
+        for row in rows_of("moe-spec-overhead")
+        if row["routing"] == rule and row["on"].startswith("small world")
+    ]
+    found = float(row["beyond the model's own, % of the layers"].partition(" ")[0])
+    assert f"{found:.1f}" == share
+    assert f"{share} %" in (RESULTS / "moe-spec.md").read_text()
 
 
 def test_each_data_file_is_linked_by_its_page():

@@ -34,10 +34,6 @@ class TestForms:
         assert found.stated == stated
         assert not found.half_width[list(stated)].any()
 
-    def test_one_length_needs_its_k(self):
-        with pytest.raises(ConfigError, match=r"of which K\?.*--accept 3:2.64"):
-            acceptance_of("2.64")
-
     @pytest.mark.parametrize("text", ["0.64", "64%"])
     def test_a_rate_alone_is_the_first_drafts(self, text):
         [found] = acceptance_of(text)
@@ -270,10 +266,6 @@ class TestServer:
         with FakeServer(**server) as fake, pytest.raises(ConfigError) as caught:
             acceptance_of(fake.url)
         assert "states no accepted length of chains of one K" in str(caught.value)
-
-    def test_no_server_is_one_sentence(self):
-        with pytest.raises(ConfigError, match="no server answers; start it"):
-            acceptance_of("http://127.0.0.1:9/metrics")
 
     def test_a_password_is_not_repeated(self):
         with pytest.raises(ConfigError, match="give no password") as caught:

@@ -1,7 +1,5 @@
 """What is asked of a table, what is noted beside the answer, and the command."""
 
-import json
-
 import pytest
 
 from evict_profile.advice.decide import decide
@@ -111,10 +109,6 @@ class TestOwnLengths:
         found = decide(make.served_table(runs, {}, "m", "g"), batch=1).answer
         assert "By text, K = 3 gives 2.29 on code, 1.29 on prose." in str(found)
 
-    def test_only_runs_state_their_own(self):
-        with pytest.raises(ConfigError, match="give --accept"):
-            decide(shipped_table(H200))
-
 
 @pytest.mark.parametrize(("accept", "said"), [("0.64", True), ("3:2.4", False)])
 def test_a_bare_rate_is_the_first_drafts_chance(accept, said):
@@ -161,11 +155,6 @@ def test_one_length_for_all_says_where_it_is_slower():
     found = decide(served_table(*rows, engine="llama-cpp"), "3:2.0", drafter="pard")
     assert found.plan.drafts == 3
     assert "K = 3 is slower than plain decoding at batch 8." in [*found.notes()]
-
-
-def test_an_estimate_has_no_schedule():
-    found = decide(shipped_table(H200), "3:2.4")
-    assert found.advisor.steps.estimated and found.plan.schedule == ()
 
 
 class TestCommand:
@@ -239,10 +228,6 @@ class TestCommand:
         words = (saved_table, "--accept", "1.95,2.85,3.7", "--draft-level-ms", 0)
         said = self.said(place, *words, "--context", 300, "--outside", "clamp")
         assert "caveat: context 300 read as 256: " in said
-
-    def test_json_is_alone_on_stdout(self, place):
-        done = evict("advise", "own.json", "--accept", "3:2.4", "--json", folder=place)
-        assert json.loads(done.stdout)["plan"]["drafts"] == 3
 
     def test_batches_are_given_at_once_or_one_by_one(self):
         assert batches_of(["1,8"]) == batches_of(["1", "8"]) == [1, 8]

@@ -27,12 +27,6 @@ def test_a_model_drafts_with_its_own_layers_and_a_server_as_it_did(table):
     assert drafter_of("pard", own) == drafter_of("pard", SERVED) == "pard"
 
 
-@pytest.mark.parametrize("asked", ["medusa", "pard:FILE", "schedules"])
-def test_an_unknown_drafter_is_refused(table, asked):
-    with pytest.raises(ConfigError, match="choose one of eagle3, mtp, mtp_head, "):
-        drafter_of(asked, table)
-
-
 @pytest.mark.parametrize(("kind", "forwards"), [("eagle3", 5), ("dflash", 1)])
 def test_a_given_time_is_of_each_forward(table, kind, forwards):
     """A block is drafted in one; what the table has of the rest of a step stays."""

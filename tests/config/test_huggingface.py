@@ -75,12 +75,6 @@ def test_a_saved_config_may_rename_the_count_of_experts(name):
     assert spec(saved) == spec(PUBLISHED[name])
 
 
-def test_load_model_takes_the_path_of_a_config(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(MIXTRAL))
-    assert load_model(str(path)).source == str(path)
-
-
 def test_a_file_of_theirs_is_known_by_either_key():
     assert not is_huggingface({"name": "tiny", "hidden_size": 512})
     assert is_huggingface({"model_type": "mixtral"})

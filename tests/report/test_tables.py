@@ -2,13 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-import evict_profile
 from evict_profile.cells import cell_of
 from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.records import replace
@@ -50,17 +48,6 @@ def test_show_starts_without_heavy_libraries(saved_table):
     ).stdout
     assert "x C(1)" in shown
     assert shown.splitlines()[-1] == "loaded []"
-
-
-def test_only_commands_import_pages():
-    root = Path(evict_profile.__file__).parent
-    importers = {
-        path.relative_to(root).parts[0]
-        for path in root.rglob("*.py")
-        if "import evict_profile.report" in path.read_text()
-        or "from evict_profile.report" in path.read_text()
-    }
-    assert importers <= {"report", "cli", "fleet"}
 
 
 def test_a_workload_has_a_line_each(workload_table):

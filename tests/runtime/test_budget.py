@@ -293,16 +293,6 @@ def test_a_union_within_the_budget_changes_no_biased_or_grouped_pick(router, spa
     assert found.topk_ids.tolist() == picks
 
 
-def test_a_token_with_too_few_kept_experts_in_its_groups_runs_others():
-    """Its own groups' kept expert first, although another one scores higher."""
-    rows = torch.tensor(
-        [[0.9, 0.8, 0.1, 0.0], [0.9, 0.8, 0.1, 0.0], [0.0, 0.1, 0.6, 0.5]]
-    )
-    order = picking_order(rows, groups=Groups(2, 1))
-    found = route(rows, 2, 3, renormalise=False, ranking="gate", order=order)
-    assert found.topk_ids.tolist() == [[0, 1], [0, 1], [2, 1]]
-
-
 def test_gates_are_ranked_by_their_share_where_the_router_renormalises():
     """A token with small scores then counts as much as one with large scores."""
     rows = torch.tensor([[0.9, 0.8, 0.0, 0.0], [0.0, 0.0, 0.2, 0.01]])

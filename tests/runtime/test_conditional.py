@@ -111,14 +111,6 @@ def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn):
         assert tree.is_closed(keep[0].tolist())
 
 
-def test_a_link_by_hand():
-    """0.5 of a sure rank 0, then a quarter of its second child; padding is nothing."""
-    path_prob = np.array([[0.5, 0.1, 0.25, 0.25, 0.0]])
-    parent = np.array([[-1, -1, 0, 0, 7]])
-    scores = ConditionalScorer(TWO).on_cpu(path_prob, parent)
-    np.testing.assert_allclose(scores, [[0.5, 0.05, 0.25, 0.125, 0.0]])
-
-
 def test_what_the_root_does_not_reach_scores_nothing():
     circle = ConditionalScorer(TWO).on_cpu(np.full((1, 2), 0.5), np.array([[1, 0]]))
     assert circle.tolist() == [[0.0, 0.0]]
@@ -126,13 +118,6 @@ def test_what_the_root_does_not_reach_scores_nothing():
     assert ConditionalScorer(TWO).on_device(HERE, levels=2)(*chain).tolist() == [
         [1.0, 1.0, 0.0]
     ]
-
-
-def test_no_nodes_have_no_scores():
-    none = np.zeros((2, 0))
-    assert ConditionalScorer(TWO).on_cpu(none, none.astype(int)).shape == (2, 0)
-    there = ConditionalScorer(TWO).on_device(HERE, levels=3)
-    assert there(torch.zeros(2, 0), torch.zeros(2, 0).long()).shape == (2, 0)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1])

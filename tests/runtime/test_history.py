@@ -62,10 +62,3 @@ def test_time_beyond_the_cost_is_overhead(draft_us, timed_us, overhead_us):
     for step_us in timed_us:
         past.add(1, 1.0, 1.0, 100.0, step_us)
     assert past.overhead_us == pytest.approx(overhead_us)
-
-
-def test_overhead_belongs_to_the_next_step_too():
-    past = History(True)
-    for _ in range(100):
-        past.add(1, 1.0, 1.0, 100.0, 150.0)
-    assert past.terms(1).us == pytest.approx(2.414 * 150.0 + 50.0, rel=1e-3)

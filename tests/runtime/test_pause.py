@@ -92,10 +92,6 @@ def test_a_truncator_pauses_what_loses(truncator):
     assert asked == [bool(int(c)) for c in "1010010000"]
 
 
-def test_a_truncator_never_pauses_what_pays(truncator):
-    assert all(drafts(truncator, SURE) for _ in range(50))
-
-
 def test_a_truncator_drafts_again_when_text_turns_easy(truncator):
     for _ in range(200):
         drafts(truncator, HOPELESS)

@@ -98,11 +98,6 @@ def test_impossible_counts_are_refused(table, committed):
         truncator.observe(plan, committed)
 
 
-def test_captured_sizes_are_filled(table):
-    truncator = Truncator(table, objective="ratio", capture_sizes=[1, 7], **EAGLE)
-    assert truncator.plan(TREE, 64).tokens in (1, 7)
-
-
 def test_context_is_covered_to_the_nearest_step(table):
     """130 is read as 128; neither leaves the domain."""
     truncator = Truncator(table, objective="ratio", **EAGLE)
@@ -125,22 +120,6 @@ def test_a_tree_larger_than_was_measured(table):
     plan = Truncator(table, outside="clamp", **EAGLE).plan(large, context=64)
     assert plan.tokens <= 16
     assert plan.caveats == ("of 41 tokens at most 16 are verified",)
-
-
-@pytest.mark.parametrize("drafts", ["topk", "sampled"])
-@pytest.mark.parametrize("acceptance", ["target-only", "match"])
-def test_the_targets_own_samples_allow_any_rule(table, drafts, acceptance):
-    """As EAGLE-2/3 in SGLang accepts."""
-    plan = Truncator(table, drafts=drafts, acceptance=acceptance).plan(TREE, 64)
-    assert 0 < plan.tokens <= 1 + TREE.shape[1]
-
-
-def test_plans_repeat(table):
-    """The same tree and past, the same plan; the tree is left as it was."""
-    truncator, before = Truncator(table, **EAGLE), TREE.clone()
-    one, two = (truncator.plan(TREE, 64) for _ in range(2))
-    assert torch.equal(one.keep, two.keep)
-    assert torch.equal(TREE, before)
 
 
 SAMPLED = {"drafts": "sampled", "acceptance": "rejection"}
@@ -304,16 +283,6 @@ def test_with_depths_the_cost_is_of_the_whole_step(calibrated, deepest, overhead
     assert plan.includes == ("verify", "draft", "fixed")
     alone = Truncator(calibrated, **EAGLE).plan(TREE, 64)
     assert alone.includes == ("verify",)
-
-
-def test_a_known_draft_makes_trees_wider_as_one_that_is_told(table):
-    slow = Drafting("none", "a test", (DraftClock(1, (0.0, 1e5), 0.0, 0.0),))
-    truncator = Truncator(replace(table, drafting=slow), objective="ratio", **EAGLE)
-    told = Truncator(table, objective="ratio", draft_us=1e5, **EAGLE)
-    depth = torch.ones(1, 6, dtype=torch.int64)
-    known = truncator.plan(TREE, 64, depth=depth)
-    assert torch.equal(known.keep, told.plan(TREE, 64).keep)
-    assert known.tokens > truncator.plan(TREE, 64).tokens
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,7 +7,6 @@ import pytest
 from evict_profile.served.growth import BATCH_ERROR
 from evict_profile.served.run import Run
 from evict_profile.served.table import ServedTable
-from evict_profile.stats import Estimate
 from evict_profile.table.key import Key
 
 KEY = Key("h200", "qwen", "bf16", 1, 1, "sglang", "0.5.20", "", "", "")
@@ -50,7 +49,3 @@ def test_runs_without_noise_leave_the_error_of_other_batches():
     found = table(1.5, 1.5, repeats=5).ratio(8, 4, 3).value
     assert found.low == pytest.approx(1.5 * math.exp(-BATCH_ERROR))
     assert found.high == pytest.approx(1.5 * math.exp(BATCH_ERROR))
-
-
-def test_plain_decoding_is_one_plain_step_at_every_batch():
-    assert table(1.2, 2.7).ratio(8, 1, 0).value == Estimate(1.0, 1.0, 1.0)

@@ -77,12 +77,8 @@ def test_steps_of_one_ratio_have_it_at_a_batch_between(folder, steps, width, rat
     [
         ("batch,K,step ms\n", "runs.csv: holds no run"),
         ("batch,K,step ms\n1,0,10\n1,3,5\n", "less than the plain step of 10.00 ms"),
-        ("batch,K,step ms,model\n1,0,5,a\n1,3,9,b\n", "model: a first, b then"),
-        ("batch,K,step ms,gpu\n1,0,5,4090\n1,3,9,h200\n", "gpu: 4090 first, h200"),
         ("batch,K,step ms,tp\n1,0,5,4\n1,3,9,8\n", "tp: 4 first, 8 then"),
         ("batch,K,step ms\n1,0,5\n2,3,9\n", "no batch has two settings"),
-        ("batch,K,step ms\n1,0,8330\n1,3,16000\n", "a step of 1.6e+04 ms cannot be"),
-        ("batch,K,step ms\n1,0,8.33\n1,3,0.016\n", "a step of 0.016 ms cannot be"),
         ("batch,K,step ms,accepted\n1,0,8,\n1,3,16,0.62\n", "is a rate"),
     ],
 )
@@ -90,12 +86,6 @@ def test_runs_that_cannot_be_are_refused_and_leave_nothing(folder, text, says):
     (folder / "runs.csv").write_text(text)
     assert says in refused("import", "runs.csv", *NAMES, folder=folder)
     assert not (folder / "cost_tables").exists()
-
-
-def test_a_queue_is_no_all_clear(folder):
-    said = imported(folder, text="batch,K,step ms,waiting\n9,0,10,0\n9,3,20,56\n")
-    assert "K = 3 at batch 9: 56 requests waited while 9 ran" in said
-    assert "Nothing was found" not in said
 
 
 def test_findings_are_said_where_no_table_can_be_made(folder):
@@ -112,16 +102,6 @@ def test_contexts_are_rows_of_their_own(folder):
     said = imported(folder, text=text)
     rows = [line.split() for line in said.splitlines() if line.startswith("K = 3")]
     assert [(row[6], row[10]) for row in rows] == [("512", "1.50"), ("8192", "2.50")]
-
-
-def test_a_noisy_setting_is_imported(folder):
-    """No draft pays at 10.7 plain steps, however noisy."""
-    drafting = [18.04 * n for n in (0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4)]
-    rows = [f"1,0,{1.678},\n"] * 8 + [f"1,3,{ms},2.4\n" for ms in drafting]
-    said = imported(folder, text="batch,K,step ms,accepted\n" + "".join(rows))
-    assert "a step that verifies 4 tokens takes" in said and "experts" in said
-    found = table_of(folder).ratio(1, 4, 3).value
-    assert 2.4 / found.low < 1.0
 
 
 @pytest.mark.parametrize(
