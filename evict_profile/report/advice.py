@@ -109,7 +109,8 @@ class Advice:
         answer, table = self.decision.answer, self._steps.table
         if answer.settled and not self._steps.estimated:
             return []
-        batch = self.decision.batches[0]
+        open_at = (b for b in self.decision.batches if not self._is_settled(b))
+        batch = next(open_at, self.decision.batches[0])
         names = (table.key.model, table.key.gpu) if table else self.names
         model, gpu = (shlex.quote(name) for name in names)
         what = "measure" if answer.settled else "settle"
@@ -124,6 +125,11 @@ class Advice:
             f"  evict-profile probe URL --batch {batch} --out runs.jsonl",
             f"  evict-profile import runs.jsonl --model {model} --gpu {gpu}",
         ]
+
+    def _is_settled(self, batch: int) -> bool:
+        drafts = self.decision.answer.to_settle.levels
+        way = self.decision.advisor.at(batch).by_levels.get(drafts)
+        return way is not None and way.verdict != "not settled"
 
     @property
     def notes(self) -> list[str]:

@@ -92,6 +92,10 @@ class Load(Struct, frozen=True, kw_only=True):
     graphs: str | None = None
 
 
+PART = ", part "
+"""Before the number of a part of a log, in its source."""
+
+
 class Run(Struct, frozen=True, kw_only=True):
     """One run of a server at one batch size.
 
@@ -121,6 +125,11 @@ class Run(Struct, frozen=True, kw_only=True):
     text: str = ""
     deployment: Deployment = Deployment()
     load: Load = Load()
+
+    @property
+    def start(self) -> str:
+        """The start of a server that a part of a log is of; "" of other runs."""
+        return self.source.rpartition(PART)[0]
 
     @property
     def accept_length(self) -> float | None:

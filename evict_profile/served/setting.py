@@ -21,7 +21,7 @@ ONE_RUN_SD = 0.05
 `benchmarks/served/data/new-2026.csv` ran twice."""
 
 FEWEST = 3
-"""Runs whose own spread is used; fewer have `ONE_RUN_SD`."""
+"""Starts of a server whose own spread is used; fewer have `ONE_RUN_SD`."""
 
 TWO_SIDED = 1.96
 REPEATED = 1.3
@@ -81,7 +81,7 @@ class Setting:
     @cached_property
     def step_us(self) -> Estimate:
         """The geometric mean of the runs' steps."""
-        mean, half = _mean(self._logs(self.runs))
+        mean, half = _mean(self.runs)
         return Estimate(*(math.exp(mean + end) for end in (0.0, -half, half)))
 
     @cached_property
@@ -114,10 +114,6 @@ class Setting:
     def _by_text(self) -> Mapping[str, tuple[Run, ...]]:
         texts = sorted({run.text for run in self.runs})
         return {t: tuple(run for run in self.runs if run.text == t) for t in texts}
-
-    @staticmethod
-    def _logs(runs: Sequence[Run]) -> list[float]:
-        return [math.log(run.step_us) for run in runs if run.step_us]
 
 
 def settings_of(runs: Sequence[Run]) -> tuple[Setting, ...]:
@@ -167,19 +163,33 @@ def check_repeats(setting: Setting) -> None:
             )
 
 
-def _mean(logs: Sequence[float]) -> tuple[float, float]:
-    """The mean of logs, and half of its 95 % interval."""
-    count = len(logs)
-    if count < FEWEST:
-        return float(np.mean(logs)), TWO_SIDED * ONE_RUN_SD / count**0.5
-    error = float(np.std(logs, ddof=1)) / count**0.5
-    return float(np.mean(logs)), student(count - 1) * error
+def _mean(runs: Sequence[Run]) -> tuple[float, float]:
+    """The mean log of steps, and half of its 95 % interval.
+
+    Parts of a log have one start of the server in common, and so one mean.
+    """
+    starts = dict[str, list[float]]()
+    for number, run in enumerate(runs):
+        if run.step_us:
+            starts.setdefault(run.start or str(number), []).append(
+                math.log(run.step_us)
+            )
+    logs = [float(np.mean(parts)) for parts in starts.values()]
+    if len(logs) >= FEWEST:
+        return float(np.mean(logs)), _half_of_mean(logs)
+    within = [_half_of_mean(p) for p in starts.values() if len(p) >= FEWEST]
+    half = TWO_SIDED * ONE_RUN_SD / len(logs) ** 0.5
+    return float(np.mean(logs)), math.hypot(half, *(w / len(logs) for w in within))
+
+
+def _half_of_mean(logs: Sequence[float]) -> float:
+    """Half of the 95 % interval of the mean, from the spread of `FEWEST` or more."""
+    error = float(np.std(logs, ddof=1)) / len(logs) ** 0.5
+    return float(student(len(logs) - 1) * error)
 
 
 def _ratio(own: Sequence[Run], others: Sequence[Run]) -> Estimate:
-    (one, half), (other, other_half) = (
-        _mean(Setting._logs(runs)) for runs in (own, others)
-    )
+    (one, half), (other, other_half) = (_mean(runs) for runs in (own, others))
     half = math.hypot(half, other_half)
     return Estimate(*(math.exp(one - other + end) for end in (0.0, -half, half)))
 

@@ -6,8 +6,9 @@ they were taken at.
 
 import sys
 
-from runners.protocol import serve_session
+from runners.protocol import die_with_parent, serve_session
 
+die_with_parent()  # Before SGLang is imported: until then a rank would stay alone.
 try:
     from runners.sglang_verify.ranks import begin
 except ModuleNotFoundError as error:

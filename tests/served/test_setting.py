@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError
+from evict_profile.records import replace
 from evict_profile.served.setting import (
     ONE_RUN_SD,
     TWO_SIDED,
@@ -36,6 +37,19 @@ def test_the_step_is_the_geometric_mean(one, other):
     assert found.step_us.value == pytest.approx(1e3 * math.sqrt(one * other))
     half = math.log(found.step_us.high / found.step_us.value)
     assert half == pytest.approx(TWO_SIDED * ONE_RUN_SD / math.sqrt(2))
+
+
+def test_parts_of_one_log_are_one_start_of_a_server():
+    """Their spread of 1 % is not that of starts."""
+    parts = [
+        replace(run(step_ms=ms), source=f"a.log, server 1, 1 running, part {n}")
+        for n, ms in enumerate((10.0, 10.1, 9.9, 10.0))
+    ]
+    (one,), (two,) = settings_of(parts), settings_of([*parts, run(step_ms=10.0)])
+    start = TWO_SIDED * ONE_RUN_SD
+    half = math.log(one.step_us.high / one.step_us.value)
+    assert start < half < 1.1 * start
+    assert math.log(two.step_us.high / two.step_us.value) < half
 
 
 @given(STEPS, STEPS)

@@ -18,7 +18,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.records import Facts, replace
 from evict_profile.served.readers import facts
 from evict_profile.served.readers.facts import FileRuns
-from evict_profile.served.run import Deployment, Load, Run
+from evict_profile.served.run import PART, Deployment, Load, Run
 
 BLOCKS, LINES = 10, 4
 """Most parts of a log's lines at one batch, each a run, and fewest lines of a part:
@@ -228,7 +228,7 @@ def _runs(server: _Server, path: Path, number: int, given: int | None) -> Iterat
         contexts = [line.context for line in useful if line.step_us and line.context]
         known["context"] = float(np.mean(contexts)) if contexts else None
         for part, lines in enumerate(_parts(useful), 1):
-            source = f"{path}, server {number}, {batch} running, part {part}"
+            source = f"{path}, server {number}, {batch} running{PART}{part}"
             yield _run(source, batch, lines, load, known)
 
 
