@@ -86,6 +86,10 @@ class CostCache:
             self._table.costs(batch, context, self._outside)
         return us, (*caveats, f"context {context:g} read as {near:g}"), place
 
+    def of_table(self, place: Place) -> Floats:
+        """Costs as the table has them, whatever was learnt."""
+        return self._cached_cost(*place)[0]
+
     def observe(self, place: Place, tokens: int, verify_us: float) -> None:
         """Learn from the time of the verification of so many tokens."""
         batch, _, context = place
@@ -191,6 +195,10 @@ class FixedCosts:
 
     def to_decide(self, us: Floats) -> Floats:
         return us
+
+    def of_table(self, place: Place) -> Floats:
+        """A fixed width has no other costs."""
+        return self._us
 
     def overhead(self, batch: int, levels: int) -> Overhead:
         return Overhead()

@@ -332,6 +332,21 @@ class DecodingStep:
         assert self._plan is not None, "plan a step before it is observed"
         self._rules.observe(self._plan, committed_tokens, step_us, verify_us)
 
+    def regret(self) -> float:
+        """What deciding by the table uncorrected would lose, over the step's tokens.
+
+        A choice has its expected tokens less its learnt cost at the rate of the best
+        one; no other choice has more (W. Dinkelbach, 1967).
+        """
+        (scores, pools, terms, ties), us = self._asked, self._costs
+        table_us = self._rules.costs.of_table(self._place)
+        (*_, k, best), (*_, other_k, other) = (
+            decision.decide(scores, each, pools, terms, ties) for each in (us, table_us)
+        )
+        rate = (terms.base_tokens(len(scores)) + best) / (terms.us + us.item(k))
+        lost = best - other - rate * (us.item(k) - us.item(other_k))
+        return max(lost, 0.0) / (len(scores) / terms.acceptance_ratio + best)
+
     def _choose(
         self, scores: Floats, levels: int | None, ties: Floats | None = None
     ) -> Plan:
@@ -341,6 +356,7 @@ class DecodingStep:
             overhead = costs.overhead(self._batch, levels)
             us = terms.us + overhead.us
             terms = Terms(terms.acceptance_ratio, terms.tokens, us)
+        self._asked = scores, self._pools, terms, ties
         keep, widths, k, expected = decision.decide(
             scores, costs.to_decide(self._costs), self._pools, terms, ties
         )

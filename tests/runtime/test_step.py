@@ -45,6 +45,10 @@ class Given(NamedTuple):
 
     includes: tuple[str, ...] = ("verify",)
     forced: float | None = None
+    table_us: np.ndarray | None = None
+
+    def of_table(self, place):
+        return self.us if self.table_us is None else self.table_us
 
     def to_decide(self, us):
         return us
@@ -357,3 +361,15 @@ def test_it_is_lossless_wherever_a_truncator_can_be_made():
                 for rule in ("ratio", "depth")
             )
             assert depth.lossless or not cut.lossless
+
+
+@pytest.mark.parametrize(("table_us", "regret"), [(None, 0.0), ([1.0, 1.0], 1.5)])
+def test_the_regret_is_the_value_lost_by_the_tables_choice(table_us, regret):
+    """A node of 0.5 takes 2 us, and the table's says 0: at a token a microsecond it
+    loses 2 and gains 0.5, of one token.
+    """
+    table = None if table_us is None else np.array(table_us)
+    step = begin(Given(np.array([1.0, 3.0]), Terms(), table_us=table))
+    plan = step.plan_drafted(np.array([[0.5]]), None, None)
+    assert not plan.host_keep.any()
+    assert step.regret() == pytest.approx(regret)

@@ -28,6 +28,9 @@ from evict_profile.runtime.learning import Learner
 from evict_profile.runtime.staleness import WINDOW
 
 FIRST_STEPS = 32
+REGRET_STEPS, REGRET_MEMORY = 64, 8
+"""Steps from one estimate of the regret to the next, and estimates of its mean."""
+
 LOG_EVERY_S = 30.0
 logger = logging.getLogger("evict_profile.sglang")
 
@@ -41,6 +44,7 @@ GAUGES = {
     "verify_ratio": "Time of a verification over its cost, median.",
     "cost_scale": "Level of the machine over the cost table's, learnt.",
     "union_share": "Growth by the union over that of uniform routing, learnt.",
+    "regret": "Share of tokens that the cost table uncorrected would lose, mean.",
 }
 
 LINE = (
@@ -96,7 +100,7 @@ class Chooser:
         self, table: CostTable, capture_sizes: Sequence[int], learns: bool = True
     ) -> None:
         self._table, self._capture_sizes = table, capture_sizes
-        self._learns = learns
+        self._learns, self._steps, self.regret = learns, 0, 0.0
         self.depth: DepthChoice | None = None
         self._contexts = cache(table.contexts)
         self._truncator = Truncator(
@@ -131,6 +135,9 @@ class Chooser:
         parent = parents(index, parent_list, topk, np) if self._by_parent else None
         step = self._truncator.begin(requests, self._inside(requests, context), nodes)
         plan = step.plan_drafted(path_prob, levels, parent)
+        self._steps += 1
+        if self._learns and not self._steps % REGRET_STEPS:
+            self.regret += (step.regret() - self.regret) / REGRET_MEMORY
         captured = self._at_captured_width(plan, path_prob)
         return self._chosen(captured, context, begun_us)
 
@@ -235,6 +242,7 @@ class Metrics:
 
     def __init__(self, prometheus: bool = False, ranks: int = 1) -> None:
         self.verify_ratio, self.cost_scale, self.union_share = 1.0, 1.0, math.nan
+        self.regret = 0.0
         self._line = LINE + (EXCHANGE if ranks > 1 else "")
         self._gauges: dict[str, Any] = {}
         if prometheus:
@@ -271,6 +279,7 @@ class Metrics:
             "verify_ratio": self.verify_ratio,
             "cost_scale": self.cost_scale,
             "union_share": self.union_share,
+            "regret": self.regret,
             "width": sums["width"] / sums["steps"],
             "tokens_per_request": sums["committed"] / sums["requests"],
             "decision_us": sums["decision_us"] / sums["steps"],

@@ -225,6 +225,7 @@ class ByTable(Mode):
     def _show(self, learner: Learner) -> None:
         self._metrics.cost_scale = 1.0 + learner.level
         self._metrics.union_share = learner.union_share
+        self._metrics.regret = self._chooser.regret
         self._drift.log_other_machine(learner)
         if self._state:
             self._state.save_when_due(learner)

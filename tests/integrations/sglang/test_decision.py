@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import DataError
 from evict_profile.integrations.sglang import decision
-from evict_profile.integrations.sglang.decision import Chooser
+from evict_profile.integrations.sglang.decision import (
+    REGRET_MEMORY,
+    REGRET_STEPS,
+    Chooser,
+)
 from evict_profile.integrations.sglang.tree import depths
 from evict_profile.records import replace
 from evict_profile.runtime import DecodingStep, Truncator
@@ -143,6 +147,14 @@ def test_nothing_is_learnt_before_the_first_step_and_from_a_skipped_one(chooser)
     chooser.choose(*on_host(trees()), 100)
     chooser.skip()
     assert chooser.learn(np.array([2, 1])) is None
+
+
+def test_the_regret_of_one_step_in_64_enters_its_mean(chooser, monkeypatch):
+    monkeypatch.setattr(DecodingStep, "regret", lambda step: 0.8)
+    for _ in range(REGRET_STEPS):
+        assert chooser.regret == 0.0
+        chooser.choose(*on_host(trees()), 100)
+    assert chooser.regret == pytest.approx(0.8 / REGRET_MEMORY)
 
 
 def test_what_is_learnt_is_what_the_runtime_learns(chooser, plain_table, clock):

@@ -125,6 +125,7 @@ def test_gauges_show_what_the_log_says(clock, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", fake)
     made = Metrics(prometheus=True)
     made.verify_ratio, made.cost_scale, made.union_share = 1.5, 1.1, 0.4
+    made.regret = 0.02
     made.add(outcome())
     made.log(("verify",))
     assert gauges == {
@@ -136,6 +137,7 @@ def test_gauges_show_what_the_log_says(clock, monkeypatch):
         "evict_profile:verify_ratio": 1.5,
         "evict_profile:cost_scale": 1.1,
         "evict_profile:union_share": 0.4,
+        "evict_profile:regret": 0.02,
     }
 
 
