@@ -41,6 +41,9 @@ MOST_SD = 5.0
 SHARES = 0.0, 1.3
 """Bounds of the growth, in growths of uniform routing."""
 
+BOUNDS = 0.5, 2.0
+"""Of the level, over the table's."""
+
 LEVELS, MOST_SHARE = (0.7, 1.3), 1.2
 """Of a machine like the table's: level over it, and growth in those of uniform routing,
 which activates the most experts."""
@@ -133,7 +136,7 @@ class Learner:
         self.level = self.growth = 0.0
         self.union_share = math.nan
         self.version = self.steps = 0
-        self._low, self._high = (bound - 1.0 for bound in LEVELS)
+        self._low, self._high = (bound - 1.0 for bound in BOUNDS)
         (level_sd, growth_sd), self._covariance = PRIOR_SD, 0.0
         self._level_var, self._growth_var = level_sd**2, growth_sd**2
         self._most_growth = SHARES[1]
@@ -184,8 +187,8 @@ class Learner:
             self._watch()
 
     def _watch(self) -> None:
-        is_text = not self.union_share > MOST_SHARE
-        is_like = self._low < self.level < self._high and is_text
+        (low, high), is_text = LEVELS, not self.union_share > MOST_SHARE
+        is_like = low < 1.0 + self.level < high and is_text
         self._outside = 0 if is_like else self._outside + 1
         if self._outside == OUTSIDE_STEPS:
             self._open()

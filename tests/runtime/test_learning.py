@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from evict_profile.errors import ConfigError
 from evict_profile.runtime import CostTable, Truncator
 from evict_profile.runtime.learning import (
+    BOUNDS,
     FORCED,
-    LEVELS,
     OPEN_GROWTH,
     OPEN_LEVELS,
     OUTSIDE_STEPS,
@@ -79,7 +79,7 @@ def test_no_times_lead_out_of_bounds(parts, steps):
     learner = Learner()
     for tokens, us in steps:
         learner.observe(parts.at(tokens), us)
-    low, high = OPEN_LEVELS if learner.is_other else LEVELS
+    low, high = OPEN_LEVELS if learner.is_other else BOUNDS
     most = OPEN_GROWTH if learner.is_other else SHARES[1]
     assert low - 1.0 - 1e-12 <= learner.level <= high - 1.0
     us = learner.corrected(parts)
