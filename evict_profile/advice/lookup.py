@@ -113,6 +113,15 @@ def _swept(
     return None
 
 
+def check_format(model: str, dtype: str | None) -> None:
+    """Refuse a name that says a format of weights, where none is given."""
+    if not dtype and (named := QUANTISED.search(model)):
+        raise ConfigError(
+            f"--model {model}: its name says {named[0]}; give the weights' format with "
+            "--dtype"
+        )
+
+
 def _estimated(
     names: Names, given: str | None, say: Callable[[str], None]
 ) -> CostTable:
@@ -121,12 +130,8 @@ def _estimated(
     `given` is the model as typed. A file states its format.
     """
     model, gpu, engine, tp, dtype, rows = names
-    named = QUANTISED.search(model) if model and model == given else None
-    if named and not dtype:
-        raise ConfigError(
-            f"--model {model}: its name says {named[0]}; give the weights' format with "
-            "--dtype"
-        )
+    if model and model == given:
+        check_format(model, dtype)
     shape = load_model(given) if given else None  # A mistyped name is the reason.
     if not (model and shape and gpu and engine):
         missing = [

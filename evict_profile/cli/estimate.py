@@ -52,8 +52,11 @@ def estimate(
             "with: evict-profile estimate"
         )
     model = load_model(model_name)
+    from evict_profile.advice.lookup import check_format
     from evict_profile.sources.asked import placement_of
 
+    if not Path(model_name).exists():  # A file states its format.
+        check_format(model_name, dtype)
     asked = placement_of(model, gpu, engine, dtype, tp)
     rows = open_source(source)
     check_folder(tables)
