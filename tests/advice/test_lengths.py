@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.advice.acceptance import acceptance_of
-from evict_profile.advice.lengths import REJECTION_GROWTH, of_rate, of_some
+from evict_profile.advice.lengths import REJECTION_GROWTH, of_lengths, of_rate, of_some
 from evict_profile.errors import DataError
 from evict_profile.io import data_root
 from evict_profile.records import replace
@@ -15,6 +15,11 @@ from evict_profile.records import replace
 
 class TestFitted:
     """Lengths of all K from those of some."""
+
+    def test_the_longest_that_was_stated_is_kept(self):
+        assert of_rate(0.7).longest_stated is None
+        assert of_lengths({1: 1.8, 3: 2.5}, "").longest_stated == 3
+        assert of_some({2: 2.0, 5: 3.0}, "").longest_stated == 5
 
     @given(st.floats(0.0, 1.0), st.integers(1, 16))
     def test_lengths_of_a_rate_follow_from_one(self, rate, drafts):

@@ -1,7 +1,6 @@
 """The enumeration itself: exact where it must be, and able to see a bias."""
 
-from collections import Counter, defaultdict
-from dataclasses import replace
+from collections import Counter
 from fractions import Fraction
 from random import Random
 
@@ -13,30 +12,17 @@ from evict_profile.lossless import SCORES
 from tests.lossless.proof.cuts import Cut, by_score, score_threshold
 from tests.lossless.proof.enumeration import (
     Decoding,
-    Verification,
     accept_chance,
     draftings,
-    marginal,
     residual,
-    total_variation,
 )
-from tests.lossless.proof.world import CHAIN, FORK, TREES, Tree, coin_world
+from tests.lossless.proof.world import CHAIN, FORK, TREES, coin_world
 from tests.lossless.proof.world import seeded_world as world_of
-
-HALF = Fraction(1, 2)
 
 
 def rows(size=3):
     weights = st.lists(st.integers(0, 9), min_size=size, max_size=size).filter(any)
     return weights.map(lambda w: tuple(Fraction(n, sum(w)) for n in w))
-
-
-def law(emissions):
-    """Emissions as a mapping; the same tokens may come about in several ways."""
-    found = defaultdict(Fraction)
-    for tokens, chance in emissions:
-        found[tokens] += chance
-    return found
 
 
 @given(rows(), rows())
@@ -46,39 +32,6 @@ def test_one_accept_test_of_a_sampled_token_restores_p(p, q):
     rest = residual(p, q)
     emitted = [q[t] * accept_chance(p[t], q[t]) + refused * rest[t] for t in range(3)]
     assert tuple(emitted) == p
-
-
-def verified(tree, acceptance, tokens, *kept):
-    return Verification(coin_world(), tree, acceptance, tokens, frozenset(kept))
-
-
-def test_rejection_by_hand():
-    """p fair, q = (.9, .1): a drafted 0 stays with 5/9, else 1 is what is left."""
-    chain = verified(CHAIN, "rejection", (0, 0, 0), 0)
-    fork = verified(FORK, "rejection", (0, 1, 0), 0, 1)
-    first = {(0,): Fraction(5, 9), (1,): Fraction(4, 9)}
-    assert law(chain.emissions((), 1)) == law(fork.emissions((), 1)) == first
-    # An accepted last draft is followed by a bonus token from p.
-    then = {(0, 0): Fraction(5, 18), (0, 1): Fraction(5, 18), (1,): Fraction(4, 9)}
-    assert law(chain.emissions((), 2)) == then
-    # After 0 is rejected, all is left on 1: the second sibling is accepted for sure.
-    assert {len(tokens) for tokens in law(fork.emissions((), 3))} == {2}
-
-
-def test_target_only_follows_the_first_sibling_that_holds_the_sample():
-    found = verified(FORK, "target-only", (0, 0, 1), 0, 1, 2).emissions((), 3)
-    longest = {(0, 1, 0): Fraction(1, 8), (0, 1, 1): Fraction(1, 8)}
-    assert law(found) == {(1,): HALF, (0, 0): Fraction(1, 4), **longest}
-
-
-def test_match_and_target_only_are_one_law():
-    """Emitting the target's sample while it equals the draft is the same walk."""
-    for tokens in [(0, 0, 0), (0, 1, 0), (1, 1, 1)]:
-        one, other = (
-            law(verified(CHAIN, acceptance, tokens, 0, 1).emissions((), 4))
-            for acceptance in ("target-only", "match")
-        )
-        assert one == other
 
 
 @given(rows())
@@ -93,21 +46,6 @@ def test_a_top_k_token_outside_both_supports_changes_nothing(p):
     assert draft.tokens == (0, 1, 0)
 
 
-@pytest.mark.parametrize(
-    ("score", "expected"),
-    [
-        ("own", (Fraction(1, 10), Fraction(1, 20), Fraction(9, 200))),
-        ("shifted", (Fraction(1), Fraction(1, 10), Fraction(1, 20))),
-        ("max", (Fraction(9, 10), Fraction(9, 20), Fraction(81, 200))),
-    ],
-)
-def test_scores_of_a_chain_by_hand(score, expected):
-    """The draft 1, 0, 0 in the coin world, whose drafter is fair after a 1."""
-    found = draftings(coin_world(), CHAIN, "sampled", score, ())
-    (draft,) = [draft for draft in found if draft.tokens == (1, 0, 0)]
-    assert draft.scores == expected
-
-
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: str(tree.parents))
 def test_no_child_scores_above_its_parent(tree, score):
@@ -119,16 +57,6 @@ def test_no_child_scores_above_its_parent(tree, score):
 
 def decoding(world, cut, tree=CHAIN):
     return Decoding((world,), tree, "sampled", "rejection", "own", cut, 3)
-
-
-def test_one_request_of_a_batch_has_its_own_marginal():
-    """Requests that do not look at each other decode as if alone."""
-    worlds = (world_of(Random(1), 2), world_of(Random(2), 2))
-    cut = Cut(score_threshold, by_score, bound=HALF)
-    alone = [decoding(world, cut, Tree((-1, 0))) for world in worlds]
-    both = replace(alone[0], worlds=worlds).law()
-    for request in range(2):
-        assert total_variation(marginal(both, request), alone[request].law()) == 0
 
 
 def simulate(world, bound, length, rng):
