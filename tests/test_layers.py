@@ -34,12 +34,15 @@ def imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module, tree in trees.items():
         names = [
-            (node.module or "", alias.name)
+            (getattr(node, "module", None) or "", alias.name)
             for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom)
+            if isinstance(node, ast.Import | ast.ImportFrom)
             for alias in node.names
         ]
-        full = {f"{of}.{name}" if f"{of}.{name}" in trees else of for of, name in names}
+        full = {
+            whole if (whole := f"{of}.{name}".lstrip(".")) in trees else of
+            for of, name in names
+        }
         found[module] = {name for name in full if name in trees and name != module}
     return found
 
