@@ -181,8 +181,9 @@ class Answer:
         way = self._own
         return (
             f"A step that verifies n tokens a request takes about n^{EXPONENT:g} plain "
-            f"steps (95 %: divide or multiply by {around(1.0, ERROR).high:.2f}; public "
-            f"servers). Break-even accepted lengths are {', '.join(known)}. Yours of "
+            "steps at any batch (95 %: divide or multiply by "
+            f"{around(1.0, ERROR).high:.2f}; public servers). "
+            f"Break-even accepted lengths are {', '.join(known)}. Yours of "
             f"{way.committed:.2f} at K = {way.levels} is {times(way.speed)}: "
             f"{way.verdict}."
         )

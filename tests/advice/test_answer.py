@@ -195,7 +195,8 @@ class TestEstimated:
         speed, factor = 2.4 / 4**EXPONENT, np.exp(ERROR)
         assert found.startswith(
             f"A step that verifies n tokens a request takes about n^{EXPONENT} plain "
-            f"steps (95 %: divide or multiply by {factor:.2f}; public servers). "
+            "steps at any batch (95 %: divide or multiply by "
+            f"{factor:.2f}; public servers). "
             f"Break-even accepted lengths are {evens}. Yours of 2.40 at K = 3 is "
             f"{speed:.2f} times plain decoding ({speed / factor:.2f} to "
             f"{speed * factor:.2f}): "
