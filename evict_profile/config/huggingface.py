@@ -104,8 +104,9 @@ def _dense(content: dict[str, Any], config: Config) -> ConfigError:
     name = content.get("model_type")
     if not (keys := list(_naming_experts(content, ""))):
         return config.error(
-            f"model_type '{name}' is a dense model without experts; give the "
-            "config.json of a mixture-of-experts model"
+            f"model_type '{name}' has no key that names experts, as dense models have "
+            "none; give the config.json of a mixture-of-experts model, or its shape as "
+            "a YAML file of configs/models"
         )
     if config.unknown:
         return config.unfamiliar(f"key '{keys[0]}' is not read")

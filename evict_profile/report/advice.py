@@ -109,22 +109,28 @@ class Advice:
         answer, table = self.decision.answer, self._steps.table
         if answer.settled and not self._steps.estimated:
             return []
-        open_at = (b for b in self.decision.batches if not self._is_settled(b))
-        batch = next(open_at, self.decision.batches[0])
         names = (table.key.model, table.key.gpu) if table else self.names
         model, gpu = (shlex.quote(name) for name in names)
         what = "measure" if answer.settled else "settle"
         way = answer.to_settle
         turns = "in turns and longer than before"
         how = turns if way.basis == "measured" else "one after the other"
+        batches = [str(batch) for batch in self._open_batches]
         return [
             unbroken(
                 f"To {what} it, time plain decoding and K = {way.levels} at batch "
-                f"{batch} on your server, {how}, and make a table:"
+                f"{', '.join(batches)} on your server, {how}, and make a table:"
             ),
-            f"  evict-profile probe URL --batch {batch} --out runs.jsonl",
+            f"  evict-profile probe URL --batch {','.join(batches)} --out runs.jsonl",
             f"  evict-profile import runs.jsonl --model {model} --gpu {gpu}",
         ]
+
+    @property
+    def _open_batches(self) -> list[int]:
+        """Those that were asked for and are not settled; of a whole table the first."""
+        batches = [*self.decision.batches]
+        found = [b for b in batches if not self._is_settled(b)] or batches
+        return found if self.decision.every else found[:1]
 
     def _is_settled(self, batch: int) -> bool:
         drafts = self.decision.answer.to_settle.levels

@@ -80,11 +80,11 @@ def check_memory(model: ModelSpec, gpu: GpuSpec) -> None:
 
     What barely fits is not refused: a datasheet's GB are about 2**30 bytes.
     """
-    held = model.total_parameters * model.bytes_per_value
-    if held > gpu.memory_gb * 2**30:
+    held_gb = model.total_parameters * model.bytes_per_value / 2**30
+    if held_gb > gpu.memory_gb:
         raise Refusal(
             "memory",
-            f"the weights of {model.name} in {model.dtype} take {held / 1e9:,.0f} GB, "
+            f"the weights of {model.name} in {model.dtype} take {held_gb:,.0f} GB, "
             f"and one {gpu.name} has {gpu.memory_gb:g} GB; choose a smaller model, or "
             "a larger 'gpu' in a copy of the plan; evict-profile estimate answers for "
             "several GPUs",

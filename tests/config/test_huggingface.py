@@ -130,7 +130,10 @@ def test_each_family_is_read_its_own_way(content, field, expected):
         (QWEN3_30B | {"mlp_only_layers": 3}, "mlp_only_layers is 3; give a list"),
         (QWEN3_30B | {"use_sliding_window": True}, "use_sliding_window"),
         (GPT_OSS | {"layer_types": ["odd_attention"] * 36}, "layer_types has 'odd'"),
-        ({"model_type": "llama", "hidden_size": 4096}, "'llama' is a dense model"),
+        (
+            {"model_type": "llama", "hidden_size": 4096},
+            "'llama' has no key that names experts",
+        ),
         ({"model_type": "grok", "num_local_experts": 8}, "'grok' is unknown, and key"),
         (
             {"model_type": "qwen3_vl_moe", "text_config": {"num_experts": 128}},

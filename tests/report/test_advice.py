@@ -128,6 +128,15 @@ def test_what_is_not_settled_has_the_measurement_that_settles_it():
     assert "probe URL" not in str(advise(served_table(*RUNS), "3:2.4"))
 
 
+def test_what_was_asked_and_is_open_is_measured_and_no_settled_batch():
+    rows = (1, 0, 10.0), (1, 3, 24.0), (4, 0, 10.0), (4, 3, 19.0), (8, 0, 10.0)
+    table = served_table(*rows, (8, 3, 24.0))
+    said = str(advise(table, "3:2.4", batch=(1, 4, 8)))
+    assert "K = 3 at batch 1, 8 on your server" in said.replace("\n", " ")
+    assert "  evict-profile probe URL --batch 1,8 --out runs.jsonl\n" in said
+    assert "probe URL --batch 1 --out" in str(advise(table, "3:2.4"))
+
+
 def test_sglangs_flags_are_of_trees_that_beat_every_chain():
     chains = Advisor(planted({1: {1: 1.5, 2: 1.6, 3: 1.7}}), GOOD)
     trees, ways = replace(chains, lengths=replace(GOOD, kind="tree")), chains.at(1).ways
