@@ -35,9 +35,9 @@ from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import RATE, Guided, MakePolicy, Policy, PolicyStep
 from evict_profile.replay.sums import tokens_per_s
+from evict_profile.replay.synthetic import synthetic_trace
 from evict_profile.stats import Floats, Ints
 from evict_profile.table import ActivationCurve, CostTable
-from evict_profile.traces.synthetic import synthetic_trace
 
 TEXTS, BATCHES = ("easy", "bimodal", "hard"), (1, 4, 16)
 SEEDS = {1: 4, 4: 16, 16: 48}

@@ -24,9 +24,10 @@ from evict_profile.replay.policies import (
     plain_decoding,
 )
 from evict_profile.replay.sums import Sums, tokens_per_s
-from evict_profile.stats import Bootstrap, Estimate, Floats, rank_within
+from evict_profile.stats import Estimate, Floats, rank_within
 from evict_profile.table import CostTable
 from evict_profile.traces import Trace
+from evict_profile.traces.resampling import Bootstrap
 from evict_profile.traces.trace import Nodes
 
 Means = Callable[[Sums], Floats]

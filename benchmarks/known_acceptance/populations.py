@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from evict_profile.replay.synthetic import Mix, concentrations, dense_trace, grow
 from evict_profile.stats import Ints
 from evict_profile.traces import Trace, TraceInfo
-from evict_profile.traces.synthetic import Mix, concentrations, dense_trace, grow
 from evict_profile.traces.trace import Routes, ranges
 
 LAYERS, EXPERTS, TOP_K = 2, 32, 2

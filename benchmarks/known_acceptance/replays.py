@@ -22,7 +22,8 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.sums import COLUMNS, Sums, tokens_per_s
 from evict_profile.runtime import CostTable
-from evict_profile.stats import Bootstrap, Estimate, Floats, Ints
+from evict_profile.stats import Estimate, Floats, Ints
+from evict_profile.traces.resampling import Bootstrap
 
 TABLES = "examples/small_world/cost_tables/intel-xeon-processor-amx-bf16"
 SEEDS = 2

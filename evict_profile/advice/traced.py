@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from evict_profile.advice.lengths import AcceptedLengths
-from evict_profile.stats import Bools, Bootstrap, Floats, Ints
+from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.traces import load_traces
+from evict_profile.traces.resampling import Bootstrap
 from evict_profile.traces.trace import check_one_temperature, check_trees
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from evict_profile.errors import ConfigError
 from evict_profile.records import parse, read_mapping
 from evict_profile.runtime.learning import ForwardParts, Learnt, grown
 from evict_profile.served.probe.record import Probed, RoutedExperts, read_lines
-from evict_profile.stats import Estimate, Floats, Ints, jackknife_half_width
+from evict_profile.stats import Estimate, Floats, Ints
 from evict_profile.table import ActivationCurve, BatchActivation, CostTable
 from evict_profile.traces import Trace
+from evict_profile.traces.resampling import jackknife_half_width
 from evict_profile.traces.trace import Routes, ranges
 from evict_profile.unions import union_by_tokens
 

@@ -10,16 +10,9 @@ import numpy as np
 
 from evict_profile.calibrate.acceptance import CANDIDATES
 from evict_profile.errors import DataError
-from evict_profile.stats import (
-    MIN_PROMPTS,
-    Bools,
-    Bootstrap,
-    Estimate,
-    Floats,
-    Ints,
-    folds,
-)
+from evict_profile.stats import Bools, Estimate, Floats, Ints, folds
 from evict_profile.traces import Trace
+from evict_profile.traces.resampling import MIN_PROMPTS, Bootstrap
 
 FOLDS = 10
 BINS = 15

@@ -42,16 +42,9 @@ from evict_profile.replay.sums import (
 )
 from evict_profile.replay.tuning import Tuned, candidates, fixed_points
 from evict_profile.runtime import CostTable
-from evict_profile.stats import (
-    CONFIDENCE,
-    MIN_PROMPTS,
-    WORTHWHILE,
-    Bootstrap,
-    Floats,
-    Ints,
-    optimism,
-)
+from evict_profile.stats import CONFIDENCE, WORTHWHILE, Floats, Ints
 from evict_profile.traces import Trace
+from evict_profile.traces.resampling import MIN_PROMPTS, Bootstrap, optimism
 
 MIXED = "mixed"
 BASELINES = (AR, FULL_TREE, *HINDSIGHT, ORACLE)

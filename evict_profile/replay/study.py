@@ -10,10 +10,10 @@ from evict_profile.records import to_mapping
 from evict_profile.replay.compare import ScenarioReplay, parts
 from evict_profile.replay.comparison import Comparison, Scenario, summary
 from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.synthetic import synthetic_trace
 from evict_profile.replay.traffic import TrafficReplay
 from evict_profile.table import CostTable
 from evict_profile.traces import Trace, TraceInfo, load_traces
-from evict_profile.traces.synthetic import synthetic_trace
 from evict_profile.traces.trace import check_same_model, check_trees
 
 SCHEMA = "evict-replay/5"

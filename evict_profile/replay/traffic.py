@@ -15,7 +15,8 @@ from evict_profile.replay.comparison import FixedPoint
 from evict_profile.replay.policies import Fixed, Schedule, plain_decoding
 from evict_profile.replay.sums import COLUMNS, Sums
 from evict_profile.replay.tuning import Tuned
-from evict_profile.stats import WORTHWHILE, Floats, optimism
+from evict_profile.stats import WORTHWHILE, Floats
+from evict_profile.traces.resampling import optimism
 
 
 class TrafficReplay(ScenarioReplay):

@@ -32,7 +32,7 @@ from evict_profile.report.style import (
     canvas,
     inline_svg,
 )
-from evict_profile.stats import RESAMPLES
+from evict_profile.traces.resampling import RESAMPLES
 
 OVER_PLAIN = "throughput over plain decoding"
 LINES = (AR, RATE, RATE_DEPTH, ORACLE)

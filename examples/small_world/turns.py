@@ -11,8 +11,9 @@ import torch
 
 from evict_profile.replay.policies import MakePolicy, Policy
 from evict_profile.replay.simulate import reply_order
-from evict_profile.stats import RESAMPLES, Bootstrap, Floats
+from evict_profile.stats import Floats
 from evict_profile.traces import Trace
+from evict_profile.traces.resampling import RESAMPLES, Bootstrap
 from examples.small_world.engine.engine import Engine, EngineStep
 from examples.small_world.engine.session import Job, TraceSession
 

@@ -10,7 +10,8 @@ from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import AR, BEST_PAIR, FULL_TREE, Fixed
 from evict_profile.replay.simulate import ReplayRun, StepTimes, simulate
 from evict_profile.replay.sums import COLUMNS, sums_by_prompt, tokens_per_s
-from evict_profile.stats import MIN_PROMPTS, WORTHWHILE
+from evict_profile.stats import WORTHWHILE
+from evict_profile.traces.resampling import MIN_PROMPTS
 from tests.traces.synthetic import Plan, make_trace
 
 

@@ -10,8 +10,8 @@ from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.oracle import oracle_run
 from evict_profile.replay.policies import RATE, RATE_DEPTH, RATIO
 from evict_profile.replay.simulate import StepTimes, simulate
+from evict_profile.replay.synthetic import synthetic_trace
 from evict_profile.table import DraftClock, Drafting
-from evict_profile.traces.synthetic import synthetic_trace
 from tests.replay.conftest import policies
 
 PRICE_US = 700.0

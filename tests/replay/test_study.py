@@ -12,8 +12,8 @@ from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
 from evict_profile.replay.policies import FULL_TREE
 from evict_profile.replay.study import SCHEMA, replay_study, replayed_trace
+from evict_profile.replay.synthetic import MIXES, synthetic_trace
 from evict_profile.table import CostTable
-from evict_profile.traces.synthetic import MIXES, synthetic_trace
 from tests.command import evict
 from tests.traces.synthetic import TINY, Plan, write_trace
 

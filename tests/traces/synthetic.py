@@ -1,4 +1,4 @@
-"""Made-up traces as files, whose truth is known: trees of `traces.synthetic`.
+"""Made-up traces as files, whose truth is known: trees of `replay.synthetic`.
 
 A node at depth d is accepted with `trust ** d` times its path probability. A token
 activates the experts of largest score: a popularity that all tokens of a reply share,
@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evict_profile.records import replace, to_mapping
+from evict_profile.replay.synthetic import grow
 from evict_profile.table import DraftClock
 from evict_profile.traces import Reply, TraceInfo
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.schema import COLUMNS, Metadata, mark, route_type
-from evict_profile.traces.synthetic import grow
 
 ABOUT = TraceInfo(
     model="synthetic", layers=3, experts=16, top_k=2, depth=4, topk=4, nodes=24,

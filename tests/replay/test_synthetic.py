@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evict_profile.errors import ConfigError
-from evict_profile.traces.synthetic import (
+from evict_profile.replay.synthetic import (
     EASY,
     MIXES,
     NODES,
