@@ -84,7 +84,8 @@ class ForcedServing(Serving):
     @contextmanager
     def _running(self, mode: Mode, width: int) -> Iterator[None]:
         """Run the plug-in in the steps within; refuse if it left the last one alone."""
-        self._mode, self._can_pause, self.active = mode, mode.can_pause, True
+        self._run(mode)
+        self.active = True
         try:
             yield
             if not self.active or self.width != width:

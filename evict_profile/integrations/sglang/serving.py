@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager as Context
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from enum import Enum
 from typing import Any
 
 import torch
@@ -42,6 +43,14 @@ SWITCH = "evict_profile"
 """The key of SGLang's /set_internal_state that switches cutting off (0) and on (1)."""
 
 
+class ErrorEnds(Enum):
+    """What an error on this rank ends."""
+
+    CUTTING_HERE = "at once: no other rank waits for this one"
+    CUTTING_WITH_NEXT_DECISION = "on all ranks: this rank decides for all"
+    SERVER = "other ranks wait for what this rank does"
+
+
 class Serving:
     """The plug-in's state in a process, and of its one worker.
 
@@ -67,8 +76,8 @@ class Serving:
         self._states: dict[int, GraphState] = {}
         self._switched_off: tuple[Mode, dict[int, GraphState]] | None = None
         self.fewer = FewerLevels(self._fail_closed)
-        self._chooses_steps = self._has_failed = self._is_ready = False
-        self._is_bound = False  # Other ranks wait for what this rank does.
+        self._error_ends = ErrorEnds.CUTTING_HERE
+        self._chooses_steps = self._has_failed = False
         self._table_sha256 = ""
 
     def begin(self, worker: Any) -> None:
@@ -106,19 +115,26 @@ class Serving:
                 compat.check_server(self.worker)
                 if self.budget:
                     self.budget.attach(self.runner)
-                self._mode = self._asked_mode()
+                self._run(self._asked_mode())
         self._agree_on_start()
         if not self.active:
             self.scores.allocate(0, 1, "cpu")  # No graph will keep scores.
         self.fewer.steps, self.fewer.most = self._mode.fewer_steps, self._mode.most
-        self._chooses_steps = self._mode.can_pause or self.fewer.steps > 0
-        self._is_bound = self.ranks.size > 1
+        self._error_ends = self._if_shared()
+
+    def _run(self, mode: Mode) -> None:
+        self._mode = mode
+        self._chooses_steps = mode.can_pause or mode.fewer_steps > 0
+
+    def _if_shared(self) -> ErrorEnds:
+        """After an exchange a rank alone must not turn to whole trees."""
+        return ErrorEnds.SERVER if self.ranks.size > 1 else self._error_ends
 
     def _agree_on_start(self) -> None:
         mode, budget = self._mode, self.settings.expert_budget
         widths = mode.capture_sizes, mode.can_pause, mode.on_device
         own = (self.active, *widths, mode.fewer_steps, budget, self._table_sha256)
-        with self._fail_closed(is_bound=True):
+        with self._fail_closed(ErrorEnds.SERVER):
             said = self.ranks.all_of(own)
         with self._fail_closed():
             if self.active and len(set(said)) > 1:
@@ -164,8 +180,10 @@ class Serving:
             gc.collect()  # Graphs that were built before one failed are in cycles.
             torch.cuda.empty_cache()
         if not self._mode.on_device:
-            self._is_ready, self._is_bound = self.active, not self.ranks.leads
-            self._mode = self._mode if self.ranks.leads else Mode()
+            if self.ranks.leads:
+                self._error_ends = ErrorEnds.CUTTING_WITH_NEXT_DECISION
+            else:
+                self._mode, self._error_ends = Mode(), ErrorEnds.SERVER
 
     @contextmanager
     def step(self, batch: Any) -> Iterator[None]:
@@ -185,7 +203,7 @@ class Serving:
         steps = self._decided("depth", batch, lambda: self._mode.steps(batch))
         self.fewer.chosen = bool(steps) and steps == self.fewer.steps
         if steps == 0:
-            with self._fail_closed(is_bound=self.ranks.size > 1):
+            with self._fail_closed(self._if_shared()):
                 roots = torch.zeros(len(batch.seq_lens), 0, device=batch.device)
                 self._prepare_cut(batch, roots)
         return self.width > 1
@@ -194,8 +212,7 @@ class Serving:
         self, batch: Any, parent_list: Tensor, index: Tensor, tokens: Tensor, topk: int
     ) -> Drafted | None:
         """What to verify of the last draft; None is the whole tree."""
-        # After the exchange, a rank alone must not turn to whole trees.
-        with self._fail_closed(is_bound=self.ranks.size > 1):
+        with self._fail_closed(self._if_shared()):
             drafted = self._drafted(parent_list, index, tokens, topk)
             decide = self._mode.choose
             if not self._mode.on_device:
@@ -307,19 +324,20 @@ class Serving:
         return self._fail_closed() if self.ranks.leads else suppress(Exception)
 
     @contextmanager
-    def _fail_closed(self, is_bound: bool = False) -> Iterator[None]:
+    def _fail_closed(self, ends: ErrorEnds | None = None) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            if is_bound or self._is_bound:
+            if ErrorEnds.SERVER in (ends, self._error_ends):
                 logger.critical(
                     "evict-profile: this rank cannot do what the others do, and the "
                     "server ends: %s",
                     error,
                 )
                 raise
-            # Once trees are cut, `active` ends on all ranks with the next decision.
-            self.active, self.width = self.active and self._is_ready, self.full_width
+            if self._error_ends is ErrorEnds.CUTTING_HERE:
+                self.active = False
+            self.width = self.full_width
             self._mode, self._states, self._switched_off = Mode(), {}, None
             self.router.recording = False
             self.fewer.built = {}

@@ -59,3 +59,16 @@ def test_a_round_that_did_not_decide_is_no_measurement(worker):
     undecided = pytest.raises(Refusal, match="not 0 as the plug-in decides")
     with undecided, serving.deciding():
         serving.active = False
+
+
+def test_a_round_decides_first_whether_it_drafts(worker, monkeypatch):
+    """As in a server; so what deciding adds to a step holds both decisions."""
+    asked, serving = [], ForcedServing()
+    serving.worker = worker
+    serving.run_on(dict.fromkeys(WIDTHS))
+    monkeypatch.setattr(Decided, "steps", lambda mode, batch: asked.append(batch))
+    with serving.deciding():
+        serving.drafts(batch_of(2, 64))
+    with serving.cutting(0):
+        serving.drafts(batch_of(2, 64))
+    assert len(asked) == 1
