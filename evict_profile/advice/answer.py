@@ -128,23 +128,12 @@ class Answer:
 
     @property
     def _where(self) -> str:
-        """The batch; or the slowest and the fastest one, the smaller one first."""
-        traffic, plan = self.plan.traffic, self.plan
-        if len(traffic) == 1:
-            [batch] = traffic
-            carried = plan.lead.basis == "other batch"
-            return f" at batch {batch}" + ", where no draft was served" * carried
-        drafts = {
-            b: plan.drafts_at(b) if plan.advised else plan.lead.levels for b in traffic
-        }
-        gains = {b: self.advisor.at(b).by_levels.get(k) for b, k in drafts.items()}
-        at = {b: gain.speed.value if gain else 1.0 for b, gain in gains.items()}
-        ends = sorted({pick(at, key=at.__getitem__) for pick in (min, max)})
-        span = " to ".join(f"{at[b]:.2f} at batch {b}" for b in ends)
-        if len(ends) == 1:
-            span = f"at each of batch {', '.join(map(str, traffic))}"
-        split = "equally" if len({*traffic.values()}) == 1 else "as given"
-        return f", {span}, if your time is split {split} over batches"
+        """The batches that the gain is over."""
+        *most, last = self.plan.traffic
+        if most:
+            return f" over batches {', '.join(map(str, most))} and {last}"
+        carried = self.plan.lead.basis == "other batch"
+        return f" at batch {last}" + ", where no draft was served" * carried
 
     @cached_property
     def _own(self) -> DraftOption:

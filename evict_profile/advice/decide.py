@@ -61,12 +61,16 @@ class Decision:
         return [(each, [each.at(b) for b in self.batches]) for each in self.advisors]
 
     def shown(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
-        """The ways of a batch that a table of the answer has."""
+        """The ways of a batch that a table of the answer has: the best one, the drafts
+        that ran and the one that may be better.
+        """
         if self.every:
             return [*at.ways]
         if advisor.steps.estimated:
             return stated_ways(advisor, at.batch)
-        return [way for way in at.ways if way is at.best or way.basis == "measured"]
+        rival = self.plan.rival and self.plan.rival.levels
+        drafted = {w.levels for w in at.ways[1:] if w.basis == "measured"} | {rival}
+        return [way for way in at.ways if way is at.best or way.levels in drafted]
 
     @property
     def caveats(self) -> list[str]:
@@ -101,6 +105,8 @@ class Decision:
 
     def _of_plan(self) -> Iterator[str]:
         plan, found = self.plan, self.parts[0][1]
+        if len({*plan.traffic.values()}) == 1 < len(plan.traffic):
+            yield "Batches share the time equally; state yours: --traffic 1:.2,8:.8"
         if len(plan.advised) > 1:
             one = f"K = {plan.drafts} alone is {plan.lead.speed.value:.2f} times."
             yield (

@@ -36,7 +36,7 @@ class Advice:
 
     def __str__(self) -> str:
         steps = self._steps
-        lines = [unbroken(self.answer), *shell_lines(self.command)]
+        lines = [unbroken(self.answer)]
         if self.reason:
             lines.append(unbroken(f"No table answers: {self.reason}."))
         lines += self._settling
@@ -47,6 +47,7 @@ class Advice:
             for advisor, batches in parts:
                 lines += [KINDS[advisor.lengths.kind]] * (len(parts) > 1)
                 lines += [as_text(self.rows(advisor, batches))]
+        lines += shell_lines(self.command)
         caveats = (f"caveat: {text}" for text in self.decision.caveats)
         remarks = (*self.notes, *self._details, *caveats)
         return "\n".join([*lines, *(unbroken(line, "  ") for line in remarks)])
@@ -92,13 +93,16 @@ class Advice:
 
     @property
     def command(self) -> str:
-        """The command that runs the table's engine, or writes its file; else ""."""
+        """The command that runs the table's engine, or prints the flags of one."""
         decision, table, engine = self.decision, self._steps.table, self.decision.engine
         advised = () if self._steps.estimated else decision.plan.advised
-        if not (table and advised and engine in ENGINES):
+        if not (table and advised):
             return ""
-        command = ENGINES[engine](advised, decision.advisor).command
-        if "FILE" not in command:
+        if engine not in ENGINES:
+            engine = "ENGINE"
+        elif "FILE" not in (
+            command := ENGINES[engine](advised, decision.advisor).command
+        ):
             return command
         path = str(table.path) if table.path.name else "TABLE"
         words = ("evict-profile", "export", path, "--for", engine, *decision.asked)
@@ -172,13 +176,14 @@ class Advice:
         )
         columns: dict[str, Callable[[DraftOption], str]] = {
             "draft": lambda way: way.name,
-            "accepted": lambda way: f"{way.committed:.2f}",
+            speed: lambda way: spread(way.speed),
             even: lambda way: spread(way.break_even),
+            "accepted": lambda way: f"{way.committed:.2f}",
         }
         if self._steps.estimated:
+            del columns[speed]
             columns["verdict"] = lambda way: way.verdict
         else:
-            columns[speed] = lambda way: spread(way.speed)
             if any(way.basis != "table" for _, way in shown):
                 columns["known from"] = lambda way: way.basis
             if any(way.step_us for _, way in shown):

@@ -48,7 +48,7 @@ def test_lengths_are_said_to_be_fitted_where_such_a_k_is_shown():
     shown = [
         way.levels for way in measured.shown(measured.advisor, measured.parts[0][1][0])
     ]
-    assert shown == [0, 1, 3] and not measured.plan.rival
+    assert shown == [1, 3] and not measured.plan.rival
     assert not measured.caveats
     [caveat] = decide(table, "1:1.8,3:2.1", batch=1).caveats
     assert caveat.startswith("accepted lengths at other K are fitted to K = 1, 3")
@@ -262,3 +262,21 @@ def test_of_several_contexts_one_has_to_be_named():
     with pytest.raises(ConfigError, match="512, 8192 tokens; say which with --context"):
         decide(table, "3:2.4")
     assert "1.60 times" in str(decide(table, "3:2.4", context=8192).answer)
+
+
+def test_batches_are_said_to_count_equally_unless_their_shares_are_given():
+    table = served_table((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 15.0))
+    said = "Batches share the time equally"
+    assert said in " ".join(decide(table, "3:2.4").notes())
+    assert said not in " ".join(decide(table, "3:2.4", traffic="1:.2,8:.8").notes())
+    assert said not in " ".join(decide(table, "3:2.4", batch=1).notes())
+
+
+def test_what_may_be_better_has_a_row_beside_what_ran():
+    found = decide(served_table((1, 0, 8.1), (1, 3, 11.4)), "3:2.9")
+    [at] = found.parts[0][1]
+    rival = found.plan.rival.levels
+    assert rival > 3 and [w.levels for w in found.shown(found.advisor, at)] == [
+        3,
+        rival,
+    ]

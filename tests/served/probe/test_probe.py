@@ -251,7 +251,8 @@ def test_a_count_that_lags_behind_the_last_reply_is_waited_for(tmp_path):
     """Each wave leaves a request in the count, for less than it takes to settle."""
     with FakeServer(engine="sglang", lags_s=0.05) as fake:
         probed(fake, tmp_path)
-    assert not read(tmp_path / "runs.jsonl").left_out
+    left_out = read(tmp_path / "runs.jsonl").left_out.values()
+    assert not any("requests of others" in each for each in left_out)
 
 
 def test_ctrl_c_keeps_what_was_probed(tmp_path):
