@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.records import replace
 from evict_profile.replay.compare import ScenarioReplay
 from evict_profile.replay.comparison import ADAPT, FIX, Scenario
@@ -10,7 +11,6 @@ from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.oracle import oracle_run
 from evict_profile.replay.policies import RATE, RATE_DEPTH, RATIO
 from evict_profile.replay.simulate import StepTimes, simulate
-from evict_profile.table import DraftClock, Drafting
 from evict_profile.traces.synthetic import synthetic_trace
 from tests.replay.conftest import policies
 
