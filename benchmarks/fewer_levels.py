@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Answer, command, count
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.runtime.depth import DepthChoice
 from evict_profile.stats import Floats, Ints
-from evict_profile.table import CostTable, DraftClock, Drafting
+from evict_profile.table import CostTable
 
 TABLE = "composed/nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json"
 LEVELS, FEWER, CONTEXT, STRETCH = 6, 3, 2048, 24

@@ -100,7 +100,7 @@ class Learning(Guided):
         batch, beside_us = len(plan.host_keep), 0.0
         if drafting:
             clock, levels = drafting.at(batch), self._step.levels
-            beside_us = clock.overhead_us(levels)
+            beside_us = clock.beside_us(levels)
             beside_us += clock.token_us * (plan.tokens - batch)
         noise = 1.0 + self._noise * self._rng.standard_normal()
         verify_us = (step_us - beside_us) * noise

@@ -10,8 +10,9 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -175,3 +176,15 @@ def _words(of: inspect.Type, parts: list[str]) -> list[str]:
     inner = {field.encode_name: field.type for field in getattr(of, "fields", ())}
     item = getattr(of, "item_type", getattr(of, "value_type", None))
     return _words(kind, parts[1:]) if (kind := inner.get(parts[0], item)) else []
+
+
+def check_rising(name: str, values: Sequence[float]) -> None:
+    if not values:
+        raise ValueError(f"{name} holds no number")
+    if any(after < before for before, after in pairwise(values)):
+        raise ValueError(f"{name} falls, and more of it cannot be less")
+
+
+def check_distinct(name: str, values: Sequence[Any]) -> None:
+    if len(set(values)) < len(values):
+        raise ValueError(f"{name} holds one of {sorted(values)} twice")

@@ -25,10 +25,10 @@ from msgspec import Struct
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.deadline import Deadline
+from evict_profile.drafting import DraftClock
 from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.io import data_root
 from evict_profile.records import parse, to_mapping
-from evict_profile.table import DraftClock
 
 Message = dict[str, Any]
 Show = Callable[[str], None]

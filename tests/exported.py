@@ -21,8 +21,9 @@ from evict_profile.advice.plan import DraftPlan, Range
 from evict_profile.advice.steps import ONE, OfTable
 from evict_profile.integrations.exporters import Export, write_advice
 from evict_profile.io import data_root
+from evict_profile.served.step import ServedStep
 from evict_profile.stats import Estimate
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.table import CostTable
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,15 @@ drafter brings on a workload that nobody ran, for the table of that run.
 
 import numpy as np
 
+from evict_profile.acceptance import Acceptance, CalibrationError, ConditionalAcceptance
 from evict_profile.cells import Sample, frame_of, to_frame, with_latency
 from evict_profile.config import GridSpec, SweepSpec, load_model
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.fit.points import features_of
 from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Header, Store
-from evict_profile.table import (
-    Acceptance,
-    ActivationCurve,
-    BatchActivation,
-    CalibrationError,
-    ConditionalAcceptance,
-    DraftClock,
-    Drafting,
-)
+from evict_profile.table import ActivationCurve, BatchActivation
 
 MODEL = load_model("tiny")
 SWEEP = SweepSpec(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.claims.evict import Judged, judged, percent, plainly, rule
 from benchmarks.claims.world import EVICT_DEPTH, EVICT_NODES, World
+from evict_profile.acceptance import ConditionalAcceptance
 from evict_profile.replay.compare import MIXED, ScenarioReplay
 from evict_profile.replay.policies import (
     RATE_DEPTH,
@@ -27,7 +28,6 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.sums import Sums, tokens_per_s
 from evict_profile.stats import Bools, Ints
-from evict_profile.table import ConditionalAcceptance
 
 BATCHES = (1, 4)
 CHAIN = "bare chain"

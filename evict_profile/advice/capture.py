@@ -91,8 +91,7 @@ def _longer(steps: Steps, batch: int, drafts: int, graph: int) -> float:
     if not _of_graphs(steps):
         return 0.0
     served, n = steps.served, 1 + drafts
-    us = served.table.unpadded.step_cost_us(batch, steps.context, served.outside)
-    us = us + served.beside_us(batch, drafts)
+    us = served.unpadded.steps_us(batch, drafts, steps.context)
     return (
         float(us[graph * n] / us[batch * n]) - 1.0 if graph * n < len(us) else math.inf
     )

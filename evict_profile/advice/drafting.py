@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root
 from evict_profile.records import read_mapping, replace
 from evict_profile.served.table import ServedTable
-from evict_profile.table import CostTable, DraftClock, Drafting
+from evict_profile.table import CostTable
 
 MAX_LEVEL_MS = 1_000.0
 LEVELS = 32

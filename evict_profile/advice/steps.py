@@ -21,9 +21,10 @@ from evict_profile.served.growth import (
     around,
     unserved,
 )
+from evict_profile.served.step import ServedStep
 from evict_profile.served.table import ServedTable
 from evict_profile.stats import Estimate
-from evict_profile.table import CostTable, Outside, ServedStep
+from evict_profile.table import CostTable, Outside
 from evict_profile.table.key import Caveats
 
 Table = CostTable | ServedTable
@@ -105,8 +106,8 @@ class OfTable(Steps):
             return ""
         clock, plain = self.served.drafting.at(batch), self.reference_us(batch) / 1e3
         whole = self.served.us(batch, 1 + levels, levels, self.context).value / 1e3
-        drafting = (clock.overhead_us(levels) - clock.fixed_us) / 1e3
-        rest = (clock.fixed_us - clock.plain_fixed_us) / 1e3
+        drafting = clock.drafted_us(levels) / 1e3
+        rest = (clock.rest_us(levels) - clock.rest_us(0)) / 1e3
         return (
             f"Of a step of K = {levels} at batch {batch}, {whole:.2f} ms, plain "
             f"decoding takes {plain:.2f}, verification of the drafts "

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evict_profile.acceptance import Acceptance, CalibrationError, ConditionalAcceptance
 from evict_profile.calibrate.acceptance import (
     CURVES,
     Conditional,
@@ -18,16 +19,11 @@ from evict_profile.calibrate.activation import (
 )
 from evict_profile.calibrate.held_out import HeldOutChances, HeldOutErrors, hold_out
 from evict_profile.cost_model import ForwardCost
+from evict_profile.drafting import Drafting
 from evict_profile.fit.export import with_workload
 from evict_profile.fit.gates import is_good
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
-from evict_profile.table import (
-    Acceptance,
-    CalibrationError,
-    ConditionalAcceptance,
-    CostTable,
-    Drafting,
-)
+from evict_profile.table import CostTable
 from evict_profile.traces import Trace
 from evict_profile.traces.trace import check_same_model, check_trees
 from evict_profile.unions import union_by_tokens

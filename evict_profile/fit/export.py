@@ -12,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from evict_profile.acceptance import Acceptance
 from evict_profile.cells import failed_cells
 from evict_profile.cost_model import HingeCost, padded_tokens
+from evict_profile.drafting import Drafting
 from evict_profile.errors import DataError, MeasurementError
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import judge
@@ -24,12 +26,10 @@ from evict_profile.records import replace
 from evict_profile.stats import Floats
 from evict_profile.table import (
     AXES,
-    Acceptance,
     ActivationCurve,
     Axes,
     BatchActivation,
     CostTable,
-    Drafting,
     Fit,
     Gate,
     Key,

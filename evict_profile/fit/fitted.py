@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from evict_profile.cells import OK, Cell, cells_of, frame_of, places_of
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import Features, ForwardCost, Term, design, features_at
+from evict_profile.drafting import DraftClock
 from evict_profile.errors import DataError
 from evict_profile.fit.baselines import FITTERS, Fitter, fit_terms, held_out
 from evict_profile.fit.hinge import (
@@ -34,13 +35,7 @@ from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import Grid, make_grid, too_few
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.store import Header, Store
-from evict_profile.table import (
-    DATASHEET,
-    Composition,
-    CostTable,
-    DraftClock,
-    Provenance,
-)
+from evict_profile.table import DATASHEET, Composition, CostTable, Provenance
 from evict_profile.table.document import samples_of
 
 MIN_UNSEEN_CELLS = 8

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from evict_profile.cost_model import ForwardCost
+from evict_profile.drafting import DraftClock
 from evict_profile.records import replace
-from evict_profile.table import DraftClock
 
 
 def by_rounds(clock: DraftClock, cost: ForwardCost, noise: float) -> DraftClock:

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from evict_profile.acceptance import ConditionalAcceptance
 from evict_profile.runtime import Calibration, CostTable, DecodingStep, Truncator
 from evict_profile.stats import Bools, Ints
-from evict_profile.table import ConditionalAcceptance
 
 AR = "plain decoding"
 FULL_TREE = "full tree"

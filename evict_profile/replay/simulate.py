@@ -21,11 +21,13 @@ from typing import NamedTuple
 import numpy as np
 
 from evict_profile.cost_model import padded_tokens
+from evict_profile.drafting import DraftClock, Drafting
+from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import Fixed, Policy
 from evict_profile.runtime import CostTable
+from evict_profile.served.step import ServedStep
 from evict_profile.stats import Bools, Floats, Ints
-from evict_profile.table import DraftClock, Drafting, ServedStep
 
 DECIDING_US = (1, 16, 64), (39.0, 58.0, 108.0)
 """By batch: deciding, reading scores and the cut, where a table has no `mechanism_us`:
@@ -100,15 +102,16 @@ class StepTimes:
             clocked = Drafting.at_speed(
                 trace.clocks, "the trace's own clocks", about.engine, speed
             )
-            served = served.with_drafting(clocked or served.drafting)
-        self.served, self.table = served, served.table
+            served = replace(served, drafting=clocked or served.drafting)
+            table = replace(table, drafting=served.drafting)
+        self.served, self.table = served, table
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         found = []
         if self.served.assumes_drafting:
             found.append(
-                f"drafting takes {self.draft_us(1):.0f} us a level at batch "
+                f"drafting takes {self.clock.drafted_us(1):.0f} us a level at batch "
                 f"{self.batch}, as one of the target's layers and its head, and the "
                 "host nothing; neither is clocked"
             )
@@ -125,7 +128,7 @@ class StepTimes:
     def caveats(self) -> tuple[str, ...]:
         found = [*self.served.caveats, *self.assumptions]
         found.extend(self.served.drafting.caveats(self.batch))
-        if self._clock.mechanism_us is None:
+        if self.clock.mechanism_us is None:
             us = f"{self.deciding_us:.0f} us at batch {self.batch}"
             found.append(f"what deciding adds was not measured, and is taken as {us}")
         if not self.arrays.has_routes:
@@ -159,8 +162,9 @@ class StepTimes:
         else:
             union = self.expected_union(tokens)
         verify_us = self.verify_us(tokens, union, self.arrays.mean_context(rows))
-        rest_us = self.fixed_us(depth) + float(self.table.rest_us(tokens, self.batch))
-        return StepTime(verify_us, self.draft_us(depth), rest_us, union)
+        rest_us = self.clock.rest_us(depth)
+        rest_us += float(self.served.tokens_us(tokens, self.batch))
+        return StepTime(verify_us, self.clock.drafted_us(depth), rest_us, union)
 
     def verify_us(self, tokens: int, union: float, context: float) -> float:
         """The target's forward; batch and context are clamped to the table's."""
@@ -182,25 +186,19 @@ class StepTimes:
         union = self.expected_union(self.batch)
         return self.verify_us(self.batch, union, float(self.arrays.context.mean()))
 
-    def draft_us(self, depth: int) -> float:
-        return self._clock.overhead_us(depth) - self.fixed_us(depth)
-
     @property
     def deciding_us(self) -> float:
         """What a decision on the host adds to a step."""
-        measured = self._clock.mechanism_us
+        measured = self.clock.mechanism_us
         assumed = float(np.interp(self.batch, *DECIDING_US))
         return assumed if measured is None else measured
-
-    def fixed_us(self, depth: int) -> float:
-        return self._clock.fixed_us if depth else self._clock.plain_fixed_us
 
     def expected_union(self, tokens: int) -> float:
         at = np.array([float(tokens)])
         return float(self.table.activation.at(at, self.batch)[0])
 
     @cached_property
-    def _clock(self) -> DraftClock:
+    def clock(self) -> DraftClock:
         return self.served.drafting.at(self.batch)
 
     def _outside(self) -> Iterator[str]:

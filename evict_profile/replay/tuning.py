@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
+from evict_profile.acceptance import ConditionalAcceptance
 from evict_profile.replay.comparison import FixedPoint, fastest
 from evict_profile.replay.policies import (
     BEST_PAIR,
@@ -13,7 +14,6 @@ from evict_profile.replay.policies import (
     full_tree,
     plain_decoding,
 )
-from evict_profile.table import ConditionalAcceptance
 
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Fixed widths tried first; then all between the neighbours of the best."""

@@ -2,10 +2,11 @@ from rich.console import Console
 
 from evict_profile.calibrate.study import CalibrationStudy
 from evict_profile.config import ModelSpec
+from evict_profile.drafting import Drafting
 from evict_profile.io import say
 from evict_profile.report.console import Rows, print_notes, print_rows
 from evict_profile.report.numbers import spread
-from evict_profile.table import CostTable, Drafting
+from evict_profile.table import CostTable
 
 SHOWN_TOKENS = 16
 

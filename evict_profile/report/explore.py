@@ -21,8 +21,9 @@ from evict_profile.integrations.exporters import ENGINES
 from evict_profile.io import say, write_text
 from evict_profile.report.render import render
 from evict_profile.served.growth import unserved
+from evict_profile.served.step import ServedStep
 from evict_profile.stats import WORTHWHILE, Estimate
-from evict_profile.table import CostTable, Found, ServedStep, version_of
+from evict_profile.table import CostTable, Found, version_of
 
 BATCHES = tuple(2**i for i in range(10))
 

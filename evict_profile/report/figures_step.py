@@ -14,8 +14,9 @@ from evict_profile.report.numbers import MS, spread
 from evict_profile.report.plotting import End
 from evict_profile.report.style import QUIET, canvas, inline_svg
 from evict_profile.report.tables import SHOWN_DRAFTS
+from evict_profile.served.step import ServedStep
 from evict_profile.stats import Estimate, Floats
-from evict_profile.table import DATASHEET, CostTable, ServedStep
+from evict_profile.table import DATASHEET, CostTable
 
 MARKS = ("✗ failed:", "✓")
 
@@ -91,7 +92,7 @@ def equal_experts_us(served: ServedStep, batch: int, n: list[int]) -> Floats:
     tokens = padded_tokens(np.array(n) * batch, batch, table.axes.capture_sizes)
     union, context = float(table.model.moe.top_k), _context(served)
     forward_us = table.cost.latency_us(tokens, union, context, batch)
-    return forward_us + table.rest_us(tokens, batch) + served.beside_us(batch, 0)
+    return forward_us + served.tokens_us(tokens, batch) + served.beside_us(batch, 0)
 
 
 def break_even(served: ServedStep) -> Markup:

@@ -4,8 +4,9 @@ import shlex
 
 from evict_profile.advice.steps import OfEstimate
 from evict_profile.report.numbers import spread
+from evict_profile.served.step import ServedStep
 from evict_profile.stats import Estimate
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.table import CostTable
 
 DRAFTS = 3
 """K of the sentence, or the most that the table covers."""

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from evict_profile.drafting import DraftClock
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.report.console import Rows, error_rows, print_rows, wrapped
 from evict_profile.report.pays import pays
+from evict_profile.served.step import ServedStep
 from evict_profile.table import (
     DATASHEET,
     MEASURED,
     Composition,
     CostTable,
-    DraftClock,
     Found,
-    ServedStep,
     Staircase,
     measured,
 )

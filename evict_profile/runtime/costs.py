@@ -116,7 +116,7 @@ class CostCache:
     ) -> Floats:
         """As `_cost`, of the forward that was learnt."""
         us = self.learner.corrected(self._parts(batch, context))
-        us = us + self._table.rest_us(np.arange(len(us)), batch)
+        us = self._with_tokens(us, batch)
         pools = pools_of(self._allocation, batch)
         nodes = len(us) if nodes is None else nodes
         return reachable_costs(us, batch, nodes, pools, self._capture_sizes)
@@ -125,13 +125,20 @@ class CostCache:
         self, batch: int, nodes: int | None, context: float
     ) -> tuple[Floats, tuple[str, ...]]:
         cost = self._table.costs(batch, context, self._outside)
-        us, caveats = cost.step_cost_us, cost.caveats
+        us, caveats = self._with_tokens(cost.step_cost_us, batch), cost.caveats
         pools = pools_of(self._allocation, batch)
         if nodes is None:
             nodes = len(us)
         else:
             caveats += self._tree_caveats(batch, nodes, pools)
         return reachable_costs(us, batch, nodes, pools, self._capture_sizes), caveats
+
+    def _with_tokens(self, us: Floats, batch: int) -> Floats:
+        """Forwards, with what their tokens add beside them."""
+        if not (drafting := self._table.drafting):
+            return us
+        captured = self._table.axes.capture_sizes
+        return us + drafting.tokens_us(np.arange(len(us)), batch, captured)
 
     def _tree_caveats(self, batch: int, nodes: int, pools: int) -> tuple[str, ...]:
         whole, most = batch * (nodes + 1), self._table.max_tokens(batch)
@@ -152,7 +159,7 @@ class CostCache:
         if self._table.drafting is None:
             raise self.not_measured("no time of drafting")
         clock = self._table.drafting.at(batch)
-        return tuple(clock.overhead_us(k) for k in range(clock.max_depth + 1))
+        return tuple(clock.beside_us(k) for k in range(clock.max_depth + 1))
 
     def _overhead(self, batch: int, levels: int) -> Overhead:
         drafting = self._table.drafting
@@ -168,7 +175,7 @@ class CostCache:
                     "outside='clamp'"
                 )
             caveats += (f"drafting {levels} levels, of which {last} were clocked",)
-        return Overhead(clock.overhead_us(levels), caveats, ("draft", "fixed"))
+        return Overhead(clock.beside_us(levels), caveats, ("draft", "fixed"))
 
     def not_measured(self, lacks: str) -> ConfigError:
         return ConfigError(

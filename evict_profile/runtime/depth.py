@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evict_profile.drafting import DraftClock
 from evict_profile.stats import Floats, Ints
-from evict_profile.table import DraftClock
 
 MEMORY = 0.5 ** (1.0 / 16.0)
 """What a step that drafts leaves of the steps before it."""
@@ -61,7 +61,7 @@ class DepthChoice:
         self._steps += 1
         if self._steps >= self._wait and self._weight:
             tokens, verify_us = self.expected_tokens(), self._us / self._weight
-            us = {d: clock.overhead_us(d) + verify_us for d in self._depths}
+            us = {d: clock.beside_us(d) + verify_us for d in self._depths}
             rate, best = max((tokens.item(d) / us[d], d) for d in us)
             if rate > LEAST_GAIN * tokens.item(self.depth) / us[self.depth]:
                 self._switch(best)

@@ -17,12 +17,16 @@ from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from evict_profile.acceptance import (
+    Acceptance,
+    ConditionalAcceptance,
+    check_curves,
+    check_per_rank,
+)
 from evict_profile.errors import ConfigError
 from evict_profile.runtime import checks, decision, scan_numpy
 from evict_profile.runtime.scan_numpy import LARGEST_PROBABILITY, TINY
 from evict_profile.stats import Floats, Ints
-from evict_profile.table import Acceptance, ConditionalAcceptance
-from evict_profile.table.workload import check_curves, check_per_rank
 
 Row = tuple[float, ...]
 INITIAL_NODES = 128

@@ -21,10 +21,10 @@ from evict_profile.cells import (
     with_numbers,
 )
 from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.drafting import DraftClock
 from evict_profile.errors import DataError
 from evict_profile.records import Facts, differences, digest, parse, to_mapping
 from evict_profile.run_folder import RunFolder
-from evict_profile.table import DraftClock
 
 ONE_SHARD = "1/1"
 """What headers of earlier versions state of a whole sweep."""

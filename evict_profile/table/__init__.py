@@ -1,5 +1,6 @@
 """The cost table: what it holds, how it is read and written, how it is found."""
 
+from evict_profile.table.activation import ActivationCurve, BatchActivation
 from evict_profile.table.cost_table import OUTSIDES, CostTable, Outside
 from evict_profile.table.document import files_of, slug, version_of
 from evict_profile.table.key import COMPOSED, SERVED, Key
@@ -30,17 +31,6 @@ from evict_profile.table.search import (
     tables_below,
     tables_in,
 )
-from evict_profile.table.served import ServedStep
-from evict_profile.table.workload import (
-    Acceptance,
-    ActivationCurve,
-    BatchActivation,
-    CalibrationError,
-    ConditionalAcceptance,
-    DraftClock,
-    Drafting,
-    TimedRound,
-)
 
 __all__ = [
     "AXES",
@@ -50,29 +40,22 @@ __all__ = [
     "OUTSIDES",
     "SEARCH_PATH",
     "SERVED",
-    "Acceptance",
     "ActivationCurve",
     "Axes",
     "BatchActivation",
-    "CalibrationError",
     "Composition",
     "CompositionError",
-    "ConditionalAcceptance",
     "CostTable",
-    "DraftClock",
-    "Drafting",
     "Fit",
     "Found",
     "Gate",
     "Key",
     "Outside",
     "Provenance",
-    "ServedStep",
     "Sessions",
     "Staircase",
     "StepCosts",
     "TermCost",
-    "TimedRound",
     "by_name",
     "files_of",
     "find_table",

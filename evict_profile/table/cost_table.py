@@ -14,26 +14,27 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 from msgspec import Meta, Struct
 from msgspec.structs import replace
-from numpy.typing import ArrayLike
 
+from evict_profile.acceptance import Acceptance
 from evict_profile.config.model import ModelSpec
 from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
+from evict_profile.drafting import Drafting
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.io import finite
 from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats
+from evict_profile.table.activation import ActivationCurve
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
 from evict_profile.table.key import COMPOSED, Caveats, Key
 from evict_profile.table.parts import Axes, Fit, Gate, Staircase, StepCosts, TermCost
 from evict_profile.table.provenance import DATASHEET, Composition, Provenance
-from evict_profile.table.workload import Acceptance, ActivationCurve, Drafting
 
 Outside = Literal["refuse", "clamp"]
 OUTSIDES: tuple[Outside, ...] = get_args(Outside)
 
 
 class CostTable(Struct, frozen=True, dict=True, eq=False):
-    """A cost table. `costs()` and `step_cost_us()` return step latencies.
+    """A cost table. `costs()` and `step_cost_us()` return latencies of a forward.
 
     Attributes:
         key: ten facts of what was measured; a lookup is exact.
@@ -43,7 +44,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         staircases: cost by tokens in all, for each measured batch and context.
         activation: U(t), activated experts by tokens.
         acceptance: from path probability to acceptance; None where not measured.
-        drafting: time of a step beside verification; None where not measured.
+        drafting: time of a step beside its forward, in no cost here; None where not
+            measured.
         path: the file it was read from; not saved.
         caveats: key differences that the lookup was allowed to ignore; not saved.
     """
@@ -170,13 +172,13 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def step_cost_us(
         self, batch: int, context: float, outside: Outside = "refuse"
     ) -> Floats:
-        """Step cost when t tokens are verified in all, float64 [T + 1]; see `costs`."""
+        """The forward of t tokens in all, float64 [T + 1]; see `costs`."""
         return self.costs(batch, context, outside).step_cost_us
 
     def costs(
         self, batch: int, context: float, outside: Outside = "refuse"
     ) -> StepCosts:
-        """The step cost, a forward and `rest_us`, with its interval and caveats.
+        """The cost of a forward, with its interval and caveats.
 
         Args:
             batch: requests verified together.
@@ -203,14 +205,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         place = covered_batch, covered_context
         measured = self._measured.get((batch, covered_context))
         step = measured.costs if measured else self._fitted(batch, *place)
-        rest_us = self.rest_us(np.arange(len(step.step_cost_us)), batch)
-        cost, low, high = (us + rest_us for us in step[:3])
-        return StepCosts.of(cost, low, high, self.caveats + of_batch + of_context)
-
-    def rest_us(self, tokens: ArrayLike, batch: int) -> Floats:
-        """What verified tokens beyond the roots add to a step beside its forward."""
-        us = self.drafting.at(batch).token_us if self.drafting else 0.0
-        return us * (padded_tokens(tokens, batch, self.axes.capture_sizes) - batch)
+        return step._replace(caveats=self.caveats + of_batch + of_context)
 
     def within_budget(self, experts: int) -> "CostTable":
         """The same engine where no layer activates more experts: C(n, min(U, B))."""

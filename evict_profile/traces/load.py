@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from evict_profile.drafting import DraftClock
 from evict_profile.errors import DataError
 from evict_profile.records import differences
-from evict_profile.table import DraftClock
 from evict_profile.traces.columns import TraceColumns
 from evict_profile.traces.schema import TIMES, Metadata, metadata_of, read
 from evict_profile.traces.trace import Reply, Trace, falling

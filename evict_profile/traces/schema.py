@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from evict_profile.drafting import DraftClock
 from evict_profile.errors import DataError
 from evict_profile.io import regular
 from evict_profile.records import Facts, parse, to_mapping
-from evict_profile.table import DraftClock
 from evict_profile.traces.trace import TraceInfo
 
 SCHEMA = "evict-trace/1"

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evict_profile.config import ModelSpec
+from evict_profile.drafting import DraftClock
 from evict_profile.errors import DataError
 from evict_profile.stats import Bools, Floats, Ints, rank_within
-from evict_profile.table import DraftClock
 
 Routes = NDArray[np.int16]
 

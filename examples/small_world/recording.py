@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from evict_profile.deadline import Deadline, interruptible
+from evict_profile.drafting import DraftClock
 from evict_profile.errors import DataError, Interrupted
 from evict_profile.io import check_outputs, make_folder, say, sole_writer
 from evict_profile.progress import ProgressBar
 from evict_profile.records import Facts, differences
 from evict_profile.run_folder import write_table
-from evict_profile.table import DraftClock
 from evict_profile.traces.schema import COLUMNS, Metadata, mark, metadata_of, read
 from examples.small_world.engine.limits import check_fits
 from examples.small_world.engine.session import TraceSession

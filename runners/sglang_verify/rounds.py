@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from evict_profile import table
+from evict_profile.acceptance import Acceptance, ConditionalAcceptance
 from evict_profile.config.model import AttentionSpec, ModelSpec, MoeSpec
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.integrations.environment import Settings
 from evict_profile.integrations.sglang.decision import Metrics
 from evict_profile.integrations.sglang.graphs import GraphState
@@ -105,10 +107,10 @@ def assumed_table(widths: Collection[int]) -> table.CostTable:
     line, one = (0.0, 1.0), (1,)
     costs_us = tuple(1e3 + 10.0 * tokens for tokens in range(MOST + 1))
     levels_us = tuple(100.0 * depth for depth in range(max(widths) + 1))
-    clock = table.DraftClock(1, levels_us, 0.0, 0.0)
+    clock = DraftClock(1, levels_us, 0.0, 0.0)
     terms = tuple(table.TermCost(name, 0.0, None, 10.0) for name in ("one", "tokens"))
     domain = dict.fromkeys(table.AXES, (1, MOST))
-    by_parent = table.ConditionalAcceptance(line, (line,))
+    by_parent = ConditionalAcceptance(line, (line,))
     shape = AttentionSpec(1, 1, 1), MoeSpec(1, 1, 1)
     facts = dict.fromkeys(table.Key.names(), ASSUMED) | {"tp": 1, "ep": 1}
     return table.CostTable(
@@ -121,8 +123,8 @@ def assumed_table(widths: Collection[int]) -> table.CostTable:
         activation=table.ActivationCurve(ASSUMED, True, line),
         gates=(),
         provenance=cast(table.Provenance, Unmeasured({}, "", 0, 0, "")),
-        acceptance=table.Acceptance(ASSUMED, 0, line, (line,), (0.5,), {}, by_parent),
-        drafting=table.Drafting(ASSUMED, ASSUMED, (clock,)),
+        acceptance=Acceptance(ASSUMED, 0, line, (line,), (0.5,), {}, by_parent),
+        drafting=Drafting(ASSUMED, ASSUMED, (clock,)),
     )
 
 

@@ -14,8 +14,9 @@ from evict_profile.advice.plan import Range
 from evict_profile.advice.steps import OfTable
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
+from evict_profile.served.step import ServedStep
 from evict_profile.stats import Estimate
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.table import CostTable
 from tests.advice.served import SERVED, plan_of
 from tests.command import evict
 from tests.exported import shipped_table

@@ -35,8 +35,8 @@ def test_a_given_time_is_of_each_forward(table, kind, forwards):
     for batch in table.axes.batch:
         clock, measured = given.at(batch), DRAFTING.at(batch)
         drafted = 2e3 * forwards + measured.fixed_us
-        assert clock.overhead_us(5) == pytest.approx(drafted)
-        assert clock.overhead_us(0) == measured.plain_fixed_us
+        assert clock.beside_us(5) == pytest.approx(drafted)
+        assert clock.beside_us(0) == measured.plain_fixed_us
 
 
 @pytest.mark.parametrize("level_ms", [-1.0, 1e6, float("nan")])

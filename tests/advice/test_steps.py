@@ -16,7 +16,8 @@ from evict_profile.advice.steps import (
 )
 from evict_profile.errors import DataError
 from evict_profile.served.growth import ESTIMATE_ERROR, EXPONENT, log_half_width
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.served.step import ServedStep
+from evict_profile.table import CostTable
 from tests.advice.served import served_table
 from tests.exported import shipped_table
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from evict_profile.drafting import DraftClock, Drafting, TimedRound
 from evict_profile.errors import DataError, MeasurementError
 from evict_profile.fit import export
 from evict_profile.fit.export import (
@@ -23,13 +24,7 @@ from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.store import Store
-from evict_profile.table import (
-    ActivationCurve,
-    CostTable,
-    DraftClock,
-    Drafting,
-    TimedRound,
-)
+from evict_profile.table import ActivationCurve, CostTable
 from evict_profile.table.document import file_sha256
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, SWEEP, write_run
 
@@ -71,10 +66,10 @@ def test_a_step_of_a_table_takes_as_long_as_rounds(fitted, rests_us, told_us):
     )
     slow = DraftClock(1, (0.0, 200.0, 500.0), 10.0, 4.0, 80.0, rounds)
     timed = replace(fitted, provenance=made, clocks=(slow,))
-    table, bare = make_table(timed), make_table(fitted)
+    table = make_table(timed)
     [clock] = table.drafting.batches
-    drafts_us = (table.step_cost_us(1, 64) - bare.step_cost_us(1, 64))[[2, 4, 8]]
-    rests = drafts_us + clock.overhead_us(2) - 250.0
+    drafts_us = table.drafting.tokens_us([2, 4, 8], 1, table.axes.capture_sizes)
+    rests = drafts_us + clock.beside_us(2) - 250.0
     assert rests == pytest.approx(told_us, abs=0.1)
     assert clock.plain_fixed_us == 2.0
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from evict_profile.cost_model import CostShape, ForwardCost, HingeCost, Term
+from evict_profile.drafting import DraftClock, TimedRound
 from evict_profile.fit.rounds import by_rounds
-from evict_profile.table import DraftClock
-from evict_profile.table.workload import TimedRound
 
 ONE = HingeCost((Term("one"),), np.zeros(1))
 COST = ForwardCost(CostShape(1, 0, 0), ONE, ONE, 1.0)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 
+from evict_profile.drafting import DraftClock
 from evict_profile.fit.fitted import fit_run as fit
 from evict_profile.fleet import child, run
 from evict_profile.fleet.run import FleetFolder, measure
@@ -21,7 +22,7 @@ from evict_profile.fleet.spec import jobs_of
 from evict_profile.io import sole_writer
 from evict_profile.records import replace
 from evict_profile.sweep.store import Header, Store
-from evict_profile.table import CostTable, DraftClock
+from evict_profile.table import CostTable
 from tests.command import evict, refused
 from tests.fleet.conftest import NAME, SHORT, write_fleet
 from tests.sweep.conftest import comparable

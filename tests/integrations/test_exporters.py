@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.errors import DataError
 from evict_profile.fit.export import make_table
 from evict_profile.integrations.exporters import write_format
@@ -19,7 +20,8 @@ from evict_profile.integrations.exporters.planners import (
     staircases_at,
 )
 from evict_profile.records import replace
-from evict_profile.table import CostTable, DraftClock, Drafting, ServedStep, Staircase
+from evict_profile.served.step import ServedStep
+from evict_profile.table import CostTable, Staircase
 from tests.exported import sglang_reads_us, vllm_reads_us
 from tests.factories import DRAFTING
 

@@ -136,4 +136,4 @@ def _cost(table, tokens, union, batch, context, depth):
         min(max(batch, least), most),
     )
     assert table.drafting
-    return float(verify_us[0]) + table.drafting.at(batch).overhead_us(depth)
+    return float(verify_us[0]) + table.drafting.at(batch).beside_us(depth)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.acceptance import ConditionalAcceptance
 from evict_profile.records import replace
 from evict_profile.replay.policies import GUIDED, RATE, RATE_DEPTH, RATIO, Fixed
 from evict_profile.runtime import Truncator
-from evict_profile.table import ConditionalAcceptance
 from tests.replay.conftest import policies
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.records import replace
 from evict_profile.replay.compare import ScenarioReplay
 from evict_profile.replay.comparison import ADAPT, FIX, Scenario
@@ -11,7 +12,6 @@ from evict_profile.replay.oracle import oracle_run
 from evict_profile.replay.policies import RATE, RATE_DEPTH, RATIO
 from evict_profile.replay.simulate import StepTimes, simulate
 from evict_profile.replay.synthetic import synthetic_trace
-from evict_profile.table import DraftClock, Drafting
 from tests.replay.conftest import policies
 
 PRICE_US = 700.0

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.simulate import StepTimes
-from evict_profile.table import DATASHEET, DraftClock, Drafting, ServedStep
+from evict_profile.served.step import ServedStep
+from evict_profile.table import DATASHEET
 
 
 @pytest.mark.parametrize(
@@ -24,9 +26,14 @@ def test_verification_is_the_fits_cost_of_what_ran(table, arrays, captured, run)
 def test_beside_verification_stand_the_tables_clocks(table, arrays):
     """Of the nearest batch that was clocked; levels beyond them cost as the last."""
     alone, many = StepTimes(table, arrays, 1), StepTimes(table, arrays, 4)
-    assert [alone.draft_us(d) for d in (0, 2, 4, 6)] == [0.0, 250.0, 650.0, 1050.0]
-    assert (alone.fixed_us(0), alone.fixed_us(3)) == (10.0, 40.0)
-    assert (many.draft_us(1), many.fixed_us(1)) == (400.0, 80.0)
+    assert [alone.clock.drafted_us(d) for d in (0, 2, 4, 6)] == [
+        0.0,
+        250.0,
+        650.0,
+        1050.0,
+    ]
+    assert (alone.clock.rest_us(0), alone.clock.rest_us(3)) == (10.0, 40.0)
+    assert (many.clock.drafted_us(1), many.clock.rest_us(1)) == (400.0, 80.0)
 
 
 @pytest.mark.parametrize("speed", [1.0, 0.5])
@@ -35,15 +42,18 @@ def test_without_the_tables_clocks_those_of_the_trace_are_taken_at_its_speed(
 ):
     """The synthetic trace drafts a level in 60 us."""
     costs = StepTimes(bare_table, arrays, 1, speed)
-    assert (costs.draft_us(2), costs.fixed_us(0)) == (speed * 120.0, speed * 10.0)
+    assert (costs.clock.drafted_us(2), costs.clock.rest_us(0)) == (
+        speed * 120.0,
+        speed * 10.0,
+    )
 
 
 def test_a_clock_without_levels_costs_any_depth(table, arrays):
     clock = DraftClock(1, (0.0,), 200.0, 50.0, token_us=3.0)
     drafting = Drafting("none", "a test", (clock,))
     costs = StepTimes(replace(table, drafting=drafting), arrays, 1)
-    assert (costs.draft_us(0), costs.draft_us(3)) == (0.0, 0.0)
-    assert costs.fixed_us(3) == 200.0
+    assert (costs.clock.drafted_us(0), costs.clock.drafted_us(3)) == (0.0, 0.0)
+    assert costs.clock.rest_us(3) == 200.0
     assert costs.step(np.array([0]), np.arange(1, 3), 3).fixed_us == 200.0 + 2 * 3.0
 
 
@@ -52,10 +62,10 @@ def test_without_any_clocks_drafting_takes_what_advise_assumes(bare_table, trace
     costs = StepTimes(bare_table, TraceArrays(replace(trace, clocks=())), 1)
     context = costs.arrays.context.mean()
     told_us = ServedStep.of(bare_table, context=context).beside_us(1, 4)
-    assert costs.draft_us(4) == pytest.approx(told_us)
+    assert costs.clock.drafted_us(4) == pytest.approx(told_us)
     assert costs.table.drafting
-    assert costs.table.drafting.at(1).overhead_us(4) == pytest.approx(told_us)
-    assert f"takes {costs.draft_us(1):.0f} us" in costs.assumptions[0]
+    assert costs.table.drafting.at(1).beside_us(4) == pytest.approx(told_us)
+    assert f"takes {costs.clock.drafted_us(1):.0f} us" in costs.assumptions[0]
     assert costs.assumptions[0] in costs.caveats
 
 

@@ -9,7 +9,8 @@ from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.report.explore import explore_page
 from evict_profile.served.growth import unserved
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.served.step import ServedStep
+from evict_profile.table import CostTable
 from tests.command import evict
 
 

@@ -13,7 +13,8 @@ from evict_profile.report.figures_step import (
 )
 from evict_profile.report.numbers import MS
 from evict_profile.report.tables import break_even_rows
-from evict_profile.table import DATASHEET, BatchActivation, CostTable, ServedStep
+from evict_profile.served.step import ServedStep
+from evict_profile.table import DATASHEET, BatchActivation, CostTable
 from tests.factories import DRAFTING
 
 
@@ -48,7 +49,7 @@ def test_every_batch_is_named_in_both_drawings(served):
 
 def test_break_even_is_the_ratio_of_the_served_step(table):
     served = ServedStep.of(table, DRAFTING)
-    rows = break_even_rows(served.table)
+    rows = break_even_rows(replace(table, drafting=DRAFTING))
     ratio = served.ratio(1, 4, 3, 512)
     assert float(rows.cells[0][3]) == pytest.approx(ratio.value, abs=0.01)
     [shown] = [t for t in titles(break_even(served)) if t[:14] == "batch 1, K = 3"]

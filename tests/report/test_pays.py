@@ -5,7 +5,8 @@ from evict_profile.advice.answer import stated_ways
 from evict_profile.advice.lengths import of_lengths
 from evict_profile.report.numbers import spread
 from evict_profile.report.pays import how_to_decide, pays
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.served.step import ServedStep
+from evict_profile.table import CostTable
 
 
 def covered(served, batch):

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from evict_profile.cells import cell_of
+from evict_profile.drafting import DraftClock, Drafting, TimedRound
 from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.records import replace
 from evict_profile.report.console import Rows, print_rows
@@ -16,7 +17,7 @@ from evict_profile.report.data import View
 from evict_profile.report.fits import show_fit
 from evict_profile.report.tables import show_diff, show_table
 from evict_profile.sweep.latency import Samples
-from evict_profile.table import CostTable, DraftClock, Drafting, TimedRound
+from evict_profile.table import CostTable
 
 
 def shown(table):

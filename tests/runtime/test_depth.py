@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.drafting import DraftClock
 from evict_profile.runtime.depth import (
     LEAST_GAIN,
     LEAST_STEPS,
     MOST_STEPS,
     DepthChoice,
 )
-from evict_profile.table import DraftClock
 
 DEPTHS = 2, 5
 VERIFY_US = 100.0
@@ -68,7 +68,7 @@ def test_the_depth_has_the_best_rate_of_all(accepted, costs):
         choice.observe(accepted, verify_us)
         depth = choice.choose(planted)
     tokens = choice.expected_tokens()
-    rates = {d: tokens[d] / (planted.overhead_us(d) + verify_us) for d in DEPTHS}
+    rates = {d: tokens[d] / (planted.beside_us(d) + verify_us) for d in DEPTHS}
     assert rates[depth] * LEAST_GAIN >= max(rates.values())
     assert depth == 5 or rates[2] > rates[5]
 
@@ -131,7 +131,7 @@ def test_text_that_turns_gains_most_of_what_the_best_depth_of_each_would():
 
     def rate(share, depth):
         tokens = sum(share**level for level in range(depth + 1))
-        return tokens / (CLOCK.overhead_us(depth) + VERIFY_US)
+        return tokens / (CLOCK.beside_us(depth) + VERIFY_US)
 
     pairs = list(zip(texts, seen, strict=True))
     ours = sum(rate(s, d) for s, depths in pairs for d in depths)

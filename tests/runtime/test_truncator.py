@@ -6,12 +6,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evict_profile.drafting import DraftClock, Drafting, TimedRound
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.fit.rounds import by_rounds
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, CostTable, Truncator, select_widths
 from evict_profile.runtime.decision import History
-from evict_profile.table import DraftClock, Drafting, TimedRound
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 SURE = torch.ones(1, 6)
@@ -325,7 +325,7 @@ def test_levels_beyond_the_clock_take_what_the_clock_says(
     depth = torch.full((1, 6), deepest)
     plan = truncator.plan(TREE, 64, depth=depth)
     overhead_us = float(plan.step_cost_us) - calibrated.step_cost_us(1, 64)[plan.tokens]
-    assert overhead_us == pytest.approx(clock.overhead_us(deepest), abs=1e-3)
+    assert overhead_us == pytest.approx(clock.beside_us(deepest), abs=1e-3)
 
 
 def test_another_batch_drafts_as_the_nearest_and_is_marked(calibrated):

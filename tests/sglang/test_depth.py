@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.records import replace
 from evict_profile.runtime.depth import LEAST_STEPS
-from evict_profile.table import DraftClock, Drafting
 from tests.factories import ACCEPTANCE
 from tests.sglang.engine import Tree
 from tests.sglang.serving import Request, Step, cut_replies, replies

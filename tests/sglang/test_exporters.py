@@ -9,7 +9,7 @@ import pytest
 from evict_profile.fit.export import make_table
 from evict_profile.integrations.exporters import write_format
 from evict_profile.records import replace
-from evict_profile.table import ServedStep
+from evict_profile.served.step import ServedStep
 from tests.exported import sglang_reads_us
 from tests.factories import DRAFTING
 

@@ -103,7 +103,7 @@ def costs_are_sound(table):
     if not np.isfinite([table.noise, *table.watch_bounds]).all():
         return False
     clocks = table.drafting.batches if table.drafting else ()
-    overheads = [clock.overhead_us(d) for clock in clocks for d in range(9)]
+    overheads = [clock.beside_us(d) for clock in clocks for d in range(9)]
     return bool(np.all(np.isfinite(overheads)) and min(overheads, default=0.0) >= 0.0)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from evict_profile.drafting import DraftClock
 from evict_profile.records import replace, to_mapping
 from evict_profile.replay.synthetic import grow
-from evict_profile.table import DraftClock
 from evict_profile.traces import Reply, TraceInfo
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.schema import COLUMNS, Metadata, mark, route_type

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.drafting import DraftClock
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
-from evict_profile.table import DraftClock
 from evict_profile.traces import Reply, load_traces
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.schema import NEEDED, TIMES, Metadata, mark

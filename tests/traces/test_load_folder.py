@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from evict_profile.drafting import DraftClock
 from evict_profile.errors import DataError
 from evict_profile.records import replace
-from evict_profile.table import DraftClock
 from evict_profile.traces import load_traces
 from evict_profile.traces.schema import Metadata, mark
 from tests.command import evict

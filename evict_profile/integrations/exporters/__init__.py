@@ -20,7 +20,8 @@ from evict_profile.integrations.exporters.planners import Export, staircases_at
 from evict_profile.integrations.exporters.schedules import ENGINES
 from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.served.step import ServedStep
+from evict_profile.table import CostTable
 from evict_profile.table.key import NOT_STATED, Caveats
 
 FORMATS: Mapping[str, Callable[..., Export]] = {"sglang-sps": sglang_sps}

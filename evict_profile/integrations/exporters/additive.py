@@ -12,8 +12,8 @@ from evict_profile.integrations.exporters.planners import (
     check_rises,
     staircases_at,
 )
+from evict_profile.served.step import ServedStep
 from evict_profile.stats import Floats, Ints
-from evict_profile.table import ServedStep
 
 MOST_PLACES, MOST_APART = 64, 0.10
 """The most places of each part, because SGLang copies them at each step; the largest
@@ -90,12 +90,11 @@ def sglang_sps(
         DataError: costs that no such sum has, or that never rise.
     """
     # DSpark pads the tokens of all requests together, to sizes of its own.
-    table = served.table.unpadded
-    stairs = staircases_at(table, context)
+    unpadded, table = served.unpadded, served.table
+    stairs = staircases_at(unpadded.table, context)
     first, last, at = stairs[0].batch, stairs[-1].batch, stairs[0].context
     costs = {
-        batch: table.step_cost_us(batch, at) + served.beside_us(batch, drafts)
-        for batch in range(first, last + 1)
+        batch: unpadded.steps_us(batch, drafts, at) for batch in range(first, last + 1)
     }
     check_rises(us[batch:] for batch, us in costs.items())
     cost = AdditiveCost.of(costs)

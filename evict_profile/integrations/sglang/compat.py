@@ -19,8 +19,9 @@ import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations import matching
+from evict_profile.records import replace
 from evict_profile.sweep.machine import cpu_name
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.table import CostTable
 
 logger = logging.getLogger("evict_profile.sglang")
 
@@ -289,7 +290,9 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
         fix += f", from a copy of that plan with tp: {key['tp']} under sglang"
     table = matching.load_matching_table(path, key, shape, allow, fix)
     _warn_of_other_drafts(table, worker)
-    return ServedStep.of(table).extending().table.as_of(table)
+    if not table.drafting:
+        return table
+    return replace(table, drafting=table.drafting.extending()).as_of(table)
 
 
 def _warn_of_other_drafts(table: CostTable, worker: Any) -> None:

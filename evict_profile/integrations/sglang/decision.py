@@ -175,7 +175,7 @@ class Chooser:
         outcome = StepOutcome(last, int(accepted.sum()), step_us)
         drafting, has_drafted = self._table.drafting, last.plan.host_keep.shape[1] > 0
         if self.depth and drafting and has_drafted:
-            draft_us = drafting.at(last.requests).overhead_us(self.depth.depth)
+            draft_us = drafting.at(last.requests).beside_us(self.depth.depth)
             self.depth.observe(accepted - 1, last.plan.step_cost_us - draft_us)
         known = self._learns and last.verify_us is not None
         self._truncator.observe(

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from evict_profile.drafting import DraftClock
 from evict_profile.integrations.sglang.compat import (
     ENGINE,
     device_name,
@@ -28,7 +29,6 @@ from evict_profile.integrations.sglang.compat import (
 from evict_profile.integrations.sglang.modes import Mode, VerifyTimer
 from evict_profile.integrations.sglang.router import RouteBuffers
 from evict_profile.integrations.sglang.tree import Drafted
-from evict_profile.table import DraftClock
 from evict_profile.traces.schema import COLUMNS, Metadata, encode_routes, mark
 from evict_profile.traces.trace import TraceInfo
 

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.integrations import matching
 from evict_profile.integrations.environment import from_environment
 from evict_profile.integrations.exporters.planners import curve_of, staircases_at
-from evict_profile.table import CostTable, DraftClock, Drafting, ServedStep
+from evict_profile.served.step import ServedStep
+from evict_profile.table import CostTable
 
 SUPPORTED = ("0.32.0", "0.33.0")
 

@@ -17,9 +17,9 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from evict_profile.drafting import DraftClock
 from evict_profile.replay.policies import Fixed, full_tree
 from evict_profile.runner import CLOCK_STEPS
-from evict_profile.table import DraftClock
 from evict_profile.traces import Reply
 from evict_profile.traces.schema import encode_routes
 from examples.small_world.engine.accept import Sampler, greedy, make_sampler

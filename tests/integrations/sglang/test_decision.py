@@ -19,7 +19,6 @@ from evict_profile.integrations.sglang.tree import depths
 from evict_profile.records import replace
 from evict_profile.runtime import DecodingStep, Truncator
 from evict_profile.runtime.depth import DepthChoice
-from evict_profile.table import ServedStep
 from tests.integrations.sglang.drafter import drafting, on_host
 
 CAPTURE_SIZES = (1, 2, 4, 8, 16)
@@ -176,7 +175,7 @@ def test_what_is_learnt_is_what_the_runtime_learns(chooser, plain_table, clock):
 def test_a_pause_is_the_runtimes(full_table):
     """After steps whose drafts gained nothing, none are drafted; later again. The
     drafter's cache is extended in either step, and that is all that is left of it."""
-    table = ServedStep.of(full_table).extending().table
+    table = replace(full_table, drafting=full_table.drafting.extending())
     chooser, alone = Chooser(table, CAPTURE_SIZES), truncator(table)
     paused = []
     for seed in range(200):
@@ -266,7 +265,7 @@ def test_steps_are_those_of_the_runtimes_choice(full_table):
         most = min(steps, int(plan.tokens) // 2 - 1) if seed > 100 else 0
         committed = 1 + rng.integers(0, most + 1, 2)
         assert chooser.learn(committed)
-        alone.observe(committed - 1, plan.step_cost_us - clock.overhead_us(steps))
+        alone.observe(committed - 1, plan.step_cost_us - clock.beside_us(steps))
         seen.append(steps)
     assert set(seen) == {2, 3}
     assert chooser.depth.switches == alone.switches
@@ -278,7 +277,7 @@ def test_a_step_costs_the_levels_that_were_chosen(full_table):
     chosen = choosing_depths(full_table).choose(*on_host(drafted), 100).plan
     without = Chooser(full_table, CAPTURE_SIZES).choose(*on_host(drafted), 100).plan
     clock = full_table.drafting.at(1)
-    third_us = clock.overhead_us(3) - clock.overhead_us(2)
+    third_us = clock.beside_us(3) - clock.beside_us(2)
     assert chosen.step_cost_us == pytest.approx(without.step_cost_us + third_us)
 
 

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from evict_profile.acceptance import ConditionalAcceptance
 from evict_profile.config import load_model
 from evict_profile.integrations.sglang.modes import FixedWidth
 from evict_profile.integrations.sglang.router import BudgetHook, RouteBuffers
 from evict_profile.integrations.sglang.tree import Drafted, Scores, best_nodes
 from evict_profile.integrations.sglang.worker import _padded
 from evict_profile.records import to_mapping
-from evict_profile.table import ConditionalAcceptance
 from runners.sglang_verify.verification import ServedTrees
 from runners.torch_moe.program import CellRequest, Program
 from runners.torch_moe.shape import RandomWeights, read_shape

@@ -1,6 +1,6 @@
 """Latency of a served step that verifies n tokens a request and drafts L levels.
 
-`ServedStep` adds drafting to the table's forward. Where a table does not know it, a
+`ServedStep` adds what a table's forward leaves out. Where drafting is not known, a
 level is assumed to take one of the target's layers and its head, as a
 multi-token-prediction head runs. EAGLE-3's dense layer should take less.
 """
@@ -8,18 +8,19 @@ multi-token-prediction head runs. EAGLE-3's dense layer should take less.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from evict_profile.cost_model import features_at
+from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.errors import DataError
 from evict_profile.records import replace
-from evict_profile.stats import Estimate
+from evict_profile.stats import Estimate, Floats
 from evict_profile.table.cost_table import CostTable, Outside
 from evict_profile.table.key import Caveats
 from evict_profile.table.parts import StepCosts
-from evict_profile.table.workload import DraftClock, Drafting
 
 ASSUMED = (
     "ASSUMED: a level costs as one of the target's layers and its head, as a "
@@ -50,10 +51,8 @@ class ServedStep:
         context: float | None = None,
     ) -> "ServedStep":
         """`drafting` replaces the table's; `context` is by default its smallest."""
-        if drafting:
-            table = replace(table, drafting=drafting)
         at = min(table.axes.context) if context is None else context
-        return cls(table, table.drafting or _assumed(table, at))
+        return cls(table, drafting or table.drafting or _assumed(table, at))
 
     @property
     def assumes_drafting(self) -> bool:
@@ -66,16 +65,10 @@ class ServedStep:
     def caveats_at(self, batch: int, context: float) -> Caveats:
         return self._costs(batch, context).caveats
 
-    def with_drafting(self, drafting: Drafting) -> "ServedStep":
-        table = replace(self.table, drafting=drafting)
-        return replace(self, table=table, drafting=drafting)
-
-    def extending(self) -> "ServedStep":
-        """The same where a plain step extends the drafter's cache, as SGLang's does."""
-        if self.assumes_drafting:
-            return self
-        clocks = (replace(c, plain_fixed_us=c.fixed_us) for c in self.drafting.batches)
-        return self.with_drafting(replace(self.drafting, batches=tuple(clocks)))
+    @cached_property
+    def unpadded(self) -> "ServedStep":
+        """The same without the padding to captured widths."""
+        return replace(self, table=self.table.unpadded)
 
     def covers(self, batch: int, width: int, context: float) -> bool:
         return batch * width < len(self._costs(batch, context).step_cost_us)
@@ -97,15 +90,19 @@ class ServedStep:
                 f"{self.table.path}: has no cost of {width} tokens a request at batch "
                 f"{batch}; verify fewer, or sweep wider"
             )
-        cost, beside_us = self._costs(batch, context), self.beside_us(batch, levels)
-        low, us, high = (
-            float(array[batch * width] + beside_us)
-            for array in (cost.low_us, cost.step_cost_us, cost.high_us)
-        )
-        return Estimate(us, low, high)
+        costs, beside_us = self._costs(batch, context), self.beside_us(batch, levels)
+        cost, low, high = (float(us[batch * width] + beside_us) for us in costs[:3])
+        return Estimate(cost, low, high)
+
+    def steps_us(self, batch: int, levels: int, context: float) -> Floats:
+        """Steps that verify t tokens in all, float64 [T + 1]; see `us`."""
+        return self._costs(batch, context).step_cost_us + self.beside_us(batch, levels)
 
     def beside_us(self, batch: int, levels: int) -> float:
-        return self.drafting.at(batch).overhead_us(levels)
+        return self.drafting.at(batch).beside_us(levels)
+
+    def tokens_us(self, tokens: ArrayLike, batch: int) -> Floats:
+        return self.drafting.tokens_us(tokens, batch, self.table.axes.capture_sizes)
 
     def ratio(self, batch: int, width: int, levels: int, context: float) -> Estimate:
         """A step's time over plain decoding's, with its 95 % interval; see `us`.
@@ -129,7 +126,14 @@ class ServedStep:
 
     @cached_property
     def _costs(self) -> Callable[[int, float], StepCosts]:
-        return lru_cache(CACHE_SIZE)(partial(self.table.costs, outside=self.outside))
+        return lru_cache(CACHE_SIZE)(self._verified)
+
+    def _verified(self, batch: int, context: float) -> StepCosts:
+        """The forward, and what its tokens add beside it."""
+        costs = self.table.costs(batch, context, self.outside)
+        tokens_us = self.tokens_us(np.arange(len(costs.step_cost_us)), batch)
+        cost, low, high = (us + tokens_us for us in costs[:3])
+        return StepCosts.of(cost, low, high, costs.caveats)
 
 
 def _assumed(table: CostTable, context: float) -> Drafting:

@@ -7,14 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from evict_profile.drafting import DraftClock
 from evict_profile.errors import DataError
 from evict_profile.integrations.exporters.additive import sglang_sps
 from evict_profile.integrations.sglang.decision import Chooser
 from evict_profile.integrations.vllm.checks import curves_of, served_by
 from evict_profile.records import replace
 from evict_profile.report.tables import SHOWN_DRAFTS, break_even_rows
+from evict_profile.served.step import ServedStep
 from evict_profile.stats import Estimate
-from evict_profile.table import CostTable, DraftClock, ServedStep
+from evict_profile.table import CostTable
 from evict_profile.table.document import as_text
 from tests.exported import sglang_reads_us, shipped_table
 from tests.factories import DRAFTING
@@ -46,13 +48,15 @@ def test_all_state_one_ratio(table, drafts):
     served = ServedStep.of(table, DRAFTING)
     ratio = served.ratio(1, width, drafts, context).value
     plain_us = served.us(1, 1, 0, context).value
-    shown = break_even_rows(served.table).cells[0][1 + SHOWN_DRAFTS.index(drafts)]
+    shown = break_even_rows(replace(table, drafting=DRAFTING)).cells[0][
+        1 + SHOWN_DRAFTS.index(drafts)
+    ]
     assert shown == f"{ratio:.2f}"
     sps = sglang_sps(served, drafts).fields
     assert sglang_reads_us(sps, 1, width) / plain_us == pytest.approx(ratio, 1e-3)
     draft, verify = (dict(curve) for curve in curves_of(served, drafts, 1))
     assert (draft[1] + verify[width]) * 1e3 / plain_us == pytest.approx(ratio, 1e-5)
-    chooser = Chooser(served.extending().table, (1, width))
+    chooser = Chooser(replace(table, drafting=DRAFTING.extending()), (1, width))
     chain = np.arange(drafts)[None]
     made = chooser.choose(np.ones((1, drafts)), chain, chain[:, :0], 1, context)
     assert made.width == width
@@ -62,16 +66,14 @@ def test_all_state_one_ratio(table, drafts):
 def test_a_plain_step_of_sglang_takes_the_rest_of_one_that_drafts(bare):
     served = ServedStep.of(replace(bare, drafting=DRAFTING))
     assert [served.beside_us(1, levels) for levels in (0, 1)] == [10.0, 140.0]
-    extending = served.extending()
+    extending = replace(served, drafting=DRAFTING.extending())
     assert [extending.beside_us(1, levels) for levels in (0, 1)] == [40.0, 140.0]
-    assert extending.table.drafting == extending.drafting
-    assert ServedStep.of(bare).extending().table.drafting is None
 
 
 def test_vllm_s_own_clock_is_before_an_assumption(table):
     """A clock of the table is before it, and a given one before all."""
     assert ServedStep.of(table, DRAFTING).beside_us(1, 1) == 140.0
-    assert ServedStep.of(table, DRAFTING).table.drafting == DRAFTING
+    assert ServedStep.of(table, DRAFTING).drafting == DRAFTING
     assert ServedStep.of(table).assumes_drafting
     manager = SimpleNamespace(cost_tables=(np.array([0.0, 0.5, 0.7]), None))
     assert served_by(table, manager).beside_us(2, 3) == 700.0
