@@ -16,9 +16,8 @@ from evict_profile.served.findings import UNLIKE
 from evict_profile.served.probe.record import near
 from evict_profile.served.run import Run, check_one_deployment
 from evict_profile.served.setting import FEWEST, Setting, check_repeats, same_context
-from evict_profile.served.table import ServedTable, Shape
-from evict_profile.table import SERVED, CostTable, Key
-from evict_profile.table.key import NOT_STATED
+from evict_profile.served.table import NOT_STATED, SERVED, ServedTable, Shape
+from evict_profile.table import CostTable, Key
 from evict_profile.table.search import words
 from evict_profile.table.store import FIRST_VERSION
 

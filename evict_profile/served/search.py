@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evict_profile.errors import DataError, EvictProfileError
-from evict_profile.served.table import ServedTable
-from evict_profile.table import SERVED, CostTable, Key, search_path, version_of
+from evict_profile.served.table import SERVED, ServedTable
+from evict_profile.table import CostTable, Key, search_path, version_of
 from evict_profile.table.document import ForeignDocument
 from evict_profile.table.search import words
 from evict_profile.table.store import newest_of

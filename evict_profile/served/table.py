@@ -36,10 +36,11 @@ from evict_profile.served.run import Run
 from evict_profile.served.setting import Setting, near_context, settings_of
 from evict_profile.stats import Estimate
 from evict_profile.table.document import read_signed
-from evict_profile.table.key import NOT_STATED, SERVED
 from evict_profile.table.store import Stored
 
 SCHEMA = "evict-served-table/1"
+SERVED, NOT_STATED = "served", "not stated"
+"""In a served table's key: its graph mode, and a fact that no run states."""
 SAME = Estimate(1.0, 1.0, 1.0)
 
 

@@ -227,12 +227,6 @@ class CostTable(Stored, frozen=True, dict=True, eq=False):
         most = max(s.context for s in self.staircases if s.batch >= least)
         return self.fit.domain["context"][0], most
 
-    def speed_over(self, engine: str, reference_us: float) -> float:
-        """The factor from a recording's clocks to this machine's; 1 if unknown."""
-        here = self.provenance.reference_us
-        same = engine == self.key.engine
-        return here / reference_us if same and here and reference_us else 1.0
-
     @property
     def noise(self) -> float:
         return self.provenance.noise
