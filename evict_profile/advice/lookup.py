@@ -17,9 +17,8 @@ from evict_profile.config.load import model_label
 from evict_profile.errors import ConfigError, DataError, EvictProfileError
 from evict_profile.records import replace
 from evict_profile.served.search import find_served, versions_of
-from evict_profile.served.table import ServedTable
+from evict_profile.served.table import NOT_STATED, ServedTable
 from evict_profile.table import MEASURED, CostTable, by_name, search_path, tables_in
-from evict_profile.table.key import NOT_STATED
 from evict_profile.table.search import Found, nearest_named
 
 QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")

@@ -88,7 +88,7 @@ class CalibrationStudy:
 def calibration_study(trace: Trace, table: CostTable) -> CalibrationStudy:
     check_same_model(trace.about, table.model)
     check_trees(trace)
-    speed = table.speed_over(trace.about.engine, trace.about.reference_us)
+    speed = trace.about.speed_on(table.key.engine, table.provenance.reference_us)
     engine = f"{trace.about.engine or 'unnamed'} {trace.about.engine_version}".strip()
     return CalibrationStudy(
         trace=trace,

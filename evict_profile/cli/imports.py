@@ -44,9 +44,10 @@ def import_runs(
     from evict_profile.config.load import model_label
     from evict_profile.report.console import print_notes
     from evict_profile.report.served import followed, runs_document, show_runs
-    from evict_profile.served.make import assumed, save_served, served_table, shape_of
+    from evict_profile.served.make import assumed, served_table, shape_of
     from evict_profile.served.search import versions_of
     from evict_profile.table import CostTable
+    from evict_profile.table.store import save_next
 
     runs_read, left_out, notes = read_files(files)
     growth = shape_of(CostTable.load(shape)) if shape else None
@@ -54,9 +55,10 @@ def import_runs(
         # Before a refusal too: what speaks against the runs may be its reason.
         show_runs(console, runs_read, left_out)
     table = served_table(runs_read, left_out, model_label(model), gpu, growth)
-    before = versions_of(table.key, (tables / table.relative_path).parent)
+    home = table.home_in(tables)
+    before = versions_of(table.key, home)
     same = next((each for each in before if each.has_same(table)), None)
-    path = same.path if same else save_served(table, tables)
+    path = same.path if same else save_next(table, home)[1]
     stated = any(s.is_chain and s.drafts and s.accept_length for s in table.settings)
     advice = f"evict-profile advise {quote(str(path))}" * stated
     if as_json:

@@ -6,7 +6,6 @@ had: the same errors of the same fit, a few experts further.
 """
 
 import math
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import FIT_SPLIT
 from evict_profile.fit.rounds import by_rounds
-from evict_profile.io import make_folder, sole_writer, write_atomically
 from evict_profile.records import replace
 from evict_profile.stats import Floats
 from evict_profile.table import (
@@ -36,13 +34,10 @@ from evict_profile.table import (
     Staircase,
     TermCost,
     tables_below,
-    version_of,
 )
-from evict_profile.table.document import file_sha256, samples_of
+from evict_profile.table.document import samples_of
+from evict_profile.table.store import FIRST_VERSION, save_next
 
-FIRST_VERSION = "1.0.0"
-WAIT_S = 60.0
-"""For another process that writes a table of the same key."""
 GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
 
 
@@ -96,8 +91,7 @@ def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
 def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
     """Write the table and its samples into a tree of tables, as its next version.
 
-    Measuring a key again raises the patch, a change of axes the minor version. An equal
-    table that is there already is loaded instead.
+    An equal table that is there already is loaded instead.
 
     Raises:
         MeasurementError: a gate failed; its name and reason are in the message.
@@ -106,23 +100,24 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
     failed = [f"{g.name}: {g.message}" for g in table.gates if not g.passed]
     if failed:
         raise MeasurementError(f"not exported, since {' | '.join(failed)}")
-    home = (folder / table.relative_path).parent
-    content: bytes = fitted.frame.to_parquet(index=False)
-    if same := _same_in(home, table, sha256(content).hexdigest()):
-        return same, same.path
-    return save_next(table, home, lambda path: path.write_bytes(content))
+    samples = fitted.frame.to_parquet(index=False)
+    return save_with_samples(table, samples, table.home_in(folder))
 
 
 def outcome(table: CostTable, path: Path) -> str:
     return f"{'unchanged' if table.path == path else 'table'}: {path}"
 
 
-def _same_in(home: Path, table: CostTable, samples_sha256: str) -> CostTable | None:
-    provenance = replace(table.provenance, samples_sha256=samples_sha256)
+def save_with_samples(
+    table: CostTable, samples: bytes, home: Path, after: str = ""
+) -> tuple[CostTable, Path]:
+    digest = sha256(samples).hexdigest()
+    provenance = replace(table.provenance, samples_sha256=digest)
+    table = replace(table, provenance=provenance)
     for there in filter(None, (entry.table for entry in tables_below(home))):
-        if there == replace(table, version=there.version, provenance=provenance):
-            return there
-    return None
+        if there == replace(table, version=there.version):
+            return there, there.path
+    return save_next(table, home, samples, after)
 
 
 def with_workload(
@@ -162,52 +157,20 @@ def export_workload(
 
     No file is overwritten; an equal table that is there already is loaded.
     """
-    home = (tables / table.relative_path).parent if tables else path.parent
+    home = table.home_in(tables) if tables else path.parent
     return _save_beside_samples(table, path, home, table.version)
 
 
 def export_copy(table: CostTable, tables: Path) -> tuple[CostTable, Path]:
     """Save a table that was read from a file into its place in a tree of tables."""
-    home = (tables / table.relative_path).parent
-    return _save_beside_samples(table, table.path, home)
+    return _save_beside_samples(table, table.path, table.home_in(tables))
 
 
 def _save_beside_samples(
     table: CostTable, source: Path, home: Path, after: str = ""
 ) -> tuple[CostTable, Path]:
-    samples_sha256 = table.provenance.samples_sha256
-    content = samples_of(source, samples_sha256).read_bytes()
-    if same := _same_in(home, table, samples_sha256):
-        return same, same.path
-    return save_next(table, home, lambda path: path.write_bytes(content), after)
-
-
-def next_version(home: Path, axes: Axes, after: str = "") -> str:
-    """The version after the newest of these axes in a folder, and after a source's."""
-    present = {version_of(path.stem): path for path in home.glob("*.json")}
-    newest = max([*present, *map(version_of, filter(None, [after]))], default=None)
-    if newest is None:
-        return FIRST_VERSION
-    major, minor, patch = newest
-    same_axes = newest not in present or CostTable.load(present[newest]).axes == axes
-    return f"{major}.{minor}.{patch + 1}" if same_axes else f"{major}.{minor + 1}.0"
-
-
-def save_next(
-    table: CostTable,
-    home: Path,
-    write_samples: Callable[[Path], object],
-    after: str = "",
-) -> tuple[CostTable, Path]:
-    make_folder(home)
-    with sole_writer(home, WAIT_S):
-        version = next_version(home, table.axes, after)
-        path, samples = home / f"{version}.json", home / f"{version}.parquet"
-        write_atomically(samples, write_samples)
-        provenance = replace(table.provenance, samples_sha256=file_sha256(samples))
-        table = replace(table, version=version, provenance=provenance)
-        write_atomically(path, table.save)
-    return table, path
+    samples = samples_of(source, table.provenance.samples_sha256).read_bytes()
+    return save_with_samples(table, samples, home, after)
 
 
 def _fit(fitted: Fitted, domain: dict[str, tuple[int, int]]) -> Fit:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from evict_profile.cells import with_latency
-from evict_profile.errors import ConfigError, DataError, EvictProfileError
+from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.fit.export import export_copy, export_table
 from evict_profile.fit.fitted import fit_run, fitted_of_table
 from evict_profile.fleet.child import run_command
@@ -83,7 +83,6 @@ class FleetFolder(RunFolder):
         plan = json.loads(as_json({job.name: to_mapping(job) for job in jobs}))
         if self.exists():
             frozen = self.read_header()
-            self._check_unsharded(frozen)
             both = plan.keys() & frozen.keys()
             mine, theirs = (
                 {"jobs": ", ".join(p), **dict(_flatten({n: p[n] for n in both}))}
@@ -98,14 +97,6 @@ class FleetFolder(RunFolder):
         write_text("\n".join(lines) + "\n", self.folder / "commands.txt")
         # The header comes last: without it, the plan is written again.
         self.write_header(plan)
-
-    def _check_unsharded(self, frozen: dict[str, Any]) -> None:
-        if any("shards" in job for job in frozen.values()):
-            raise DataError(
-                f"{self.folder}: an older version made this fleet, of shards; choose "
-                "another --out, or keep what one shard measured: evict-profile fit "
-                f"{self.folder}/JOB/1-of-1 --tables DIR"
-            )
 
     def run(self, job: Job) -> JobRun:
         return JobRun(job, self.folder.resolve() / job.name)

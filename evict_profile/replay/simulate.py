@@ -87,7 +87,7 @@ class StepTimes:
     """Latencies of the steps of one trace at one batch size.
 
     A table without drafting takes the trace's clocks, scaled by `speed` (see
-    `CostTable.speed_over`). Policies decide with `table`, which has them.
+    `TraceInfo.speed_on`). Policies decide with `table`, which has them.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ def replay_study(
             )
     check_same_model(trace.about, table.model)
     check_trees(trace)
-    speed = table.speed_over(trace.about.engine, trace.about.reference_us)
+    speed = trace.about.speed_on(table.key.engine, table.provenance.reference_us)
     comparisons = []
     for part, workload, temperature in parts(trace):
         arrays = TraceArrays(part)

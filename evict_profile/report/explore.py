@@ -23,7 +23,8 @@ from evict_profile.report.render import render
 from evict_profile.served.growth import unserved
 from evict_profile.served.step import ServedStep
 from evict_profile.stats import WORTHWHILE, Estimate
-from evict_profile.table import CostTable, Found, version_of
+from evict_profile.table import CostTable, Found
+from evict_profile.table.store import newest_of
 
 BATCHES = tuple(2**i for i in range(10))
 
@@ -47,12 +48,13 @@ def explore_page(tables: Iterable[CostTable]) -> str:
     Raises:
         ConfigError: a table covers no draft at any batch.
     """
-    newest = {t.key: t for t in sorted(tables, key=lambda t: version_of(t.version))}
     data = {
         "growth": REJECTION_GROWTH,
         "worthwhile": WORTHWHILE,
         "servers": [_ends(unserved(k + 1).value) for k in range(LONGEST + 1)],
-        "tables": [facts_of(ServedStep.of(table)) for table in newest.values()],
+        "tables": [
+            facts_of(ServedStep.of(table)) for table in newest_of(tables).values()
+        ],
     }
     return render("explore.html.j2", title="How many tokens to draft?", data=data)
 

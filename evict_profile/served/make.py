@@ -8,23 +8,18 @@ A noisy step is no fault: its interval holds the noise.
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from evict_profile.config.load import known_models
 from evict_profile.config.names import model_named
 from evict_profile.errors import ConfigError
-from evict_profile.io import make_folder, sole_writer, write_atomically
-from evict_profile.records import replace
 from evict_profile.served.findings import UNLIKE
 from evict_profile.served.probe.record import near
 from evict_profile.served.run import Run, check_one_deployment
 from evict_profile.served.setting import FEWEST, Setting, check_repeats, same_context
-from evict_profile.served.table import FIRST_VERSION, ServedTable, Shape
-from evict_profile.table import SERVED, CostTable, Key, version_of
-from evict_profile.table.key import NOT_STATED
+from evict_profile.served.table import NOT_STATED, SERVED, ServedTable, Shape
+from evict_profile.table import CostTable, Key
 from evict_profile.table.search import words
-
-WAIT_S = 60.0
+from evict_profile.table.store import FIRST_VERSION
 
 WIDEST = 16
 """Width up to which a shape has each width; beyond it, the power law goes on."""
@@ -37,7 +32,7 @@ def served_table(
     gpu: str,
     shape: Shape | None = None,
 ) -> ServedTable:
-    """The first version of a table of runs; `save_served` counts versions.
+    """The first version of a table of runs; `save_next` counts versions.
 
     Args:
         left_out: why other runs were left out, by source.
@@ -67,20 +62,6 @@ def served_table(
     if not any(table.batches(context) for context in table.contexts or (None,)):
         raise _incomparable(table.settings)
     return table
-
-
-def save_served(table: ServedTable, tables: Path) -> Path:
-    """Write the next version of a table into its place in a tree of tables."""
-    home = (tables / table.relative_path).parent
-    make_folder(home)
-    with sole_writer(home, WAIT_S):
-        present = [version_of(path.stem) for path in home.glob("*.json")]
-        if present:
-            major, minor, patch = max(present)
-            table = replace(table, version=f"{major}.{minor}.{patch + 1}")
-        path = home / f"{table.version}.json"
-        write_atomically(path, table.save)
-    return path
 
 
 def shape_of(table: CostTable) -> Shape:

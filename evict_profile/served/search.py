@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evict_profile.errors import DataError, EvictProfileError
-from evict_profile.served.table import ServedTable
-from evict_profile.table import SERVED, CostTable, Key, search_path, version_of
+from evict_profile.served.table import SERVED, ServedTable
+from evict_profile.table import CostTable, Key, search_path, version_of
 from evict_profile.table.document import ForeignDocument
 from evict_profile.table.search import words
+from evict_profile.table.store import newest_of
 
 
 def load_any(path: Path) -> CostTable | ServedTable:
@@ -57,12 +58,8 @@ def find_served(model: str, gpu: str, engine: str | None = None) -> ServedTable 
     Raises:
         DataError: several deployments; their tables are listed.
     """
-    found = dict[Key, ServedTable]()
-    for table in served_tables([path for path in search_path() if path.is_dir()]):
-        newest = found.get(table.key, table)
-        is_newer = version_of(table.version) >= version_of(newest.version)
-        if is_named(table.key, model, gpu, engine) and is_newer:
-            found[table.key] = table
+    tables = served_tables([path for path in search_path() if path.is_dir()])
+    found = newest_of(t for t in tables if is_named(t.key, model, gpu, engine))
     if len(found) > 1:
         paths = " | ".join(str(table.path) for table in found.values())
         raise DataError(

@@ -15,19 +15,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from evict_profile.errors import DataError
-from evict_profile.records import (
-    Count,
-    Positive,
-    digest,
-    parse,
-    replace,
-    to_mapping,
-)
+from evict_profile.records import Count, Positive, parse, replace
 from evict_profile.served.growth import (
     BATCH_ERROR,
     BETWEEN_ERROR,
@@ -43,11 +35,12 @@ from evict_profile.served.growth import (
 from evict_profile.served.run import Run
 from evict_profile.served.setting import Setting, near_context, settings_of
 from evict_profile.stats import Estimate
-from evict_profile.table.document import as_text, read_signed, slug
-from evict_profile.table.key import NOT_STATED, Key
+from evict_profile.table.document import read_signed
+from evict_profile.table.store import Stored
 
 SCHEMA = "evict-served-table/1"
-FIRST_VERSION = "1.0.0"
+SERVED, NOT_STATED = "served", "not stated"
+"""In a served table's key: its graph mode, and a fact that no run states."""
 SAME = Estimate(1.0, 1.0, 1.0)
 
 
@@ -69,7 +62,7 @@ class Shape(Struct, frozen=True):
         return float(row[-1] * (width / self.widths[-1]) ** OWN_EXPONENT)
 
 
-class ServedTable(Struct, frozen=True, dict=True, eq=False):
+class ServedTable(Stored, frozen=True, dict=True, eq=False):
     """Runs of one server, and the step ratios that they support.
 
     Attributes:
@@ -80,10 +73,8 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         shape: growth in the width by a cost table; None is the power law.
     """
 
-    key: Key
-    version: str
     runs: tuple[Run, ...]
-    left_out: dict[str, str] = {}
+    left_out: dict[str, str] = field(default_factory=dict)
     shape: Shape | None = None
     schema: str = SCHEMA
     path: Path = Path()
@@ -98,19 +89,6 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         place = Path(path)
         document, _ = read_signed(place, SCHEMA)
         return replace(parse(cls, document, str(place), DataError), path=place)
-
-    def save(self, path: Path) -> None:
-        path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
-
-    @property
-    def document(self) -> dict[str, Any]:
-        content: dict[str, Any] = to_mapping(self)
-        del content["path"]
-        return content
-
-    @cached_property
-    def sha256(self) -> str:
-        return digest(self.document)
 
     @property
     def tp(self) -> int | None:
@@ -128,10 +106,8 @@ class ServedTable(Struct, frozen=True, dict=True, eq=False):
         return ", ".join([f"{key.model} on {key.gpu}", *filter(None, known)])
 
     @property
-    def relative_path(self) -> Path:
-        key = self.key
-        names = (key.gpu, key.model, f"{key.engine}-served")
-        return Path(*(slug(name) for name in names), f"{self.version}.json")
+    def engine_folder(self) -> str:
+        return f"{self.key.engine}-{SERVED}"
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:

@@ -19,7 +19,7 @@ from evict_profile.cells import Sample, to_frame
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec
 from evict_profile.cost_model import Term
 from evict_profile.errors import MeasurementError
-from evict_profile.fit.export import make_table, save_next
+from evict_profile.fit.export import make_table, save_with_samples
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import error_gate
 from evict_profile.fit.hinge import fit_cost
@@ -212,8 +212,8 @@ def _fitted(
 
 
 def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
-    home = (out / table.relative_path).parent
-    return save_next(table, home, lambda path: frame.to_parquet(path, index=False))[1]
+    samples = frame.to_parquet(index=False)
+    return save_with_samples(table, samples, table.home_in(out))[1]
 
 
 def _check(gates: Sequence[Gate]) -> None:

@@ -3,7 +3,7 @@
 from evict_profile.table.activation import ActivationCurve, BatchActivation
 from evict_profile.table.cost_table import OUTSIDES, CostTable, Outside
 from evict_profile.table.document import files_of, slug, version_of
-from evict_profile.table.key import COMPOSED, SERVED, Key
+from evict_profile.table.key import COMPOSED, Key
 from evict_profile.table.parts import (
     AXES,
     Axes,
@@ -39,7 +39,6 @@ __all__ = [
     "MEASURED",
     "OUTSIDES",
     "SEARCH_PATH",
-    "SERVED",
     "ActivationCurve",
     "Axes",
     "BatchActivation",

@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta
 from msgspec.structs import replace
 
 from evict_profile.acceptance import Acceptance
@@ -20,20 +20,20 @@ from evict_profile.config.model import ModelSpec
 from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
 from evict_profile.drafting import Drafting
 from evict_profile.errors import ConfigError, DataError
-from evict_profile.io import finite
-from evict_profile.records import digest, parse, to_mapping
+from evict_profile.records import parse, to_mapping
 from evict_profile.stats import Floats
 from evict_profile.table.activation import ActivationCurve
-from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
-from evict_profile.table.key import COMPOSED, Caveats, Key
+from evict_profile.table.document import SCHEMA, read_signed
+from evict_profile.table.key import COMPOSED, Caveats
 from evict_profile.table.parts import Axes, Fit, Gate, Staircase, StepCosts, TermCost
 from evict_profile.table.provenance import DATASHEET, Composition, Provenance
+from evict_profile.table.store import Stored
 
 Outside = Literal["refuse", "clamp"]
 OUTSIDES: tuple[Outside, ...] = get_args(Outside)
 
 
-class CostTable(Struct, frozen=True, dict=True, eq=False):
+class CostTable(Stored, frozen=True, dict=True, eq=False):
     """A cost table. `costs()` and `step_cost_us()` return latencies of a forward.
 
     Attributes:
@@ -50,8 +50,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         caveats: key differences that the lookup was allowed to ignore; not saved.
     """
 
-    key: Key
-    version: str
     model: ModelSpec
     axes: Axes
     fit: Fit
@@ -64,6 +62,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     schema: str = SCHEMA
     path: Path = Path()
     caveats: Caveats = ()
+
+    unsaved: ClassVar = ("path", "caveats")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CostTable) and self.sha256 == other.sha256
@@ -101,13 +101,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str) -> "CostTable":
-        for name in ("path", "caveats"):
+        for name in cls.unsaved:
             if name in document:
                 raise DataError(f"{source}: unknown key '{name}'; remove it")
         return parse(cls, document, source, DataError)
-
-    def save(self, path: Path) -> None:
-        path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
 
     @property
     def title(self) -> str:
@@ -126,16 +123,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return (*origin.caveats, *[other] * differs, *caveats)
 
     @property
-    def document(self) -> dict[str, Any]:
-        content: dict[str, Any] = finite(to_mapping(self))
-        del content["path"], content["caveats"]
-        return content
-
-    @cached_property
-    def sha256(self) -> str:
-        return digest(self.document)
-
-    @property
     def origin(self) -> str:
         """ "measured", "composed" of public rows, or "datasheet"."""
         if getattr(self.provenance, "clock", "") == DATASHEET:
@@ -148,13 +135,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return self.origin in (COMPOSED, DATASHEET)
 
     @property
-    def relative_path(self) -> Path:
-        """`<gpu>/<model>/<engine>/<version>.json`; composed: more of the key."""
-        key, engine = self.key, self.key.engine
-        if self.origin == COMPOSED:
-            engine += f"-{key.engine_version}-{key.dtype}-tp{key.tp}-ep{key.ep}"
-        names = (key.gpu, key.model, engine)
-        return Path(*(slug(name) for name in names), f"{self.version}.json")
+    def engine_folder(self) -> str:
+        """Of a composed table, more of the key."""
+        key = self.key
+        if self.origin != COMPOSED:
+            return key.engine
+        return f"{key.engine}-{key.engine_version}-{key.dtype}-tp{key.tp}-ep{key.ep}"
 
     @property
     def includes(self) -> tuple[str, ...]:
@@ -240,12 +226,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         least = min(batch, max(stairs.batch for stairs in self.staircases))
         most = max(s.context for s in self.staircases if s.batch >= least)
         return self.fit.domain["context"][0], most
-
-    def speed_over(self, engine: str, reference_us: float) -> float:
-        """The factor from a recording's clocks to this machine's; 1 if unknown."""
-        here = self.provenance.reference_us
-        same = engine == self.key.engine
-        return here / reference_us if same and here and reference_us else 1.0
 
     @property
     def noise(self) -> float:

@@ -14,9 +14,16 @@ from typing import Any
 from evict_profile.errors import DataError
 from evict_profile.io import regular
 from evict_profile.records import digest
-from evict_profile.table.key import SERVED
 
 SCHEMA = "evict-cost-table/4"
+
+UNREAD = {
+    "fit": ("marginal",),
+    "provenance": ("fixed_us", "fixed_from", "mean_reference_us", "new_graph_us"),
+    "provenance.sweep": ("world", "llama"),
+    "provenance.sweep.grid": ("split",),
+}
+"""Keys of shipped tables that are in their hash and say nothing."""
 
 A_TABLE = "give a .json that 'evict-profile sweep' or 'calibrate' wrote"
 
@@ -55,8 +62,8 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
         )
     if stated != schema:
         raise DataError(
-            f"{path}: has schema '{stated}', and this evict-profile reads {schema}; "
-            "use the evict-profile that wrote it, or export its run again"
+            f"{path}: has schema '{stated}', and this evict-profile reads {schema}; it "
+            "was made by another version: fit its run again with evict-profile fit"
         )
     stated = str(document.pop("sha256", None))
     try:
@@ -68,36 +75,17 @@ def read_signed(path: Path, schema: str = SCHEMA) -> tuple[dict[str, Any], str]:
             f"{path}: its content does not match its sha256, so it was changed or cut "
             "short; fetch or export it again"
         )
-    _refuse_steps(document, path)
-    _drop_former_keys(document)
+    _without_unread(document)
     return document, stated
 
 
-def _refuse_steps(document: Mapping[str, Any], path: Path) -> None:
-    source, key = document.get("provenance"), document.get("key")
-    if isinstance(source, dict) and source.get("origin") == SERVED:
-        named = [str(dict(key or {}).get(name)) for name in ("model", "gpu")]
-        model, gpu = map(shlex.quote, named)
-        raise DataError(
-            f"{path}: holds steps of a server as costs of tokens, which they are not; "
-            f"import the runs again: evict-profile import RUNS --model {model} "
-            f"--gpu {gpu}"
-        )
-
-
-def _drop_former_keys(document: dict[str, Any]) -> None:
-    document.pop("overheads", None), document.pop("reuse", None)
-    if isinstance(fit := document.get("fit"), dict):
-        fit.pop("marginal", None)
-    source = document.get("provenance")
-    if isinstance(source, dict):
-        for name in ("fixed_us", "fixed_from", "mean_reference_us", "new_graph_us"):
-            source.pop(name, None)
-    if isinstance(source, dict) and isinstance(sweep := source.get("sweep"), dict):
-        for name in ("world", "llama"):
-            sweep.pop(name, None)
-        if isinstance(grid := sweep.get("grid"), dict):
-            grid.pop("split", None)
+def _without_unread(document: dict[str, Any]) -> None:
+    for place, names in UNREAD.items():
+        part: Any = document
+        for name in place.split("."):
+            part = part.get(name) if isinstance(part, dict) else None
+        for name in names if isinstance(part, dict) else ():
+            part.pop(name, None)
 
 
 def as_text(document: Mapping[str, Any]) -> str:

@@ -13,11 +13,9 @@ from msgspec.structs import asdict
 from evict_profile.records import Facts, differences, parse
 
 Caveats = tuple[str, ...]
-COMPOSED, SERVED = "composed", "served"
-"""Graph modes of tables that no sweep measured."""
+COMPOSED = "composed"
+"""Graph mode of tables that no sweep measured."""
 ROOFLINE = "roofline"
-NOT_STATED = "not stated"
-"""A fact of a served table's key that no run states."""
 
 
 class Key(Struct, frozen=True):

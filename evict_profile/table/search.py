@@ -21,6 +21,7 @@ from evict_profile.table.cost_table import CostTable
 from evict_profile.table.document import ForeignDocument, version_of
 from evict_profile.table.key import Key
 from evict_profile.table.provenance import MEASURED, measured
+from evict_profile.table.store import newest_of
 
 SEARCH_PATH = "EVICT_PROFILE_TABLES"
 NEAREST = 3
@@ -141,16 +142,13 @@ def by_name(
     Raises:
         DataError: several; they are listed.
     """
-    by_key: dict[Key, CostTable] = {}
-    chosen = of_names(tables, model, gpu, engine)
-    for table in filter(None, (entry.table for entry in chosen)):
-        key, newest = table.key, by_key.get(table.key, table)
-        named = (
-            tp in (None, key.tp),
-            dtype is None or DTYPES.get(dtype, dtype) == key.dtype,
-        )
-        if all(named) and version_of(table.version) >= version_of(newest.version):
-            by_key[key] = table
+    chosen = (entry.table for entry in of_names(tables, model, gpu, engine))
+    by_key = newest_of(
+        table
+        for table in filter(None, chosen)
+        if tp in (None, table.key.tp)
+        and (dtype is None or DTYPES.get(dtype, dtype) == table.key.dtype)
+    )
     if len(by_key) > 1:
         words = [f"--tp {key.tp} --dtype {quote(key.dtype)}" for key in by_key]
         same = len(set(words)) < len(words)

@@ -126,6 +126,12 @@ class TraceInfo:
     weights_sha256: str = ""
     reference_us: float = 0.0
 
+    def speed_on(self, engine: str, reference_us: float | None) -> float:
+        """The factor from these clocks to another machine's; 1 if unknown."""
+        if engine != self.engine or not (reference_us and self.reference_us):
+            return 1.0
+        return reference_us / self.reference_us
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:

@@ -10,7 +10,6 @@ import torch
 
 from evict_profile.drafting import DraftClock, Drafting, TimedRound
 from evict_profile.errors import DataError, MeasurementError
-from evict_profile.fit import export
 from evict_profile.fit.export import (
     activation_of,
     export_table,
@@ -24,7 +23,7 @@ from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.sweep.latency import Samples
 from evict_profile.sweep.store import Store
-from evict_profile.table import ActivationCurve, CostTable
+from evict_profile.table import ActivationCurve, CostTable, store
 from evict_profile.table.document import file_sha256
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, SWEEP, write_run
 
@@ -79,18 +78,20 @@ def test_two_exports_of_one_key_wait_for_each_other(
     fitted, tmp_path, monkeypatch, wait_s
 ):
     """Each has a version of its own; a wait in vain is one sentence."""
-    monkeypatch.setattr(export, "WAIT_S", wait_s)
+    monkeypatch.setattr(store, "WAIT_S", wait_s)
     table, begun, go_on = make_table(fitted), Event(), Event()
+    write = store.write_atomically
 
-    def write_late(path):
+    def write_late(*arguments):
         begun.set()
         assert go_on.wait(60.0)
-        path.touch()
+        write(*arguments)
 
+    monkeypatch.setattr(store, "write_atomically", write_late)
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(export.save_next, table, tmp_path, write_late)
+        first = pool.submit(store.save_next, table, tmp_path)
         assert begun.wait(60.0)
-        second = pool.submit(export.save_next, table, tmp_path, Path.touch)
+        second = pool.submit(store.save_next, table, tmp_path)
         if not wait_s:
             with pytest.raises(DataError, match="another process is writing into it"):
                 second.result()

@@ -170,17 +170,6 @@ def test_a_run_is_fitted_where_its_sweep_made_no_table_of_all(
     assert len(fits) == 1 and folder.table(job)
 
 
-def test_a_fleet_of_shards_is_refused_and_what_it_measured_can_be_fitted(
-    frozen, tmp_path
-):
-    folder, _, job = frozen
-    jobs = folder.read_header()
-    folder.write_header({job.name: {**jobs[job.name], "shards": 1}})
-    says = refused(*FLEET, folder=tmp_path)
-    assert "an older version made this fleet, of shards; choose another --out" in says
-    assert "evict-profile fit fleet/JOB/1-of-1 --tables DIR" in says
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "tries", "minutes", "says"),

@@ -6,16 +6,16 @@ import re
 import pytest
 
 from evict_profile.report.served_page import served_page
-from evict_profile.served.make import save_served, served_table
+from evict_profile.served.make import served_table
 from evict_profile.served.run import Deployment, Load
 from evict_profile.table.document import as_text
 from tests.command import evict, refused
-from tests.served.runs import clean, rows, run
+from tests.served.runs import clean, rows, run, saved
 
 
 def save(folder, runs, model="m", gpu="H200", left_out=None):
     table = served_table(runs, left_out or {}, model, gpu)
-    return save_served(table, folder / "cost_tables")
+    return saved(table, folder / "cost_tables")
 
 
 @pytest.fixture

@@ -1,8 +1,14 @@
 """Runs of known steps."""
 
 from evict_profile.served.run import Deployment, Load, Run
+from evict_profile.table.store import save_next
 
 SERVER = Deployment(model="m", gpu="H200", engine="vllm", version="1", tp=1)
+
+
+def saved(table, tables):
+    """The file of a table's next version in a tree of tables."""
+    return save_next(table, table.home_in(tables))[1]
 
 
 def run(batch=1, drafts=0, step_ms=10.0, **facts):

@@ -4,11 +4,11 @@ import pytest
 
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
-from evict_profile.served.make import assumed, save_served, served_table, shape_of
+from evict_profile.served.make import assumed, served_table, shape_of
 from evict_profile.served.run import Deployment, Load
 from evict_profile.served.table import ServedTable
 from evict_profile.table import CostTable
-from tests.served.runs import clean, rows, run
+from tests.served.runs import clean, rows, run, saved
 
 
 def stated(*deployments, **facts):
@@ -83,7 +83,7 @@ def test_a_model_is_named_as_typed(served, typed):
 
 @pytest.mark.parametrize("model", ["qwen3.6-35b", "kimi-k2.7-code"])
 def test_a_name_is_a_label_and_never_another_model(model, tmp_path):
-    path = save_served(
+    path = saved(
         served_table(clean(deployment=Deployment()), {}, model, "H200"), tmp_path
     )
     assert path.relative_to(tmp_path).parts[1] == model
@@ -176,7 +176,7 @@ def test_k_that_changes_is_refused():
 
 def test_versions_are_counted(tmp_path):
     table = served_table(rows("1,0,10|1,3,20"), {}, "m", "g")
-    paths = [save_served(table, tmp_path) for _ in range(2)]
+    paths = [saved(table, tmp_path) for _ in range(2)]
     assert [path.stem for path in paths] == ["1.0.0", "1.0.1"]
     assert [ServedTable.load(path).version for path in paths] == ["1.0.0", "1.0.1"]
     assert {path.name for path in paths[0].parent.iterdir()} == {

@@ -6,7 +6,7 @@ import pytest
 
 from evict_profile.errors import DataError
 from evict_profile.records import replace
-from evict_profile.served.make import save_served, served_table
+from evict_profile.served.make import served_table
 from evict_profile.served.run import Deployment
 from evict_profile.served.search import (
     find_served,
@@ -16,7 +16,7 @@ from evict_profile.served.search import (
 )
 from evict_profile.served.table import ServedTable
 from evict_profile.table import SEARCH_PATH, CostTable
-from tests.served.runs import run
+from tests.served.runs import run, saved
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def tree(tmp_path, monkeypatch):
 def save(model, gpu="RTX 4090", **facts):
     about = Deployment(engine="vllm", **facts)
     runs = [run(1, k, 10.0 + k, deployment=about) for k in (0, 3)]
-    return save_served(served_table(runs, {}, model, gpu), SELF)
+    return saved(served_table(runs, {}, model, gpu), SELF)
 
 
 SELF = Path("cost_tables")

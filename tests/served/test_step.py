@@ -1,6 +1,5 @@
 """One table gives one answer to how long a served step takes, whoever asks."""
 
-import json
 import math
 from types import SimpleNamespace
 
@@ -17,7 +16,6 @@ from evict_profile.report.tables import SHOWN_DRAFTS, break_even_rows
 from evict_profile.served.step import ServedStep
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
-from evict_profile.table.document import as_text
 from tests.exported import sglang_reads_us, shipped_table
 from tests.factories import DRAFTING
 
@@ -107,15 +105,6 @@ def test_a_ratio_has_the_errors_of_both_forwards(bare):
     assert ratio.high / ratio.value == pytest.approx(math.exp(math.hypot(*half)))
     assert ratio.value / ratio.low == pytest.approx(math.exp(math.hypot(*half)))
     assert served.ratio(1, 1, 0, 64) == Estimate(1.0, 1.0, 1.0)
-
-
-def test_former_documents_with_overheads_are_read_as_forwards(bare, tmp_path):
-    """They keep the name by their own hash."""
-    path, document = tmp_path / "1.0.0.json", bare.document
-    path.write_text(as_text(document | {"overheads": {"source": "runs"}}))
-    found = CostTable.load(path)
-    assert found.document == document
-    assert found.sha256 == json.loads(path.read_text())["sha256"]
 
 
 def test_a_step_has_the_interval_of_its_forward(bare):

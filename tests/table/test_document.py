@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evict_profile.errors import DataError
-from evict_profile.records import digest, replace, to_mapping
+from evict_profile.records import digest, replace
 from evict_profile.table import CostTable, files_of, slug, version_of
 from evict_profile.table.document import as_text
 from tests.shipped import tracked
@@ -103,15 +103,6 @@ def test_the_shipped_tables_are_written_as_they_are():
         document = json.loads(text)
         del document["sha256"]
         assert as_text(document) == text
-
-
-def test_a_former_statement_of_reuse_bridges_no_version(saved_table):
-    """Such a file is still read, for its own version."""
-    reuse = [{"engine_version": "2", "who": "a", "why": "b", "stated": "c"}]
-    saved_table.write_text(signed(saved_table.read_text(), reuse=reuse))
-    key = to_mapping(CostTable.load(saved_table).key)
-    with pytest.raises(DataError, match="engine_version: 2 here, 1 there"):
-        CostTable.load(saved_table, {**key, "engine_version": "2"})
 
 
 def test_what_a_file_cannot_hold_is_read_as_well_as_can_be(saved_table):

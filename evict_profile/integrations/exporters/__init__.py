@@ -21,8 +21,9 @@ from evict_profile.integrations.exporters.schedules import ENGINES
 from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
 from evict_profile.served.step import ServedStep
+from evict_profile.served.table import NOT_STATED
 from evict_profile.table import CostTable
-from evict_profile.table.key import NOT_STATED, Caveats
+from evict_profile.table.key import Caveats
 
 FORMATS: Mapping[str, Callable[..., Export]] = {"sglang-sps": sglang_sps}
 """Planners for which `evict-profile export TABLE --for` writes."""
