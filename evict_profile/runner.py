@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
+from evict_profile.config.sweep import runner_program
 from evict_profile.deadline import Deadline
 from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.io import data_root
@@ -280,11 +281,6 @@ class Runner:
 
 
 def runner_command(name: str, python: str | None) -> list[str]:
-    interpreter = python or sys.executable
-    if name.endswith(".py") and Path(name).is_file():
-        return [interpreter, name]
-    folder = data_root() / "runners"
-    if (folder / name / "__main__.py").is_file():
-        return [interpreter, "-m", f"runners.{name}"]
-    names = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
-    raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {names}")
+    interpreter, program = python or sys.executable, runner_program(name)
+    is_script = program == Path(name)
+    return [interpreter, *([name] if is_script else ["-m", f"runners.{name}"])]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from evict_profile.config.sweep import gather_engine
 from evict_profile.errors import DataError
 from evict_profile.io import regular
 from evict_profile.records import digest
@@ -94,8 +95,7 @@ def _drop_former_keys(document: dict[str, Any]) -> None:
         for name in ("fixed_us", "fixed_from", "mean_reference_us", "new_graph_us"):
             source.pop(name, None)
     if isinstance(source, dict) and isinstance(sweep := source.get("sweep"), dict):
-        for name in ("world", "llama"):
-            sweep.pop(name, None)
+        gather_engine(sweep)
         if isinstance(grid := sweep.get("grid"), dict):
             grid.pop("split", None)
 

@@ -32,7 +32,7 @@ class Session(MeasureSession):
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
         self.model = parse(ModelSpec, model, "the request to open")
-        self.gpu = load_gpu(options["gpu"])
+        self.gpu = load_gpu(options["engine"]["gpu"])
         check_memory(self.model, self.gpu)
         self.clock = Datasheet()
         self.layers = self.model.moe_layers
@@ -86,8 +86,8 @@ def check_memory(model: ModelSpec, gpu: GpuSpec) -> None:
             "memory",
             f"the weights of {model.name} in {model.dtype} take {held_gb:,.0f} GB, "
             f"and one {gpu.name} has {gpu.memory_gb:g} GB; choose a smaller model, or "
-            "a larger 'gpu' in a copy of the plan; evict-profile estimate answers for "
-            "several GPUs",
+            "a larger 'engine.gpu' in a copy of the plan; evict-profile "
+            "estimate answers for several GPUs",
         )
 
 

@@ -62,10 +62,10 @@ class Session(MeasureSession):
         self.version = supported_version()
         self.device = pick_device(options["device"])
         self.graphs = bool(options["graphs"]) and self.device.type == "cuda"
-        tp = options["sglang"]["tp"]
+        tp = options["engine"]["tp"]
         prepare_process(self.device, options.get("rank", 0), tp)
         check_layers(model, options["layers"])
-        if not options["sglang"]["model"]:
+        if not options["engine"]["model"]:
             check_weights(model, tp, free_bytes(self.device))
         self.model = model
         noise = RandomWeights(self.device, torch.bfloat16, options["seed"])

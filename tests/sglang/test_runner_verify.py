@@ -40,7 +40,7 @@ def options(**changes):
         "max_context": 24,
         "max_batch": max(BATCHES),
         "batches": BATCHES,
-        "sglang": own,
+        "engine": own,
     }
     return {**asked, **changes}
 
@@ -125,9 +125,9 @@ def test_a_round_whose_trees_were_not_cut_is_no_measurement():
 @pytest.mark.slow
 def test_ranks_measure_together(model, tmp_path):
     """On a core each: what one refuses leaves them in step."""
-    own = {**options()["sglang"], "tp": 2}
+    own = {**options()["engine"], "tp": 2}
     with Runner("sglang_verify", None, tmp_path / "log") as runner:
-        opened = runner.open(model, options(sglang=own))
+        opened = runner.open(model, options(engine=own))
         with pytest.raises(RunnerRefusal, match="width 5 is not one of"):
             measured(runner, Cell("layers", 5, 7, 16, 1, "balanced"))
         sample = measured(runner, Cell("layers", 6, 16, 16, 2, "balanced"))
@@ -141,10 +141,10 @@ def test_ranks_measure_together(model, tmp_path):
 def test_quantised_weights_are_measured_as_they_were_loaded(tmp_path):
     """FP8 in blocks, whose kernels `fp8_on_cpu` stands in for."""
     target = fp8_target(tmp_path / "target")
-    own = {**options()["sglang"], "model": str(target)}
+    own = {**options()["engine"], "model": str(target)}
     model = load_model(str(target / "config.json"))
     with Runner(str(HERE / "fp8_on_cpu.py"), None, tmp_path / "log") as runner:
-        opened = runner.open(model, options(sglang=own))
+        opened = runner.open(model, options(engine=own))
         sample = measured(runner, Cell("layers", 6, 16, 16, 2, "balanced"))
     assert opened["dtype"] == "fp8_block"
     assert opened["fingerprint"]["moe_backend"] == "Fp8MoEMethod-native"
@@ -171,8 +171,8 @@ def saved(tmp_path_factory):
 
 @pytest.mark.slow
 def test_weights_of_a_folder_decide_natural_routes(saved, model, tmp_path):
-    own = {**options()["sglang"], "model": str(saved)}
+    own = {**options()["engine"], "model": str(saved)}
     with Runner("sglang_verify", None, tmp_path / "log") as runner:
-        opened = runner.open(model, options(sglang=own))
+        opened = runner.open(model, options(engine=own))
         assert opened["fingerprint"]["weights"] == "auto"
         assert measured(runner, NATURAL)["observed_union"] > 12.0

@@ -121,6 +121,15 @@ def test_a_whole_run_of_an_earlier_version_is_read(store, header, shard, whole):
         store.header()
 
 
+def test_options_that_an_earlier_version_saved_apart_are_read(store, header):
+    """So its run goes on: its plan is the same."""
+    saved = to_mapping(header)
+    del saved["sweep"]["engine"]
+    saved["sweep"] |= {"gpu": "h200-sxm", "sglang": {"topk": 8}, "options": {}}
+    store.write_header(saved)
+    store.check_same_sweep(header)
+
+
 def test_cells_keep_the_order_and_what_a_failed_cell_had(store, grid):
     """Latencies in the order measured; a later failure takes none of them away."""
     good, bad = grid.cells[:2]
