@@ -24,7 +24,7 @@ from examples.llama_cpp.text import DecodeWindow, Text
 from runners.clock import ReferenceClock, copy_bandwidth_gbps, cpu_now, wall_now
 from runners.device import describe, pick_device
 from runners.protocol import Message, Refusal
-from runners.session import Forward, MeasureSession, Reading, Run, check_shape
+from runners.session import Forward, MeasureSession, Run, Timing, check_shape
 from runners.trees import force_unions, unions
 
 UBATCH = 512
@@ -146,13 +146,13 @@ class Session(MeasureSession):
             overhead=0.0 if natural else self.overhead(cell),
         )
 
-    def time(self, forward: Forward) -> Reading:
+    def time(self, forward: Forward) -> Timing:
         """Time a decode after what runs before it, less the writing of its routes."""
         assert isinstance(forward, Decode)
         first_us = self.clock.time_reference()
         took_us = self.decode_us(forward.run, forward.before)
         reference_us = (first_us + self.clock.time_reference()) / 2.0
-        return Reading(took_us - forward.overhead * reference_us, reference_us)
+        return Timing(took_us - forward.overhead * reference_us, reference_us)
 
     def read_routes(self, cell: Message, window: DecodeWindow) -> Routes:
         """What the second step's tokens choose behind the first's."""

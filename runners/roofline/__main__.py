@@ -14,7 +14,7 @@ from evict_profile.config.gpu import GpuSpec, load_gpu
 from evict_profile.physics import layer_work, non_moe_work
 from evict_profile.records import parse
 from runners.protocol import Message, Refusal, serve_session
-from runners.session import Forward, MeasureSession, Reading, Run
+from runners.session import Forward, MeasureSession, Run, Timing
 
 
 class Datasheet:
@@ -22,10 +22,10 @@ class Datasheet:
 
     name = "datasheet"
 
-    def time(self, run: Run) -> Reading:
+    def time(self, run: Run) -> Timing:
         latency_us = run()
         assert isinstance(latency_us, float)
-        return Reading(latency_us, math.nan)
+        return Timing(latency_us, math.nan)
 
 
 class Session(MeasureSession):

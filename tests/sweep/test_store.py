@@ -7,6 +7,7 @@ import pytest
 
 from evict_profile.cells import (
     OK,
+    UNTIMED,
     Sample,
     failed_cells,
     measured,
@@ -134,7 +135,7 @@ def test_cells_keep_the_order_and_what_a_failed_cell_had(store, grid):
     """Latencies in the order measured; a later failure takes none of them away."""
     good, bad = grid.cells[:2]
     for number, clock in ((1, 30.0), (2, 10.0), (3, 20.0)):
-        kept = Sample(good, number, 0, number, clock_us=clock)
+        kept = Sample(good, number, 0, number, replace(UNTIMED, clock_us=clock))
         status = "oom" if number == 3 else OK
         store.append([kept, replace(kept, cell=bad, order=1, status=status)])
     seen = measured(with_latency(store.frame()))["samples_us"]
