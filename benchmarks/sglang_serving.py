@@ -38,6 +38,7 @@ from evict_profile.io import check_folder, make_folder, write_json
 from evict_profile.records import to_mapping
 from evict_profile.table import CostTable
 from runners.sglang_verify.models import draft_folder, model_folder
+from runners.sglang_verify.options import Options
 
 PLAIN, PLAIN_AGAIN, WHOLE, OURS = "plain", "plain again", "whole tree", "ours"
 PLUGINS = {
@@ -158,7 +159,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def plan(asked: argparse.Namespace, out: Path) -> tuple[Start, PlantedWorld]:
     """The engine that all modes share, and the world that it decodes."""
     model, sweep = load_model(asked.model), load_sweep(asked.sweep)
-    own, shape = sweep.sglang, to_mapping(model)
+    own, shape = Options(**sweep.engine), to_mapping(model)
     make_folder(out)
     target, draft = out / "target", out / "draft"
     if own.model or not target.exists():

@@ -4,6 +4,7 @@ Every sample holds requested and observed values, so that a forward that did oth
 than requested is found and left out.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
@@ -11,7 +12,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from evict_profile.records import to_mapping
 from evict_profile.stats import Floats, main_mode, median_of_draws
 
 Part = Literal["layers", "non_moe"]
@@ -66,13 +66,10 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One timed forward of a cell, or the reason why there is none.
+class Reading:
+    """What a runner answers of one forward.
 
     Attributes:
-        round, order: which pass, and which place in it.
-        session: which session of the runner, as "#number".
-        seed: chose the experts, the split and the tree of this very forward.
         clock_us: process CPU time of one thread on a CPU, device events around a graph
             replay on a GPU.
         reference_us: mean clock of the reference work timed right before and after; NaN
@@ -80,6 +77,28 @@ class Sample:
         observed_width: tokens a request really ran, padding included.
         observed_union: mean distinct experts over the MoE layers; NaN for "non_moe".
         union_low, union_high: smallest and largest over the layers.
+    """
+
+    clock_us: float
+    reference_us: float
+    observed_width: int
+    observed_union: float
+    union_low: int
+    union_high: int
+    at_unix: float
+
+
+UNTIMED = Reading(math.nan, math.nan, 0, math.nan, 0, 0, 0.0)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed forward of a cell, or the reason why there is none.
+
+    Attributes:
+        round, order: which pass, and which place in it.
+        session: which session of the runner, as "#number".
+        seed: chose the experts, the split and the tree of this very forward.
         events: throttle or clock events seen around the sample; "" for none.
     """
 
@@ -87,26 +106,21 @@ class Sample:
     round: int
     order: int
     seed: int
+    reading: Reading = UNTIMED
     status: str = OK
     reason: str = ""
-    clock_us: float = float("nan")
-    reference_us: float = float("nan")
-    observed_width: int = 0
-    observed_union: float = float("nan")
-    union_low: int = 0
-    union_high: int = 0
     events: str = ""
-    at_unix: float = 0.0
     session: str = ""
 
 
 CELL_FIELDS = tuple(f.name for f in fields(Cell))
-_OWN_FIELDS = tuple(f.name for f in fields(Sample) if f.name != "cell")
+_FIELDS = [f.name for kind in (Cell, Sample, Reading) for f in fields(kind)]
+_COLUMNS = [name for name in _FIELDS if name not in ("cell", "reading")]
 
 
 def to_frame(samples: Iterable[Sample]) -> pd.DataFrame:
-    rows = [{**to_mapping(s.cell), **vars(s)} for s in samples]
-    return pd.DataFrame(rows, columns=[*CELL_FIELDS, *_OWN_FIELDS])
+    rows = [vars(s.cell) | vars(s) | vars(s.reading) for s in samples]
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def with_numbers(stored: pd.DataFrame) -> pd.DataFrame:

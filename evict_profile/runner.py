@@ -22,8 +22,9 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from evict_profile.cells import Cell
+from evict_profile.cells import Cell, Reading
 from evict_profile.config import ModelSpec
+from evict_profile.config.sweep import runner_program
 from evict_profile.deadline import Deadline
 from evict_profile.drafting import DraftClock
 from evict_profile.errors import ConfigError, MeasurementError
@@ -58,16 +59,6 @@ PROGRESS = re.compile(rb'\{"progress": "([^"]*)"\}\n')
 
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)")
 """The last words of an interpreter that lacks what a runner imports."""
-
-
-class Reading(Struct):
-    clock_us: float
-    reference_us: float
-    observed_width: int
-    observed_union: float
-    union_low: int
-    union_high: int
-    at_unix: float
 
 
 class _Measured(Struct):
@@ -148,7 +139,7 @@ class Runner:
 
     def measure(
         self, cell: Cell, seeds: Sequence[int], layers: int | None = None
-    ) -> list[Message]:
+    ) -> list[Reading]:
         """Time a cell once a seed, on the first `layers` MoE layers or on all."""
         ask = {"cell": to_mapping(cell), "seeds": list(seeds), "layers": layers}
         samples = self.read(_Measured, self.ask({"do": "measure", **ask})).samples
@@ -157,7 +148,7 @@ class Runner:
                 f"{' '.join(self.command)}: answered {len(samples)} samples for "
                 f"{len(seeds)} seeds; see runners/protocol.py"
             )
-        return list(map(to_mapping, samples))
+        return samples
 
     def clock(self, batch: int) -> DraftClock:
         """Time drafting and the rest of a step at a batch size.
@@ -280,11 +271,6 @@ class Runner:
 
 
 def runner_command(name: str, python: str | None) -> list[str]:
-    interpreter = python or sys.executable
-    if name.endswith(".py") and Path(name).is_file():
-        return [interpreter, name]
-    folder = data_root() / "runners"
-    if (folder / name / "__main__.py").is_file():
-        return [interpreter, "-m", f"runners.{name}"]
-    names = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
-    raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {names}")
+    interpreter, program = python or sys.executable, runner_program(name)
+    is_script = program == Path(name)
+    return [interpreter, *([name] if is_script else ["-m", f"runners.{name}"])]

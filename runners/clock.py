@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from runners.session import Clock, Reading, Run
+from runners.session import Clock, Run, Timing
 
 if TYPE_CHECKING:
     from runners.torch_moe.shape import RandomWeights
@@ -113,9 +113,9 @@ class ReferenceClock:
     def median_reference_us(self) -> float:
         return median(self.time_reference() for _ in range(REFERENCE_RUNS))
 
-    def time(self, run: Run) -> Reading:
+    def time(self, run: Run) -> Timing:
         first_us, took_us = self.time_reference(), self.us(run)
-        return Reading(took_us, (first_us + self.time_reference()) / 2.0)
+        return Timing(took_us, (first_us + self.time_reference()) / 2.0)
 
 
 class CudaClock:
@@ -127,7 +127,7 @@ class CudaClock:
         cache = cache_bytes(device)
         self.sweep = torch.empty(5 * cache, dtype=torch.uint8, device=device)
 
-    def time(self, run: Run) -> Reading:
+    def time(self, run: Run) -> Timing:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         for _ in range(L2_FLUSHES):
@@ -136,7 +136,7 @@ class CudaClock:
         run()
         end.record()
         torch.cuda.synchronize()
-        return Reading(start.elapsed_time(end) * 1e3, math.nan)
+        return Timing(start.elapsed_time(end) * 1e3, math.nan)
 
 
 def pick_clock(device: torch.device, noise: "RandomWeights") -> Clock:

@@ -20,7 +20,7 @@ Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Reading:
+class Timing:
     """One timed run, in microseconds; `reference_us` is NaN where none was timed."""
 
     clock_us: float
@@ -30,7 +30,7 @@ class Reading:
 class Clock(Protocol):
     name: str
 
-    def time(self, run: Run) -> Reading: ...
+    def time(self, run: Run) -> Timing: ...
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class MeasureSession(ABC):
         forward = self.prepare(cell, layers, seed)
         if self.are_new(forward.sizes):
             forward.run()
-        return make_sample(seed, self.time(forward), forward)
+        return make_sample(self.time(forward), forward)
 
-    def time(self, forward: Forward) -> Reading:
+    def time(self, forward: Forward) -> Timing:
         """Time a forward that is ready."""
         return self.clock.time(forward.run)
 
@@ -114,12 +114,11 @@ class MeasureSession(ABC):
         return bool(new)
 
 
-def make_sample(seed: int, reading: Reading, forward: Forward) -> Message:
+def make_sample(timing: Timing, forward: Forward) -> Message:
     """One sample of the protocol (evict_profile/cells.py says what each field is)."""
     unions = forward.unions()
     return {
-        "seed": seed,
-        **asdict(reading),
+        **asdict(timing),
         "observed_width": forward.width,
         "observed_union": sum(unions) / len(unions) if unions else float("nan"),
         "union_low": int(min(unions, default=0)),

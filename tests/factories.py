@@ -7,7 +7,7 @@ drafter brings on a workload that nobody ran, for the table of that run.
 import numpy as np
 
 from evict_profile.acceptance import Acceptance, CalibrationError, ConditionalAcceptance
-from evict_profile.cells import Sample, frame_of, to_frame, with_latency
+from evict_profile.cells import UNTIMED, Sample, frame_of, to_frame, with_latency
 from evict_profile.config import GridSpec, SweepSpec, load_model
 from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.fit.points import features_of
@@ -47,7 +47,7 @@ def timed(latencies):
     """Samples of cells, with their `latency_us`."""
     return with_latency(
         to_frame(
-            Sample(cell, 1, 0, 0, clock_us=us)
+            Sample(cell, 1, 0, 0, replace(UNTIMED, clock_us=us))
             for cell, own in latencies.items()
             for us in own
         )
@@ -112,11 +112,14 @@ def write_run(folder, noise=0.005, repeats=8, rich=False, between=None):
                     number,
                     order,
                     seed=order,
-                    clock_us=machine * clock,
-                    reference_us=machine * REFERENCE_US if rich else float("nan"),
-                    observed_union=union,
+                    reading=replace(
+                        UNTIMED,
+                        clock_us=machine * clock,
+                        reference_us=machine * REFERENCE_US if rich else float("nan"),
+                        observed_union=union,
+                        at_unix=number * 10.0 + order * 0.01,
+                    ),
                     events="steal 3%" if rich and (number, order) == (2, 3) else "",
-                    at_unix=number * 10.0 + order * 0.01,
                 )
             )
         store.append(samples)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from evict_profile.cells import (
     CELL_FIELDS,
+    UNTIMED,
     Cell,
     Sample,
     cell_of,
@@ -36,8 +37,8 @@ positive = st.floats(1e-3, 1e9)
 
 
 def sample(clock_us, reference_us=math.nan, **fields):
-    base = Sample(CELL, 1, 0, 7, clock_us=clock_us, reference_us=reference_us)
-    return replace(base, **fields)
+    ran = replace(UNTIMED, clock_us=clock_us, reference_us=reference_us)
+    return Sample(CELL, 1, 0, 7, ran, **fields)
 
 
 def test_frame_of_nothing_has_all_columns():
@@ -123,7 +124,9 @@ def test_cell_in_words(cell, words):
 def test_a_sample_that_cannot_be_is_left_out(column, value):
     """Whatever a file holds; the others stay as they are."""
     cell = Cell("layers", 4, 8, 64, 1, "balanced")
-    frame = to_frame([Sample(cell, 1, n, n, clock_us=100.0) for n in range(3)])
+    frame = to_frame(
+        [Sample(cell, 1, n, n, replace(UNTIMED, clock_us=100.0)) for n in range(3)]
+    )
     frame[column] = frame[column].astype(object)
     frame.loc[1, column] = value
     assert with_latency(frame).index.tolist() == [0, 2]

@@ -126,7 +126,7 @@ def test_json_is_one_document_alone(profiled, words):
 @pytest.mark.slow
 def test_diff_names_what_changed(profiled, tmp_path):
     grid = {**ROOFLINE["grid"], "context": [64, 128]}
-    other = {**ROOFLINE, "gpu": "a100-sxm-80gb", "grid": grid}
+    other = {**ROOFLINE, "engine": {"gpu": "a100-sxm-80gb"}, "grid": grid}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(other))
     words = ("sweep", "tiny", "--plan", "other.yaml", "--out", "run")
     done = evict(*words, folder=tmp_path)

@@ -13,10 +13,12 @@ from typer.main import get_command
 
 from evict_profile.cli import app
 from evict_profile.config import load_model, load_sweep
-from evict_profile.config.sweep import GridSpec, SglangSpec, StopSpec, SweepSpec
+from evict_profile.config.sweep import GridSpec, StopSpec, SweepSpec
 from evict_profile.integrations.vllm.checks import SUPPORTED
 from evict_profile.sweep.grid import make_grid
 from evict_profile.table import COMPOSED, CostTable
+from runners.roofline.options import Options as Roofline
+from runners.sglang_verify.options import Options as Sglang
 from tests.command import evict
 from tests.shipped import tracked
 
@@ -219,7 +221,7 @@ def test_troubleshooting_quotes_refusals_that_are_tested():
 SWEEP_FILES = ROOT / "docs/reference/sweep.md"
 
 
-@pytest.mark.parametrize("spec", [SweepSpec, GridSpec, StopSpec, SglangSpec])
+@pytest.mark.parametrize("spec", [SweepSpec, GridSpec, StopSpec, Sglang, Roofline])
 def test_the_page_of_sweep_files_has_every_field(spec):
     page = SWEEP_FILES.read_text()
     fields = spec.__struct_fields__

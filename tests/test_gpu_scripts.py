@@ -71,4 +71,4 @@ def test_the_first_half_hour_is_thirty_minutes(tmp_path):
     assert sum(limits) <= 1800
     for plan in ("trees", "chains"):
         load_sweep(str(tmp_path / f"{plan}.yaml"))
-    assert load_sweep(str(tmp_path / "chains.yaml")).sglang.topk == 1
+    assert load_sweep(str(tmp_path / "chains.yaml")).engine["topk"] == 1

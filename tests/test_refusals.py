@@ -52,7 +52,12 @@ def place(tmp_path_factory, fitted, wheel, shipped_root):
     part.write_bytes(part.read_bytes()[:100])
     union = {"grid": {**SWEEP["grid"], "union": [3]}}
     runners = (("runner", {"runner": "nothing"}), ("llama", {"runner": "llama_cpp"}))
-    for name, changes in (("union", union), *runners):
+    engines = (
+        ("former", {"sglang": {"steps": 3}}),
+        ("mistyped", {"engine": {"gpus": "h200-sxm"}}),
+        ("unread", {"engine": {"steps": 3}, "runner": "torch_moe"}),
+    )
+    for name, changes in (("union", union), *runners, *engines):
         (place / f"{name}.yaml").write_text(yaml.safe_dump({**SWEEP, **changes}))
     for name in ("server", "probe"):
         resume(place / f"{name}.jsonl", Probed(SERVER, "chat"))

@@ -6,19 +6,18 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from evict_profile import runner as runner_module
-from evict_profile.cells import Cell
+from evict_profile.cells import Cell, Reading
 from evict_profile.config import load_model
 from evict_profile.deadline import Deadline
 from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.runner import (
-    Reading,
     Runner,
     RunnerCrash,
     RunnerRefusal,
@@ -104,8 +103,8 @@ def test_a_cell_reaches_the_runner_field_by_field(tmp_path, model):
 
 
 def test_a_sample_for_each_seed(opened):
-    alone = [opened.measure(CELL, [seed])[0]["clock_us"] for seed in (3, 1, 2)]
-    assert [s["clock_us"] for s in opened.measure(CELL, [3, 1, 2])] == alone
+    alone = [opened.measure(CELL, [seed])[0].clock_us for seed in (3, 1, 2)]
+    assert [s.clock_us for s in opened.measure(CELL, [3, 1, 2])] == alone
 
 
 OPENS = """
@@ -331,7 +330,7 @@ def test_a_draft_clock_never_falls(tmp_path):
     assert (clock.batch, clock.draft_us) == (2, (0.0, 5.0, 5.0, 6.0))
 
 
-SAMPLE = dict.fromkeys(Reading.__struct_fields__, 0)
+SAMPLE = dict.fromkeys((field.name for field in fields(Reading)), 0)
 LACKING = {name: value for name, value in SAMPLE.items() if name != "clock_us"}
 
 
@@ -364,4 +363,4 @@ def test_an_answer_that_lacks_a_field_is_refused(tmp_path, answer, said):
 def test_a_field_that_no_sample_has_is_left_aside(tmp_path):
     sample = {**SAMPLE, "temperature": 60.0}
     with answering(tmp_path, {"ok": True, "samples": [sample]}) as runner:
-        assert runner.measure(CELL, [1]) == [SAMPLE]
+        assert runner.measure(CELL, [1]) == [Reading(**SAMPLE)]

@@ -133,8 +133,8 @@ def samples_of(machine: Machine, grid: Grid, sessions: int) -> pd.DataFrame:
         session = f"#{opened}"
         cells = round_order(grid.measured, grid.anchor, 0, number)
         for order, cell in enumerate(cells):
-            (answer,) = runner.measure(cell, [0])
-            samples.append(Sample(cell, number, order, 0, session=session, **answer))
+            (ran,) = runner.measure(cell, [0])
+            samples.append(Sample(cell, number, order, 0, ran, session=session))
     return to_frame(samples)
 
 

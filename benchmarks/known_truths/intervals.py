@@ -28,7 +28,7 @@ from benchmarks.known_truths.worlds import (
     World,
     head_us,
 )
-from evict_profile.cells import Cell
+from evict_profile.cells import Cell, Reading
 from evict_profile.config import load_model, load_sweep
 from evict_profile.deadline import Deadline
 from evict_profile.fit.export import make_table
@@ -114,24 +114,18 @@ class KnownRunner:
 
     def measure(
         self, cell: Cell, seeds: list[int], layers: int | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Reading]:
         """One answer a seed."""
         return [self._answer(cell) for _ in seeds]
 
-    def _answer(self, cell: Cell) -> dict[str, Any]:
+    def _answer(self, cell: Cell) -> Reading:
         union = float(cell.union or MODEL.uniform_union(cell.tokens))
         done = min(self.answered / self.expected, 1.0)
         clock_us, reference_us = self.machine.sample_us(cell, union, done)
         self.answered += 1
-        return {
-            "clock_us": clock_us,
-            "reference_us": reference_us,
-            "observed_width": cell.width,
-            "observed_union": union,
-            "union_low": int(union),
-            "union_high": int(union),
-            "at_unix": self.begun + 0.3 * self.answered,
-        }
+        at_unix = self.begun + 0.3 * self.answered
+        low = high = int(union)
+        return Reading(clock_us, reference_us, cell.width, union, low, high, at_unix)
 
 
 def sweep(machine: Machine, folder: Path, sessions: int | None = None) -> Store:

@@ -77,9 +77,8 @@ def _again(machine: Machine, grid: Grid, known: set[Any]) -> pd.DataFrame:
         for cell in order:
             runner.measure(cell, [0])
         for place, cell in enumerate(order):
-            (answer,) = runner.measure(cell, [0])
-            sample = Sample(cell, number, place, 0, session=str(number), **answer)
-            samples.append(sample)
+            (ran,) = runner.measure(cell, [0])
+            samples.append(Sample(cell, number, place, 0, ran, session=str(number)))
     return to_frame(samples)
 
 

@@ -1,18 +1,29 @@
 """What to measure, and when a cell has enough samples. A sweep names no model."""
 
+import runpy
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, defstruct, field
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
-from evict_profile.io import named_file
-from evict_profile.records import Amount, Count, parse, read_mapping
+from evict_profile.io import data_root, named_file
+from evict_profile.records import (
+    Amount,
+    Count,
+    parse,
+    read_mapping,
+    replace,
+    to_mapping,
+)
 
 AxisValues = Annotated[tuple[Count, ...], Meta(min_length=1)]
 FEWEST_SAMPLES = 6
 """Fewer give no 95 % interval of a median."""
+FORMER_SECTIONS = ("sglang", "gpu", "options", "llama", "world")
+"""Where earlier versions had the options that are now under `engine`."""
 
 
 class GridSpec(Struct, frozen=True):
@@ -73,22 +84,11 @@ class StopSpec(Struct, frozen=True):
             )
 
 
-class SglangSpec(Struct, frozen=True):
-    """Options of the runner "sglang_verify".
+class EngineOptions(Struct, frozen=True):
+    """Keys of `engine:`: a runner's are `Options` in options.py beside its program."""
 
-    Attributes:
-        model: folder of the target; "" is the folder of the model's config.json, or a
-            config.json written from its shape.
-        draft: folder of the EAGLE-3 head; "" writes a usual config.json.
-        steps, topk: levels drafted, and children of each node; 1 drafts chains.
-    """
-
-    model: str = ""
-    draft: str = ""
-    steps: Count = 5
-    topk: Count = 8
-    attention_backend: str = ""
-    tp: Count = 1
+    def check_widest(self, width: int) -> None:
+        """Refuse, as ValueError, what contradicts the largest width of a grid."""
 
 
 class SweepSpec(Struct, frozen=True):
@@ -100,9 +100,8 @@ class SweepSpec(Struct, frozen=True):
         dtype: "auto" is the model's, if the device multiplies it natively; "fp8_block"
             is FP8 in blocks of 128 x 128, which the runner "sglang_verify" runs.
         graphs: on a GPU, replay captured graphs, one per width.
-        gpu: datasheet for the runner "roofline".
-        options: for a runner of your own, a script; its `open` gets them as "own".
         whole: cells time whole forwards, non-MoE layers included.
+        engine: options of the runner, which states them.
     """
 
     name: str
@@ -115,25 +114,55 @@ class SweepSpec(Struct, frozen=True):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "bfloat16", "float32", "fp8_block"] = "auto"
     graphs: bool = True
-    gpu: str = "h200-sxm"
     whole: bool = False
-    sglang: SglangSpec = field(default_factory=SglangSpec)
-    options: dict[str, Any] = field(default_factory=dict)
+    engine: dict[str, Any] = field(default_factory=dict)
     seed: Amount = 0
 
-    def __post_init__(self) -> None:
-        if self.options and not self.runner.endswith(".py"):
-            raise ValueError(
-                f"options are for a runner of your own, and '{self.runner}' reads none;"
-                " remove them, or name the script that reads them as runner"
-            )
-        chain, widest = self.sglang.steps + 1, max(self.grid.width)
-        if self.sglang.topk == 1 and widest != chain:
-            raise ValueError(
-                f"sglang.topk 1 drafts chains of {chain} tokens with the root, and the "
-                f"largest width is {widest}; end grid.width with {chain}, or change "
-                "sglang.steps"
-            )
+
+def runner_program(name: str) -> Path:
+    """The program of a runner called by name, or by the path of a script.
+
+    Raises:
+        ConfigError: no such runner.
+    """
+    if name.endswith(".py") and Path(name).is_file():
+        return Path(name)
+    folder = data_root() / "runners"
+    if (folder / name / "__main__.py").is_file():
+        return folder / name / "__main__.py"
+    names = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
+    raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {names}")
+
+
+def with_engine(spec: SweepSpec, source: str) -> SweepSpec:
+    """The same with every option of its runner, those that `engine:` leaves out too.
+
+    Raises:
+        ConfigError: options that the runner does not have, or that cannot be.
+    """
+    path = runner_program(spec.runner).with_name("options.py")
+    stated = runpy.run_path(str(path)) if path.is_file() else {}
+    kind: type[EngineOptions] = stated.get("Options", EngineOptions)
+    if spec.engine and not kind.__struct_fields__:
+        raise ConfigError(
+            f"{source}: the runner '{spec.runner}' has no options; remove 'engine:', "
+            "or name the runner that reads it"
+        )
+    section = defstruct("Section", [("engine", kind)])
+    made: Any = parse(section, {"engine": spec.engine}, source)
+    try:
+        made.engine.check_widest(max(spec.grid.width))
+    except ValueError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    return replace(spec, engine=to_mapping(made.engine))
+
+
+def gather_engine(sweep: dict[str, Any]) -> None:
+    """Put the options that an earlier version saved apart under `engine`."""
+    apart = {name: sweep.pop(name, {}) for name in FORMER_SECTIONS}
+    by_runner = {"sglang_verify": apart["sglang"], "roofline": {"gpu": apart["gpu"]}}
+    own = by_runner.get(str(sweep.get("runner")), apart["options"])
+    sweep.setdefault("engine", own)
 
 
 def load_sweep(name: str) -> SweepSpec:
@@ -147,6 +176,12 @@ def load_sweep(name: str) -> SweepSpec:
     if content.get("runner") == "llama_cpp":
         raise ConfigError(
             f"{path}: llama.cpp's runner is a script of the checkout: write 'runner: "
-            "examples/llama_cpp/runner.py', and 'options:' in place of 'llama:'"
+            "examples/llama_cpp/runner.py', and 'engine:' in place of 'llama:'"
         )
-    return parse(SweepSpec, content, str(path))
+    if former := [name for name in FORMER_SECTIONS if name in content]:
+        new = "engine: {gpu: ...}" if former == ["gpu"] else "engine:"
+        raise ConfigError(
+            f"{path}: options of every runner are under one key; write '{new}' in "
+            f"place of '{former[0]}:'"
+        )
+    return with_engine(parse(SweepSpec, content, str(path)), str(path))

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from evict_profile.cells import with_latency
+from evict_profile.config.sweep import with_engine
 from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.fit.export import export_copy, export_table
 from evict_profile.fit.fitted import fit_run, fitted_of_table
@@ -28,7 +29,6 @@ from evict_profile.io import as_json, say, write_json, write_text
 from evict_profile.records import to_mapping
 from evict_profile.report.cost_page import write_report
 from evict_profile.run_folder import RunFolder
-from evict_profile.runner import runner_command
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.engine import is_finished
 from evict_profile.sweep.grid import make_grid
@@ -135,7 +135,7 @@ class FleetFolder(RunFolder):
 def _check_measurable(jobs: Sequence[Job]) -> None:
     for job in jobs:
         try:
-            runner_command(job.sweep.runner, None)
+            with_engine(job.sweep, f"sweep '{job.sweep.name}'")
             union_test_width(make_grid(job.sweep, job.model), job.model)
         except ConfigError as error:
             raise ConfigError(f"{job.name}: {error}; fix it or exclude it") from error

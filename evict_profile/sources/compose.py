@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from evict_profile import __version__
-from evict_profile.cells import Sample, to_frame
+from evict_profile.cells import UNTIMED, Sample, to_frame
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec
 from evict_profile.cost_model import Term
 from evict_profile.errors import MeasurementError
@@ -132,11 +132,14 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
                 round=1,
                 order=order,
                 seed=0,
-                clock_us=sum(own.values()),
-                observed_width=cell.width,
-                observed_union=float(cell.union) if layers else float("nan"),
-                union_low=cell.union,
-                union_high=cell.union,
+                reading=replace(
+                    UNTIMED,
+                    clock_us=sum(own.values()),
+                    observed_width=cell.width,
+                    observed_union=float(cell.union) if layers else float("nan"),
+                    union_low=cell.union,
+                    union_high=cell.union,
+                ),
             )
         )
         parts.append({f"{name.replace(' ', '_')}_us": us for name, us in own.items()})

@@ -170,8 +170,8 @@ def _measure(runner: Runner, cells: Iterable[Cell]) -> dict[Cell, Floats]:
     times_us: dict[Cell, list[float]] = {cell: [] for cell in cells}
     for repeat in range(UNION_REPEATS):
         for cell, times in times_us.items():
-            sample = runner.measure(cell, [sample_seed(0, -1, cell, repeat)])[0]
-            times.append(sample["clock_us"])
+            (ran,) = runner.measure(cell, [sample_seed(0, -1, cell, repeat)])
+            times.append(ran.clock_us)
     return {cell: np.array(times) for cell, times in times_us.items()}
 
 
@@ -204,8 +204,7 @@ def run_scaling_test(runner: Runner, cell: Cell, layers: int) -> ScalingTest:
     for repeat in range(SCALING_REPEATS):
         seeds = [sample_seed(0, -2, cell, repeat)]
         for column, count in enumerate((small, layers)):
-            sample = runner.measure(cell, seeds, count)[0]
-            times_us[repeat, column] = sample["clock_us"]
+            times_us[repeat, column] = runner.measure(cell, seeds, count)[0].clock_us
     errors = times_us[:, 0] * (layers / small) / times_us[:, 1] - 1.0
     ratio = median_interval(1.0 + errors)
     small_us, large_us = np.median(times_us, axis=0).tolist()

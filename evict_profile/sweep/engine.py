@@ -111,17 +111,16 @@ class Sweep:
         blank = Sample(cell, number, order, seeds[0], session=session)
         self.watch.events()
         try:
-            answers = self.session.runner.measure(cell, seeds)
+            readings = self.session.runner.measure(cell, seeds)
         except RunnerRefusal as refusal:
             self.display.say(f"{cell}: {refusal}; recorded as {refusal.kind}, going on")
             return [replace(blank, status=refusal.kind, reason=str(refusal))]
         except RunnerCrash as crash:
             self._after(crash)
             return [replace(blank, status="crashed", reason=str(crash))]
-        events = self.watch.events()
-        blank = replace(blank, events=events)
-        pairs = zip(seeds, answers, strict=True)
-        return [judged(replace(blank, seed=seed, **a)) for seed, a in pairs]
+        blank = replace(blank, events=self.watch.events())
+        pairs = zip(seeds, readings, strict=True)
+        return [judged(replace(blank, seed=seed, reading=r)) for seed, r in pairs]
 
     def _after(self, crash: RunnerCrash) -> None:
         self.crashes += 1
@@ -154,17 +153,18 @@ def next_round(
 
 def judged(sample: Sample) -> Sample:
     """A timed sample, marked as a mismatch if it is of other work or of no time."""
-    cell, low, high = sample.cell, sample.union_low, sample.union_high
+    cell, ran = sample.cell, sample.reading
     forced = cell.part == "layers" and cell.split != "natural"
-    if not 0.0 < sample.clock_us < math.inf or sample.reference_us <= 0.0:
-        clocks = f"{sample.clock_us:g} us, reference {sample.reference_us:g} us"
+    if not 0.0 < ran.clock_us < math.inf or ran.reference_us <= 0.0:
+        clocks = f"{ran.clock_us:g} us, reference {ran.reference_us:g} us"
         reason = f"no work takes such a time: {clocks}"
-    elif forced and not low == high == cell.union:
-        reason = f"asked for U={cell.union}, ran {low}..{high} over the layers"
-    elif not abs(sample.at_unix - time.time()) < DAY_S:  # NaN compares as false
-        reason = f"at_unix {sample.at_unix:g} is not the time of this sample in seconds"
-    elif sample.observed_width < cell.width:
-        reason = f"asked for n={cell.width}, ran {sample.observed_width}"
+    elif forced and not ran.union_low == ran.union_high == cell.union:
+        unions = f"{ran.union_low}..{ran.union_high}"
+        reason = f"asked for U={cell.union}, ran {unions} over the layers"
+    elif not abs(ran.at_unix - time.time()) < DAY_S:  # NaN compares as false
+        reason = f"at_unix {ran.at_unix:g} is not the time of this sample in seconds"
+    elif ran.observed_width < cell.width:
+        reason = f"asked for n={cell.width}, ran {ran.observed_width}"
     else:
         return sample
     return replace(sample, status="mismatch", reason=reason)

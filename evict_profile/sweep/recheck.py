@@ -175,9 +175,9 @@ def _measure(
                 session.runner.measure(cell, [0])
             for place, cell in enumerate(order):
                 seed = sample_seed(session.spec.seed, number, cell, repeat=0)
-                blank = Sample(cell, number, place, seed, session=str(number))
-                answer = session.runner.measure(cell, [seed])[0]
-                samples.append(judged(replace(blank, **answer)))
+                (ran,) = session.runner.measure(cell, [seed])
+                sample = Sample(cell, number, place, seed, ran, session=str(number))
+                samples.append(judged(sample))
                 done, left = len(samples), RECHECK_SESSIONS * len(cells) - len(samples)
                 shown.show(f"session {number + 1} of {RECHECK_SESSIONS}", done, left)
     return to_frame(samples)

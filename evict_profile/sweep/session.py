@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.config.sweep import with_engine
 from evict_profile.deadline import Deadline
 from evict_profile.errors import MeasurementError
 from evict_profile.records import (
@@ -63,7 +64,8 @@ class OpenRunner:
         show: Show = lambda words: None,
         deadline: Deadline | None = None,
     ) -> None:
-        self.spec, self.grid = spec, grid
+        self.spec = with_engine(spec, f"sweep '{spec.name}'")
+        self.grid = grid
         self.model = model if spec.dtype == "auto" else replace(model, dtype=spec.dtype)
         self._python = python
         self._log, self._show, self._deadline = log, show, deadline
@@ -124,11 +126,9 @@ class OpenRunner:
     def _options(self) -> dict[str, Any]:
         grid = make_grid(self.spec, self.model)
         cells, widths = grid.measured, {c.width for c in grid.cells}
-        passed_on = ("device", "dtype", "layers", "graphs", "gpu", "seed")
+        passed_on = ("device", "dtype", "layers", "graphs", "engine", "seed")
         return {
             **{name: getattr(self.spec, name) for name in passed_on},
-            "sglang": to_mapping(self.spec.sglang),
-            "own": self.spec.options,
             "capture_sizes": sorted(widths),
             "max_width": max(widths),
             "max_context": max(c.context for c in cells),

@@ -21,6 +21,7 @@ from evict_profile.cells import (
     with_numbers,
 )
 from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.config.sweep import gather_engine
 from evict_profile.drafting import DraftClock
 from evict_profile.errors import DataError
 from evict_profile.records import Facts, differences, digest, parse, to_mapping
@@ -82,6 +83,8 @@ class Store(RunFolder):
                 f"{source}: holds shard {content['shard']} of a plan, and a sweep is "
                 "measured whole; sweep anew into another --out"
             )
+        if isinstance(sweep := content.get("sweep"), dict):
+            gather_engine(sweep)
         return parse(Header, content, source, extra_keys=True)
 
     def append(self, samples: Iterable[Sample]) -> None:

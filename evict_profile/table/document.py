@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from evict_profile.config.sweep import gather_engine
 from evict_profile.errors import DataError
 from evict_profile.io import regular
 from evict_profile.records import digest
@@ -20,7 +21,6 @@ SCHEMA = "evict-cost-table/4"
 UNREAD = {
     "fit": ("marginal",),
     "provenance": ("fixed_us", "fixed_from", "mean_reference_us", "new_graph_us"),
-    "provenance.sweep": ("world", "llama"),
     "provenance.sweep.grid": ("split",),
 }
 """Keys of shipped tables that are in their hash and say nothing."""
@@ -86,6 +86,9 @@ def _without_unread(document: dict[str, Any]) -> None:
             part = part.get(name) if isinstance(part, dict) else None
         for name in names if isinstance(part, dict) else ():
             part.pop(name, None)
+    source = document.get("provenance")
+    if isinstance(source, dict) and isinstance(sweep := source.get("sweep"), dict):
+        gather_engine(sweep)
 
 
 def as_text(document: Mapping[str, Any]) -> str:

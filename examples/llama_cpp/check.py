@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFReader
 
-from examples.llama_cpp.engine import ContextSize, Model, Options
+from examples.llama_cpp.engine import ContextSize, Model
 from examples.llama_cpp.hook import Hook, Routes
+from examples.llama_cpp.options import Options
 from examples.llama_cpp.toy import ToyShape, write_toy
 from runners.clock import REFERENCE_RUNS, ReferenceClock, wall_now
 from runners.protocol import Refusal

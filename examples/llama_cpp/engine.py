@@ -5,13 +5,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
-from evict_profile.records import Amount, Count
 from examples.llama_cpp import library as c
+from examples.llama_cpp.options import Options
 from runners.protocol import Refusal
 
 CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
@@ -23,33 +22,6 @@ Ids = Sequence[int] | np.ndarray
 Ask = Callable[[int, bool], bool]
 """llama.cpp's eval callback: of a tensor's address, whether it is wanted; and then
 again when it is computed."""
-
-
-CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
-
-
-class Options(Struct, frozen=True):
-    """A sweep's `options:`. How llama.cpp decodes is in the fingerprint.
-
-    Attributes:
-        model: GGUF file; "" is the file that the shape was read from.
-        library: libllama.so; "" is $EVICT_PROFILE_LIBLLAMA, else xllamacpp's.
-        text: file whose tokens are decoded; "" is a module of Python's library.
-        threads: of llama.cpp; with more than one, wall time on an idle machine.
-        overrides: "PATTERN=CPU": matching tensors stay in CPU memory.
-        repack: repack weights for this CPU's kernels.
-    """
-
-    model: str = ""
-    library: str = ""
-    text: str = ""
-    threads: Count = 1
-    gpu_layers: Amount = 0
-    overrides: tuple[str, ...] = ()
-    cache_k: CacheType = "f16"
-    cache_v: CacheType = "f16"
-    flash_attention: Literal["auto", "on", "off"] = "auto"
-    repack: bool = True
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def begin(model: Message, options: Message) -> "Session":
-    if options["own"].get("threads", 1) != 1:
+    if options["engine"]["threads"] != 1:
         # As a server's threads wait; OpenMP reads it when it is loaded.
         os.environ.pop("OMP_WAIT_POLICY", None)
     try:

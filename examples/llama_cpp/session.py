@@ -16,14 +16,15 @@ from evict_profile.errors import ConfigError
 from evict_profile.records import parse
 from examples.llama_cpp import library
 from examples.llama_cpp.check import check_idle, check_library, check_model
-from examples.llama_cpp.engine import Context, ContextSize, Ids, Model, Options
+from examples.llama_cpp.engine import Context, ContextSize, Ids, Model
 from examples.llama_cpp.hook import Hook, Routes
 from examples.llama_cpp.model_file import Gguf, gguf_mapping, read_gguf
+from examples.llama_cpp.options import Options
 from examples.llama_cpp.text import DecodeWindow, Text
 from runners.clock import ReferenceClock, copy_bandwidth_gbps, cpu_now, wall_now
 from runners.device import describe, pick_device
 from runners.protocol import Message, Refusal
-from runners.session import Forward, MeasureSession, Reading, Run, check_shape
+from runners.session import Forward, MeasureSession, Run, Timing, check_shape
 from runners.trees import force_unions, unions
 
 UBATCH = 512
@@ -54,7 +55,7 @@ class Session(MeasureSession):
 
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
-        self.options = own = parse_options(options["own"])
+        self.options = own = parse(Options, options["engine"], "engine")
         path = Path(own.model or model["source"])
         library_path = library.find(own.library)
         self.file = read_file(path, model)
@@ -145,13 +146,13 @@ class Session(MeasureSession):
             overhead=0.0 if natural else self.overhead(cell),
         )
 
-    def time(self, forward: Forward) -> Reading:
+    def time(self, forward: Forward) -> Timing:
         """Time a decode after what runs before it, less the writing of its routes."""
         assert isinstance(forward, Decode)
         first_us = self.clock.time_reference()
         took_us = self.decode_us(forward.run, forward.before)
         reference_us = (first_us + self.clock.time_reference()) / 2.0
-        return Reading(took_us - forward.overhead * reference_us, reference_us)
+        return Timing(took_us - forward.overhead * reference_us, reference_us)
 
     def read_routes(self, cell: Message, window: DecodeWindow) -> Routes:
         """What the second step's tokens choose behind the first's."""
@@ -288,20 +289,13 @@ def shape_of(cell: Message) -> tuple[int, int]:
     return cell["width"], cell["batch"]
 
 
-def parse_options(content: Message) -> Options:
-    try:
-        return parse(Options, content, "options")
-    except ConfigError as error:
-        raise Refusal("infeasible", str(error)) from error
-
-
 def read_file(path: Path, model: Message) -> Gguf:
     """The file's head, checked to be the model of the sweep."""
     if path.suffix != ".gguf":
         raise Refusal(
             "infeasible",
             f"'{path}' is no GGUF file: write the model's YAML from one with python -m "
-            "examples.llama_cpp model M.gguf, or give one as 'options: {model: ...}'",
+            "examples.llama_cpp model M.gguf, or give one as 'engine: {model: ...}'",
         )
     try:
         file, found = read_gguf(path), gguf_mapping(path)

@@ -14,7 +14,7 @@ from evict_profile.config.gpu import GpuSpec, load_gpu
 from evict_profile.physics import layer_work, non_moe_work
 from evict_profile.records import parse
 from runners.protocol import Message, Refusal, serve_session
-from runners.session import Forward, MeasureSession, Reading, Run
+from runners.session import Forward, MeasureSession, Run, Timing
 
 
 class Datasheet:
@@ -22,17 +22,17 @@ class Datasheet:
 
     name = "datasheet"
 
-    def time(self, run: Run) -> Reading:
+    def time(self, run: Run) -> Timing:
         latency_us = run()
         assert isinstance(latency_us, float)
-        return Reading(latency_us, math.nan)
+        return Timing(latency_us, math.nan)
 
 
 class Session(MeasureSession):
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
         self.model = parse(ModelSpec, model, "the request to open")
-        self.gpu = load_gpu(options["gpu"])
+        self.gpu = load_gpu(options["engine"]["gpu"])
         check_memory(self.model, self.gpu)
         self.clock = Datasheet()
         self.layers = self.model.moe_layers
@@ -86,8 +86,8 @@ def check_memory(model: ModelSpec, gpu: GpuSpec) -> None:
             "memory",
             f"the weights of {model.name} in {model.dtype} take {held_gb:,.0f} GB, "
             f"and one {gpu.name} has {gpu.memory_gb:g} GB; choose a smaller model, or "
-            "a larger 'gpu' in a copy of the plan; evict-profile estimate answers for "
-            "several GPUs",
+            "a larger 'engine.gpu' in a copy of the plan; evict-profile "
+            "estimate answers for several GPUs",
         )
 
 

@@ -34,7 +34,7 @@ HEAD_WIDTH = 4
 def model_folder(model: Message, named: str, scratch: Path) -> Path:
     """The folder to load the target from."""
     if named:
-        return _with_config(named, "sglang.model")
+        return _with_config(named, "engine.model")
     source = Path(model["source"])
     if source.name.endswith(".json") and source.is_file():
         return source.resolve().parent
@@ -44,7 +44,7 @@ def model_folder(model: Message, named: str, scratch: Path) -> Path:
 def draft_folder(target: Path, named: str, scratch: Path) -> Path:
     """The folder of the EAGLE-3 head: named, or a written one as large as usual."""
     if named:
-        return _with_config(named, "sglang.draft")
+        return _with_config(named, "engine.draft")
     shape = json.loads((target / CONFIG).read_text(encoding="utf-8"))
     return write_config(scratch / "draft", head_config(shape))
 

@@ -41,7 +41,7 @@ def supported_version() -> str:
 def make_plan(
     model: Message, options: Message, device: torch.device, version: str, scratch: Path
 ) -> LoadPlan:
-    own = options["sglang"]
+    own = options["engine"]
     target = model_folder(model, own["model"], scratch)
     draft = draft_folder(target, own["draft"], scratch)
     can_draft = device.type == "cuda" or version in CUTTING
@@ -89,7 +89,7 @@ def check_weights(model: Message, tp: int, free_bytes: float) -> None:
             "memory",
             f"the weights of {shape.name} take {held / 1e9:,.0f} GB of each device, "
             f"and {free_bytes / 1e9:,.0f} GB are free; choose a smaller model, "
-            "--dtype fp8_block, or a larger sglang.tp in a copy of the plan",
+            "--dtype fp8_block, or a larger engine.tp in a copy of the plan",
         )
 
 

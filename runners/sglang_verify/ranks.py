@@ -28,7 +28,7 @@ GRACE_S = 20.0
 
 def begin(model: Message, options: Message) -> Any:
     """A session of the ranks that a sweep asks for, or of the one that options name."""
-    if options["sglang"]["tp"] == 1 or "rank" in options:
+    if options["engine"]["tp"] == 1 or "rank" in options:
         return Session(model, options)
     return Led(model, options)
 
@@ -37,7 +37,7 @@ class Led:
     """A session whose other ranks are led by this one."""
 
     def __init__(self, model: Message, options: Message) -> None:
-        tp, gpus = options["sglang"]["tp"], torch.cuda.device_count()
+        tp, gpus = options["engine"]["tp"], torch.cuda.device_count()
         if 0 < gpus < tp:
             raise Refusal("device", f"{tp} ranks need a GPU each, and {gpus} are here")
         command = [sys.executable, *sys.orig_argv[1:]]

@@ -23,7 +23,7 @@ from evict_profile.integrations.sglang.router import RouteBuffers
 from runners.clock import copy_bandwidth_gbps, pick_clock
 from runners.device import first_line, pick_device
 from runners.protocol import Message, Refusal, tell
-from runners.session import Forward, MeasureSession, Reading
+from runners.session import Forward, MeasureSession, Timing
 from runners.sglang_verify.drafting import SEED, DraftTimer
 from runners.sglang_verify.opening import (
     check_format,
@@ -62,10 +62,10 @@ class Session(MeasureSession):
         self.version = supported_version()
         self.device = pick_device(options["device"])
         self.graphs = bool(options["graphs"]) and self.device.type == "cuda"
-        tp = options["sglang"]["tp"]
+        tp = options["engine"]["tp"]
         prepare_process(self.device, options.get("rank", 0), tp)
         check_layers(model, options["layers"])
-        if not options["sglang"]["model"]:
+        if not options["engine"]["model"]:
             check_weights(model, tp, free_bytes(self.device))
         self.model = model
         noise = RandomWeights(self.device, torch.bfloat16, options["seed"])
@@ -235,7 +235,7 @@ class Session(MeasureSession):
             return set()
         return {-tokens} | row_counts(routes, self.model["moe"]["num_experts"])
 
-    def time(self, forward: Forward) -> Reading:
+    def time(self, forward: Forward) -> Timing:
         """Time a forward; on a GPU by the plug-in's timer, as a server is timed."""
         if self.device.type == "cpu":
             return super().time(forward)

@@ -74,7 +74,7 @@ def options(device: str) -> dict[str, object]:
         "max_width": max(WIDTHS),
         "max_context": context,
         "batches": [BATCH],
-        "sglang": {**own, "attention_backend": "triton"},
+        "engine": {**own, "attention_backend": "triton"},
     }
 
 

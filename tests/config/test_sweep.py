@@ -1,8 +1,10 @@
 """What a sweep may ask for."""
 
 import pytest
+import yaml
 
 from evict_profile.config import load_sweep
+from evict_profile.config.sweep import gather_engine
 from tests.config.files import example, failure, names
 
 
@@ -12,17 +14,80 @@ def test_only_the_sweeps_of_servers_time_whole_forwards():
     assert {load_sweep(name).runner for name in whole} == {"sglang_verify"}
 
 
-def test_options_are_of_a_runner_of_ones_own(tmp_path):
-    options = {"options": {"weights": "here"}}
-    message = failure("sweeps", tmp_path, example("sweeps") | options)
-    assert "for a runner of your own, and 'sglang_verify' reads none" in message
+def test_a_runner_without_options_takes_none(tmp_path):
+    plan = example("sweeps") | {"runner": "torch_moe"}
+    message = failure("sweeps", tmp_path, plan)
+    assert "the runner 'torch_moe' has no options; remove 'engine:'" in message
+
+
+@pytest.fixture
+def plan_of_a_script(tmp_path):
+    """A plan whose runner is a script with a required option."""
+    (tmp_path / "runner.py").touch()
+    (tmp_path / "options.py").write_text(
+        "from evict_profile.config.sweep import EngineOptions\n\n\n"
+        "class Options(EngineOptions, frozen=True):\n"
+        "    weights: str\n    threads: int = 1\n"
+    )
+    return example("sweeps") | {"runner": str(tmp_path / "runner.py")}
+
+
+@pytest.mark.parametrize(
+    ("engine", "says"),
+    [
+        ({}, "key 'engine.weights' is missing; add it"),
+        (
+            {"weights": "here", "gpu": 2},
+            "unknown key 'engine.gpu'; remove it, or write one of weights, threads",
+        ),
+    ],
+)
+def test_a_script_states_its_options_beside_it(
+    tmp_path, plan_of_a_script, engine, says
+):
+    plan = plan_of_a_script | {"engine": engine}
+    assert says in failure("sweeps", tmp_path, plan)
+
+
+def test_options_that_a_plan_leaves_out_are_in_its_sweep(tmp_path, plan_of_a_script):
+    path = tmp_path / "plan.yaml"
+    plan = plan_of_a_script | {"engine": {"weights": "here"}}
+    path.write_text(yaml.safe_dump(plan))
+    assert load_sweep(str(path)).engine == {"weights": "here", "threads": 1}
+
+
+@pytest.mark.parametrize(
+    ("former", "new"),
+    [({"sglang": {"topk": 4}}, "engine:"), ({"gpu": "h200-sxm"}, "engine: {gpu: ...}")],
+)
+def test_a_section_of_an_earlier_version_is_shown_the_new_key(tmp_path, former, new):
+    message = failure("sweeps", tmp_path, example("sweeps") | former)
+    assert f"write '{new}' in place of '{next(iter(former))}:'" in message
+
+
+@pytest.mark.parametrize(
+    ("runner", "engine"),
+    [
+        ("torch_moe", {}),
+        ("roofline", {"gpu": "h200-sxm"}),
+        ("sglang_verify", {"topk": 8}),
+        ("mine.py", {"threads": 2}),
+    ],
+)
+def test_a_saved_sweep_keeps_the_options_of_its_runner(runner, engine):
+    sweep = {"gpu": "h200-sxm", "sglang": {"topk": 8}, "runner": runner}
+    sweep["options"] = {"threads": 2} if runner == "mine.py" else {}
+    gather_engine(sweep)
+    assert sweep == {"runner": runner, "engine": engine}
+    gather_engine(sweep)
+    assert sweep["engine"] == engine
 
 
 def test_a_plan_for_llama_cpp_is_shown_the_script(tmp_path):
     plan = example("sweeps") | {"runner": "llama_cpp", "llama": {"threads": 8}}
     message = failure("sweeps", tmp_path, plan)
     assert "write 'runner: examples/llama_cpp/runner.py'" in message
-    assert "'options:' in place of 'llama:'" in message
+    assert "'engine:' in place of 'llama:'" in message
 
 
 @pytest.mark.parametrize(
@@ -33,9 +98,9 @@ def test_a_plan_for_llama_cpp_is_shown_the_script(tmp_path):
         ("grid", {"union": 1}, "grid.union: Expected `int` >= 2 (got 1)"),
         ("grid", {"width": [1, 2, 2]}, "width holds a value twice"),
         ("grid", {"max_tokens": 0}, "max_tokens 0 leaves no cell"),
-        ("sglang", {"modle": "x"}, "unknown key 'sglang.modle'"),
-        ("sglang", {"topk": 0}, "sglang.topk: Expected `int` >= 1 (got 0)"),
-        ("sglang", {"topk": 1, "steps": 99}, "topk 1 drafts chains of 100 tokens"),
+        ("engine", {"modle": "x"}, "unknown key 'engine.modle'; remove it, or write"),
+        ("engine", {"topk": 0}, "engine.topk: Expected `int` >= 1 (got 0)"),
+        ("engine", {"topk": 1, "steps": 99}, "topk 1 drafts chains of 100 tokens"),
         ("stop", {"max_samples": 5}, "min_samples 6 exceeds max_samples 5"),
         ("", {"seed": -1}, "seed: Expected `int` >= 0 (got -1)"),
         ("", {"seed": -1}, "seed: Expected `int` >= 0 (got -1)"),

@@ -77,6 +77,14 @@ def test_a_job_that_cannot_be_measured_is_refused_at_planning(
     assert not Path("fleet").exists()
 
 
+def test_options_of_another_runner_are_refused_at_planning(fleet_of):
+    fleet = fleet_of(runners={"scripted": {"runner": "torch_moe"}})
+    own = {"runner": "roofline", "engine": {"gpu": "h200-sxm"}}
+    Path("short.yaml").write_text(yaml.safe_dump({**SHORT, **own}))
+    with pytest.raises(ConfigError, match=f"{NAME}: .*'torch_moe' has no options"):
+        FleetFolder(Path("fleet")).write_plan(jobs_of(fleet))
+
+
 def test_task_options_are_all_that_a_device_and_an_engine_ask():
     gpus = Device(gpus=2.0, accelerator="H100")
     own = {"num_gpus": 2.0, "accelerator_type": "H100", "resources": {"sglang": 0.001}}

@@ -33,7 +33,7 @@ import time
 from pathlib import Path
 
 from runners.protocol import Refusal, serve_session
-from runners.session import Forward, Reading, make_sample
+from runners.session import Forward, Timing, make_sample
 
 BANDWIDTH_GBPS = 10.0
 SHARE = 0.7
@@ -127,10 +127,10 @@ class Session:
         noisy_us = clock_us * (1.0 + NOISE * draw.uniform(-1.0, 1.0))
         if at("SCRIPTED_EARLY", cell):
             noisy_us = -37.0
-        reading = Reading(noisy_us, float("nan"))
+        timing = Timing(noisy_us, float("nan"))
         width = cell["width"] - at("SCRIPTED_NARROW", cell)
         unions = [union] if union else []
-        sample = make_sample(seed, reading, Forward(int, width, lambda: unions))
+        sample = make_sample(timing, Forward(int, width, lambda: unions))
         sample["at_unix"] *= 1e3 if at("SCRIPTED_MS", cell) else 1.0
         return sample
 

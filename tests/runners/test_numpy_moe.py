@@ -30,12 +30,12 @@ def runner(tmp_path_factory):
 def test_a_forced_union_is_what_runs(runner, union, layers):
     cell = Cell("layers", 4, union, 64, 1, "balanced")
     for sample in runner.measure(cell, [1, 2], layers):
-        assert sample["union_low"] == sample["union_high"] == union
-        assert sample["clock_us"] > 0.0 and sample["reference_us"] > 0.0
+        assert sample.union_low == sample.union_high == union
+        assert sample.clock_us > 0.0 and sample.reference_us > 0.0
 
 
 def test_natural_routing_and_the_rest_are_measured(runner):
     (natural,) = runner.measure(Cell("layers", 4, 0, 64, 1, "natural"), [1])
-    assert natural["observed_union"] >= 4
+    assert natural.observed_union >= 4
     (rest,) = runner.measure(Cell("non_moe", 4, 0, 64, 1, "natural"), [1])
-    assert rest["observed_union"] != rest["observed_union"] and rest["clock_us"] > 0.0
+    assert rest.observed_union != rest.observed_union and rest.clock_us > 0.0

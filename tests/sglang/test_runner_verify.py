@@ -40,7 +40,7 @@ def options(**changes):
         "max_context": 24,
         "max_batch": max(BATCHES),
         "batches": BATCHES,
-        "sglang": own,
+        "engine": own,
     }
     return {**asked, **changes}
 
@@ -83,15 +83,15 @@ def test_it_tells_what_it_runs(started, model):
 )
 def test_every_layer_runs_the_forced_union(runner, width, batch, union):
     sample = measured(runner, Cell("layers", width, union, 16, batch, "balanced"))
-    assert (sample["union_low"], sample["union_high"]) == (union, union)
-    assert sample["observed_width"] == width
-    assert sample["clock_us"] > 0.0 and sample["reference_us"] > 0.0
+    assert (sample.union_low, sample.union_high) == (union, union)
+    assert sample.observed_width == width
+    assert sample.clock_us > 0.0 and sample.reference_us > 0.0
 
 
 def test_natural_routing_is_the_models_own(runner):
     sample, again = measured(runner, NATURAL), measured(runner, NATURAL)
-    assert sample["union_low"] < sample["union_high"]
-    assert sample["observed_union"] == again["observed_union"]
+    assert sample.union_low < sample.union_high
+    assert sample.observed_union == again.observed_union
 
 
 def test_a_step_has_a_clock(runner):
@@ -109,7 +109,7 @@ def test_a_step_has_a_clock(runner):
         assert widths == [(3, 13.0, 24.0), (6, 15.0, 24.0)]
         assert all(each.us > clock.draft_us[-1] for each in clock.rounds)
     sample = measured(runner, Cell("layers", 3, 7, 16, 1, "balanced"))
-    assert (sample["union_low"], sample["observed_width"]) == (7, 3)
+    assert (sample.union_low, sample.observed_width) == (7, 3)
 
 
 def test_a_round_whose_trees_were_not_cut_is_no_measurement():
@@ -125,15 +125,15 @@ def test_a_round_whose_trees_were_not_cut_is_no_measurement():
 @pytest.mark.slow
 def test_ranks_measure_together(model, tmp_path):
     """On a core each: what one refuses leaves them in step."""
-    own = {**options()["sglang"], "tp": 2}
+    own = {**options()["engine"], "tp": 2}
     with Runner("sglang_verify", None, tmp_path / "log") as runner:
-        opened = runner.open(model, options(sglang=own))
+        opened = runner.open(model, options(engine=own))
         with pytest.raises(RunnerRefusal, match="width 5 is not one of"):
             measured(runner, Cell("layers", 5, 7, 16, 1, "balanced"))
         sample = measured(runner, Cell("layers", 6, 16, 16, 2, "balanced"))
         clock = runner.clock(1)
     assert opened["fingerprint"]["tp"] == 2
-    assert (sample["union_low"], sample["union_high"]) == (16, 16)
+    assert (sample.union_low, sample.union_high) == (16, 16)
     assert [each.width for each in clock.rounds] == [3, 6]
 
 
@@ -141,16 +141,16 @@ def test_ranks_measure_together(model, tmp_path):
 def test_quantised_weights_are_measured_as_they_were_loaded(tmp_path):
     """FP8 in blocks, whose kernels `fp8_on_cpu` stands in for."""
     target = fp8_target(tmp_path / "target")
-    own = {**options()["sglang"], "model": str(target)}
+    own = {**options()["engine"], "model": str(target)}
     model = load_model(str(target / "config.json"))
     with Runner(str(HERE / "fp8_on_cpu.py"), None, tmp_path / "log") as runner:
-        opened = runner.open(model, options(sglang=own))
+        opened = runner.open(model, options(engine=own))
         sample = measured(runner, Cell("layers", 6, 16, 16, 2, "balanced"))
     assert opened["dtype"] == "fp8_block"
     assert opened["fingerprint"]["moe_backend"] == "Fp8MoEMethod-native"
     values = 3 * model.hidden_size * model.moe.expert_width
     assert opened["bytes_per_expert"] == values + values // 16**2 * 4
-    assert (sample["union_low"], sample["union_high"]) == (16, 16)
+    assert (sample.union_low, sample.union_high) == (16, 16)
 
 
 @pytest.fixture(scope="module")
@@ -171,8 +171,8 @@ def saved(tmp_path_factory):
 
 @pytest.mark.slow
 def test_weights_of_a_folder_decide_natural_routes(saved, model, tmp_path):
-    own = {**options()["sglang"], "model": str(saved)}
+    own = {**options()["engine"], "model": str(saved)}
     with Runner("sglang_verify", None, tmp_path / "log") as runner:
-        opened = runner.open(model, options(sglang=own))
+        opened = runner.open(model, options(engine=own))
         assert opened["fingerprint"]["weights"] == "auto"
-        assert measured(runner, NATURAL)["observed_union"] > 12.0
+        assert measured(runner, NATURAL).observed_union > 12.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from evict_profile.cells import Sample
+from evict_profile.cells import UNTIMED, Sample
 from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
 from evict_profile.deadline import Deadline
 from evict_profile.records import replace
@@ -31,7 +31,7 @@ def comparable(frame):
 
 def round_of(grid, number, cells=None):
     return [
-        Sample(c, round=number, order=i, seed=97 * number + i, clock_us=1000.0 + i)
+        Sample(c, number, i, 97 * number + i, replace(UNTIMED, clock_us=1000.0 + i))
         for i, c in enumerate(grid.cells[:cells])
     ]
 

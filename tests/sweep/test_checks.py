@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evict_profile.cells import UNTIMED
 from evict_profile.config import GridSpec, SweepSpec, load_model
 from evict_profile.errors import ConfigError, MeasurementError
 from evict_profile.sweep.checks import UnionTest, run_union_test, union_test_width
@@ -72,7 +73,7 @@ def test_times_without_any_slope_are_a_failure_and_no_division(
 ):
     """A clock so coarse that both medians are equal fails like any other."""
     with open_session() as session:
-        equal = [{"clock_us": 100.0}]
+        equal = [replace(UNTIMED, clock_us=100.0)]
         monkeypatch.setattr(session.runner, "measure", lambda *_: equal)
         with pytest.raises(MeasurementError, match=r"within noise.* inf of the"):
             session.union_test()
@@ -106,7 +107,8 @@ def test_a_wandering_speed_does_not_hide_the_union(
     speeds = iter(1.5 + 0.5 * np.sin(np.arange(99) / 6) + noise.normal(0, 0.02, 99))
 
     def measure(cell, _):
-        return [{"clock_us": 1e3 * next(speeds) * (slower if cell.union > 4 else 1.0)}]
+        us = 1e3 * next(speeds) * (slower if cell.union > 4 else 1.0)
+        return [replace(UNTIMED, clock_us=us)]
 
     with open_session() as session:
         monkeypatch.setattr(session.runner, "measure", measure)
@@ -122,7 +124,8 @@ def test_the_large_union_is_the_slower_in_eleven_of_twelve_turns(
     turns = iter([1.1] * slower + [0.9] * (12 - slower))
 
     def measure(cell, _):
-        return [{"clock_us": 1e3 * (next(turns) if cell.union > 4 else 1.0)}]
+        us = 1e3 * (next(turns) if cell.union > 4 else 1.0)
+        return [replace(UNTIMED, clock_us=us)]
 
     with open_session() as session:
         monkeypatch.setattr(session.runner, "measure", measure)

@@ -13,7 +13,15 @@ from pandas.testing import assert_frame_equal
 from rich.console import Console
 
 from evict_profile import runner
-from evict_profile.cells import CELL_FIELDS, OK, Cell, Sample, cell_of, cells_of
+from evict_profile.cells import (
+    CELL_FIELDS,
+    OK,
+    Cell,
+    Reading,
+    Sample,
+    cell_of,
+    cells_of,
+)
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import DataError, Interrupted, MeasurementError
 from evict_profile.io import sole_writer
@@ -111,19 +119,20 @@ def test_a_sweep_has_as_many_sessions_as_it_asks_for(store, sweep):
 @pytest.mark.parametrize("reference_us", [0.0, -1.0])
 def test_a_reference_work_that_took_no_time_is_a_mismatch(reference_us):
     """The latency is a ratio to it; a runner without one answers NaN."""
-    ran = {"clock_us": 9.0, "observed_width": 4, "union_low": 16, "union_high": 16}
-    ran["at_unix"] = time.time()
-    sample = Sample(BAD, 1, 0, 0, **ran, reference_us=reference_us)
+    ran = Reading(9.0, reference_us, 4, 16.0, 16, 16, at_unix=time.time())
+    sample = Sample(BAD, 1, 0, 0, ran)
     assert judged(sample).status == "mismatch"
-    assert judged(replace(sample, reference_us=float("nan"))).status == OK
+    without = replace(ran, reference_us=float("nan"))
+    assert judged(replace(sample, reading=without)).status == OK
 
 
 @pytest.mark.parametrize("off_s", [-1e6, 1e6, float("nan"), float("inf")])
 def test_a_moment_that_is_not_of_today_is_a_mismatch(off_s):
-    ran = {"clock_us": 9.0, "observed_width": 4, "union_low": 16, "union_high": 16}
-    sample = Sample(BAD, 1, 0, 0, **ran, at_unix=time.time())
+    ran = Reading(9.0, float("nan"), 4, 16.0, 16, 16, at_unix=time.time())
+    sample = Sample(BAD, 1, 0, 0, ran)
     assert judged(sample).status == OK
-    assert judged(replace(sample, at_unix=time.time() + off_s)).status == "mismatch"
+    late = replace(ran, at_unix=time.time() + off_s)
+    assert judged(replace(sample, reading=late)).status == "mismatch"
 
 
 def test_a_failure_costs_one_cell(store, sweep, grid, spec, monkeypatch):

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evict_profile.cells import CELL_FIELDS, Cell, Sample, to_frame
+from evict_profile.cells import CELL_FIELDS, UNTIMED, Cell, Sample, to_frame
+from evict_profile.records import replace
 from evict_profile.sweep.latency import (
     BLOCK_SAMPLES,
     Change,
@@ -153,8 +154,7 @@ def measured(slower, noise, seed=0):
                     number,
                     order,
                     seed=at,
-                    clock_us=us,
-                    at_unix=1e9 + at,
+                    reading=replace(UNTIMED, clock_us=us, at_unix=1e9 + at),
                 )
             )
     return to_frame(samples)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from evict_profile.cells import Cell
+from evict_profile.cells import Cell, Reading
 from evict_profile.errors import DataError, MeasurementError
 from evict_profile.records import replace
 from evict_profile.sweep import recheck
@@ -101,9 +101,8 @@ class KnownRunner:
         last = 2 * (RECHECK_CELLS + 1)
         failed = self.session == 1 and last - self.fails < self.done <= last
         ran = cell.union + self.more_experts + failed
-        answer = {"clock_us": clock_us, "reference_us": self.reference_us}
-        shape = {"observed_width": cell.width, "union_low": ran, "union_high": ran}
-        return [{**answer, **shape, "at_unix": time.time()}]
+        ran_as = cell.width, float(ran), ran, ran
+        return [Reading(clock_us, self.reference_us, *ran_as, at_unix=time.time())]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from evict_profile.cells import (
     OK,
+    UNTIMED,
     Sample,
     failed_cells,
     measured,
@@ -121,11 +122,20 @@ def test_a_whole_run_of_an_earlier_version_is_read(store, header, shard, whole):
         store.header()
 
 
+def test_options_that_an_earlier_version_saved_apart_are_read(store, header):
+    """So its run goes on: its plan is the same."""
+    saved = to_mapping(header)
+    del saved["sweep"]["engine"]
+    saved["sweep"] |= {"gpu": "h200-sxm", "sglang": {"topk": 8}, "options": {}}
+    store.write_header(saved)
+    store.check_same_sweep(header)
+
+
 def test_cells_keep_the_order_and_what_a_failed_cell_had(store, grid):
     """Latencies in the order measured; a later failure takes none of them away."""
     good, bad = grid.cells[:2]
     for number, clock in ((1, 30.0), (2, 10.0), (3, 20.0)):
-        kept = Sample(good, number, 0, number, clock_us=clock)
+        kept = Sample(good, number, 0, number, replace(UNTIMED, clock_us=clock))
         status = "oom" if number == 3 else OK
         store.append([kept, replace(kept, cell=bad, order=1, status=status)])
     seen = measured(with_latency(store.frame()))["samples_us"]

@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from evict_profile.errors import ConfigError
 from examples.small_world.engine.checkpoint import describe_engine, open_checkpoint
 from examples.small_world.engine.clocks import make_clock
 from examples.small_world.engine.corpus import HeldOut
@@ -42,7 +41,7 @@ class Session(MeasureSession):
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
         self.device = pick_device(options["device"])
-        checkpoint = open_checkpoint(world_of(options["own"]), self.device)
+        checkpoint = open_checkpoint(Path(options["engine"]["world"]), self.device)
         self.shape = shape = checkpoint.shape
         check_model(model, shape)
         self.room = options["max_context"] + options["max_width"]
@@ -176,16 +175,6 @@ class CellForward:
         if self.routes is None:
             return set()
         return row_counts(self.routes, self.session.shape.experts)
-
-
-def world_of(own: Message) -> Path:
-    """The folder that the sweep's `options` name."""
-    if own.keys() != {"world"}:
-        raise ConfigError(
-            f"options: {', '.join(own) or 'none'} in the sweep; give 'world', the "
-            "folder of the weights, and nothing else"
-        )
-    return Path(own["world"])
 
 
 def check_model(model: Message, shape: TargetShape) -> None:

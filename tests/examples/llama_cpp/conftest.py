@@ -40,7 +40,7 @@ def toy(tmp_path_factory):
 def options():
     """What a sweep of small cells opens a runner with."""
     return {
-        "own": {},
+        "engine": {},
         "places": [(1, 16, 1), (4, 32, 2)],
         "max_batch": 2,
         "max_context": 32,

@@ -9,8 +9,9 @@ from tokenizers import Tokenizer
 
 pytest.importorskip("gguf")
 
-from examples.llama_cpp.engine import ContextSize, Model, Options
+from examples.llama_cpp.engine import ContextSize, Model
 from examples.llama_cpp.hook import Hook
+from examples.llama_cpp.options import Options
 from examples.small_world.export_gguf import write_world
 from tests.examples.small_world.engine.decoding import trained_target
 

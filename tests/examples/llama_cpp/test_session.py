@@ -182,21 +182,19 @@ def test_a_cell_that_cannot_be_is_refused(session, change, says):
         (2, {"overrides": ["exps=CUDA0"]}, "does not end in '=CPU'"),
         (2, {"text": "nowhere.txt"}, "No such file"),
         (2, {"model": "nowhere.safetensors"}, "is no GGUF file"),
-        (2, {"thread": 8}, "unknown key 'thread'; remove it, or write 'threads'"),
-        (2, {"cache_k": "q3"}, "cache_k: must be one of"),
         (3, {}, "layers: 3 in the sweep's model, 2 in"),
     ],
 )
 def test_what_cannot_be_opened_is_refused(libllama, model, options, layers, own, says):
     """Also where the sweep's model and the file are not the same."""
     with pytest.raises(Refusal, match=says):
-        Session({**model, "num_layers": layers}, {**options, "own": own})
+        Session({**model, "num_layers": layers}, {**options, "engine": own})
 
 
 def test_options_reach_the_engine_and_its_facts(libllama, model, options):
     own = {"cache_k": "q8_0", "flash_attention": "on", "repack": False}
     own["overrides"] = ["exps=CPU"]
-    facts = Session(model, {**options, "own": own}).answer_open()["fingerprint"]
+    facts = Session(model, {**options, "engine": own}).answer_open()["fingerprint"]
     assert facts["attention_backend"] == "ggml flash-on q8_0/f16"
     assert facts["moe_backend"] == "ggml f32 1 threads exps=CPU"
 

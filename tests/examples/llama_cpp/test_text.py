@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from examples.llama_cpp.engine import ContextSize, Model, Options
+from examples.llama_cpp.engine import ContextSize, Model
 from examples.llama_cpp.hook import Hook
+from examples.llama_cpp.options import Options
 from examples.llama_cpp.text import ROUTED, DecodeWindow, Text
 from runners.trees import unions
 

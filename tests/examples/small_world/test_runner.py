@@ -22,5 +22,5 @@ def test_the_sweep_measures_the_shipped_world(tmp_path, monkeypatch):
     with OpenRunner(spec, model, make_grid(spec, model), log) as session:
         cell = Cell("layers", 4, 8, 128, 1, "balanced")
         (sample,) = session.runner.measure(cell, [1])
-    assert sample["observed_union"] == 8.0
+    assert sample.observed_union == 8.0
     assert session.facts["engine"] == "tree_decoding"

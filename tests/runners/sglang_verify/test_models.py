@@ -54,7 +54,7 @@ def test_a_named_folder_comes_first(shape, tmp_path):
     given = {**shape, "source": str(source / "config.json")}
     assert models.model_folder(given, str(named), tmp_path) == named
     assert models.model_folder(given, "", tmp_path) == source
-    with pytest.raises(Refusal, match=r"sglang\.model '.*' is no folder with a config"):
+    with pytest.raises(Refusal, match=r"engine\.model '.*' is no folder with a config"):
         models.model_folder(shape, str(tmp_path), tmp_path)
 
 

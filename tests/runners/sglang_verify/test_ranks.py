@@ -10,7 +10,7 @@ from evict_profile.config import load_model
 from evict_profile.runner import Runner, RunnerCrash, RunnerRefusal
 
 SCRIPT = Path(__file__).with_name("faulty_ranks.py")
-OPTIONS = {"sglang": {"tp": 2}}
+OPTIONS = {"engine": {"tp": 2}}
 CELL = Cell("layers", 1, 8, 64, 1, "balanced")
 
 

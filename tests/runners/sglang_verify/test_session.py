@@ -15,7 +15,7 @@ from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.router import RouteBuffers
 from evict_profile.records import to_mapping
 from runners.protocol import Refusal
-from runners.session import Reading
+from runners.session import Timing
 from runners.sglang_verify import opening, session
 from runners.sglang_verify.opening import check_loaded
 from runners.sglang_verify.server import LoadPlan
@@ -62,7 +62,7 @@ class TopK(NamedTuple):
 
 def timed(run):
     run()
-    return Reading(5.0, 7.0)
+    return Timing(5.0, 7.0)
 
 
 @pytest.fixture

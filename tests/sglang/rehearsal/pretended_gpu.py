@@ -37,7 +37,7 @@ def shipped_plan(folder):
     spec, model = load_sweep("sglang"), load_model("qwen3-30b-a3b")
     cells = make_grid(spec, model).cells
     options = {
-        "sglang": to_mapping(spec.sglang),
+        "engine": spec.engine,
         "graphs": True,
         "seed": 0,
         "max_width": max(cell.width for cell in cells),

@@ -29,7 +29,7 @@ def options(topk, widths):
         "max_context": 24,
         "max_batch": 2,
         "batches": [2],
-        "sglang": folders | own,
+        "engine": folders | own,
     }
 
 

@@ -30,7 +30,7 @@ MODEL = {
 SWEEP = {
     "device": "cpu",
     "layers": "auto",
-    "own": {"world": "nowhere"},
+    "engine": {"world": "nowhere"},
     "max_width": 8,
     "max_context": 64,
     "max_batch": 2,
@@ -176,12 +176,6 @@ def test_another_model_is_refused(opened):
         Session({**MODEL, "dtype": "bfloat16"}, SWEEP)
 
 
-@pytest.mark.parametrize("own", [{}, {"world": "nowhere", "topk": 3}])
-def test_other_options_are_refused(own):
-    with pytest.raises(ConfigError, match=r"options: .* give 'world', the folder"):
-        Session(MODEL, {**SWEEP, "own": own})
-
-
 def test_no_checkpoint_is_refused():
     with pytest.raises(ConfigError, match=r"holds no trained .* in the checkout"):
         open_session()
@@ -191,7 +185,7 @@ def test_a_folder_without_a_checkpoint_names_what_it_lacks(tmp_path):
     """A whole path is the same wherever the command is run."""
     (tmp_path / "world.json").write_text("{}")
     with pytest.raises(ConfigError) as caught:
-        Session(MODEL, {**SWEEP, "own": {"world": str(tmp_path)}})
+        Session(MODEL, {**SWEEP, "engine": {"world": str(tmp_path)}})
     assert str(caught.value) == (
         f"{tmp_path}: holds no trained world (without weights.safetensors, "
         "tokenizer.json); train one with: python -m examples.small_world train "
