@@ -1,5 +1,7 @@
 """What is asked of a table, what is noted beside the answer, and the command."""
 
+import json
+
 import pytest
 
 from evict_profile.advice.decide import decide
@@ -208,6 +210,16 @@ class TestCommand:
         assert "No table answers: " in said and reason in said.partition("No table")[2]
         assert "Break-even accepted lengths are " in said
         assert "evict-profile import runs.jsonl --model" in said
+
+    def test_without_an_acceptance_break_evens_are_said(self, place):
+        path = shipped_table(H200).path
+        found = json.loads(evict("advise", path, "--json", folder=place).stdout)
+        assert [row["batch"] for row in found["break_evens"]][-1] == "any server"
+        said = self.said(place, path)
+        assert found["answer"] in said and "such as --accept 3:2.4" in said
+        named = self.said(place, "--gpu", "RTX 4090")
+        assert "No table answers: --model and --engine" in named
+        assert found["break_evens"][-1]["K=3"] in named
 
     def test_an_estimate_states_no_speed(self, place):
         path = shipped_table(H200).path
