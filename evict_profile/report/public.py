@@ -47,7 +47,8 @@ def show_estimate(
             "Kernels leave out drafting and the host, so a batch has the mean of their "
             f"growth and that of any server, n^{EXPONENT}, n = K + 1; the error is "
             "that of other servers. Plain decoding and one K on your server "
-            "settle it: evict-profile probe URL --out runs.jsonl, and: evict-profile import runs.jsonl --model "
+            "settle it: evict-profile probe URL --out runs.jsonl, and: "
+            "evict-profile import runs.jsonl --model "
             f"{key.model} --gpu '{key.gpu}' --shape {shlex.quote(str(path))}"
         ),
     )
