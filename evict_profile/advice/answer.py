@@ -46,9 +46,9 @@ class Answer:
 
     @property
     def settled(self) -> bool:
-        estimated = self.advisor.steps.estimated
-        verdict = self._own.verdict if estimated else self.plan.verdict
-        return verdict != "not settled"
+        if not self.advisor.steps.estimated:
+            return self.plan.verdict != "not settled"
+        return all(way.verdict != "not settled" for way in self._ways.values())
 
     @property
     def to_settle(self) -> Gain:
@@ -139,10 +139,17 @@ class Answer:
     def _own(self) -> DraftOption:
         return own_way(self.advisor, next(iter(self.plan.traffic)))
 
+    @cached_property
+    def _ways(self) -> dict[int, DraftOption]:
+        """The one K of the answer, at each batch that covers it."""
+        at = {batch: self.advisor.at(batch).by_levels for batch in self.plan.traffic}
+        own = self._own.levels
+        return {batch: ways[own] for batch, ways in at.items() if own in ways}
+
     @property
     def _break_evens(self) -> str:
         """At the first and the last batch that were asked, and the verdict of each."""
-        ways = {batch: own_way(self.advisor, batch) for batch in self.plan.traffic}
+        ways = self._ways
         first, *_, last = *ways, *ways
         ends = " and ".join(
             f"more than {even.value:.1f} tokens ({even.low:.1f} to {even.high:.1f}) at "
@@ -162,7 +169,15 @@ class Answer:
         return (
             f"Estimated, not measured: K = {self._own.levels} pays where a step "
             f"commits {ends}. Yours commits {self._own.committed:.2f}: {said}."
+            f"{''.join(self._better)} The error is that of other servers."
         )
+
+    @property
+    def _better(self) -> Iterator[str]:
+        """Another K that pays, where the one of the answer does not."""
+        for batch in self._ways:
+            if way := paying(self.advisor, batch, self._own.levels):
+                yield f" K = {way.levels} pays at batch {batch}."
 
     @property
     def _other_servers(self) -> str:
@@ -188,6 +203,13 @@ def stated_ways(advisor: Advisor, batch: int) -> list[DraftOption]:
 def own_way(advisor: Advisor, batch: int) -> DraftOption:
     """The fastest of the stated K."""
     return max(stated_ways(advisor, batch), key=lambda way: way.speed.value)
+
+
+def paying(advisor: Advisor, batch: int, drafts: int) -> DraftOption | None:
+    """The fastest way that pays at a batch where K = `drafts` does not."""
+    ways = [way for way in advisor.at(batch).ways[1:] if way.verdict == "pays"]
+    known = any(way.levels == drafts for way in ways) or not ways
+    return None if known else max(ways, key=lambda way: way.speed.value)
 
 
 UNKNOWN = "no interval is known"

@@ -13,7 +13,7 @@ from evict_profile.advice.advise import (
     DraftOption,
     one_context,
 )
-from evict_profile.advice.answer import Answer, stated_ways
+from evict_profile.advice.answer import Answer, paying, stated_ways
 from evict_profile.advice.capture import check_captured, to_capture
 from evict_profile.advice.drafting import has_schedules
 from evict_profile.advice.lengths import AcceptedLengths
@@ -64,13 +64,22 @@ class Decision:
         """The ways of a batch that a table of the answer has: the best one, the drafts
         that ran and the one that may be better.
         """
+        if advisor.steps.estimated:
+            return self._of_estimate(advisor, at)
         if self.every:
             return [*at.ways]
-        if advisor.steps.estimated:
-            return stated_ways(advisor, at.batch)
         rival = self.plan.rival and self.plan.rival.levels
         drafted = {w.levels for w in at.ways[1:] if w.basis == "measured"} | {rival}
         return [way for way in at.ways if way is at.best or way.levels in drafted]
+
+    def _of_estimate(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
+        """The stated ways and one that pays where they do not; no plain decoding."""
+        if self.every:
+            return [*at.ways[1:]]
+        own = self.answer.to_settle.levels
+        better = paying(advisor, at.batch, own)
+        shown = {w.levels for w in (*stated_ways(advisor, at.batch), better) if w}
+        return [way for way in at.ways if way.levels in shown]
 
     @property
     def caveats(self) -> list[str]:

@@ -10,6 +10,11 @@ from evict_profile.io import say
 BY_NAME = {"model", "gpu", "engine", "tp", "dtype", "source"}
 """Options that name a table."""
 
+OF_ACCEPTANCE = {"batch", "traffic", "context", "draft_level_ms", "drafter"} | {
+    "captured",
+    "outside",
+}
+
 
 def advise(
     ctx: Context,
@@ -54,7 +59,9 @@ def advise(
     from evict_profile.advice.lookup import Known, Names, look_up
     from evict_profile.advice.plan import traffic_of
     from evict_profile.report.advice import Advice
+    from evict_profile.report.pays import unaccepted
     from evict_profile.served.search import load_any
+    from evict_profile.served.table import ServedTable
 
     batches = options.batches_of(batch or [])
     names = Names(model, gpu, engine, tp, dtype, source)
@@ -67,6 +74,10 @@ def advise(
         traffic_of(traffic or "1:1")
         known = look_up(names, partial(say, stderr))
         preface = known.preface(names)
+    if accepted is None and not isinstance(known.table, ServedTable):
+        reject_unused(ctx, OF_ACCEPTANCE, "without --accept")
+        say(console, unaccepted(known.table, known.reason, preface, as_json))
+        return
     decision = decide(
         known.table,
         accepted,

@@ -11,6 +11,7 @@ from evict_profile.cost_model import padded_tokens
 from evict_profile.report import plotting
 from evict_profile.report.console import Rows
 from evict_profile.report.numbers import MS, spread
+from evict_profile.report.pays import break_even as break_even_of
 from evict_profile.report.plotting import End
 from evict_profile.report.style import QUIET, canvas, inline_svg
 from evict_profile.report.tables import SHOWN_DRAFTS
@@ -116,7 +117,7 @@ def _ratios(
     axes: Axes, served: ServedStep, batch: int, colour: str, shift: float
 ) -> End:
     drafts = [k for k in SHOWN_DRAFTS if _covers(served, batch, k + 1)]
-    ratios = [served.ratio(batch, k + 1, k, _context(served)) for k in drafts]
+    ratios = [break_even_of(served, batch, k) for k in drafts]
     at, name = [k + shift for k in drafts], f"batch {batch}"
     end = plotting.line(axes, at, [ratio.value for ratio in ratios], name, colour)
     for x, k, ratio in zip(at, drafts, ratios, strict=True):

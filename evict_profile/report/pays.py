@@ -2,8 +2,13 @@
 
 import shlex
 
+from evict_profile.advice.answer import PUBLIC_K
 from evict_profile.advice.steps import OfEstimate
+from evict_profile.io import as_json as json_of
+from evict_profile.records import to_mapping
+from evict_profile.report.console import Rows, as_text, wrapped
 from evict_profile.report.numbers import spread
+from evict_profile.served.growth import unserved
 from evict_profile.served.step import ServedStep
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
@@ -29,6 +34,40 @@ def pays(table: CostTable) -> str:
     )
 
 
+def break_evens(table: CostTable | None) -> Rows:
+    """Committed tokens at which K drafts equal plain decoding, by batch."""
+    cells: list[tuple[object, ...]] = [
+        ("any server", *(spread(unserved(k + 1).value) for k in PUBLIC_K))
+    ]
+    if table:
+        served, context = ServedStep.of(table), min(table.axes.context)
+        known: list[tuple[object, ...]] = [
+            (batch, *(_shown(served, batch, k, context) for k in PUBLIC_K))
+            for batch in table.axes.batch
+        ]
+        cells = known + cells * table.is_estimated
+    return Rows(("batch", *(f"K={k}" for k in PUBLIC_K)), cells)
+
+
+def unaccepted(table: CostTable | None, reason: str, preface: str, json: bool) -> str:
+    """The answer where no accepted length is given: break-evens."""
+    said = pays(table) if table else "Break-evens are of other servers, at any batch."
+    rows, answer = break_evens(table), f"{preface}{said}"
+    if json:
+        key = to_mapping(table.key) if table else {}
+        found = {"answer": answer, "reason": reason, "table": key}
+        return json_of({**found, "break_evens": rows.records})
+    lines = [answer, *[f"No table answers: {reason}."] * bool(reason)]
+    hint = "Give yours, such as --accept 3:2.4, to know whether drafting pays."
+    title = "Accepted lengths at which K drafts equal plain decoding (95 %):"
+    return "\n".join((*map(wrapped, (*lines, title)), as_text(rows), hint))
+
+
+def _shown(served: ServedStep, batch: int, drafts: int, context: int) -> str:
+    covered = served.covers(batch, drafts + 1, context)
+    return _ratio(served, batch, drafts) if covered else "-"
+
+
 def how_to_decide(table: CostTable) -> str:
     key = table.key
     names = {"--model": key.model, "--gpu": key.gpu, "--engine": key.engine}
@@ -37,19 +76,27 @@ def how_to_decide(table: CostTable) -> str:
 
 
 def _ratio(served: ServedStep, batch: int, drafts: int) -> str:
+    return spread(break_even(served, batch, drafts))
+
+
+def break_even(served: ServedStep, batch: int, drafts: int) -> Estimate:
+    """Committed tokens at which a step equals plain decoding, at the least context."""
     context = min(served.table.axes.context)
-    if served.table.is_estimated:
+    if served.table.is_estimated and served.assumes_drafting:
         steps = OfEstimate(served.table, context)
-        return spread(steps.ratio(batch, drafts + 1, drafts).value)
+        return steps.ratio(batch, drafts + 1, drafts).value
     given = served.ratio(batch, drafts + 1, drafts, context)
     # More tokens take no less time, so no bound of a break-even is below 1.
     ends = (given.value, given.low, given.high)
-    return spread(Estimate(*(max(end, 1.0) for end in ends)))
+    return Estimate(*(max(end, 1.0) for end in ends))
 
 
 def _limits(served: ServedStep) -> str:
     if served.table.is_estimated:
-        return " Estimated from kernels and from steps of other servers, not measured."
+        return (
+            " Estimated from kernels and from steps of other servers, not measured; "
+            "the error is that of other servers."
+        )
     if served.assumes_drafting:
         return " The time of drafting is assumed, not measured."
     return ""

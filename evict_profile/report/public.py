@@ -17,14 +17,12 @@ from evict_profile.report.console import (
     wrapped,
 )
 from evict_profile.report.figures_step import served_parts
-from evict_profile.report.numbers import spread
-from evict_profile.report.pays import how_to_decide, pays
+from evict_profile.report.pays import break_evens, how_to_decide, pays
 from evict_profile.report.render import render
-from evict_profile.served.growth import EXPONENT, unserved
+from evict_profile.served.growth import EXPONENT
 from evict_profile.table import Composition, CostTable
 from evict_profile.table.document import samples_of
 
-DRAFTS = (1, 3, 5, 7)
 CLOCKS = {"clock_us", "wall_us", "reference_us"}
 
 
@@ -41,36 +39,21 @@ def show_estimate(
     print_rows(
         console,
         rows,
-        "tokens a step must commit for K drafts to pay, by kernels and by servers",
+        "tokens a step must commit for K drafts to pay (95 %)",
     )
     say(
         console,
         wrapped(
-            "Kernels alone leave out drafting and the host. Any server: step / plain "
-            f"step is n^{EXPONENT}, n = K + 1, with the 95 % interval of public runs. "
-            "Plain decoding and one K on your server settle it: evict-profile probe "
-            "URL --out runs.jsonl, and: evict-profile import runs.jsonl --model "
+            "Kernels leave out drafting and the host, so a batch has the mean of their "
+            f"growth and that of any server, n^{EXPONENT}, n = K + 1; the error is "
+            "that of other servers. Plain decoding and one K on your server "
+            "settle it: evict-profile probe URL --out runs.jsonl, and: "
+            "evict-profile import runs.jsonl --model "
             f"{key.model} --gpu '{key.gpu}' --shape {shlex.quote(str(path))}"
         ),
     )
     say(console, f"table: {path}")
     say(console, f"report: {page}")
-
-
-def break_evens(table: CostTable) -> Rows:
-    """The step that verifies n = K + 1 tokens over the plain step, by batch."""
-    context, batches = min(table.axes.context), table.axes.batch
-
-    def alone(batch: int, drafts: int) -> str:
-        us, tokens = table.step_cost_us(batch, context), batch * (drafts + 1)
-        return f"{us[tokens] / us[batch]:.2f}" if tokens < len(us) else ""
-
-    cells = [
-        (k, *(alone(b, k) for b in batches), spread(unserved(k + 1).value))
-        for k in DRAFTS
-    ]
-    names = (f"batch {batch}" for batch in batches)
-    return Rows(("K", *names, "any server"), cells)
 
 
 def page_of(path: Path) -> str:

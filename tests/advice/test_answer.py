@@ -169,14 +169,17 @@ class TestEstimated:
             f"Estimated, not measured: K = 3 pays where a step commits more than "
             f"{at:.1f} tokens ("
         )
-        assert str(found).endswith(" at batch 8. Yours commits 2.64: pays.")
+        said = (
+            " at batch 8. Yours commits 2.64: pays. The error is that of other servers."
+        )
+        assert str(found).endswith(said)
         assert "times plain decoding" not in str(found)
 
     def test_the_verdict_of_each_batch_is_said(self):
         table = shipped_table(H200)
         found = str(answer(table, "3:1.7", "1:1,64:1"))
         assert " at batch 1 and more than " in found
-        assert found.endswith("Yours commits 1.70: not settled.")
+        assert "Yours commits 1.70: not settled. The error is that of" in found
 
     @pytest.mark.parametrize(("accept", "k"), [("0.7", 3), ("5:3", 5)])
     def test_a_measurement_of_the_stated_k_settles_it(self, accept, k):

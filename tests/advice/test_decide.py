@@ -1,5 +1,7 @@
 """What is asked of a table, what is noted beside the answer, and the command."""
 
+import json
+
 import pytest
 
 from evict_profile.advice.decide import decide
@@ -209,6 +211,16 @@ class TestCommand:
         assert "Break-even accepted lengths are " in said
         assert "evict-profile import runs.jsonl --model" in said
 
+    def test_without_an_acceptance_break_evens_are_said(self, place):
+        path = shipped_table(H200).path
+        found = json.loads(evict("advise", path, "--json", folder=place).stdout)
+        assert [row["batch"] for row in found["break_evens"]][-1] == "any server"
+        said = self.said(place, path)
+        assert found["answer"] in said and "such as --accept 3:2.4" in said
+        named = self.said(place, "--gpu", "RTX 4090")
+        assert "No table answers: --model and --engine" in named
+        assert found["break_evens"][-1]["K=3"] in named
+
     def test_an_estimate_states_no_speed(self, place):
         path = shipped_table(H200).path
         said = self.said(place, path, "--accept", "3:2.4", "--batch", "8")
@@ -280,3 +292,31 @@ def test_what_may_be_better_has_a_row_beside_what_ran():
         3,
         rival,
     ]
+
+
+def test_an_estimate_names_another_k_that_pays_where_the_stated_one_does_not():
+    table = shipped_table(H200)
+    decision = decide(table, "7:3.2")
+    [(advisor, found)] = decision.parts
+    verdicts = {at.batch: at.by_levels[7].verdict for at in found}
+    assert verdicts[1] == "not settled" and not decision.answer.settled
+    assert "K = 3 pays at batch 1. The error" in str(decision.answer)
+    assert advisor.at(1).by_levels[3].verdict == "pays"
+    assert {way.levels for way in decision.shown(advisor, found[0])} == {3, 7}
+
+
+def test_plain_decoding_has_no_verdict_of_an_estimate():
+    decision = decide(shipped_table(H200), "3:1.55", batch=(1, 16))
+    for advisor, found in decision.parts:
+        shown = [way for at in found for way in decision.shown(advisor, at)]
+        assert shown and all(way.levels for way in shown)
+
+
+def test_the_answer_of_an_estimate_is_of_one_k_at_all_batches():
+    """Of a rate K = 3 is judged, also at a batch where another K is faster."""
+    decision = decide(shipped_table(H200), "3:2.4,7:2.6")
+    [(_, found)] = decision.parts
+    said = str(decision.answer)
+    for at in (found[0], found[-1]):
+        even = at.by_levels[3].break_even
+        assert f"{even.value:.1f} tokens ({even.low:.1f} to {even.high:.1f})" in said

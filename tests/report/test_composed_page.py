@@ -5,17 +5,17 @@ import re
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from rich.console import Console
 
+from evict_profile.advice.advise import Advisor
+from evict_profile.advice.lengths import of_lengths
 from evict_profile.report import public
-from evict_profile.report.public import (
-    break_evens,
-    composed_page,
-    show_estimate,
-)
+from evict_profile.report.figures_step import break_even
+from evict_profile.report.numbers import spread
+from evict_profile.report.pays import break_evens
+from evict_profile.report.public import composed_page, show_estimate
 from evict_profile.served.growth import EXPONENT
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, ServedStep
 
 
 def cells_beside(path):
@@ -45,15 +45,21 @@ def test_parts_of_a_layer_add_up(composed_path):
     assert abs(added - wide["clock_us"].iloc[-1]) < 0.5
 
 
-def test_break_evens_are_the_growth_of_kernels_beside_that_of_servers(composed_path):
+def test_break_evens_of_an_estimate_are_those_that_advice_judges_by(composed_path):
     table = CostTable.load(composed_path)
     rows = break_evens(table)
-    assert rows.head == ("K", "batch 1", "batch 4", "any server")
-    us = table.step_cost_us(4, min(table.axes.context))
-    for drafts, _, four, server in rows.cells:
-        assert float(four) == pytest.approx(us[4 * (drafts + 1)] / us[4], abs=0.006)
-        assert server.startswith(f"{(drafts + 1) ** EXPONENT:.2f} (")
-    assert [cell[0] for cell in rows.cells] == [1, 3, 5, 7]
+    assert rows.head == ("batch", "K=1", "K=3", "K=5", "K=7")
+    assert [row[0] for row in rows.cells] == [1, 4, "any server"]
+    advisor = Advisor.of(table, of_lengths({3: 2.4}, ""))
+    for batch, _, three, *_ in rows.cells[:2]:
+        assert three == spread(advisor.at(batch).by_levels[3].break_even)
+    assert rows.cells[2][2].startswith(f"{4**EXPONENT:.2f} (")
+
+
+def test_the_figure_has_the_break_even_of_the_sentence(composed_path):
+    served = ServedStep.of(CostTable.load(composed_path))
+    shown = f"batch 1, K = 3: {break_evens(served.table).cells[0][2]}"
+    assert shown in str(break_even(served))
 
 
 def test_the_terminal_has_break_evens_and_no_speed(composed_path, capsys):
