@@ -158,19 +158,17 @@ def export_workload(
     No file is overwritten; an equal table that is there already is loaded.
     """
     home = table.home_in(tables) if tables else path.parent
-    return _save_beside_samples(table, path, home, table.version)
+    return save_with_samples(table, _samples(table, path), home, table.version)
 
 
 def export_copy(table: CostTable, tables: Path) -> tuple[CostTable, Path]:
     """Save a table that was read from a file into its place in a tree of tables."""
-    return _save_beside_samples(table, table.path, table.home_in(tables))
+    samples = _samples(table, table.path)
+    return save_with_samples(table, samples, table.home_in(tables))
 
 
-def _save_beside_samples(
-    table: CostTable, source: Path, home: Path, after: str = ""
-) -> tuple[CostTable, Path]:
-    samples = samples_of(source, table.provenance.samples_sha256).read_bytes()
-    return save_with_samples(table, samples, home, after)
+def _samples(table: CostTable, path: Path) -> bytes:
+    return samples_of(path, table.provenance.samples_sha256).read_bytes()
 
 
 def _fit(fitted: Fitted, domain: dict[str, tuple[int, int]]) -> Fit:

@@ -82,7 +82,11 @@ class CostTable(Stored, frozen=True, dict=True, eq=False):
         """
         place = Path(path)
         document, stated = read_signed(place)
-        table = cls.of(document, str(place))
+        try:
+            table = cls.of(document, str(place))
+        except DataError as error:  # It is signed, so nobody edited it.
+            again = "another version wrote it: fit or import its runs again"
+            raise DataError(f"{error}; {again}") from error
         here = to_mapping(table.key) if running is None else running
         if missed := table.key.mismatches(here):
             fix = fix or f"measure this one with: evict-profile sweep {table.key.model}"
