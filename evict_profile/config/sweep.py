@@ -5,19 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Meta, Struct, defstruct, field
+from msgspec import Meta, Struct, field, structs
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root, named_file
-from evict_profile.records import (
-    Amount,
-    Count,
-    parse,
-    read_mapping,
-    replace,
-    to_mapping,
-)
+from evict_profile.records import Amount, Count, parse, read_mapping, to_mapping
 
 AxisValues = Annotated[tuple[Count, ...], Meta(min_length=1)]
 FEWEST_SAMPLES = 6
@@ -87,8 +80,9 @@ class StopSpec(Struct, frozen=True):
 class EngineOptions(Struct, frozen=True):
     """Keys of `engine:`: a runner's are `Options` in options.py beside its program."""
 
-    def check_widest(self, width: int) -> None:
-        """Refuse, as ValueError, what contradicts the largest width of a grid."""
+    def fault(self, widest: int) -> str:
+        """What contradicts the largest width of a grid; "" if nothing does."""
+        return ""
 
 
 class SweepSpec(Struct, frozen=True):
@@ -131,7 +125,10 @@ def runner_program(name: str) -> Path:
     if (folder / name / "__main__.py").is_file():
         return folder / name / "__main__.py"
     names = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
-    raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {names}")
+    raise ConfigError(
+        f"runner '{name}' is unknown; give a script, such as "
+        f"examples/llama_cpp/runner.py, or one of: {names}"
+    )
 
 
 def with_engine(spec: SweepSpec, source: str) -> SweepSpec:
@@ -148,13 +145,10 @@ def with_engine(spec: SweepSpec, source: str) -> SweepSpec:
             f"{source}: the runner '{spec.runner}' has no options; remove 'engine:', "
             "or name the runner that reads it"
         )
-    section = defstruct("Section", [("engine", kind)])
-    made: Any = parse(section, {"engine": spec.engine}, source)
-    try:
-        made.engine.check_widest(max(spec.grid.width))
-    except ValueError as error:
-        raise ConfigError(f"{source}: {error}") from error
-    return replace(spec, engine=to_mapping(made.engine))
+    options = parse(kind, spec.engine, f"{source}: engine")
+    if wrong := options.fault(max(spec.grid.width)):
+        raise ConfigError(f"{source}: {wrong}")
+    return structs.replace(spec, engine=to_mapping(options))
 
 
 def gather_engine(sweep: dict[str, Any]) -> None:
@@ -173,15 +167,7 @@ def load_sweep(name: str) -> SweepSpec:
     """
     path = named_file("sweeps", name)
     content = read_mapping(path)
-    if content.get("runner") == "llama_cpp":
-        raise ConfigError(
-            f"{path}: llama.cpp's runner is a script of the checkout: write 'runner: "
-            "examples/llama_cpp/runner.py', and 'engine:' in place of 'llama:'"
-        )
     if former := [name for name in FORMER_SECTIONS if name in content]:
         new = "engine: {gpu: ...}" if former == ["gpu"] else "engine:"
-        raise ConfigError(
-            f"{path}: options of every runner are under one key; write '{new}' in "
-            f"place of '{former[0]}:'"
-        )
+        raise ConfigError(f"{path}: write '{new}' in place of '{former[0]}:'")
     return with_engine(parse(SweepSpec, content, str(path)), str(path))

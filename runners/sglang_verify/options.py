@@ -21,12 +21,13 @@ class Options(EngineOptions, frozen=True):
     attention_backend: str = ""
     tp: Count = 1
 
-    def check_widest(self, width: int) -> None:
+    def fault(self, widest: int) -> str:
         """A chain is as wide as its levels and the root."""
         chain = self.steps + 1
-        if self.topk == 1 and width != chain:
-            raise ValueError(
-                f"engine.topk 1 drafts chains of {chain} tokens with the root, and the "
-                f"largest width is {width}; end grid.width with {chain}, or change "
-                "engine.steps"
-            )
+        if self.topk > 1 or widest == chain:
+            return ""
+        return (
+            f"engine.topk 1 drafts chains of {chain} tokens with the root, and the "
+            f"largest width is {widest}; end grid.width with {chain}, or change "
+            "engine.steps"
+        )

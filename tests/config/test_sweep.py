@@ -35,10 +35,10 @@ def plan_of_a_script(tmp_path):
 @pytest.mark.parametrize(
     ("engine", "says"),
     [
-        ({}, "key 'engine.weights' is missing; add it"),
+        ({}, "engine: key 'weights' is missing; add it"),
         (
             {"weights": "here", "gpu": 2},
-            "unknown key 'engine.gpu'; remove it, or write one of weights, threads",
+            "engine: unknown key 'gpu'; remove it, or write one of weights, threads",
         ),
     ],
 )
@@ -58,11 +58,15 @@ def test_options_that_a_plan_leaves_out_are_in_its_sweep(tmp_path, plan_of_a_scr
 
 @pytest.mark.parametrize(
     ("former", "new"),
-    [({"sglang": {"topk": 4}}, "engine:"), ({"gpu": "h200-sxm"}, "engine: {gpu: ...}")],
+    [
+        ({"sglang": {"topk": 4}}, "engine:"),
+        ({"gpu": "h200-sxm"}, "engine: {gpu: ...}"),
+        ({"runner": "llama_cpp", "llama": {"threads": 8}}, "engine:"),
+    ],
 )
 def test_a_section_of_an_earlier_version_is_shown_the_new_key(tmp_path, former, new):
     message = failure("sweeps", tmp_path, example("sweeps") | former)
-    assert f"write '{new}' in place of '{next(iter(former))}:'" in message
+    assert f"write '{new}' in place of '{[*former][-1]}:'" in message
 
 
 @pytest.mark.parametrize(
@@ -83,13 +87,6 @@ def test_a_saved_sweep_keeps_the_options_of_its_runner(runner, engine):
     assert sweep["engine"] == engine
 
 
-def test_a_plan_for_llama_cpp_is_shown_the_script(tmp_path):
-    plan = example("sweeps") | {"runner": "llama_cpp", "llama": {"threads": 8}}
-    message = failure("sweeps", tmp_path, plan)
-    assert "write 'runner: examples/llama_cpp/runner.py'" in message
-    assert "'engine:' in place of 'llama:'" in message
-
-
 @pytest.mark.parametrize(
     ("section", "changes", "message"),
     [
@@ -98,8 +95,8 @@ def test_a_plan_for_llama_cpp_is_shown_the_script(tmp_path):
         ("grid", {"union": 1}, "grid.union: Expected `int` >= 2 (got 1)"),
         ("grid", {"width": [1, 2, 2]}, "width holds a value twice"),
         ("grid", {"max_tokens": 0}, "max_tokens 0 leaves no cell"),
-        ("engine", {"modle": "x"}, "unknown key 'engine.modle'; remove it, or write"),
-        ("engine", {"topk": 0}, "engine.topk: Expected `int` >= 1 (got 0)"),
+        ("engine", {"modle": "x"}, "engine: unknown key 'modle'; remove it, or write"),
+        ("engine", {"topk": 0}, "engine: topk: Expected `int` >= 1 (got 0)"),
         ("engine", {"topk": 1, "steps": 99}, "topk 1 drafts chains of 100 tokens"),
         ("stop", {"max_samples": 5}, "min_samples 6 exceeds max_samples 5"),
         ("", {"seed": -1}, "seed: Expected `int` >= 0 (got -1)"),
