@@ -151,9 +151,10 @@ def _estimated(
     from evict_profile.sources.pairs import GPUS
 
     if gpu and not has_rows(gpu, (engine or ENGINES[0]).lower()):
-        under = f" under {engine}" if engine else ""
         near = nearest(gpu, [name.removesuffix("_sxm") for name in GPUS])
-        raise ConfigError(f"no public rows are of {gpu}{under}{near}")
+        raise ConfigError(
+            f"no public rows are of {gpu} under {engine or 'any engine'}{near}"
+        )
     if not (model and shape and gpu and engine):
         missing = [
             f"--{each}" for each in Names._fields[:3] if not getattr(names, each)

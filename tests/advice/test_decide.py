@@ -217,7 +217,7 @@ class TestCommand:
         found = json.loads(evict("advise", path, "--json", folder=place).stdout)
         assert [row["batch"] for row in found["break_evens"]][-1] == "any server"
         said = self.said(place, path)
-        assert found["answer"] in said and "such as --accept 3:2.4" in said
+        assert found["answer"] in said and "as --accept 3:2.4" in said
         named = self.said(place, "--gpu", "h200")
         assert "No table answers: --model and --engine" in named
         assert found["break_evens"][-1]["K=3"] in named

@@ -116,7 +116,9 @@ def test_runs_of_a_model_that_nobody_knows_need_no_known_name(place):
 
 def test_a_gpu_without_rows_is_the_reason_also_without_an_engine(place):
     reason = found(Names("qwen3-30b-a3b", "h2000")).reason
-    assert reason.startswith("no public rows are of h2000; nearest: h200")
+    assert reason.startswith(
+        "no public rows are of h2000 under any engine; nearest: h200"
+    )
     assert "under sglang" in found(NAMES._replace(gpu="hx")).reason
 
 
