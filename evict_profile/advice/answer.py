@@ -149,7 +149,9 @@ class Answer:
     @property
     def _break_evens(self) -> str:
         """At the first and the last batch that were asked, and the verdict of each."""
-        ways = self._ways
+        ways, drafts = self._ways, self._own.levels
+        others = ((batch, paying(self.advisor, batch, drafts)) for batch in ways)
+        better = "".join(f" K = {w.levels} pays at batch {b}." for b, w in others if w)
         first, *_, last = *ways, *ways
         ends = " and ".join(
             f"more than {even.value:.1f} tokens ({even.low:.1f} to {even.high:.1f}) at "
@@ -169,15 +171,8 @@ class Answer:
         return (
             f"Estimated, not measured: K = {self._own.levels} pays where a step "
             f"commits {ends}. Yours commits {self._own.committed:.2f}: {said}."
-            f"{''.join(self._better)} The error is that of other servers."
+            f"{better} The error is that of other servers."
         )
-
-    @property
-    def _better(self) -> Iterator[str]:
-        """Another K that pays, where the one of the answer does not."""
-        for batch in self._ways:
-            if way := paying(self.advisor, batch, self._own.levels):
-                yield f" K = {way.levels} pays at batch {batch}."
 
     @property
     def _other_servers(self) -> str:

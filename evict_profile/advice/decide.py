@@ -65,21 +65,14 @@ class Decision:
         that ran and the one that may be better.
         """
         if advisor.steps.estimated:
-            return self._of_estimate(advisor, at)
+            better = paying(advisor, at.batch, self.answer.to_settle.levels)
+            shown = {w.levels for w in (*stated_ways(advisor, at.batch), better) if w}
+            return [w for w in at.ways[1:] if self.every or w.levels in shown]
         if self.every:
             return [*at.ways]
         rival = self.plan.rival and self.plan.rival.levels
         drafted = {w.levels for w in at.ways[1:] if w.basis == "measured"} | {rival}
         return [way for way in at.ways if way is at.best or way.levels in drafted]
-
-    def _of_estimate(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
-        """The stated ways and one that pays where they do not; no plain decoding."""
-        if self.every:
-            return [*at.ways[1:]]
-        own = self.answer.to_settle.levels
-        better = paying(advisor, at.batch, own)
-        shown = {w.levels for w in (*stated_ways(advisor, at.batch), better) if w}
-        return [way for way in at.ways if way.levels in shown]
 
     @property
     def caveats(self) -> list[str]:

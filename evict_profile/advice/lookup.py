@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from evict_profile.advice.steps import Table, tp_of
 from evict_profile.config import load_model
-from evict_profile.config.load import model_label
+from evict_profile.config.load import known_models, model_label
+from evict_profile.config.names import model_named, same_shape
 from evict_profile.errors import ConfigError, DataError, EvictProfileError
+from evict_profile.io import nearest
 from evict_profile.records import replace
 from evict_profile.served.search import find_served, versions_of
 from evict_profile.served.table import NOT_STATED, ServedTable
@@ -75,12 +77,24 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
     # Rows that are named are estimated from: shipped estimates cover less.
     if not names.rows and (found := _swept(folders, names, measured=False)):
         return Known(found)
+    if given:
+        _check_spelling(given)
     try:
         return Known(_estimated(names, given, say))
     except EvictProfileError as error:
         near = nearest_named([t for f in folders for t in f], *names[:3])
         others = f"; there is a table: {' | '.join(near)}" if near else ""
         return Known(None, f"{error}{others}")
+
+
+def _check_spelling(given: str) -> None:
+    known = [path.stem for path in known_models()]
+    near = nearest(given, [*known, *same_shape()])
+    if near and not (Path(given).exists() or model_named(given, known)):
+        raise ConfigError(
+            f"--model {given}: no model has this name{near}; give one of these or a "
+            "path, or leave --model out for what other servers take"
+        )
 
 
 def _served(model: str, gpu: str, engine: str | None) -> ServedTable | None:
@@ -131,18 +145,23 @@ def _estimated(
     model, gpu, engine, tp, dtype, rows = names
     if model and model == given:
         check_format(model, dtype)
-    shape = load_model(given) if given else None  # A mistyped name is the reason.
+    shape = load_model(given) if given else None  # An unknown name is the reason.
+    from evict_profile.sources.asked import ENGINES, assumption, has_rows, placement_of
+    from evict_profile.sources.pairs import GPUS
+
+    if gpu and not has_rows(gpu, (engine or ENGINES[0]).lower()):
+        near = nearest(gpu, [name.removesuffix("_sxm") for name in GPUS])
+        raise ConfigError(
+            f"no public rows are of {gpu} under {engine or 'any engine'}{near}"
+        )
     if not (model and shape and gpu and engine):
         missing = [
             f"--{each}" for each in Names._fields[:3] if not getattr(names, each)
         ]
         raise ConfigError(f"{' and '.join(missing)} would have to be given too")
     from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, MissingSource
-    from evict_profile.sources.asked import assumption, has_rows, placement_of
     from evict_profile.sources.estimate import estimated_table
 
-    if not has_rows(gpu, engine.lower()):
-        raise ConfigError(f"no public rows are of {gpu} under {engine}")
     asked = placement_of(shape, gpu, engine.lower(), dtype, tp)
     try:
         table = estimated_table(shape, asked, rows, say)

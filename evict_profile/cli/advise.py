@@ -10,11 +10,6 @@ from evict_profile.io import say
 BY_NAME = {"model", "gpu", "engine", "tp", "dtype", "source"}
 """Options that name a table."""
 
-OF_ACCEPTANCE = {"batch", "traffic", "context", "draft_level_ms", "drafter"} | {
-    "captured",
-    "outside",
-}
-
 
 def advise(
     ctx: Context,
@@ -75,7 +70,9 @@ def advise(
         known = look_up(names, partial(say, stderr))
         preface = known.preface(names)
     if accepted is None and not isinstance(known.table, ServedTable):
-        reject_unused(ctx, OF_ACCEPTANCE, "without --accept")
+        reject_unused(
+            ctx, {*ctx.params} - BY_NAME - {"table", "as_json"}, "without --accept"
+        )
         say(console, unaccepted(known.table, known.reason, preface, as_json))
         return
     decision = decide(

@@ -36,17 +36,12 @@ def pays(table: CostTable) -> str:
 
 def break_evens(table: CostTable | None) -> Rows:
     """Committed tokens at which K drafts equal plain decoding, by batch."""
-    cells: list[tuple[object, ...]] = [
-        ("any server", *(spread(unserved(k + 1).value) for k in PUBLIC_K))
-    ]
+    rows = [("any server", *(spread(unserved(k + 1).value) for k in PUBLIC_K))]
     if table:
-        served, context = ServedStep.of(table), min(table.axes.context)
-        known: list[tuple[object, ...]] = [
-            (batch, *(_shown(served, batch, k, context) for k in PUBLIC_K))
-            for batch in table.axes.batch
-        ]
-        cells = known + cells * table.is_estimated
-    return Rows(("batch", *(f"K={k}" for k in PUBLIC_K)), cells)
+        served, batches = ServedStep.of(table), table.axes.batch
+        own = [(str(b), *(_ratio(served, b, k) for k in PUBLIC_K)) for b in batches]
+        rows = own + rows * table.is_estimated
+    return Rows(("batch", *(f"K={k}" for k in PUBLIC_K)), rows)
 
 
 def unaccepted(table: CostTable | None, reason: str, preface: str, json: bool) -> str:
@@ -57,15 +52,11 @@ def unaccepted(table: CostTable | None, reason: str, preface: str, json: bool) -
         key = to_mapping(table.key) if table else {}
         found = {"answer": answer, "reason": reason, "table": key}
         return json_of({**found, "break_evens": rows.records})
-    lines = [answer, *[f"No table answers: {reason}."] * bool(reason)]
-    hint = "Give yours, such as --accept 3:2.4, to know whether drafting pays."
-    title = "Accepted lengths at which K drafts equal plain decoding (95 %):"
-    return "\n".join((*map(wrapped, (*lines, title)), as_text(rows), hint))
-
-
-def _shown(served: ServedStep, batch: int, drafts: int, context: int) -> str:
-    covered = served.covers(batch, drafts + 1, context)
-    return _ratio(served, batch, drafts) if covered else "-"
+    why = [f"No table answers: {reason}."] * bool(reason)
+    hint = (
+        "Give your accepted length, as --accept 3:2.4, to know whether drafting pays."
+    )
+    return "\n".join((*map(wrapped, (answer, *why)), as_text(rows), hint))
 
 
 def how_to_decide(table: CostTable) -> str:
@@ -76,7 +67,8 @@ def how_to_decide(table: CostTable) -> str:
 
 
 def _ratio(served: ServedStep, batch: int, drafts: int) -> str:
-    return spread(break_even(served, batch, drafts))
+    covered = served.covers(batch, drafts + 1, min(served.table.axes.context))
+    return spread(break_even(served, batch, drafts)) if covered else "-"
 
 
 def break_even(served: ServedStep, batch: int, drafts: int) -> Estimate:

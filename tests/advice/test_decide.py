@@ -202,7 +202,8 @@ class TestCommand:
             (("--model", "qwen3-30b-a3b", "--gpu", "M3 Max", "--engine", "llama-cpp"),
              "no public rows are of M3 Max under llama-cpp"),
             (("--model", "nobody", "--gpu", "h200", "--engine", "vllm"), "nobody"),
-            (("--gpu", "RTX 4090"), "--model and --engine would have to be given too"),
+            (("--gpu", "RTX 4090"), "no public rows are of RTX 4090"),
+            (("--gpu", "h200"), "--model and --engine would have to be given too"),
         ],
     )  # fmt: skip
     def test_every_dead_end_is_answered_with_its_reason(self, place, names, reason):
@@ -216,8 +217,8 @@ class TestCommand:
         found = json.loads(evict("advise", path, "--json", folder=place).stdout)
         assert [row["batch"] for row in found["break_evens"]][-1] == "any server"
         said = self.said(place, path)
-        assert found["answer"] in said and "such as --accept 3:2.4" in said
-        named = self.said(place, "--gpu", "RTX 4090")
+        assert found["answer"] in said and "as --accept 3:2.4" in said
+        named = self.said(place, "--gpu", "h200")
         assert "No table answers: --model and --engine" in named
         assert found["break_evens"][-1]["K=3"] in named
 
