@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from evict_profile.advice.steps import Table, tp_of
 from evict_profile.config import load_model
-from evict_profile.config.load import known_models, model_label
-from evict_profile.config.names import model_named, same_shape
+from evict_profile.config.load import model_label
 from evict_profile.errors import ConfigError, DataError, EvictProfileError
 from evict_profile.io import nearest
 from evict_profile.records import replace
@@ -77,24 +76,12 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
     # Rows that are named are estimated from: shipped estimates cover less.
     if not names.rows and (found := _swept(folders, names, measured=False)):
         return Known(found)
-    if given:
-        _check_spelling(given)
     try:
         return Known(_estimated(names, given, say))
     except EvictProfileError as error:
         near = nearest_named([t for f in folders for t in f], *names[:3])
         others = f"; there is a table: {' | '.join(near)}" if near else ""
         return Known(None, f"{error}{others}")
-
-
-def _check_spelling(given: str) -> None:
-    known = [path.stem for path in known_models()]
-    near = nearest(given, [*known, *same_shape()])
-    if near and not (Path(given).exists() or model_named(given, known)):
-        raise ConfigError(
-            f"--model {given}: no model has this name{near}; give one of these or a "
-            "path, or leave --model out for what other servers take"
-        )
 
 
 def _served(model: str, gpu: str, engine: str | None) -> ServedTable | None:
