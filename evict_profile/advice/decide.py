@@ -113,7 +113,7 @@ class Decision:
             one = f"K = {plan.drafts} alone is {plan.lead.speed.value:.2f} times."
             yield (
                 f"{one if plan.drafts else 'No single K pays.'} A schedule is "
-                f"advised where it gains {CHANGE - 1.0:.0%} more."
+                f"advised where it gains {CHANGE - 1.0:.0%} more, or alone surely pays."
             )
             if isinstance(steps := self.advisor.steps, OfServed):
                 served = ", ".join(map(str, steps.batches()))

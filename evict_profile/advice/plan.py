@@ -95,12 +95,15 @@ class DraftPlan:
 
     @property
     def advised(self) -> tuple[Range, ...]:
-        """The schedule if it gains enough over one length; none is plain decoding.
+        """The schedule if it gains enough over one length, or surely pays where that
+        does not; none is plain decoding.
 
         One length covers all batches up to the traffic's largest.
         """
         one = self.lead.speed.value if self.pays else 1.0
-        if self.schedule_gain.value > CHANGE * one and len(self.schedule) > 1:
+        enough = self.schedule_gain.value > CHANGE * one
+        surely = "pays" == self.schedule_gain.verdict != self.lead.verdict
+        if len(self.schedule) > 1 and (enough or surely):
             return self.schedule
         return (Range(1, max(self.traffic), self.drafts),) if self.drafts else ()
 

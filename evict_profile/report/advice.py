@@ -96,7 +96,7 @@ class Advice:
         """The command that runs the table's engine, or prints the flags of one."""
         decision, table, engine = self.decision, self._steps.table, self.decision.engine
         advised = () if self._steps.estimated else decision.plan.advised
-        if not (table and advised):
+        if not (table and advised and decision.answer.settled):
             return ""
         if engine not in ENGINES:
             engine = "ENGINE"

@@ -159,3 +159,23 @@ def test_sglangs_flags_are_of_trees_that_beat_every_chain():
     [line] = flags((), (ways[3],))
     assert "--speculative-num-steps 3 --speculative-num-draft-tokens 4" in line
     assert not flags((), ()) and not flags((ways[3],), (ways[3],))
+
+
+def test_where_one_length_is_open_a_schedule_that_surely_pays_is_advised():
+    """By hand: 1 / (.3 / 1.706 + .1 / 1.318 + .6) is 1.174 times plain decoding."""
+    rows = [
+        (1, 0, 6.0), (1, 2, 8.4), (1, 4, 10.2),
+        (4, 0, 8.0), (4, 2, 13.6), (4, 4, 17.6),
+        (16, 0, 14.0), (16, 2, 32.2), (16, 4, 43.4),
+    ]  # fmt: skip
+    table = served_table(*rows, engine="vllm")
+    found = advise(table, "2:2.2,4:2.9", traffic="1:.3,4:.1,16:.6")
+    plan = found.decision.plan
+    assert plan.lead.verdict == "not settled" and plan.verdict == "pays"
+    assert plan.gain.value == pytest.approx(1.174, abs=1e-3)
+    assert [plan.drafts_at(batch) for batch in (1, 4, 16)] == [4, 4, 0]
+
+
+def test_what_is_not_settled_has_no_command_that_serves_it():
+    found = advise(served_table((1, 0, 10.0), (1, 3, 22.0), engine="vllm"), "3:2.4")
+    assert not found.decision.answer.settled and found.command == ""
