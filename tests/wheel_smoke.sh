@@ -50,8 +50,8 @@ model, spec = load_model("tiny"), load_sweep("tiny")
 with OpenRunner(spec, model, make_grid(spec, model), Path("runner.log")) as session:
     cell = Cell("layers", 4, 8, 64, 1, "balanced")
     (sample,) = session.runner.measure(cell, [1])
-assert sample["observed_union"] == 8.0, sample
-assert sample["clock_us"] > 0.0, sample
+assert sample.observed_union == 8.0, sample
+assert sample.clock_us > 0.0, sample
 print("torch_moe measured one cell")
 END
 echo "wheel smoke test passed"
