@@ -15,7 +15,8 @@ from evict_profile.report.numbers import spread
 from evict_profile.report.pays import break_evens
 from evict_profile.report.public import composed_page, show_estimate
 from evict_profile.served.growth import EXPONENT
-from evict_profile.table import CostTable, ServedStep
+from evict_profile.served.step import ServedStep
+from evict_profile.table import CostTable
 
 
 def cells_beside(path):
