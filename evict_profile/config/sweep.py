@@ -5,12 +5,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Meta, Struct, field, structs
+from msgspec import Meta, Struct, field
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root, named_file
-from evict_profile.records import Amount, Count, parse, read_mapping, to_mapping
+from evict_profile.records import (
+    Amount,
+    Count,
+    parse,
+    read_mapping,
+    replace,
+    to_mapping,
+)
 
 AxisValues = Annotated[tuple[Count, ...], Meta(min_length=1)]
 FEWEST_SAMPLES = 6
@@ -148,7 +155,7 @@ def with_engine(spec: SweepSpec, source: str) -> SweepSpec:
     options = parse(kind, spec.engine, f"{source}: engine")
     if wrong := options.fault(max(spec.grid.width)):
         raise ConfigError(f"{source}: {wrong}")
-    return structs.replace(spec, engine=to_mapping(options))
+    return replace(spec, engine=to_mapping(options))
 
 
 def gather_engine(sweep: dict[str, Any]) -> None:

@@ -98,14 +98,13 @@ class Advice:
         advised = () if self._steps.estimated else decision.plan.advised
         if not (table and advised and decision.answer.settled):
             return ""
-        if engine not in ENGINES:
-            engine = "ENGINE"
-        elif "FILE" not in (
-            command := ENGINES[engine](advised, decision.advisor).command
-        ):
-            return command
+        if engine in ENGINES:
+            command = ENGINES[engine](advised, decision.advisor).command
+            if "FILE" not in command:
+                return command
         path = str(table.path) if table.path.name else "TABLE"
-        words = ("evict-profile", "export", path, "--for", engine, *decision.asked)
+        reader = engine if engine in ENGINES else "ENGINE"
+        words = ("evict-profile", "export", path, "--for", reader, *decision.asked)
         return shlex.join(words)
 
     @property

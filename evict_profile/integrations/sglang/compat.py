@@ -287,7 +287,7 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
         "--plan sglang"
     )
     if key["tp"] > 1:
-        fix += f", from a copy of that plan with tp: {key['tp']} under sglang"
+        fix += f", from a copy of that plan with tp: {key['tp']} under engine"
     table = matching.load_matching_table(path, key, shape, allow, fix)
     _warn_of_other_drafts(table, worker)
     if not table.drafting:

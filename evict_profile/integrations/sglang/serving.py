@@ -123,6 +123,7 @@ class Serving:
         self._error_ends = self._if_shared()
 
     def _run(self, mode: Mode) -> None:
+        """Ranks that follow drop the mode later, and keep whether depths are sent."""
         self._mode = mode
         self._chooses_steps = mode.can_pause or mode.fewer_steps > 0
 
