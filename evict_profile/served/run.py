@@ -100,7 +100,7 @@ class Run(Struct, frozen=True, kw_only=True):
     """One run of a server at one batch size.
 
     Attributes:
-        source: file and place, such as "runs.csv, run 3".
+        source: file and place, such as "runs.csv, line 3".
         batch: requests that decoded together.
         drafts: K; 0 is plain decoding.
         levels: drafted one after another; K of a chain.

@@ -172,7 +172,7 @@ def test_a_text_is_stated_beside_a_file(folder):
 def test_a_text_that_contradicts_the_file_is_refused(folder):
     (folder / "t.csv").write_text("batch,K,step ms,text\n1,0,10,a\n1,3,20,a\n")
     says = refused("import", "t.csv=:b", *NAMES, folder=folder)
-    assert "t.csv, run 1: states the text a, and b was given" in says
+    assert "t.csv, line 2: states the text a, and b was given" in says
 
 
 def test_two_files_that_accept_as_of_two_texts_are_refused(folder):

@@ -91,7 +91,8 @@ def read(path: Path, given: int | None = None) -> FileRuns:
     reader = next((each for each in READERS if each.takes(text)), None)
     if reader is None:
         printed = (why for sign, why in llama.PRINTED.items() if re.search(sign, text))
-        raise ConfigError(f"{path}: {next(printed, KINDS)}")
+        why = next(printed, table.above_header(text) or KINDS)
+        raise ConfigError(f"{path}: {why}")
     try:
         found = reader.read(path, text, given)
     except (

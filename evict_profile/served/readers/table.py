@@ -78,13 +78,24 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 def takes(text: str) -> bool:
     separator, lines = _lines(text[:MOST])
-    names = lines[0].split(separator) if lines else []
+    names = next(iter(lines.values()), "").split(separator)
     return len(names) > 1 and any(_field(name)[0] for name in names)
+
+
+def above_header(text: str) -> str:
+    """What to do with lines above a CSV's header; "" where there is no header."""
+    for number, line in _lines(text[:MOST])[1].items():
+        if takes(line) and re.search(r"(?i)\b(batch|bs|k)\b", line):
+            return (
+                f"line {number} names the columns of a CSV, and the lines above it do "
+                "not; begin those with #, or take them out"
+            )
+    return ""
 
 
 def read(path: Path, text: str, given: int | None) -> FileRuns:
     separator, kept = _lines(text)
-    cells = csv.reader(kept, delimiter=separator, skipinitialspace=True)
+    cells = csv.reader(kept.values(), delimiter=separator, skipinitialspace=True)
     header, *rows = ([cell.strip() for cell in row] for row in cells)
     fields = {_field(name)[0] for name in header}
     for field in ("batch", *(["drafts"] if given is None else [])):
@@ -95,8 +106,10 @@ def read(path: Path, text: str, given: int | None) -> FileRuns:
                 f"({KNOWN})"
             )
     mark = _decimal_mark(rows, separator == ",", path)
+    numbers = [*kept][1:]
     lines = [
-        _Row(f"{path}, run {n}", header, row, mark) for n, row in enumerate(rows, 1)
+        _Row(f"{path}, line {n}", header, row, mark)
+        for n, row in zip(numbers, rows, strict=False)
     ]
     unread = [
         f"column {name} was not read{_advice(name)}"
@@ -111,11 +124,12 @@ def read(path: Path, text: str, given: int | None) -> FileRuns:
     return FileRuns(runs, notes=[f"{path}: {each}" for each in unread])
 
 
-def _lines(text: str) -> tuple[str, list[str]]:
-    """What separates columns, and the lines without comments and empty ones."""
-    lines = [line for line in text.splitlines() if line.strip(" \t;,")]
-    lines = [line for line in lines if not line.lstrip().startswith("#")]
-    header = lines[0] if lines else ""
+def _lines(text: str) -> tuple[str, dict[int, str]]:
+    """What separates columns, and by number the lines that are no comment or empty."""
+    every = enumerate(text.splitlines(), 1)
+    kept = {n: line for n, line in every if line.strip(" \t;,")}
+    lines = {n: s for n, s in kept.items() if not s.lstrip().startswith("#")}
+    header = next(iter(lines.values()), "")
     return next((mark for mark in ";\t" if mark in header), ","), lines
 
 
@@ -173,9 +187,10 @@ class _Row:
         self.names, self.found = dict[str, str](), Facts()
         for column, cell in zip(header, row, strict=False):
             field, unit = _field(column)
-            if field and field not in self.found and cell.lower() not in NOTHING:
+            if field and field not in self.found:
                 self.names[field] = column
-                self.found[field] = self._value(field, unit, cell)
+                if cell.lower() not in NOTHING:
+                    self.found[field] = self._value(field, unit, cell)
 
     def _value(self, field: str, unit: str, cell: str) -> str | float | bool:
         if field in TEXTS:
@@ -205,6 +220,13 @@ class _Row:
 
     def run(self, path: Path, given: int | None) -> Run:
         own = self.found
+        for field in ("batch", *(["drafts"] if given is None else [])):
+            if field not in own:
+                zero = ", 0 for plain decoding" * (field == "drafts")
+                raise ConfigError(
+                    f"{self.source}: column {self.names[field]} is empty; fill it "
+                    f"in{zero}"
+                )
         drafts = facts.drafts_of(path, own.get("drafts"), given)
         known = {name: own[name] for name in Run.__struct_fields__ if name in own}
         known |= {"drafts": drafts, "accept_lengths": self._lengths(drafts)}

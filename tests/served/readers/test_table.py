@@ -159,6 +159,15 @@ def test_acceptance_alone_is_a_run_without_a_step(tmp_path):
         ("Batch,K,step ms\n0,2,1\n", "Batch must be a whole number from 1"),
         ("batch,K,verified,step ms\n8,0,4,5\n", "a plain run verifies 1 token"),
         ("batch,K,tok/s\n8,0,1,367\n", "4 cells under 3 columns; put numbers"),
+        (
+            "# a note\nbatch,K,tok/s\n\n8,0,9\n8,,9\n",
+            "line 5: column K is empty; fill it in, 0 for plain decoding",
+        ),
+        ("batch,K,tok/s\n,0,9\n", "line 2: column batch is empty; fill it in$"),
+        (
+            "Our runs\nbatch,K,tok/s\n8,0,9\n",
+            "line 2 names the columns of a CSV.* begin those with #",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence_with_the_users_names(tmp_path, text, says):
