@@ -176,8 +176,9 @@ class Answer:
 
     @property
     def _other_servers(self) -> str:
-        known = (f"{(1 + k) ** EXPONENT:.2f} at K = {k}" for k in PUBLIC_K)
-        way = self._own
+        way, stated = self._own, self.advisor.lengths.stated
+        shown = sorted({*PUBLIC_K, *stated})
+        known = (f"{(1 + k) ** EXPONENT:.2f} at K = {k}" for k in shown)
         return (
             f"A step that verifies n tokens a request takes about n^{EXPONENT:g} plain "
             "steps at any batch (95 %: divide or multiply by "

@@ -120,8 +120,9 @@ class Decision:
                 yield f"Served batches are {served}; others lie between them."
             if self.engine == "vllm":
                 yield (
-                    "With a schedule vLLM fell to piecewise graphs, from 59.6 to 50.0 "
-                    "tokens a second (vLLM #49548)."
+                    "With a schedule vLLM falls to piecewise graphs (from 59.6 to 50.0 "
+                    "tokens a second in vLLM #49548); VLLM_USE_V2_MODEL_RUNNER=1 keeps "
+                    "whole ones."
                 )
         elif plan.drafts:
             gains = {at.batch: at.by_levels[plan.drafts].speed for at in found}

@@ -113,14 +113,17 @@ DraftLevelMs = Annotated[
         show_default="the table's, else assumed",
     ),
 ]
-DRAFTERS = ("eagle3", "mtp", "mtp_head", "draft_model", "pard", "dflash")
+DRAFTERS = (
+    "eagle3", "mtp", "mtp_head", "draft_model", "pard", "dflash", "as_served"
+)  # fmt: skip
 DrafterKind = Annotated[
     str | None,
     Option(
         "--drafter",
         help=f"What drafts, for the flags: {', '.join(DRAFTERS)}.",
         autocompletion=complete.known(*DRAFTERS),
-        show_default="mtp if the model has MTP layers, else eagle3",
+        show_default="as_served of a server's runs; mtp of a model with MTP layers, "
+        "else eagle3",
     ),
 ]
 

@@ -308,5 +308,6 @@ def _of_left_out(kept: int, left_out: Mapping[str, str]) -> Iterator[_Found]:
 
 def _once(settings: Sequence[Setting]) -> Iterator[_Found]:
     if once := sum(len(each.runs) == 1 for each in settings):
-        known = (TWO_SIDED * ONE_RUN_SD * (2 / n) ** 0.5 for n in (1, FEWEST))
+        half = (TWO_SIDED * ONE_RUN_SD * (2 / n) ** 0.5 for n in (1, FEWEST))
+        known = map(math.expm1, half)
         yield _Found("once", 1.0, (once, len(settings), *known))

@@ -187,6 +187,12 @@ class TestEstimated:
         found = Answer(advisor, plan(advisor, {1: 1.0}, by_batch=False))
         assert found.to_settle.levels == k and f" at K = {k} is " in str(found)
 
+    def test_other_servers_have_a_break_even_of_each_stated_k(self):
+        advisor = Advisor(Unserved(), *acceptance_of("4:2.9,6:3.2"))
+        found = str(Answer(advisor, plan(advisor, {1: 1.0}, by_batch=False)))
+        evens = [f"{(k + 1) ** EXPONENT:.2f} at K = {k}" for k in (1, 3, 4, 5, 6, 7)]
+        assert f" are {', '.join(evens)}." in found
+
     def test_without_table_and_run_other_servers_answer(self):
         [lengths] = acceptance_of("3:2.4")
         advisor = Advisor(Unserved(), lengths)

@@ -148,6 +148,7 @@ def test_what_a_schedule_cost_vllm_is_said_of_vllm(engine, said):
     found = notes(*rows, engine=engine, accept="3:1.9")
     assert "A schedule is advised" in found and "Served batches are 1, 8" in found
     assert ("vLLM #49548" in found) == said
+    assert ("VLLM_USE_V2_MODEL_RUNNER=1" in found) == said
     # Drafting loses at batch 8, and the schedule ends before it.
     assert "slower than plain decoding" not in found
 

@@ -119,7 +119,7 @@ def plan_of(drafts, value):
 
 def test_no_file_is_written_where_drafting_does_not_pay(table, tmp_path):
     answer = Answer(advisor_of(table), plan_of(1, 0.8))
-    with pytest.raises(DataError, match="run the engine without speculation"):
+    with pytest.raises(DataError, match="plain decoding needs no file"):
         write_advice(answer, "vllm", tmp_path / "x")
     assert not list(tmp_path.iterdir())
 

@@ -170,6 +170,14 @@ def test_runs_that_ran_once_are_a_remark_and_no_fault():
     assert not is_fault(found)
 
 
+def test_the_noise_of_single_runs_is_one_number():
+    """Two findings say how far a speed-up is known: 1.96 of 5 %, twice."""
+    runs = [run(), run(1, 3, 20.0, length=1.95)]
+    said = {each.kind: each.sentence for each in findings(runs, {})}
+    assert "is within 15%" in said["noise"]
+    assert "is known to 15%; run each 3 times for 8%" in said["once"]
+
+
 def test_what_no_run_states_is_unknown():
     missing = unknown([run(), run(1, 3, 20.0)])
     assert missing[:2] == ["the text", "the temperature"]

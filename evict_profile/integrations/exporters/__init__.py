@@ -71,8 +71,8 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
             else "drafting does not pay"
         )
         raise DataError(
-            f"{found} at these batches with this acceptance, and no file is written: "
-            "run the engine without speculation"
+            f"{found} at these batches with this acceptance, and plain decoding needs "
+            f"no file: start {name} without its options for speculation"
         )
     export = ENGINES[name](plan.advised, advisor)
     unsure = (

@@ -166,7 +166,8 @@ class _Server:
         elif mode := stated.get("mode"):
             yield (
                 f"CUDA graphs fell to {mode} (vLLM #49548: from 59.6 to 50.0 tokens a "
-                "second); choose an --attention-backend that captures drafts as a whole"
+                "second); choose an --attention-backend that captures drafts as a "
+                "whole, and for a schedule of K set VLLM_USE_V2_MODEL_RUNNER=1"
             )
         elif eager > RARE * len(self.graphs):
             yield (
