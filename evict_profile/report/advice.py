@@ -16,6 +16,7 @@ from evict_profile.io import finite
 from evict_profile.records import to_mapping
 from evict_profile.report.console import WIDEST, Rows, as_text, wrapped
 from evict_profile.report.numbers import spread, three_digits
+from evict_profile.served.table import ServedTable
 
 P = ParamSpec("P")
 KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
@@ -102,10 +103,14 @@ class Advice:
             command = ENGINES[engine](advised, decision.advisor).command
             if "FILE" not in command:
                 return command
-        path = str(table.path) if table.path.name else "TABLE"
         reader = engine if engine in ENGINES else "ENGINE"
-        words = ("evict-profile", "export", path, "--for", reader, *decision.asked)
-        return shlex.join(words)
+        words = ("export", self._file, "--for", reader, *decision.asked)
+        return shlex.join(("evict-profile", *words))
+
+    @property
+    def _file(self) -> str:
+        table = self._steps.table
+        return str(table.path) if table and table.path.name else "TABLE"
 
     @property
     def _settling(self) -> list[str]:
@@ -119,13 +124,16 @@ class Advice:
         turns = "in turns and longer than before"
         how = turns if way.basis == "measured" else "one after the other"
         batches = [str(batch) for batch in self._open_batches]
+        files = [*[self._file] * isinstance(table, ServedTable), "runs.jsonl"]
         return [
             unbroken(
                 f"To {what} it, time plain decoding and K = {way.levels} at batch "
                 f"{', '.join(batches)} on your server, {how}, and make a table:"
             ),
             f"  evict-profile probe URL --batch {','.join(batches)} --out runs.jsonl",
-            f"  evict-profile import runs.jsonl --model {model} --gpu {gpu}",
+            *shell_lines(
+                f"evict-profile import {shlex.join(files)} --model {model} --gpu {gpu}"
+            ),
         ]
 
     @property

@@ -129,8 +129,8 @@ def test_what_is_not_settled_has_the_measurement_that_settles_it():
     said = str(advise(served_table((1, 0, 10.0), (1, 3, 24.0)), "3:2.4"))
     assert said.startswith("Not settled whether drafting pays at batch 1 (0.87 to 1.15")
     assert "  evict-profile probe URL --batch 1 --out runs.jsonl\n" in said
-    own = "  evict-profile import runs.jsonl --model gpt-oss-20b --gpu 'RTX 4090'\n"
-    assert own in said
+    own = "import TABLE runs.jsonl --model gpt-oss-20b --gpu 'RTX 4090'\n"
+    assert f"  evict-profile {own}" in said
     assert "probe URL" not in str(advise(served_table(*RUNS), "3:2.4"))
 
 

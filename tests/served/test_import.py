@@ -153,6 +153,23 @@ def test_other_runs_make_the_next_version_and_name_what_differs(folder):
     assert "has these runs, and 1.0.1.json is newer" in imported(folder, text=CSV)
 
 
+def test_an_earlier_table_keeps_its_runs_beside_new_ones(folder):
+    """Also where the file that it was made of has grown and is named again."""
+    imported(folder)
+    earlier = "cost_tables/g/m/not-stated-served/1.0.0.json"
+    (folder / "more.csv").write_text("batch,K,tok/s,accepted\n4,5,650,3.1\n")
+    (folder / "runs.csv").write_text(f"{CSV}8,0,700,\n")
+    said = imported(folder, earlier, "more.csv")
+    assert "K = 5 at batch 4: only after" in said and "only before" not in said
+    assert "For all runs in one table" not in said
+    table = ServedTable.load(folder / earlier.replace("1.0.0", "1.0.1"))
+    ran = [(run.batch, run.drafts) for run in table.runs]
+    assert sorted(ran) == [(4, 0), (4, 3), (4, 5), (8, 0)]
+    assert "the file without =K" in refused(
+        "import", f"{earlier}=3", *NAMES, folder=folder
+    )
+
+
 def texts(folder):
     for text, length in (("code", 3.0), ("prose", 2.0)):
         rows = f"batch,K,step ms,accepted\n1,0,10,\n1,3,20,{length}\n"

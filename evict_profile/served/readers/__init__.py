@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from evict_profile.errors import ConfigError
+from evict_profile.errors import ConfigError, DataError
 from evict_profile.io import regular
 from evict_profile.served.readers import (
     console,
@@ -22,6 +22,7 @@ from evict_profile.served.readers import (
 )
 from evict_profile.served.readers.facts import FileRuns
 from evict_profile.served.run import Run
+from evict_profile.served.table import ServedTable
 
 __all__ = ["READERS", "FileRuns", "read", "read_runs"]
 
@@ -43,8 +44,23 @@ def _json_of(signs: str) -> Callable[[str], object]:
     return lambda text: JSON.match(text) and all(sign.search(text) for sign in found)
 
 
+def _of_table(path: Path, _: str, given: int | None) -> FileRuns:
+    if given is not None:
+        raise ConfigError(f"{path}: a table states K; give the file without =K")
+    try:
+        made = ServedTable.load(path)
+    except DataError as error:
+        raise ConfigError(str(error)) from error
+    return FileRuns([*made.runs], made.left_out)
+
+
 READERS = (
     Reader("a file of `probe`", re.compile(r'\{"server"').match, probe.read),
+    Reader(
+        "a table of `import`",
+        re.compile('"schema": *"evict-served-table/').search,
+        _of_table,
+    ),
     Reader(
         "responses of vLLM with --per-request-spec-decode-metrics",
         _json_of("acceptance_histogram"),
