@@ -46,7 +46,7 @@ def import_runs(
     from evict_profile.report.console import print_notes
     from evict_profile.report.served import followed, runs_document, show_runs
     from evict_profile.served.make import assumed, served_table, shape_of
-    from evict_profile.served.search import versions_of
+    from evict_profile.served.search import as_spelled, versions_of
     from evict_profile.table import CostTable
     from evict_profile.table.store import save_next
 
@@ -55,7 +55,10 @@ def import_runs(
     if not as_json:
         # Before a refusal too: what speaks against the runs may be its reason.
         show_runs(console, runs_read, left_out)
-    table = served_table(runs_read, left_out, model_label(model), gpu, growth)
+    label = model_label(model)
+    table = as_spelled(served_table(runs_read, left_out, label, gpu, growth), tables)
+    if (label, gpu) != (named := (table.key.model, table.key.gpu)):
+        notes.append(f"{label} on {gpu} is {' on '.join(named)}, as tables name it")
     home = table.home_in(tables)
     before = versions_of(table.key, home)
     same = next((each for each in before if each.has_same(table)), None)

@@ -10,11 +10,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evict_profile.errors import DataError, EvictProfileError
+from evict_profile.records import replace
 from evict_profile.served.table import SERVED, ServedTable
 from evict_profile.table import CostTable, Key, search_path, version_of
 from evict_profile.table.document import ForeignDocument
 from evict_profile.table.search import words
 from evict_profile.table.store import newest_of
+
+MAKERS = {"nvidia", "geforce", "tesla", "amd", "instinct", "apple", "intel"}
+"""Words of a GPU's name that people leave out."""
 
 
 def load_any(path: Path) -> CostTable | ServedTable:
@@ -43,11 +47,23 @@ def versions_of(key: Key, home: Path) -> list[ServedTable]:
     return sorted(own, key=lambda table: version_of(table.version))
 
 
+def as_spelled(table: ServedTable, tables: Path) -> ServedTable:
+    """The table under the names of its model and GPU that a tree already has."""
+    own = table.key
+    keys = [each.key for each in served_tables([tables])]
+    same = [
+        replace(own, model=key.model, gpu=key.gpu)
+        for key in keys
+        if _name(key.model) == _name(own.model) and _gpu(key.gpu) == _gpu(own.gpu)
+    ]
+    return replace(table, key=own if own in same else [*same, own][0])
+
+
 def is_named(key: Key, model: str | None, gpu: str | None, engine: str | None) -> bool:
     """Whether a key has the names that are given; None is any."""
     return (
         (not model or _name(model) == _name(key.model))
-        and (not gpu or words(gpu) <= words(key.gpu))
+        and (not gpu or _gpu(gpu) <= words(key.gpu))
         and (not engine or engine.lower() == key.engine.lower())
     )
 
@@ -70,3 +86,8 @@ def find_served(model: str, gpu: str, engine: str | None = None) -> ServedTable 
 
 def _name(model: str) -> str:
     return re.sub(r"[^\w.]|_", "", model.rpartition("/")[2].lower())
+
+
+def _gpu(name: str) -> set[str]:
+    """The words of a GPU's name without its maker, unless that is all."""
+    return words(name) - MAKERS or words(name)

@@ -170,6 +170,24 @@ def test_an_earlier_table_keeps_its_runs_beside_new_ones(folder):
     )
 
 
+def test_another_spelling_of_a_server_makes_its_next_version(folder):
+    """A second key would leave `advise` by name with two."""
+    for model, gpu in (
+        ("Qwen/Qwen3-30B-A3B", "NVIDIA H200"),
+        ("qwen3-30b-a3b", "h200"),
+    ):
+        (folder / "runs.csv").write_text(CSV.replace("2.8", f"2.{len(gpu)}"))
+        names = ("--model", model, "--gpu", gpu)
+        said = evict("import", "runs.csv", *names, folder=folder).stdout
+    assert "qwen3-30b-a3b on h200 is Qwen/Qwen3-30B-A3B on NVIDIA H200, as" in said
+    paths = sorted(folder.rglob("*.json"))
+    assert [path.name for path in paths] == ["1.0.0.json", "1.0.1.json"]
+    for gpu in ("h200", "NVIDIA H200"):
+        names = ("--model", "qwen3-30b-a3b", "--gpu", gpu)
+        found = evict("advise", *names, "--json", folder=folder)
+        assert json.loads(found.stdout)["table"]["path"].endswith("1.0.1.json")
+
+
 def texts(folder):
     for text, length in (("code", 3.0), ("prose", 2.0)):
         rows = f"batch,K,step ms,accepted\n1,0,10,\n1,3,20,{length}\n"
