@@ -93,6 +93,7 @@ class Decision:
                 "accepted; a mean over positions is lower: give the accepted length "
                 "as K:LENGTH."
             )
+        yield from self._unused()
         if not self.advisor.steps.estimated:
             yield from self._of_plan()
             yield from to_capture(self.plan.advised, self.advisor.steps, self.engine)
@@ -104,6 +105,21 @@ class Decision:
             yield from (each.sentence for each in found if is_fault(each))
         for batch, reason in self.unknown.items():
             yield f"Not known at batch {batch}: {reason}."
+
+    def _unused(self) -> Iterator[str]:
+        """The lengths of the runs, where one that is given stands for other text."""
+        steps, given = self.advisor.steps, self.advisor.lengths.stated
+        if not (self.accept and isinstance(steps, OfServed)):
+            return
+        with suppress(ConfigError):  # No run states a length.
+            own = of_served(steps.table, steps.context)
+            lengths = dict(zip(own.levels.tolist(), own.committed, strict=True))
+            if left := [f"{k}:{lengths[k]:.2f}" for k in own.stated if k not in given]:
+                yield (
+                    f"Lengths that the runs state ({','.join(left)}) are not used, as "
+                    "--accept may be of other text; if it is of theirs, give these in "
+                    "it too."
+                )
 
     def _of_plan(self) -> Iterator[str]:
         plan, found = self.plan, self.parts[0][1]

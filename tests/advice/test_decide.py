@@ -142,6 +142,18 @@ def test_a_sweeps_table_with_drafting_tells_what_a_step_is_spent_on(workload_tab
         assert f" {part_us / 1e3:.2f}" in said
 
 
+@pytest.mark.parametrize(
+    ("accept", "left"),
+    [("3:2.4", "(1:1.80)"), ("0.7", "(1:1.80,3:2.60)"), ("1:1.7,3:2.4", "")],
+)
+def test_lengths_of_the_runs_are_said_to_be_left_for_those_that_are_given(accept, left):
+    runs = [run(1), run(1, 1, 14.0, length=1.8), run(1, 3, 20.0, length=2.6)]
+    table = make.served_table(runs, {}, "m", "g")
+    said = [each for each in decide(table, accept).notes() if "are not used" in each]
+    assert bool(said) == bool(left) and left in "".join(said)
+    assert "are not used" not in notes(*FLAT, accept=accept)
+
+
 @pytest.mark.parametrize(("engine", "said"), [("vllm", True), ("sglang", False)])
 def test_what_a_schedule_cost_vllm_is_said_of_vllm(engine, said):
     rows = ((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 40.0))
