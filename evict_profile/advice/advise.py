@@ -110,15 +110,6 @@ class BatchAdvice:
         gains = self.ways[1:] and self.lead.speed.value > WORTHWHILE
         return self.lead if gains else self.ways[0]
 
-    @cached_property
-    def speeds(self) -> dict[int, float]:
-        """Of the reference and of every K that a schedule may choose."""
-        ran = [way for way in self.ways if way.basis in RAN]
-        chosen = {way.levels: way for way in (ran if ran[1:] else self.ways)}
-        if self.ways[1:]:
-            chosen[self.lead.levels] = self.lead
-        return {k: way.speed.value for k, way in sorted(chosen.items())}
-
 
 @dataclass(frozen=True)
 class Advisor:

@@ -73,6 +73,7 @@ class Answer:
             yield f"{unsure}{self._said(plan.lead)}."
         else:
             yield self._unpaid
+        yield from self._slower
         yield from self._by_text
         if plan.rival:
             gain = plan.rival.speed
@@ -92,6 +93,15 @@ class Answer:
         if gain.basis == "measured" and self.given:
             return ", its step as you measured"
         return _KNOWN.get(gain.basis, "")
+
+    @property
+    def _slower(self) -> Iterator[str]:
+        """The batches at which the one advised length loses."""
+        drafts, over = self.plan.drafts, self.plan.over
+        at = {b: self.advisor.at(b).by_levels.get(drafts) for b in self.plan.traffic}
+        speeds = {b: way.speed.value for b, way in at.items() if way}
+        if slow := [f"{b} ({s:.2f} times)" for b, s in speeds.items() if s < 1.0]:
+            yield f"K = {drafts} is slower than {over} at batch {', '.join(slow)}."
 
     @property
     def _by_text(self) -> Iterator[str]:

@@ -122,7 +122,7 @@ class Decision:
                 )
 
     def _of_plan(self) -> Iterator[str]:
-        plan, found = self.plan, self.parts[0][1]
+        plan = self.plan
         if len({*plan.traffic.values()}) == 1 < len(plan.traffic):
             yield "Batches share the time equally; state yours: --traffic 1:.2,8:.8"
         if len(plan.advised) > 1:
@@ -139,14 +139,6 @@ class Decision:
                     "With a schedule vLLM falls to piecewise graphs (from 59.6 to 50.0 "
                     "tokens a second in vLLM #49548); VLLM_USE_V2_MODEL_RUNNER=1 keeps "
                     "whole ones."
-                )
-        elif plan.drafts:
-            gains = {at.batch: at.by_levels[plan.drafts].speed for at in found}
-            slower = [str(batch) for batch, gain in gains.items() if gain.high < 1.0]
-            if slower and found[1:]:
-                yield (
-                    f"K = {plan.drafts} is slower than {plan.over} at batch "
-                    f"{', '.join(slower)}."
                 )
 
 

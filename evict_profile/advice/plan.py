@@ -19,9 +19,8 @@ from evict_profile.errors import ConfigError, DataError
 from evict_profile.stats import WORTHWHILE, Estimate, Verdict
 
 CHANGE = 1.05
-"""Gain from which a schedule changes the draft length, and from which one is advised:
-an assumed cost of schedules. vLLM with one used piecewise graphs, and fell from 59.6 to
-50.0 tokens a second (vLLM #49548)."""
+"""Gain from which a schedule is advised: its assumed cost. vLLM with one used piecewise
+graphs, and fell from 59.6 to 50.0 tokens a second (vLLM #49548)."""
 
 
 PLAIN = "plain decoding"
@@ -37,7 +36,8 @@ class Range(NamedTuple):
 
     def __str__(self) -> str:
         what = f"K = {self.drafts}" if self.drafts else PLAIN
-        return f"{what} at batch {self.first} to {self.last}"
+        to = f" to {self.last}" * (self.last > self.first)
+        return f"{what} at batch {self.first}{to}"
 
 
 @dataclass(frozen=True)
@@ -185,40 +185,25 @@ def schedule(
 ) -> tuple[Range, ...]:
     """The draft length by batch, from 1 to `reach` or to the largest that is covered.
 
-    A length changes only for a gain of 5 %; to plain decoding (0) where drafting is
-    slower, or back for 5 %, and only if the next batch has it so too. In a `falling`
-    schedule every batch drafts, and none more than the smallest. A batch of which
-    nothing is known drafts as the one before.
+    Each batch has the length that is best there, as advice on that batch alone. In a
+    `falling` schedule every batch drafts, and none more than the smallest. A batch of
+    which nothing is known drafts as the one before.
     """
     smallest, largest = advisor.batches[0], max(advisor.batches[-1], reach)
-    speeds: dict[int, Mapping[int, float]] = {}
+    chosen, drafts = list[int](), 0
     for batch in range(smallest, largest + 1):
+        longest = chosen[0] if chosen else math.inf
         with suppress(DataError):
-            speeds[batch] = advisor.at(batch).speeds
-    if falling:
-        longest = _fastest({k: v for k, v in speeds[smallest].items() if k})
-        for batch, found in speeds.items():
-            speeds[batch] = {k: v for k, v in found.items() if 0 < k <= longest}
-    chosen = [_fastest(speeds[smallest])]
-    for batch in range(smallest + 1, largest + 1):
-        same = chosen[-1]
-        found = speeds.get(batch, {same: 1.0})
-        ahead = _fastest(speeds.get(batch + 1, found), same)
-        if (ahead == 0) == (same == 0):
-            found = {k: v for k, v in found.items() if (k == 0) == (same == 0)}
-        chosen.append(_fastest(found or {same: 1.0}, same))
+            at = advisor.at(batch)
+            drafting = [way for way in at.ways if 0 < way.levels <= longest]
+            if not falling:
+                drafts = at.best.levels
+            elif drafting:
+                drafts = lead(drafting).levels
+        chosen.append(drafts)
     every = enumerate([chosen[0]] * (smallest - 1) + chosen, 1)
     runs = (list(run) for _, run in groupby(every, key=lambda pair: pair[1]))
     return tuple(Range(run[0][0], run[-1][0], run[0][1]) for run in runs)
-
-
-def _fastest(speeds: Mapping[int, float], same: int | None = None) -> int:
-    """The fastest length; or the one before, if it is at most 5 % slower than that and
-    not slower than plain decoding."""
-    best = max(speeds, key=speeds.__getitem__)
-    if same is None or same not in speeds or speeds[same] < speeds.get(0, 0.0):
-        return best
-    return same if speeds[best] <= CHANGE * speeds[same] else best
 
 
 def traffic_of(text: str) -> dict[int, float]:

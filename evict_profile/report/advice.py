@@ -19,6 +19,8 @@ from evict_profile.report.numbers import spread, three_digits
 from evict_profile.served.table import ServedTable
 
 P = ParamSpec("P")
+BEST = " *"
+LEGEND = "* best of its batch; a K that did not run has to be surely faster"
 KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 
 
@@ -47,7 +49,9 @@ class Advice:
             parts = self.decision.parts
             for advisor, batches in parts:
                 lines += [KINDS[advisor.lengths.kind]] * (len(parts) > 1)
-                lines += [as_text(self.rows(advisor, batches))]
+                lines += [as_text(rows := self.rows(advisor, batches))]
+                marked = any(str(cell).endswith(BEST) for cell, *_ in rows.cells)
+                lines += [LEGEND] * marked
         lines += shell_lines(self.command)
         caveats = (f"caveat: {text}" for text in self.decision.caveats)
         remarks = (*self.notes, *self._details, *caveats)
@@ -204,8 +208,14 @@ class Advice:
             columns["served"] = lambda way: (
                 f"{served[way.levels]:.2f}" if way.levels in served else "-"
             )
+        several = len(shown) > len(advice) and not self._steps.estimated
+        best = [at.best for at in advice] * several
         cells = [
-            (batch, *(show(way) for show in columns.values())) for batch, way in shown
+            (
+                f"{batch}{BEST}" if any(way is each for each in best) else batch,
+                *(show(way) for show in columns.values()),
+            )
+            for batch, way in shown
         ]
         return Rows(("batch", *columns), cells)
 

@@ -80,6 +80,25 @@ def test_rows_say_where_they_are_known_from_and_what_is_fitted():
     assert "at other K are fitted to K = 3" in caveat
 
 
+def test_the_best_of_each_batch_is_marked():
+    """K = 3 is best at batch 1, K = 1 at batch 8, and plain decoding at batch 16."""
+    steps_ms = {1: (10, 12, 14), 8: (10, 12, 24), 16: (10, 24, 40)}
+    rows = (
+        (b, k, own[i]) for b, own in steps_ms.items() for i, k in enumerate((0, 1, 3))
+    )
+    found = advise(served_table(*rows), "1:1.8,3:2.6")
+    assert [(row["batch"], row["draft"]) for row in rows_of(found)] == [
+        (1, "K=1"),
+        ("1 *", "K=3"),
+        ("8 *", "K=1"),
+        (8, "K=3"),
+        ("16 *", "none"),
+        (16, "K=1"),
+        (16, "K=3"),
+    ]
+    assert "\n* best of its batch; a K that" in str(found)
+
+
 def test_tokens_per_second_are_of_one_request(saved_table):
     table = CostTable.load(saved_table)
     advice = advise(table, "3:2.64", batch=2, draft_level_ms=0.0)
@@ -136,7 +155,7 @@ def test_what_is_not_settled_has_the_measurement_that_settles_it():
 
 def test_what_was_asked_and_is_open_is_measured_and_no_settled_batch():
     rows = (1, 0, 10.0), (1, 3, 24.0), (4, 0, 10.0), (4, 3, 19.0), (8, 0, 10.0)
-    table = served_table(*rows, (8, 3, 24.0))
+    table = served_table(*rows, (8, 3, 24.0), engine="llama-cpp")
     said = str(advise(table, "3:2.4", batch=(1, 4, 8)))
     assert "K = 3 at batch 1, 8 on your server" in said.replace("\n", " ")
     assert "  evict-profile probe URL --batch 1,8 --out runs.jsonl\n" in said
