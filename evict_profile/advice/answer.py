@@ -98,9 +98,9 @@ class Answer:
     def _slower(self) -> Iterator[str]:
         """The batches at which the one advised length loses."""
         drafts, over = self.plan.drafts, self.plan.over
-        at = {b: self.advisor.at(b).by_levels.get(drafts) for b in self.plan.traffic}
-        speeds = {b: way.speed.value for b, way in at.items() if way}
-        if slow := [f"{b} ({s:.2f} times)" for b, s in speeds.items() if s < 1.0]:
+        at = ((b, self.advisor.at(b).by_levels[drafts]) for b in self.plan.traffic)
+        speeds = ((batch, way.speed.value) for batch, way in at)
+        if slow := [f"{b} ({speed:.2f} times)" for b, speed in speeds if speed < 1.0]:
             yield f"K = {drafts} is slower than {over} at batch {', '.join(slow)}."
 
     @property

@@ -113,8 +113,9 @@ class Decision:
             return
         with suppress(ConfigError):  # No run states a length.
             own = of_served(steps.table, steps.context)
-            lengths = dict(zip(own.levels.tolist(), own.committed, strict=True))
-            if left := [f"{k}:{lengths[k]:.2f}" for k in own.stated if k not in given]:
+            every = zip(own.levels.tolist(), own.committed, strict=True)
+            kept = {*own.stated} - {*given}
+            if left := [f"{k}:{length:.2f}" for k, length in every if k in kept]:
                 yield (
                     f"Lengths that the runs state ({','.join(left)}) are not used, as "
                     "--accept may be of other text; if it is of theirs, give these in "

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 def import_runs(
     runs: list[str] = Argument(
         metavar="RUNS...",
-        help="Runs of one server: files of `probe`, a benchmark or a log, a CSV, "
-        "an earlier table, or FILE=K where the file does not state K; FILE=K:TEXT "
-        "names its text.",
+        help="Runs of one server: files of `probe`, a benchmark or a log, a CSV, a "
+        "table, or FILE=K if the file does not state K; FILE=K:TEXT names its text.",
     ),
     model: str = Option(help="Model that was served, any name."),
     gpu: str = Option(help="GPU that served, any name."),
@@ -98,9 +97,8 @@ def read_files(
         raise ConfigError(f"{first}; also refused: {also}" if also else str(first))
     runs = list["Run"]()
     for log, (_, _, text) in zip(logs, files, strict=True):
-        read_anew = [_of_text(run, text) for run in log.runs]
         # A table and the file that it was made of have runs in common.
-        runs += [run for run in read_anew if run not in runs]
+        runs += [r for run in log.runs if (r := _of_text(run, text)) not in runs]
     left_out = {k: why for log in logs for k, why in log.left_out.items()}
     left_out |= {run.source: NO_STEP for run in runs if not run.step_us}
     return runs, left_out, [note for log in logs for note in log.notes]

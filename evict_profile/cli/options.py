@@ -113,17 +113,14 @@ DraftLevelMs = Annotated[
         show_default="the table's, else assumed",
     ),
 ]
-DRAFTERS = (
-    "eagle3", "mtp", "mtp_head", "draft_model", "pard", "dflash", "as_served"
-)  # fmt: skip
+DRAFTERS = ["eagle3", "mtp", "mtp_head", "draft_model", "pard", "dflash", "as_served"]
 DrafterKind = Annotated[
     str | None,
     Option(
         "--drafter",
         help=f"What drafts, for the flags: {', '.join(DRAFTERS)}.",
         autocompletion=complete.known(*DRAFTERS),
-        show_default="as_served of a server's runs; mtp of a model with MTP layers, "
-        "else eagle3",
+        show_default="as_served of runs; mtp if the model has MTP layers, else eagle3",
     ),
 ]
 

@@ -208,11 +208,11 @@ class Advice:
             columns["served"] = lambda way: (
                 f"{served[way.levels]:.2f}" if way.levels in served else "-"
             )
-        several = len(shown) > len(advice) and not self._steps.estimated
-        best = [at.best for at in advice] * several
+        best = {at.batch: at.best.name for at in advice if not self._steps.estimated}
+        differ = len({*best.values()}) > 1 and len(shown) > len(advice)
         cells = [
             (
-                f"{batch}{BEST}" if any(way is each for each in best) else batch,
+                f"{batch}{BEST}" if differ and best[batch] == way.name else batch,
                 *(show(way) for show in columns.values()),
             )
             for batch, way in shown

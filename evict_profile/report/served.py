@@ -171,14 +171,14 @@ def followed(before: ServedTable, after: ServedTable, path: Path) -> str:
     found = _changes(before.settings, after.settings)
     more = [f"{len(found) - SHOWN} more"] * (len(found) > SHOWN)
     differ = "; ".join([*found[:SHOWN], *more]) or "within all intervals"
-    lacks = any(run not in after.runs for run in before.runs)
     way = (
         f". For all runs in one table, import {before.path} beside the files, as "
         "FILE=K:TEXT where texts differ"
     )
     return (
         f"{before.path} has other runs of this server ({differ}); it stays, and "
-        f"`advise` by name reads {path.name}{way * lacks}"
+        f"`advise` by name reads {path.name}"
+        f"{way * any(run not in after.runs for run in before.runs)}"
     )
 
 

@@ -308,6 +308,5 @@ def _of_left_out(kept: int, left_out: Mapping[str, str]) -> Iterator[_Found]:
 
 def _once(settings: Sequence[Setting]) -> Iterator[_Found]:
     if once := sum(len(each.runs) == 1 for each in settings):
-        half = (TWO_SIDED * ONE_RUN_SD * (2 / n) ** 0.5 for n in (1, FEWEST))
-        known = map(math.expm1, half)
-        yield _Found("once", 1.0, (once, len(settings), *known))
+        halves = (TWO_SIDED * ONE_RUN_SD * (2 / n) ** 0.5 for n in (1, FEWEST))
+        yield _Found("once", 1.0, (once, len(settings), *map(math.expm1, halves)))

@@ -50,13 +50,12 @@ def versions_of(key: Key, home: Path) -> list[ServedTable]:
 def as_spelled(table: ServedTable, tables: Path) -> ServedTable:
     """The table under the names of its model and GPU that a tree already has."""
     own = table.key
-    keys = [each.key for each in served_tables([tables])]
-    same = [
+    same = (
         replace(own, model=key.model, gpu=key.gpu)
-        for key in keys
+        for key in (each.key for each in served_tables([tables]))
         if _name(key.model) == _name(own.model) and _gpu(key.gpu) == _gpu(own.gpu)
-    ]
-    return replace(table, key=own if own in same else [*same, own][0])
+    )
+    return replace(table, key=next(same, own))
 
 
 def is_named(key: Key, model: str | None, gpu: str | None, engine: str | None) -> bool:

@@ -27,6 +27,7 @@ from evict_profile.served.table import ServedTable
 __all__ = ["READERS", "FileRuns", "read", "read_runs"]
 
 
+TABLE = re.compile('"schema": *"evict-served-table/')
 JSON = re.compile(r"\s*(\{|\[\s*[\]{])")
 
 
@@ -56,11 +57,7 @@ def _of_table(path: Path, _: str, given: int | None) -> FileRuns:
 
 READERS = (
     Reader("a file of `probe`", re.compile(r'\{"server"').match, probe.read),
-    Reader(
-        "a table of `import`",
-        re.compile('"schema": *"evict-served-table/').search,
-        _of_table,
-    ),
+    Reader("a table of `import`", TABLE.search, _of_table),
     Reader(
         "responses of vLLM with --per-request-spec-decode-metrics",
         _json_of("acceptance_histogram"),
@@ -107,8 +104,7 @@ def read(path: Path, given: int | None = None) -> FileRuns:
     reader = next((each for each in READERS if each.takes(text)), None)
     if reader is None:
         printed = (why for sign, why in llama.PRINTED.items() if re.search(sign, text))
-        why = next(printed, table.above_header(text) or KINDS)
-        raise ConfigError(f"{path}: {why}")
+        raise ConfigError(f"{path}: {next(printed, table.above_header(text) or KINDS)}")
     try:
         found = reader.read(path, text, given)
     except (

@@ -9,6 +9,7 @@ import csv
 import math
 import re
 from difflib import get_close_matches
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -127,8 +128,7 @@ def read(path: Path, text: str, given: int | None) -> FileRuns:
 def _lines(text: str) -> tuple[str, dict[int, str]]:
     """What separates columns, and by number the lines that are no comment or empty."""
     every = enumerate(text.splitlines(), 1)
-    kept = {n: line for n, line in every if line.strip(" \t;,")}
-    lines = {n: s for n, s in kept.items() if not s.lstrip().startswith("#")}
+    lines = {n: s for n, s in every if s.strip(" \t;,") and s.lstrip()[0] != "#"}
     header = next(iter(lines.values()), "")
     return next((mark for mark in ";\t" if mark in header), ","), lines
 
@@ -185,7 +185,7 @@ class _Row:
                 'numbers with commas in quotes, as "1,367"'
             )
         self.names, self.found = dict[str, str](), Facts()
-        for column, cell in zip(header, row, strict=False):
+        for column, cell in zip_longest(header, row[: len(header)], fillvalue=""):
             field, unit = _field(column)
             if field and field not in self.found:
                 self.names[field] = column
@@ -220,13 +220,12 @@ class _Row:
 
     def run(self, path: Path, given: int | None) -> Run:
         own = self.found
-        for field in ("batch", *(["drafts"] if given is None else [])):
-            if field not in own:
-                zero = ", 0 for plain decoding" * (field == "drafts")
-                raise ConfigError(
-                    f"{self.source}: column {self.names[field]} is empty; fill it "
-                    f"in{zero}"
-                )
+        needed = {"batch", "drafts"} if given is None else {"batch"}
+        if empty := [self.names[field] for field in sorted(needed - own.keys())]:
+            raise ConfigError(
+                f"{self.source}: column {empty[0]} is empty; fill it in (K is 0 for "
+                "plain decoding)"
+            )
         drafts = facts.drafts_of(path, own.get("drafts"), given)
         known = {name: own[name] for name in Run.__struct_fields__ if name in own}
         known |= {"drafts": drafts, "accept_lengths": self._lengths(drafts)}

@@ -161,9 +161,10 @@ def test_acceptance_alone_is_a_run_without_a_step(tmp_path):
         ("batch,K,tok/s\n8,0,1,367\n", "4 cells under 3 columns; put numbers"),
         (
             "# a note\nbatch,K,tok/s\n\n8,0,9\n8,,9\n",
-            "line 5: column K is empty; fill it in, 0 for plain decoding",
+            "line 5: column K is empty; fill it in .K is 0 for plain decoding",
         ),
-        ("batch,K,tok/s\n,0,9\n", "line 2: column batch is empty; fill it in$"),
+        ("batch,K,tok/s\n,0,9\n", "line 2: column batch is empty; fill it in"),
+        ("batch,K,tok/s\n8\n", "line 2: column K is empty"),
         (
             "Our runs\nbatch,K,tok/s\n8,0,9\n",
             "line 2 names the columns of a CSV.* begin those with #",
