@@ -34,17 +34,19 @@ README = [
 ]
 SHOWN = [NO_RUN.format("speed-up 1"), NO_RUN.format("AISimulate"), *BESIDE[-6:]]
 ANSWERS = {
-    "no run": ("ERROR", ""),
-    "plain and one K": ("OWN_ERROR", ""),
-    "plain and two K": ("BETWEEN_ERROR", " between"),
-    "between batches": ("BATCH_ERROR", " beyond"),
-    "plain alone at a batch": ("FAR_ERROR", ""),
+    "no run": "ERROR",
+    "plain and one K": "OWN_ERROR",
+    "plain and two K": "BETWEEN_ERROR",
+    "between batches": "BATCH_ERROR",
+    "plain alone at a batch": "FAR_ERROR",
 }
-"""Answers by what is known: the constant of their error, and where it applies."""
+"""By what is known, the constant of the answers' error."""
 SERVED = [
     "| n^p, p = {EXPONENT:.2f} |",
     "| r0 (n / n0)^p, p = {OWN_EXPONENT:.2f} |",
-    "{FAR_ERROR:.2f} is times the root",
+    "{BETWEEN_ERROR:.2f} between the two K",
+    "at least {BATCH_ERROR:.2f} beyond",
+    "{FAR_ERROR:.2f} times the root",
     "mean of table and n^p is {ESTIMATE_ERROR:.2f}.",
     "{no run, n^p, rows:.0f} rows of {no run, n^p, servers:.0f} servers",
     "{plain and one K, n^p, rows:.0f} pairs of {plain and one K, n^p, servers:.0f} s",
@@ -53,10 +55,10 @@ SERVED = [
     "n^p by {composable, power, median:.1f} %",
     *map(IN_PERCENT.format, [*RIVALS, NO_RUN.format("n^p"), ONE_K.format("n^p")]),
     *(
-        f"| {{{error}:.2f}}{where} | {{{name}, inside 95 %:.0f}} "
+        f"| {{{error}:.2f}} | {{{name}, inside 95 %:.0f}} "
         f"| {{{name}, inside, servers once:.0f}} "
         f"| {{{name}, settled:.0f}} | {{{name}, surely wrong:.0f}}"
-        for name, (error, where) in ANSWERS.items()
+        for name, error in ANSWERS.items()
     ),
     "loses {loss, n^p:.1f} % of speed, the longest accepted length "
     "{loss, longest length:.1f} %",
