@@ -10,7 +10,7 @@ from tests.shipped import tracked
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
-SHOWN = {"evict-claims": 5, "evict-fixed": 4, "moe-spec-claims": 5}
+SHOWN = {"evict-claims": 4, "evict-fixed": 4, "moe-spec-claims": 5}
 """How many rows of a data file its page shows, each as it is there."""
 HEADS = dict(zip(SHOWN, ("## Claims", "## Fixed trees", "| claim |"), strict=True))
 
