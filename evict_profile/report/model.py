@@ -17,14 +17,14 @@ def model_line(model: ModelSpec) -> str:
         f"{model.name}: {moe.num_experts} experts, top {moe.top_k}, "
         f"{model.moe_layers} MoE layers of {model.num_layers}, "
         f"hidden {model.hidden_size:,}, expert width {moe.expert_width:,}, "
-        f"{_attention(model.attention)}, {_stored(model)}, "
+        f"{_attention(model.attention)}, {model.stored_dtype}, "
         f"{_amount(model.total_parameters)} parameters, "
         f"{_amount(model.active_parameters)} active"
     )
 
 
 def show_model(console: Console, model: ModelSpec, as_json: bool) -> None:
-    stored = _stored(model)
+    stored = model.stored_dtype
     counts = {
         "moe_layers": model.moe_layers,
         "full_attention_layers": model.full_layers,
@@ -63,11 +63,6 @@ def _attention(own: AttentionSpec) -> str:
         heads = f"mla {own.num_heads} x {own.head_dim}"
         return f"{heads}, latent {own.kv_lora_rank} + {own.qk_rope_dim}"
     return f"gqa {own.num_heads}/{own.num_kv_heads} x {own.head_dim}"
-
-
-def _stored(model: ModelSpec) -> str:
-    stored = model.checkpoint_dtype
-    return model.dtype if stored == "bfloat16" else stored
 
 
 def _amount(number: int) -> str:

@@ -11,8 +11,9 @@ import math
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.config.gpu import GpuSpec, load_gpu
+from evict_profile.config.model import BYTES_PER_VALUE
 from evict_profile.physics import layer_work, non_moe_work
-from evict_profile.records import parse
+from evict_profile.records import parse, replace
 from runners.protocol import Message, Refusal, serve_session
 from runners.session import Forward, MeasureSession, Run, Timing
 
@@ -31,13 +32,17 @@ class Datasheet:
 class Session(MeasureSession):
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
-        self.model = parse(ModelSpec, model, "the request to open")
+        given, asked = parse(ModelSpec, model, "the request to open"), options["dtype"]
+        self.dtype = given.stored_dtype if asked == "auto" else asked
         self.gpu = load_gpu(options["engine"]["gpu"])
-        check_memory(self.model, self.gpu)
+        check_memory(given, self.dtype, self.gpu)
+        # Where experts have fewer than eight bits, the rest and the cache have sixteen.
+        rest = "bfloat16" if BYTES_PER_VALUE[self.dtype] < 1 else self.dtype
+        self.model = replace(given, dtype=rest)
         self.clock = Datasheet()
         self.layers = self.model.moe_layers
         self.bandwidth_gbps = self.gpu.memory_bandwidth_gbps
-        self.bytes_per_expert = self.model.bytes_per_expert
+        self.bytes_per_expert = replace(given, dtype=self.dtype).bytes_per_expert
         self.fingerprint = {
             "engine": "roofline",
             "engine_version": "1",
@@ -55,6 +60,9 @@ class Session(MeasureSession):
             "ep": 1,
         }
 
+    def answer_open(self) -> Message:
+        return super().answer_open() | {"dtype": self.dtype}
+
     def prepare(self, cell: Message, layers: int, seed: int) -> Forward:
         """The same latency for every seed."""
         asked = parse(Cell, cell, "the request to measure")
@@ -70,21 +78,23 @@ class Session(MeasureSession):
             work, times = non_moe_work(self.model, cell), 1
         else:
             work, times = layer_work(self.model, cell, union), layers
+            less = union * (self.model.bytes_per_expert - self.bytes_per_expert)
+            work = replace(work, bytes_moved=work.bytes_moved - less)
         gpu = self.gpu
         bound_us = work.roofline_us(gpu.memory_bandwidth_gbps, gpu.bf16_dense_tflops)
         return times * bound_us
 
 
-def check_memory(model: ModelSpec, gpu: GpuSpec) -> None:
+def check_memory(model: ModelSpec, dtype: str, gpu: GpuSpec) -> None:
     """Refuse a model whose weights alone exceed the GPU's memory.
 
     What barely fits is not refused: a datasheet's GB are about 2**30 bytes.
     """
-    held_gb = model.total_parameters * model.bytes_per_value / 2**30
+    held_gb = model.total_parameters * BYTES_PER_VALUE[dtype] / 2**30
     if held_gb > gpu.memory_gb:
         raise Refusal(
             "memory",
-            f"the weights of {model.name} in {model.dtype} take {held_gb:,.0f} GB, "
+            f"the weights of {model.name} in {dtype} take {held_gb:,.0f} GB, "
             f"and one {gpu.name} has {gpu.memory_gb:g} GB; choose a smaller model, or "
             "a larger 'engine.gpu' in a copy of the plan; evict-profile "
             "estimate answers for several GPUs",
