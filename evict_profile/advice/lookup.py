@@ -154,9 +154,10 @@ def _estimated(
         table = estimated_table(shape, asked, rows, say)
     except MissingSource as error:
         raise ConfigError(
-            f"no table is of {model} on {gpu} under {engine}; for an estimate: pip "
-            f"download --no-deps {PACKAGE}=={VERSION}, and the same command with "
-            f"{asked.options} --from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
+            f"no table is of {model} on {gpu} under {engine}; for an estimate, if its "
+            f"rows pass their gates: pip download --no-deps "
+            f"{PACKAGE}=={VERSION}, and the same command with {asked.options} "
+            f"--from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
         ) from error
     known = () if dtype else (assumption(shape),)
     return replace(table, caveats=table.caveats + known)

@@ -46,36 +46,36 @@ def estimate(
 
         show_offers(console, open_source(source), as_json)
         return
-    if not (model_name and gpu and engine):
+    if not (model_name and gpu):
         raise ConfigError(
             "--model, --gpu and --engine must say what to estimate; see what there is "
             "with: evict-profile estimate"
         )
     model = load_model(model_name)
     from evict_profile.advice.lookup import check_format
-    from evict_profile.sources.asked import placement_of
+    from evict_profile.sources.asked import ENGINES, placement_of
+    from evict_profile.sources.estimate import estimable, estimated
 
     if not Path(model_name).exists():  # A file states its format.
         check_format(model_name, dtype)
-    asked = placement_of(model, gpu, engine, dtype, tp)
+    asked = placement_of(model, gpu, engine or ENGINES[0], dtype, tp)
     rows = open_source(source)
+    if not engine:
+        found = ", ".join(estimable(rows, model, asked))
+        raise ConfigError(
+            f"--engine is missing; {model.name} on {asked.gpu} has an estimate of: "
+            f"{found or 'none'}"
+        )
     check_folder(tables)
-    from evict_profile.sources.pairs import kernels_of
-
-    kernels = kernels_of(rows, model, *asked)
-
     from evict_profile.report.model import model_line
     from evict_profile.report.public import composed_page, show_estimate
-    from evict_profile.sources.compose import (
-        compose,
-        composer_of,
-        export_composed,
-        sweep_of,
-    )
 
-    say(stderr, model_line(model))
-    say(stderr, "estimating: about 15 s")
-    table, cells = compose(composer_of(rows, kernels, model), sweep_of())
+    def announce(line: str) -> None:
+        say(stderr, f"{model_line(model)}\n{line}")
+
+    table, cells = estimated(rows, model, asked, announce)
+    from evict_profile.sources.compose import export_composed
+
     path = export_composed(table, cells, tables)
     page = path.with_suffix(".html")
     write_text(composed_page(table, cells), page)

@@ -9,11 +9,14 @@ from evict_profile.config.model import ModelSpec
 from evict_profile.config.weights import UNKNOWN
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root, nearest
+from evict_profile.physics import seen_context
 from evict_profile.records import read_mapping
 from evict_profile.sources.pairs import BYTES_PER_VALUE, GPUS
 from evict_profile.table.search import DTYPES
 
 ENGINES = ("sglang", "trtllm", "vllm")
+BATCHES, CONTEXTS = (1, 4, 16, 64, 128, 256), (512, 2048)
+"""Of every estimate."""
 
 
 class Placement(NamedTuple):
@@ -35,7 +38,9 @@ def placement_of(
     dtype: str | None = None,
     tp: int | None = None,
 ) -> Placement:
-    """The named placement; by default on as few GPUs as hold the weights.
+    """The named placement; by default on as few GPUs as hold weights and cache.
+
+    The cache is of the largest batch at the shortest context of a table.
 
     Raises:
         ConfigError: a name is unknown, or the weights do not fit.
@@ -52,9 +57,9 @@ def placement_of(
             f"--dtype {dtype}: is unknown; choose one of {', '.join(dtypes)}"
         )
     dtype = dtype or _row_dtype(model)
-    fewest = _fewest(model, name, dtype)
+    fewest = _fewest(model, name, dtype, BATCHES[-1] * CONTEXTS[0])
     asked = Placement(name, engine, dtype, tp or fewest)
-    _check_ranks(model, asked, fewest)
+    _check_ranks(model, asked, _fewest(model, name, dtype))
     return asked
 
 
@@ -93,10 +98,18 @@ def gpu_named(asked: str) -> str:
     )
 
 
-def _fewest(model: ModelSpec, gpu: str, dtype: str) -> int:
+def _fewest(model: ModelSpec, gpu: str, dtype: str, cached_tokens: int = 0) -> int:
+    """Ranks that hold the weights and, apart or as copies, a cache of 16 bits."""
     each_gb = read_mapping(data_root() / "configs" / "gpu_memory.yaml")[gpu]
-    total_gb = _weights_gb(model, dtype)
-    return next(1 << i for i in count() if total_gb <= (1 << i) * each_gb)
+    weights_gb, own = _weights_gb(model, dtype), model.attention
+    seen = seen_context(model, CONTEXTS[0]) / CONTEXTS[0] * cached_tokens
+    values = model.num_layers * seen * own.cache_values_per_token
+    heads = 1 if own.kind == "mla" else own.num_kv_heads
+    return next(
+        ranks
+        for ranks in (1 << i for i in count())
+        if weights_gb / ranks + 2 * values / 2**30 / min(ranks, heads) <= each_gb
+    )
 
 
 def _weights_gb(model: ModelSpec, dtype: str) -> float:
