@@ -71,7 +71,7 @@ def estimate(
     from evict_profile.report.public import composed_page, show_estimate
 
     def announce(line: str) -> None:
-        say(stderr, f"{model_line(model)}\n{line}")
+        say(stderr, f"{model_line(model, model_name)}\n{line}")
 
     table, cells = estimated(rows, model, asked, announce)
     from evict_profile.sources.compose import export_composed
