@@ -1,8 +1,8 @@
 """The command line: whole pipelines, and mistakes in one sentence."""
 
 import json
-import re
 import os
+import re
 import shutil
 import signal
 import subprocess
