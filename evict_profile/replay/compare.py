@@ -42,6 +42,7 @@ from evict_profile.replay.sums import (
 )
 from evict_profile.replay.tuning import Tuned, candidates, fixed_points
 from evict_profile.runtime import CostTable
+from evict_profile.served.growth import ESTIMATE_ERROR, around
 from evict_profile.stats import CONFIDENCE, WORTHWHILE, Floats, Ints
 from evict_profile.traces import Trace
 from evict_profile.traces.resampling import MIN_PROMPTS, Bootstrap, optimism
@@ -97,8 +98,9 @@ class ScenarioReplay:
         results = [self._result(name, settings.get(name), sums) for name in sums]
         verified = np.array([each.verified.value for each in results])
         costs = [part.costs for part in self.parts]
-        caveats = ((*each.caveats, each.interval_note(verified)) for each in costs)
-        errors = tuple(end for each in costs for end in each.interval(verified))
+        error = around(1.0, ESTIMATE_ERROR) if self.table.is_estimated else None
+        own = [] if error else [each.interval_note(verified) for each in costs]
+        caveats = (each.caveats for each in costs)
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
@@ -109,8 +111,8 @@ class ScenarioReplay:
             adaptive,
             _distinct(each.assumptions for each in costs),
             any(each.served.assumes_drafting for each in costs),
-            errors if self.table.is_estimated else (),
-            _distinct([self._of_prompts(), *caveats]),
+            (error.low, error.high) if error else (),
+            _distinct([self._of_prompts(), *caveats, own]),
         )
 
     def policy_sums(self, settings: Mapping[str, Tuned]) -> dict[str, Sums]:

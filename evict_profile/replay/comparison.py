@@ -81,8 +81,8 @@ class Comparison:
         strongest, adaptive: the simplest within one per cent of the fastest of
             `HINDSIGHT` and of `GUIDED`; less their optimism.
         assumptions: what the choice assumes without a measurement.
-        estimate: ends of an estimated table's 95 % intervals, over its costs; () of a
-            measured one, whose intervals are caveats.
+        estimate: ends of an estimated table's 95 % interval of a step over a plain
+            one; () of a measured one, whose intervals are caveats.
         caveats: all that latencies assume, and whether prompts are too few.
     """
 
@@ -132,9 +132,15 @@ class Comparison:
 
     @property
     def _verdicts(self) -> tuple[Verdict, Verdict, Verdict]:
-        """Of the strongest and the adaptive policy over plain decoding, and of both."""
+        """Of the strongest and the adaptive policy over plain decoding, and of both.
+
+        A gain within the error of an estimated table is not settled.
+        """
         over = self.strongest.over[AR], self.adaptive.over[AR], self.adaptive_over_fixed
-        return over[0].verdict, over[1].verdict, over[2].verdict
+        low, high = (end((1.0, *self.estimate)) for end in (min, max))
+        wide = (Estimate(each.value, each.low / high, each.high / low) for each in over)
+        fixed, adaptive, beats = (each.verdict for each in wide)
+        return fixed, adaptive, beats
 
     @property
     def unsettled(self) -> str:
@@ -260,7 +266,7 @@ def _estimated(found: Sequence[Comparison]) -> str:
         return ""
     low, high = (100.0 * (end - 1.0) for end in (min(ends), max(ends)))
     return (
-        f" Costs are estimated, with an error of {low:+.0f} to {high:+.0f} % (95 %) "
+        f" Steps are estimated, with an error of {low:+.0f} to {high:+.0f} % (95 %) "
         "that no interval here includes, so nothing is settled."
     )
 

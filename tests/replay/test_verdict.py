@@ -22,6 +22,7 @@ from evict_profile.stats import WORTHWHILE, Estimate
 from tests.replay.comparisons import make_comparison
 
 SLOW = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 90.0)
+FAST = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 250.0)
 NEAR = {BEST_WIDTH: 100.0, BEST_PAIR: 100.5}
 ADAPT, FIX, STOP = "adapt", "fix a setting", "do not speculate"
 
@@ -100,7 +101,7 @@ def test_no_choice_is_sure_where_drafting_is_assumed():
 
 @pytest.mark.parametrize(
     ("speeds", "question"),
-    [({}, "whether adapting beats a fixed setting"), (SLOW, "whether drafting pays")],
+    [(FAST, "whether adapting beats a fixed setting"), (SLOW, "whether drafting pays")],
 )
 def test_an_estimated_table_settles_nothing_and_its_error_is_in_the_sentence(
     speeds, question
@@ -113,6 +114,15 @@ def test_an_estimated_table_settles_nothing_and_its_error_is_in_the_sentence(
     assert f"ot settled {question}" in summary(estimates)
     assert error in summary(estimates)
     assert "an error of -30 to +30 %" in str(estimates[0])
+
+
+@pytest.mark.parametrize(("gain", "choice"), [(1.02, STOP), (1.3, STOP), (1.6, FIX)])
+def test_a_gain_within_the_error_of_an_estimate_is_not_settled(gain, choice):
+    speeds = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 100.0 * gain)
+    measured = make_comparison(speeds)
+    found = make_comparison(speeds, estimate=(0.65, 1.55))
+    assert (measured.choice, found.choice) == (FIX, choice)
+    assert ("ot settled whether drafting pays" in str(found)) == (choice == STOP)
 
 
 ENDS = st.tuples(*[st.floats(0.5, 1.5)] * 3).map(sorted)
