@@ -46,26 +46,20 @@ def estimate(
 
         show_offers(console, open_source(source), as_json)
         return
-    if not (model_name and gpu):
+    if not (model_name and gpu and engine):
         raise ConfigError(
             "--model, --gpu and --engine must say what to estimate; see what there is "
             "with: evict-profile estimate"
         )
     model = load_model(model_name)
     from evict_profile.advice.lookup import check_format
-    from evict_profile.sources.asked import ENGINES, placement_of
-    from evict_profile.sources.estimate import estimable, estimated
+    from evict_profile.sources.asked import placement_of
+    from evict_profile.sources.estimate import estimated
 
     if not Path(model_name).exists():  # A file states its format.
         check_format(model_name, dtype)
-    asked = placement_of(model, gpu, engine or ENGINES[0], dtype, tp)
+    asked = placement_of(model, gpu, engine, dtype, tp)
     rows = open_source(source)
-    if not engine:
-        found = ", ".join(estimable(rows, model, asked))
-        raise ConfigError(
-            f"--engine is missing; {model.name} on {asked.gpu} has an estimate of: "
-            f"{found or 'none'}"
-        )
     check_folder(tables)
     from evict_profile.report.model import model_line
     from evict_profile.report.public import composed_page, show_estimate

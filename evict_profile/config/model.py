@@ -227,7 +227,6 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     @property
     def stored_dtype(self) -> str:
-        """Of the checkpoint's experts."""
         stored = self.checkpoint_dtype
         return self.dtype if stored == "bfloat16" else stored
 

@@ -8,6 +8,7 @@ prompts and orders, which cancels most of the spread between prompts.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
+from shlex import quote
 
 import numpy as np
 
@@ -25,10 +26,12 @@ from evict_profile.replay.policies import (
     GUIDED,
     HINDSIGHT,
     ORACLE,
+    RATE,
     Fixed,
     MakePolicy,
     Policy,
     Schedule,
+    full_tree,
     table_policies,
 )
 from evict_profile.replay.simulate import ReplayRun, StepTimes, simulate
@@ -193,10 +196,14 @@ class ScenarioReplay:
         self, name: str, policy: Tuned | None, sums: Mapping[str, Sums]
     ) -> PolicyResult:
         own, estimate, ratio = sums[name], self.bootstrap.estimate, self.bootstrap.ratio
-        served_by, topk = "", self.arrays.trace.about.topk
+        served_by, topk, arrays = "", self.arrays.trace.about.topk, self.arrays
         set_here = policy if name in HINDSIGHT else None
         if isinstance(set_here, Fixed):
-            served_by = set_here.served_by(self.table, topk, self.arrays.nodes)
+            served_by = set_here.served_by(self.table, topk, arrays.nodes)
+        elif name == RATE and not self.table.key.engine.startswith(("vllm", "trtllm")):
+            tree = full_tree(arrays.nodes, arrays.depth)
+            served_by = f"EVICT_PROFILE_TABLE={quote(str(self.table.path))} "
+            served_by += tree.served_by(self.table, topk, arrays.nodes)
         return PolicyResult(
             policy=name,
             setting=set_here.setting if set_here else "",

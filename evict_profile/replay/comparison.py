@@ -132,15 +132,13 @@ class Comparison:
 
     @property
     def _verdicts(self) -> tuple[Verdict, Verdict, Verdict]:
-        """Of the strongest and the adaptive policy over plain decoding, and of both.
-
-        A gain within the error of an estimated table is not settled.
+        """Of the strongest and the adaptive policy over plain decoding, and of both;
+        within the error of an estimated table nothing is settled.
         """
         over = self.strongest.over[AR], self.adaptive.over[AR], self.adaptive_over_fixed
         low, high = (end((1.0, *self.estimate)) for end in (min, max))
-        wide = (Estimate(each.value, each.low / high, each.high / low) for each in over)
-        fixed, adaptive, beats = (each.verdict for each in wide)
-        return fixed, adaptive, beats
+        wide = [Estimate(each.value, each.low / high, each.high / low) for each in over]
+        return wide[0].verdict, wide[1].verdict, wide[2].verdict
 
     @property
     def unsettled(self) -> str:
@@ -161,14 +159,14 @@ class Comparison:
     @property
     def advice(self) -> str:
         """What to do; after what is not settled, where anything is not."""
-        has_flags = self.strongest.served_by or self.strongest.policy == SCHEDULE
-        no_flag = "" if has_flags else ", which no flag sets"
-        action = {
-            ADAPT: f"adapt with “{self.adaptive.policy}”",
-            FIX: f"fix a setting, {self.strongest}{no_flag}",
-            STOP: STOP,
-        }
-        return _said(self.unsettled, action[self.choice])
+        adapt = f"adapt with “{self.adaptive.policy}”, which no plug-in does"
+        fix = f"fix a setting, {self.strongest}, which no flag sets"
+        action = {ADAPT: adapt, FIX: fix, STOP: STOP}[self.choice]
+        if self.advised.served_by:
+            action, _, _ = action.rpartition(", which no")
+        elif self.advised.policy == SCHEDULE:
+            action += "; export writes one of chains"
+        return _said(self.unsettled, action)
 
     @property
     def sure(self) -> bool:
@@ -179,10 +177,13 @@ class Comparison:
         """For one batch; steps of several have no mean at which both are equal."""
         return () if self.scenario.shares else tuple(_break_even(self))
 
+    @property
+    def gains(self) -> str:
+        return self._of_traffic() if self.scenario.shares else self._of_batch()
+
     def __str__(self) -> str:
-        gains = self._of_traffic() if self.scenario.shares else self._of_batch()
         return (
-            f"{self.scenario}: {self.advice}. {gains}"
+            f"{self.scenario}: {self.advice}. {self.gains}"
             f"{''.join(f' {each}' for each in self.break_even)}{_estimated([self])}"
             f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
         )
@@ -200,7 +201,8 @@ class Comparison:
         """What all else gains over one setting for all batches."""
         settings = (each for each in self.results if each.policy in ONE_SETTING)
         one = max(settings, key=lambda each: each.tokens_per_s.value)
-        others = self.of(SCHEDULE), self.adaptive, self.of(FULL_TREE)
+        schedule = (each for each in self.results if each.policy == SCHEDULE)
+        others = (*schedule, self.adaptive, self.of(FULL_TREE))
         gains = (f"{each} gives {percent(each.over[one.policy])}" for each in others)
         return (
             f"One setting for all batches, {one}, decodes "

@@ -24,9 +24,7 @@ def model_line(model: ModelSpec, given: str = "") -> str:
     )
 
 
-def show_model(
-    console: Console, model: ModelSpec, as_json: bool, given: str = ""
-) -> None:
+def show_model(console: Console, model: ModelSpec, as_json: bool, given: str) -> None:
     stored = model.stored_dtype
     counts = {
         "moe_layers": model.moe_layers,

@@ -19,5 +19,4 @@ def show_offers(console: Console, source: Source, as_json: bool) -> None:
         say(console, json_of(rows.records))
         return
     print_rows(console, rows)
-    say(console, "engines of a model: evict-profile estimate --model MODEL --gpu GPU")
     say(console, wrapped(f"rows of {source.name} ({LICENCE}), {ATTRIBUTION}"))

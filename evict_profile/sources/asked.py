@@ -40,8 +40,6 @@ def placement_of(
 ) -> Placement:
     """The named placement; by default on as few GPUs as hold weights and cache.
 
-    The cache is of the largest batch at the shortest context of a table.
-
     Raises:
         ConfigError: a name is unknown, or the weights do not fit.
     """
@@ -57,7 +55,7 @@ def placement_of(
             f"--dtype {dtype}: is unknown; choose one of {', '.join(dtypes)}"
         )
     dtype = dtype or _row_dtype(model)
-    fewest = _fewest(model, name, dtype, BATCHES[-1] * CONTEXTS[0])
+    fewest = _fewest(model, name, dtype, BATCHES[-1])
     asked = Placement(name, engine, dtype, tp or fewest)
     _check_ranks(model, asked, _fewest(model, name, dtype))
     return asked
@@ -98,17 +96,16 @@ def gpu_named(asked: str) -> str:
     )
 
 
-def _fewest(model: ModelSpec, gpu: str, dtype: str, cached_tokens: int = 0) -> int:
-    """Ranks that hold the weights and, apart or as copies, a cache of 16 bits."""
+def _fewest(model: ModelSpec, gpu: str, dtype: str, batch: int = 0) -> int:
+    """Ranks that hold the weights, and a cache at the shortest context of a table."""
     each_gb = read_mapping(data_root() / "configs" / "gpu_memory.yaml")[gpu]
     weights_gb, own = _weights_gb(model, dtype), model.attention
-    seen = seen_context(model, CONTEXTS[0]) / CONTEXTS[0] * cached_tokens
-    values = model.num_layers * seen * own.cache_values_per_token
+    tokens = batch * model.num_layers * seen_context(model, CONTEXTS[0])
+    cache_gb = 2 * tokens * own.cache_values_per_token / 2**30
     heads = 1 if own.kind == "mla" else own.num_kv_heads
+    sizes = (1 << i for i in count())
     return next(
-        ranks
-        for ranks in (1 << i for i in count())
-        if weights_gb / ranks + 2 * values / 2**30 / min(ranks, heads) <= each_gb
+        n for n in sizes if weights_gb / n + cache_gb / min(n, heads) <= each_gb
     )
 
 

@@ -19,8 +19,6 @@ from evict_profile.table import CostTable
 if TYPE_CHECKING:
     import pandas as pd
 
-Estimated = tuple[CostTable, "pd.DataFrame"]
-
 
 def estimated_table(
     model: ModelSpec,
@@ -40,32 +38,28 @@ def estimated_table(
 
 def estimated(
     rows: Source, model: ModelSpec, asked: Placement, say: Callable[[str], None]
-) -> Estimated:
-    """The table and the cells behind it.
-
-    Raises:
-        MeasurementError: the rows fail their gates; it names the engines whose rows
-            pass.
-    """
+) -> tuple[CostTable, "pd.DataFrame"]:
+    """The table and its cells; a refusal names the engines that have an estimate."""
     kernels_of(rows, model, *asked)  # Without rows, this refuses before scipy loads.
     say("estimating: about 15 s")
     try:
         return _composed(rows, model, asked)
     except MeasurementError as error:
         others = " | ".join(f"--engine {e}" for e in estimable(rows, model, asked))
-        offer = f"; there is an estimate with {others}" if others else ""
+        offer = f"; there is an estimate of {others}" * bool(others)
         raise MeasurementError(f"{error}{offer}") from error
 
 
 def estimable(rows: Source, model: ModelSpec, asked: Placement) -> Iterator[str]:
-    """The engines whose rows make a table of this model, GPU, format and TP."""
     for engine in ENGINES:
         with suppress(EvictProfileError):
             _composed(rows, model, asked._replace(engine=engine))
             yield engine
 
 
-def _composed(rows: Source, model: ModelSpec, asked: Placement) -> Estimated:
+def _composed(
+    rows: Source, model: ModelSpec, asked: Placement
+) -> tuple[CostTable, "pd.DataFrame"]:
     from evict_profile.sources.compose import compose, composer_of, sweep_of
 
     kernels = kernels_of(rows, model, *asked)

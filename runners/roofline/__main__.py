@@ -11,7 +11,6 @@ import math
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.config.gpu import GpuSpec, load_gpu
-from evict_profile.config.model import BYTES_PER_VALUE
 from evict_profile.physics import layer_work, non_moe_work
 from evict_profile.records import parse, replace
 from runners.protocol import Message, Refusal, serve_session
@@ -34,15 +33,15 @@ class Session(MeasureSession):
         super().__init__()
         given, asked = parse(ModelSpec, model, "the request to open"), options["dtype"]
         self.dtype = given.stored_dtype if asked == "auto" else asked
+        self.model = stored = replace(given, dtype=self.dtype)
         self.gpu = load_gpu(options["engine"]["gpu"])
-        check_memory(given, self.dtype, self.gpu)
-        # Where experts have fewer than eight bits, the rest and the cache have sixteen.
-        rest = "bfloat16" if BYTES_PER_VALUE[self.dtype] < 1 else self.dtype
-        self.model = replace(given, dtype=rest)
+        check_memory(stored, self.gpu)
+        if stored.bytes_per_value < 1:  # The rest and the cache have sixteen bits.
+            self.model = replace(given, dtype="bfloat16")
         self.clock = Datasheet()
         self.layers = self.model.moe_layers
         self.bandwidth_gbps = self.gpu.memory_bandwidth_gbps
-        self.bytes_per_expert = replace(given, dtype=self.dtype).bytes_per_expert
+        self.bytes_per_expert = stored.bytes_per_expert
         self.fingerprint = {
             "engine": "roofline",
             "engine_version": "1",
@@ -85,16 +84,16 @@ class Session(MeasureSession):
         return times * bound_us
 
 
-def check_memory(model: ModelSpec, dtype: str, gpu: GpuSpec) -> None:
+def check_memory(model: ModelSpec, gpu: GpuSpec) -> None:
     """Refuse a model whose weights alone exceed the GPU's memory.
 
     What barely fits is not refused: a datasheet's GB are about 2**30 bytes.
     """
-    held_gb = model.total_parameters * BYTES_PER_VALUE[dtype] / 2**30
+    held_gb = model.total_parameters * model.bytes_per_value / 2**30
     if held_gb > gpu.memory_gb:
         raise Refusal(
             "memory",
-            f"the weights of {model.name} in {dtype} take {held_gb:,.0f} GB, "
+            f"the weights of {model.name} in {model.dtype} take {held_gb:,.0f} GB, "
             f"and one {gpu.name} has {gpu.memory_gb:g} GB; choose a smaller model, or "
             "a larger 'engine.gpu' in a copy of the plan; evict-profile "
             "estimate answers for several GPUs",

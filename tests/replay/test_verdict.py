@@ -17,6 +17,7 @@ from evict_profile.replay.policies import (
     RATE,
     RATE_DEPTH,
     RATIO,
+    SCHEDULE,
 )
 from evict_profile.stats import WORTHWHILE, Estimate
 from tests.replay.comparisons import make_comparison
@@ -71,6 +72,19 @@ def test_a_setting_without_flags_is_named_as_one():
     found = make_comparison({RATE: 120.0, PAIR_CONDITIONAL: 125.0})
     said = "fix a setting, best fixed pair, conditional, which no flag sets."
     assert said in str(found)
+
+
+def test_a_schedule_says_what_writes_one():
+    found = make_comparison({RATE: 120.0, SCHEDULE: 150.0})
+    said = "schedule by batch, which no flag sets; export writes one of chains."
+    assert said in str(found)
+
+
+def test_an_adaptive_policy_is_named_with_or_without_a_plug_in():
+    found = make_comparison()
+    assert "adapt with “rate”, which no plug-in does." in str(found)
+    served = replace(found, adaptive=replace(found.adaptive, served_by="--flags"))
+    assert "adapt with “rate”. " in str(served)
 
 
 def test_the_summary_counts_choices_and_their_gains():

@@ -28,5 +28,5 @@ def test_an_engine_is_offered_only_where_its_rows_pass(source):
 
 def test_a_refusal_names_the_engines_that_have_an_estimate(source):
     asked = placement_of(MODEL, GPU, "vllm")
-    with pytest.raises(MeasurementError, match=r"slope.* with --engine sglang$"):
+    with pytest.raises(MeasurementError, match=r"slope.* of --engine sglang$"):
         estimated(source, MODEL, asked, print)
