@@ -15,6 +15,7 @@ from evict_profile.cli import app
 from evict_profile.config import load_model, load_sweep
 from evict_profile.config.sweep import GridSpec, StopSpec, SweepSpec
 from evict_profile.integrations.vllm.checks import SUPPORTED
+from evict_profile.served.probe.record import read_probe
 from evict_profile.sweep.grid import make_grid
 from evict_profile.table import COMPOSED, CostTable
 from runners.roofline.options import Options as Roofline
@@ -234,6 +235,17 @@ def test_the_sweep_file_that_is_shown_is_one(tmp_path):
     path.write_text(block)
     spec = load_sweep(str(path))
     assert make_grid(spec, load_model("qwen3-30b-a3b")).cells
+
+
+def test_the_runs_that_are_shown_are_read(tmp_path):
+    page = (ROOT / "docs/reference/files.md").read_text()
+    [block] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    path = tmp_path / "runs.jsonl"
+    path.write_text(block)
+    [(probed, [wave])] = read_probe(path)
+    step_ms = 1000 * wave.batch * wave.accepted / wave.tokens_per_s
+    assert probed.server.drafts == 3
+    assert f"= {step_ms:.1f} ms" in page
 
 
 def test_make_clean_leaves_what_was_measured():

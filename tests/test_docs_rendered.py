@@ -20,7 +20,7 @@ class Page(HTMLParser):
 
     def __init__(self, html):
         super().__init__()
-        self.code, self.text, self.loaded = [], "", []
+        self.html, self.code, self.text, self.loaded = html, [], "", []
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
@@ -57,6 +57,13 @@ def rendered():
 
 def test_no_row_of_a_table_is_shown_as_text(rendered):
     assert not [name for name, page in rendered.items() if "|" in page.text]
+
+
+def test_notes_and_tabs_are_rendered_with_their_text(rendered):
+    """Text on the line of a note's title, or at the margin below, is outside of it."""
+    for name, page in rendered.items():
+        assert not re.search(r"!!!|\?\?\?|===", page.text), name
+        assert not re.search(r'(admonition-title">|<summary>).*\s*</d', page.html), name
 
 
 def test_no_page_loads_anything_from_a_network(rendered):

@@ -13,6 +13,7 @@ from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.report.console import Rows, error_rows, print_rows, wrapped
+from evict_profile.report.numbers import MS
 from evict_profile.report.pays import pays
 from evict_profile.served.step import ServedStep
 from evict_profile.table import (
@@ -45,22 +46,27 @@ def show_table(console: Console, table: CostTable, as_json: bool = False) -> Non
     facts = _origin_facts(table) | _workload_facts(table)
     if table.fit.validation:
         facts["error between the levels of the grid"] = str(table.fit.validation)
-    parts = {
-        "held-out error at the levels": error_rows(table.fit.held_out),
+    costs = {
         "step cost": _step_rows(table),
         "accepted length at which a step of K drafts equals plain decoding": (
             break_even_rows(table)
         ),
     }
+    errors = {"held-out error at the levels": error_rows(table.fit.held_out)}
     if as_json:
-        records = {title: rows.records for title, rows in parts.items()}
+        records = {title: rows.records for title, rows in (costs | errors).items()}
         say(console, json_of({"key": to_mapping(key), **facts, **records}))
         return
     title = f"{table.title}, {key.graph_mode}, version {table.version}"
     say(console, wrapped(title))
     say(console, wrapped(pays(table), "  "))
+    _print_parts(console, costs)
     for name, fact in facts.items():
         say(console, wrapped(f"{name}: {fact}", "  "))
+    _print_parts(console, errors)
+
+
+def _print_parts(console: Console, parts: dict[str, Rows]) -> None:
     for title, rows in parts.items():
         if rows.cells:
             print_rows(console, rows, title)
@@ -155,16 +161,21 @@ def _rounds(table: CostTable, clocks: Sequence[DraftClock]) -> dict[str, str]:
 def _step_rows(table: CostTable) -> Rows:
     cells = []
     for stairs in table.staircases:
-        ms, low, high = (us / 1e3 for us in stairs.costs[:3])
+        us, low, high = stairs.costs[:3]
         for tokens in SHOWN_TOKENS:
-            if stairs.batch <= tokens < len(ms):
-                within = f"{low[tokens]:.2f}..{high[tokens]:.2f}"
+            if stairs.batch <= tokens < len(us):
+                within = f"{_ms(low[tokens])}..{_ms(high[tokens])}"
                 within = "not known" if table.origin == DATASHEET else within
-                times = f"{ms[tokens] / ms[stairs.batch]:.2f}"
+                times = f"{us[tokens] / us[stairs.batch]:.2f}"
                 where = (stairs.batch, stairs.context, tokens)
-                cells.append((*where, f"{ms[tokens]:.2f}", within, times))
+                cells.append((*where, _ms(us[tokens]), within, times))
     interval = "95 % interval"
     return Rows(("batch", "context", "tokens", "ms", interval, "x C(1)"), cells)
+
+
+def _ms(latency_us: float) -> str:
+    """Three digits that a program reads too: no thousands separators."""
+    return MS.bare(latency_us).replace(",", "")
 
 
 def found_records(tables: Sequence[Found]) -> list[dict[str, object]]:

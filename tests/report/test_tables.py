@@ -51,6 +51,12 @@ def test_show_starts_without_heavy_libraries(saved_table):
     assert shown.splitlines()[-1] == "loaded []"
 
 
+def test_costs_stand_before_their_evidence(saved_table):
+    text = shown(CostTable.load(saved_table))
+    places = [text.index(w) for w in ("pays at batch", "step cost", "measured:")]
+    assert places == sorted(places)
+
+
 def test_a_workload_has_a_line_each(workload_table):
     text = shown(CostTable.load(workload_table))
     assert "activation: code, batch 1" in text
