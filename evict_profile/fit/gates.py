@@ -53,9 +53,8 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
         "held-out error": held_out.error,
         "non-MoE held-out error": fitted.non_moe_error,
     }
-    drift, left_out = fitted.samples.drift, fitted.samples.dropped_share
     of_clock = (
-        drift_gate(drift, left_out),
+        drift_gate(fitted.samples.drift, fitted.samples.dropped_share),
         aa_gate(made.aa_floor, stop.relative_half_width),
     )
     return (

@@ -203,6 +203,7 @@ class ScenarioReplay:
         elif name == RATE and not self.table.key.engine.startswith(("vllm", "trtllm")):
             tree = full_tree(arrays.nodes, arrays.depth)
             served_by = f"EVICT_PROFILE_TABLE={quote(str(self.table.path))} "
+            served_by += "EVICT_PROFILE_ALLOW=composed " * self.table.is_estimated
             served_by += tree.served_by(self.table, topk, arrays.nodes)
         return PolicyResult(
             policy=name,
