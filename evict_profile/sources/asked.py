@@ -1,7 +1,6 @@
 """The deployment that a user names, checked before rows are read or downloaded."""
 
 import re
-from itertools import count
 from typing import NamedTuple
 
 from evict_profile.config.model import BYTES_PER_VALUE as STORED
@@ -17,6 +16,7 @@ from evict_profile.table.search import DTYPES
 ENGINES = ("sglang", "trtllm", "vllm")
 BATCHES, CONTEXTS = (1, 4, 16, 64, 128, 256), (512, 2048)
 """Of every estimate."""
+RANKS = [1 << i for i in range(20)]
 
 
 class Placement(NamedTuple):
@@ -103,10 +103,9 @@ def _fewest(model: ModelSpec, gpu: str, dtype: str, batch: int = 0) -> int:
     tokens = batch * model.num_layers * seen_context(model, CONTEXTS[0])
     cache_gb = 2 * tokens * own.cache_values_per_token / 2**30
     heads = 1 if own.kind == "mla" else own.num_kv_heads
-    sizes = (1 << i for i in count())
-    return next(
-        n for n in sizes if weights_gb / n + cache_gb / min(n, heads) <= each_gb
-    )
+    # As copies a cache may fit on no number.
+    held_gb = {n: weights_gb / n + cache_gb / min(n, heads) for n in RANKS}
+    return next((n for n in RANKS if held_gb[n] <= each_gb), RANKS[-1])
 
 
 def _weights_gb(model: ModelSpec, dtype: str) -> float:
