@@ -100,6 +100,8 @@ class Decision:
             lead = self.plan.lead.levels
             if split := self.advisor.steps.split(self.batches[0], lead):
                 yield split
+        elif len({*self.plan.traffic.values()}) > 1:
+            yield "Shares of --traffic weigh no batch: an estimate judges each alone."
         if isinstance(steps := self.advisor.steps, OfServed):
             found = findings(steps.table.runs, steps.table.left_out)
             yield from (each.sentence for each in found if is_fault(each))

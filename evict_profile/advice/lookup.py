@@ -14,6 +14,7 @@ from typing import NamedTuple
 from evict_profile.advice.steps import Table, tp_of
 from evict_profile.config import load_model
 from evict_profile.config.load import model_label
+from evict_profile.config.names import shape_note
 from evict_profile.errors import ConfigError, DataError, EvictProfileError
 from evict_profile.io import nearest
 from evict_profile.records import replace
@@ -46,9 +47,13 @@ class Known(NamedTuple):
     reason: str = ""
 
     def preface(self, names: Names) -> str:
-        """How many GPUs the table is of, where no one is asked for."""
-        tp = None if self.table is None or names.tp else tp_of(self.table)
-        return f"Of {tp} GPU{'s' * (tp > 1)} (--tp {tp}): " if tp else ""
+        """Whose shape the table has, and how many GPUs, where none are asked for."""
+        if self.table is None:
+            return ""
+        note = shape_note(names.model or "", self.table.key.model)
+        tp = None if names.tp else tp_of(self.table)
+        of_gpus = f"Of {tp} GPU{'s' * (tp > 1)} (--tp {tp}): " if tp else ""
+        return f"{note}{'. ' * bool(note)}{of_gpus}"
 
 
 def look_up(names: Names, say: Callable[[str], None]) -> Known:
@@ -154,9 +159,10 @@ def _estimated(
         table = estimated_table(shape, asked, rows, say)
     except MissingSource as error:
         raise ConfigError(
-            f"no table is of {model} on {gpu} under {engine}; for an estimate: pip "
-            f"download --no-deps {PACKAGE}=={VERSION}, and the same command with "
-            f"{asked.options} --from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
+            f"no table is of {model} on {gpu} under {engine}; for an estimate, if its "
+            f"rows pass their gates: pip download --no-deps "
+            f"{PACKAGE}=={VERSION}, and the same command with {asked.options} "
+            f"--from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
         ) from error
     known = () if dtype else (assumption(shape),)
     return replace(table, caveats=table.caveats + known)

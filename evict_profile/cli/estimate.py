@@ -54,28 +54,22 @@ def estimate(
     model = load_model(model_name)
     from evict_profile.advice.lookup import check_format
     from evict_profile.sources.asked import placement_of
+    from evict_profile.sources.estimate import estimated
 
     if not Path(model_name).exists():  # A file states its format.
         check_format(model_name, dtype)
     asked = placement_of(model, gpu, engine, dtype, tp)
     rows = open_source(source)
     check_folder(tables)
-    from evict_profile.sources.pairs import kernels_of
-
-    kernels = kernels_of(rows, model, *asked)
-
     from evict_profile.report.model import model_line
     from evict_profile.report.public import composed_page, show_estimate
-    from evict_profile.sources.compose import (
-        compose,
-        composer_of,
-        export_composed,
-        sweep_of,
-    )
 
-    say(stderr, model_line(model))
-    say(stderr, "estimating: about 15 s")
-    table, cells = compose(composer_of(rows, kernels, model), sweep_of())
+    def announce(line: str) -> None:
+        say(stderr, f"{model_line(model, model_name)}\n{line}")
+
+    table, cells = estimated(rows, model, asked, announce)
+    from evict_profile.sources.compose import export_composed
+
     path = export_composed(table, cells, tables)
     page = path.with_suffix(".html")
     write_text(composed_page(table, cells), page)

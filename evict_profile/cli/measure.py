@@ -61,7 +61,7 @@ def sweep(
     from evict_profile.sweep.store import Store
 
     store = Store(out or Path("runs") / shape.name / spec.name)
-    say(console, model_line(shape))
+    say(console, model_line(shape, model))
     finished = run_sweep(spec, shape, store, max_minutes, console, python)
     end = "finished" if finished else "stopped; the same command continues it"
 

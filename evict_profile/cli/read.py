@@ -98,7 +98,7 @@ def show(
         reject_unused(ctx, {*names}, "with a model")
         from evict_profile.report.model import show_model
 
-        show_model(console, load_model(str(named)), as_json)
+        show_model(console, load_model(str(named)), as_json, str(named))
         return
     if named and not named.is_dir():
         reject_unused(ctx, {*names}, "with a table")

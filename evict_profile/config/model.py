@@ -226,6 +226,11 @@ class ModelSpec(Struct, frozen=True, dict=True):
         return BYTES_PER_VALUE[self.dtype]
 
     @property
+    def stored_dtype(self) -> str:
+        stored = self.checkpoint_dtype
+        return self.dtype if stored == "bfloat16" else stored
+
+    @property
     def cost_shape(self) -> CostShape:
         a, total = self.attention, self.num_layers
         others = tuple((o.layers / total, o.window) for o in self.other_layers)

@@ -242,7 +242,7 @@ def _drafting(fitted: Fitted) -> Drafting | None:
     )
     pairs = zip(fitted.clocks, speeds, strict=True)
     return Drafting(
-        workload=f"none: timed by the sweep itself, drafter weights: {weights}",
+        workload=f"no text: timed by the sweep, drafter weights: {weights}",
         engine=f"{facts['engine']} {facts['engine_version']}",
         batches=tuple(by_rounds(c.at_speed(s), cost, sweep.noise) for c, s in pairs),
     )

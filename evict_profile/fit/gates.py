@@ -46,13 +46,17 @@ INFEASIBLE = "infeasible"
 
 
 def judge(fitted: Fitted) -> tuple[Gate, ...]:
-    made, sweep = measured(fitted.provenance), fitted.provenance.sweep
+    made, stop = measured(fitted.provenance), fitted.provenance.sweep.stop
     between, held_out = fitted.validation, fitted.held_out["hinge"]
     unseen = {
         "validation": between.error,
         "held-out error": held_out.error,
         "non-MoE held-out error": fitted.non_moe_error,
     }
+    of_clock = (
+        drift_gate(fitted.samples.drift, fitted.samples.dropped_share),
+        aa_gate(made.aa_floor, stop.relative_half_width),
+    )
     return (
         union_gate(fitted),
         slope_gate(fitted),
@@ -60,9 +64,8 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
         *(error_gate(name, error) for name, error in unseen.items() if error),
         *([non_moe_gate(fitted)] if fitted.non_moe_error else []),
         half_width_gate(fitted.half_width),
-        drift_gate(fitted.samples.drift, fitted.samples.dropped_share),
-        aa_gate(made.aa_floor, sweep.stop.relative_half_width, made.clock != DATASHEET),
-        coverage_gate(fitted.frame, fitted.points, sweep.whole),
+        *(() if made.clock == DATASHEET else of_clock),
+        coverage_gate(fitted.frame, fitted.points, fitted.provenance.sweep.whole),
     )
 
 
@@ -184,11 +187,10 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     )
 
 
-def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
+def aa_gate(floor: float, asked: float) -> Gate:
     """Samples of a cell differ, as those of any machine do; `asked` is relative.
 
     A wide floor fails nothing: costs rest on all cells, and their intervals hold it.
-    Costs of a datasheet are not `timed` and do not differ.
     """
     wide = (
         f", far above the {asked:.1%} asked of a median: single cells are noisy; only "
@@ -197,7 +199,7 @@ def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
     )
     return _gate(
         "A/A floor",
-        floor > 0.0 or not timed,
+        floor > 0.0,
         f"halves of the samples of a cell differ by up to {floor:.1%}"
         f"{wide if floor > WIDE_FLOOR * asked else ''}",
         "no cell was measured twice, or the runner repeats its samples: run the same "

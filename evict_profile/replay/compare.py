@@ -8,6 +8,7 @@ prompts and orders, which cancels most of the spread between prompts.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain
+from shlex import quote
 
 import numpy as np
 
@@ -25,10 +26,12 @@ from evict_profile.replay.policies import (
     GUIDED,
     HINDSIGHT,
     ORACLE,
+    RATE,
     Fixed,
     MakePolicy,
     Policy,
     Schedule,
+    full_tree,
     table_policies,
 )
 from evict_profile.replay.simulate import ReplayRun, StepTimes, simulate
@@ -42,6 +45,7 @@ from evict_profile.replay.sums import (
 )
 from evict_profile.replay.tuning import Tuned, candidates, fixed_points
 from evict_profile.runtime import CostTable
+from evict_profile.served.growth import ESTIMATE_ERROR, around
 from evict_profile.stats import CONFIDENCE, WORTHWHILE, Floats, Ints
 from evict_profile.traces import Trace
 from evict_profile.traces.resampling import MIN_PROMPTS, Bootstrap, optimism
@@ -97,8 +101,9 @@ class ScenarioReplay:
         results = [self._result(name, settings.get(name), sums) for name in sums]
         verified = np.array([each.verified.value for each in results])
         costs = [part.costs for part in self.parts]
-        caveats = ((*each.caveats, each.interval_note(verified)) for each in costs)
-        errors = tuple(end for each in costs for end in each.interval(verified))
+        error = around(1.0, ESTIMATE_ERROR) if self.table.is_estimated else None
+        own = [] if error else [each.interval_note(verified) for each in costs]
+        caveats = (each.caveats for each in costs)
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
@@ -109,8 +114,8 @@ class ScenarioReplay:
             adaptive,
             _distinct(each.assumptions for each in costs),
             any(each.served.assumes_drafting for each in costs),
-            errors if self.table.is_estimated else (),
-            _distinct([self._of_prompts(), *caveats]),
+            (error.low, error.high) if error else (),
+            _distinct([self._of_prompts(), *caveats, own]),
         )
 
     def policy_sums(self, settings: Mapping[str, Tuned]) -> dict[str, Sums]:
@@ -191,10 +196,15 @@ class ScenarioReplay:
         self, name: str, policy: Tuned | None, sums: Mapping[str, Sums]
     ) -> PolicyResult:
         own, estimate, ratio = sums[name], self.bootstrap.estimate, self.bootstrap.ratio
-        served_by, topk = "", self.arrays.trace.about.topk
+        served_by, topk, arrays = "", self.arrays.trace.about.topk, self.arrays
         set_here = policy if name in HINDSIGHT else None
         if isinstance(set_here, Fixed):
-            served_by = set_here.served_by(self.table, topk, self.arrays.nodes)
+            served_by = set_here.served_by(self.table, topk, arrays.nodes)
+        elif name == RATE and not self.table.key.engine.startswith(("vllm", "trtllm")):
+            tree = full_tree(arrays.nodes, arrays.depth)
+            served_by = f"EVICT_PROFILE_TABLE={quote(str(self.table.path))} "
+            served_by += "EVICT_PROFILE_ALLOW=composed " * self.table.is_estimated
+            served_by += tree.served_by(self.table, topk, arrays.nodes)
         return PolicyResult(
             policy=name,
             setting=set_here.setting if set_here else "",

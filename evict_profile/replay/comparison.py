@@ -81,8 +81,8 @@ class Comparison:
         strongest, adaptive: the simplest within one per cent of the fastest of
             `HINDSIGHT` and of `GUIDED`; less their optimism.
         assumptions: what the choice assumes without a measurement.
-        estimate: ends of an estimated table's 95 % intervals, over its costs; () of a
-            measured one, whose intervals are caveats.
+        estimate: ends of an estimated table's 95 % interval of a step over a plain
+            one; () of a measured one, whose intervals are caveats.
         caveats: all that latencies assume, and whether prompts are too few.
     """
 
@@ -132,9 +132,13 @@ class Comparison:
 
     @property
     def _verdicts(self) -> tuple[Verdict, Verdict, Verdict]:
-        """Of the strongest and the adaptive policy over plain decoding, and of both."""
+        """Of the strongest and the adaptive policy over plain decoding, and of both;
+        within the error of an estimated table nothing is settled.
+        """
         over = self.strongest.over[AR], self.adaptive.over[AR], self.adaptive_over_fixed
-        return over[0].verdict, over[1].verdict, over[2].verdict
+        low, high = (end((1.0, *self.estimate)) for end in (min, max))
+        wide = [Estimate(each.value, each.low / high, each.high / low) for each in over]
+        return wide[0].verdict, wide[1].verdict, wide[2].verdict
 
     @property
     def unsettled(self) -> str:
@@ -155,14 +159,14 @@ class Comparison:
     @property
     def advice(self) -> str:
         """What to do; after what is not settled, where anything is not."""
-        has_flags = self.strongest.served_by or self.strongest.policy == SCHEDULE
-        no_flag = "" if has_flags else ", which no flag sets"
-        action = {
-            ADAPT: f"adapt with “{self.adaptive.policy}”",
-            FIX: f"fix a setting, {self.strongest}{no_flag}",
-            STOP: STOP,
-        }
-        return _said(self.unsettled, action[self.choice])
+        adapt = f"adapt with “{self.adaptive.policy}”, which no plug-in does"
+        fix = f"fix a setting, {self.strongest}, which no flag sets"
+        action = {ADAPT: adapt, FIX: fix, STOP: STOP}[self.choice]
+        if self.advised.served_by:
+            action, _, _ = action.rpartition(", which no")
+        elif self.advised.policy == SCHEDULE:
+            action += "; export writes one of chains"
+        return _said(self.unsettled, action)
 
     @property
     def sure(self) -> bool:
@@ -173,10 +177,13 @@ class Comparison:
         """For one batch; steps of several have no mean at which both are equal."""
         return () if self.scenario.shares else tuple(_break_even(self))
 
+    @property
+    def gains(self) -> str:
+        return self._of_traffic() if self.scenario.shares else self._of_batch()
+
     def __str__(self) -> str:
-        gains = self._of_traffic() if self.scenario.shares else self._of_batch()
         return (
-            f"{self.scenario}: {self.advice}. {gains}"
+            f"{self.scenario}: {self.advice}. {self.gains}"
             f"{''.join(f' {each}' for each in self.break_even)}{_estimated([self])}"
             f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
         )
@@ -194,7 +201,8 @@ class Comparison:
         """What all else gains over one setting for all batches."""
         settings = (each for each in self.results if each.policy in ONE_SETTING)
         one = max(settings, key=lambda each: each.tokens_per_s.value)
-        others = self.of(SCHEDULE), self.adaptive, self.of(FULL_TREE)
+        schedule = (each for each in self.results if each.policy == SCHEDULE)
+        others = (*schedule, self.adaptive, self.of(FULL_TREE))
         gains = (f"{each} gives {percent(each.over[one.policy])}" for each in others)
         return (
             f"One setting for all batches, {one}, decodes "
@@ -260,7 +268,7 @@ def _estimated(found: Sequence[Comparison]) -> str:
         return ""
     low, high = (100.0 * (end - 1.0) for end in (min(ends), max(ends)))
     return (
-        f" Costs are estimated, with an error of {low:+.0f} to {high:+.0f} % (95 %) "
+        f" Steps are estimated, with an error of {low:+.0f} to {high:+.0f} % (95 %) "
         "that no interval here includes, so nothing is settled."
     )
 

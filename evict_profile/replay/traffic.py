@@ -40,7 +40,9 @@ class TrafficReplay(ScenarioReplay):
 
     def tuned(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
         yield from self.chosen(points)
-        yield self._schedule(points)
+        schedule, bias = self._schedule(points)
+        if len({*schedule.settings.values()}) > 1:
+            yield schedule, bias
 
     def _schedule(self, points: Sequence[FixedPoint]) -> tuple[Schedule, Floats]:
         """The fastest setting of each batch, and the optimism of choosing so many.

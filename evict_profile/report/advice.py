@@ -240,7 +240,7 @@ def unbroken(line: str, indent: str = "") -> str:
 def shell_lines(command: str) -> list[str]:
     """A command over lines that a shell joins, each of at most 100 columns."""
     lines = list[str]()
-    for words in re.split(r" (?=--)", command):
+    for words in re.split(r" (?=--|EVICT)", command):
         if lines and len(lines[-1]) + len(words) < WIDEST - 2:
             lines[-1] += f" {words}"
         elif words:

@@ -4,27 +4,28 @@ from typing import Any
 from rich.console import Console
 
 from evict_profile.config.model import BYTES_PER_VALUE, AttentionSpec, ModelSpec
+from evict_profile.config.names import shape_note
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.records import to_mapping
 from evict_profile.report.console import Rows, print_notes, print_rows
 
 
-def model_line(model: ModelSpec) -> str:
+def model_line(model: ModelSpec, given: str = "") -> str:
     """ "qwen3-30b-a3b: 128 experts, top 8, 48 MoE layers of 48, hidden 2,048 ..."."""
-    moe = model.moe
+    moe, note = model.moe, shape_note(given, model.name)
     return (
         f"{model.name}: {moe.num_experts} experts, top {moe.top_k}, "
         f"{model.moe_layers} MoE layers of {model.num_layers}, "
         f"hidden {model.hidden_size:,}, expert width {moe.expert_width:,}, "
-        f"{_attention(model.attention)}, {_stored(model)}, "
+        f"{_attention(model.attention)}, {model.stored_dtype}, "
         f"{_amount(model.total_parameters)} parameters, "
-        f"{_amount(model.active_parameters)} active"
+        f"{_amount(model.active_parameters)} active{'; ' * bool(note)}{note}"
     )
 
 
-def show_model(console: Console, model: ModelSpec, as_json: bool) -> None:
-    stored = _stored(model)
+def show_model(console: Console, model: ModelSpec, as_json: bool, given: str) -> None:
+    stored = model.stored_dtype
     counts = {
         "moe_layers": model.moe_layers,
         "full_attention_layers": model.full_layers,
@@ -42,7 +43,8 @@ def show_model(console: Console, model: ModelSpec, as_json: bool) -> None:
         say(console, json_of(content | {"notes": caveats}))
         return
     del content["name"], content["source"], content["notes"]
-    print_rows(console, Rows(("", "value"), [*_cells(content)]), model_line(model))
+    title = model_line(model, given)
+    print_rows(console, Rows(("", "value"), [*_cells(content)]), title)
     print_notes(console, caveats)
     say(console, f"source: {model.source}")
 
@@ -63,11 +65,6 @@ def _attention(own: AttentionSpec) -> str:
         heads = f"mla {own.num_heads} x {own.head_dim}"
         return f"{heads}, latent {own.kv_lora_rank} + {own.qk_rope_dim}"
     return f"gqa {own.num_heads}/{own.num_kv_heads} x {own.head_dim}"
-
-
-def _stored(model: ModelSpec) -> str:
-    stored = model.checkpoint_dtype
-    return model.dtype if stored == "bfloat16" else stored
 
 
 def _amount(number: int) -> str:

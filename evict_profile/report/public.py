@@ -3,10 +3,10 @@
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from evict_profile.cells import cells_of
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.report.console import (
@@ -73,22 +73,29 @@ def composed_page(table: CostTable, cells: pd.DataFrame) -> str:
         decision=pays(table),
         command=how_to_decide(table),
         **served_parts(table),
-        parts=part_rows(cells),
+        parts=part_rows(table, cells),
         errors=error_rows(table.fit.held_out),
         dropped=Rows(("rows left out", "count"), sorted(made.rows_dropped.items())),
         files=Rows(("file", "sha256"), sorted(made.files.items())),
     )
 
 
-def part_rows(cells: pd.DataFrame) -> Rows:
-    """Microseconds of each part of a layer, narrow and wide, at batch 1."""
-    here = cells[(cells["part"] == "layers") & (cells["batch"] == 1)]
-    here = here[here["context"] == here["context"].min()]
-    shown = here.groupby("width", as_index=False).last().dropna(axis=1, how="all")
-    parts = shown.filter(regex="_us$").drop(columns=CLOCKS, errors="ignore")
-    rows = [
-        (f"n {cell.width}, U {cell.union}", *(f"{us:.1f}" for us in values))
-        for cell, values in zip(cells_of(shown), parts.to_numpy(), strict=True)
-    ]
+def part_rows(table: CostTable, cells: pd.DataFrame) -> Rows:
+    """Microseconds of each part of a layer, and the model's sum, at batch 1.
+
+    U is that of a step; latency is linear in it.
+    """
+    here = cells[(cells["batch"] == 1) & (cells["context"] == cells["context"].min())]
+    layers = here[here["part"] == "layers"].dropna(axis=1, how="all")
+    rest = here[here["part"] != "layers"].sort_values("width")
+    parts = layers.filter(regex="_us$").drop(columns=CLOCKS, errors="ignore").columns
+    rows, count = [], table.model.moe_layers
+    for n in table.axes.width:
+        own = layers[layers["width"] == n].sort_values("union")
+        union = float(table.activation.at(np.array([float(n)]), 1)[0])
+        us = [float(np.interp(union, own["union"], own[part])) for part in parts]
+        rest_us = float(np.interp(n, rest["width"], rest["clock_us"]))
+        ms = f"{(count * sum(us) + rest_us) / 1e3:.2f}"
+        rows.append((f"n {n}, U {union:.1f}", *(f"{part:.1f}" for part in us), ms))
     words = (name.removesuffix("_us").replace("_", " ") for name in parts)
-    return Rows(("of one layer, us", *words), rows)
+    return Rows(("of one layer, us", *words, f"{count} layers and the rest, ms"), rows)

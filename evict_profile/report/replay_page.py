@@ -7,7 +7,7 @@ from rich.console import Console
 
 from evict_profile.io import say
 from evict_profile.replay.compare import MIXED
-from evict_profile.replay.comparison import FIX, Comparison, PolicyResult, percent
+from evict_profile.replay.comparison import STOP, Comparison, PolicyResult, percent
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -18,7 +18,8 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.study import ReplayStudy
 from evict_profile.report import plotting
-from evict_profile.report.console import Rows, print_rows, wrapped
+from evict_profile.report.advice import shell_lines
+from evict_profile.report.console import Rows, wrapped
 from evict_profile.report.numbers import MS, spread
 from evict_profile.report.plotting import End
 from evict_profile.report.render import render
@@ -60,14 +61,11 @@ def replay_page(study: ReplayStudy) -> str:
 
 def show_replay(console: Console, study: ReplayStudy) -> None:
     say(console, wrapped(study.summary))
-    in_traffic = [c for c in study.comparisons if c.scenario.shares]
-    for comparison in in_traffic:
-        say(console, wrapped(str(comparison)))
-    if not in_traffic:
-        print_rows(console, _verdict_rows(study))
-    fixed = [best_served(c) for c in study.comparisons if c.choice == FIX]
-    for flags in dict.fromkeys(f"{b}, by flags: {b.served_by}" for b in fixed if b):
-        say(console, flags)
+    for each in study.comparisons:
+        say(console, wrapped(f"{each.scenario}: {each.advice}. {each.gains}"))
+    advised = [best_served(c) for c in study.comparisons if c.choice != STOP]
+    for best in dict.fromkeys((str(b), b.served_by) for b in advised if b):
+        say(console, "\n".join([f"{best[0]}, by flags:", *shell_lines(best[1])]))
     if curve := study.table.acceptance:
         say(console, wrapped(f"the table's acceptance was learnt on {curve.workload}"))
     for caveat in _caveats(study):
@@ -75,10 +73,12 @@ def show_replay(console: Console, study: ReplayStudy) -> None:
 
 
 def best_served(comparison: Comparison) -> PolicyResult | None:
-    """The strongest setting if flags of a server set it, else the fastest that is."""
-    if comparison.strongest.served_by:
-        return comparison.strongest
-    served = (result for result in comparison.results if result.served_by)
+    """What is advised or strongest if flags set it, else the fastest setting so set."""
+    for result in (comparison.advised, comparison.strongest):
+        if result.served_by:
+            return result
+    settings = (each for each in comparison.results if each.policy not in GUIDED)
+    served = (result for result in settings if result.served_by)
     return max(served, key=lambda result: result.tokens_per_s.value, default=None)
 
 

@@ -218,7 +218,7 @@ def _found_rows(tables: Sequence[Found], names: Iterable[str]) -> Rows:
 
 def _error(table: CostTable) -> str:
     unknown = table.origin != MEASURED
-    return "-" if unknown else f"{table.fit.held_out['hinge'].median:.1%}"
+    return "unknown" if unknown else f"{table.fit.held_out['hinge'].median:.1%}"
 
 
 def show_diff(

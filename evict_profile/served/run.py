@@ -17,6 +17,16 @@ SPECULATION_FLAGS = (
 )  # fmt: skip
 """Flags that a drafting engine sets itself."""
 
+STEP_FLAGS = (
+    "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
+    "moe_runner_backend"
+)  # fmt: skip
+"""SGLang's other flags that change a step."""
+
+CHOSEN = (*SPECULATION_FLAGS, "attention_backend")
+"""What may differ between plain decoding and drafts. On Hopper SGLang chooses another
+attention for trees: a finding states it, because the speed-up contains it."""
+
 LEAST_MS, MOST_MS = 0.1, 10e3
 """Bounds of a decode step; a step beyond them has another unit."""
 
@@ -54,7 +64,7 @@ def check_one_deployment(stated: Iterable[tuple[str, Deployment]]) -> None:
     for source, deployment in stated:
         for name, fact in deployment.stated.items():
             first, other = known.setdefault(name, (fact, source))
-            if first != fact and name not in SPECULATION_FLAGS:
+            if first != fact and name not in CHOSEN:
                 raise ConfigError(
                     f"{source}: is of another deployment than {other}: {name}: {first} "
                     f"first, {fact} then; only drafts may differ, so give each "

@@ -1,7 +1,6 @@
 """The deployment that a user names, checked before rows are read or downloaded."""
 
 import re
-from itertools import count
 from typing import NamedTuple
 
 from evict_profile.config.model import BYTES_PER_VALUE as STORED
@@ -9,11 +8,15 @@ from evict_profile.config.model import ModelSpec
 from evict_profile.config.weights import UNKNOWN
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root, nearest
+from evict_profile.physics import seen_context
 from evict_profile.records import read_mapping
 from evict_profile.sources.pairs import BYTES_PER_VALUE, GPUS
 from evict_profile.table.search import DTYPES
 
 ENGINES = ("sglang", "trtllm", "vllm")
+BATCHES, CONTEXTS = (1, 4, 16, 64, 128, 256), (512, 2048)
+"""Of every estimate."""
+RANKS = [1 << i for i in range(20)]
 
 
 class Placement(NamedTuple):
@@ -35,7 +38,7 @@ def placement_of(
     dtype: str | None = None,
     tp: int | None = None,
 ) -> Placement:
-    """The named placement; by default on as few GPUs as hold the weights.
+    """The named placement; by default on as few GPUs as hold weights and cache.
 
     Raises:
         ConfigError: a name is unknown, or the weights do not fit.
@@ -52,9 +55,9 @@ def placement_of(
             f"--dtype {dtype}: is unknown; choose one of {', '.join(dtypes)}"
         )
     dtype = dtype or _row_dtype(model)
-    fewest = _fewest(model, name, dtype)
+    fewest = _fewest(model, name, dtype, BATCHES[-1])
     asked = Placement(name, engine, dtype, tp or fewest)
-    _check_ranks(model, asked, fewest)
+    _check_ranks(model, asked, _fewest(model, name, dtype))
     return asked
 
 
@@ -93,10 +96,16 @@ def gpu_named(asked: str) -> str:
     )
 
 
-def _fewest(model: ModelSpec, gpu: str, dtype: str) -> int:
+def _fewest(model: ModelSpec, gpu: str, dtype: str, batch: int = 0) -> int:
+    """Ranks that hold the weights, and a cache at the shortest context of a table."""
     each_gb = read_mapping(data_root() / "configs" / "gpu_memory.yaml")[gpu]
-    total_gb = _weights_gb(model, dtype)
-    return next(1 << i for i in count() if total_gb <= (1 << i) * each_gb)
+    weights_gb, own = _weights_gb(model, dtype), model.attention
+    tokens = batch * model.num_layers * seen_context(model, CONTEXTS[0])
+    cache_gb = 2 * tokens * own.cache_values_per_token / 2**30
+    heads = 1 if own.kind == "mla" else own.num_kv_heads
+    # As copies a cache may fit on no number.
+    held_gb = {n: weights_gb / n + cache_gb / min(n, heads) for n in RANKS}
+    return next((n for n in RANKS if held_gb[n] <= each_gb), RANKS[-1])
 
 
 def _weights_gb(model: ModelSpec, dtype: str) -> float:

@@ -27,6 +27,7 @@ from evict_profile.fit.intervals import MIN_SHARE
 from evict_profile.fit.points import split_points
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, Source
+from evict_profile.sources.asked import BATCHES, CONTEXTS
 from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import by_bytes, expert_gates, misfit, passes
 from evict_profile.sources.pairs import GPUS, KernelKey, layer_name
@@ -43,9 +44,8 @@ from evict_profile.table import (
     Staircase,
 )
 
-WIDTHS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64, 128, 256)
-CONTEXTS, LONG_CONTEXTS = (512, 2048), (8192, 32768)
-"""A table ends at the first alone where the fit of all does not pass its gates."""
+WIDTHS, LONG_CONTEXTS = (1, 2, 4, 8, 16, 32, 64), (8192, 32768)
+"""A table ends at CONTEXTS where the fit of all does not pass its gates."""
 
 UNIONS, MAX_TOKENS, VALIDATION = 7, 2048, 16
 LARGE, CHAIN = 1024, 8

@@ -12,7 +12,7 @@ from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.config.gpu import GpuSpec, load_gpu
 from evict_profile.physics import layer_work, non_moe_work
-from evict_profile.records import parse
+from evict_profile.records import parse, replace
 from runners.protocol import Message, Refusal, serve_session
 from runners.session import Forward, MeasureSession, Run, Timing
 
@@ -31,13 +31,17 @@ class Datasheet:
 class Session(MeasureSession):
     def __init__(self, model: Message, options: Message) -> None:
         super().__init__()
-        self.model = parse(ModelSpec, model, "the request to open")
+        given, asked = parse(ModelSpec, model, "the request to open"), options["dtype"]
+        self.dtype = given.stored_dtype if asked == "auto" else asked
+        self.model = stored = replace(given, dtype=self.dtype)
         self.gpu = load_gpu(options["engine"]["gpu"])
-        check_memory(self.model, self.gpu)
+        check_memory(stored, self.gpu)
+        if stored.bytes_per_value < 1:  # The rest and the cache have sixteen bits.
+            self.model = replace(given, dtype="bfloat16")
         self.clock = Datasheet()
         self.layers = self.model.moe_layers
         self.bandwidth_gbps = self.gpu.memory_bandwidth_gbps
-        self.bytes_per_expert = self.model.bytes_per_expert
+        self.bytes_per_expert = stored.bytes_per_expert
         self.fingerprint = {
             "engine": "roofline",
             "engine_version": "1",
@@ -55,6 +59,9 @@ class Session(MeasureSession):
             "ep": 1,
         }
 
+    def answer_open(self) -> Message:
+        return super().answer_open() | {"dtype": self.dtype}
+
     def prepare(self, cell: Message, layers: int, seed: int) -> Forward:
         """The same latency for every seed."""
         asked = parse(Cell, cell, "the request to measure")
@@ -70,6 +77,8 @@ class Session(MeasureSession):
             work, times = non_moe_work(self.model, cell), 1
         else:
             work, times = layer_work(self.model, cell, union), layers
+            less = union * (self.model.bytes_per_expert - self.bytes_per_expert)
+            work = replace(work, bytes_moved=work.bytes_moved - less)
         gpu = self.gpu
         bound_us = work.roofline_us(gpu.memory_bandwidth_gbps, gpu.bf16_dense_tflops)
         return times * bound_us

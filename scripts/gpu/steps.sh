@@ -19,7 +19,9 @@ step() { # NAME SECONDS COMMAND...: SLOW times as long on a slow machine
   echo "$name: $*"
   if timeout --signal=INT --kill-after=10 "$limit_s" "$@" > "$OUT/logs/$name.log" 2>&1
   then touch "$OUT/done/$name"
-  else echo "  ended with $?; see $OUT/logs/$name.log"; MISSING=1
+  elif [ "$?" -eq 124 ]
+  then echo "  stopped after $limit_s s; the same command continues"; MISSING=1
+  else echo "  failed; see $OUT/logs/$name.log"; MISSING=1
   fi
   find "$OUT" -type f -size -8M ! -name results.tar.gz -printf '%P\n' |
     tar czf "$OUT/results.tar.gz" -C "$OUT" -T -

@@ -71,6 +71,13 @@ def test_batches_without_plain_decoding_are_asked_for_alone():
     assert decide(served_table(*rows), "1.8,2.2,2.5", batch=8).plan.reference == 2
 
 
+def test_an_estimate_says_that_it_weighs_no_batch():
+    said = "Shares of --traffic weigh no batch: an estimate judges each alone."
+    for table in (shipped_table(H200), None):
+        assert said in [*decide(table, "3:2.4", traffic="1:.9,64:.1").notes()]
+        assert said not in [*decide(table, "3:2.4", traffic="1:.5,64:.5").notes()]
+
+
 class TestOwnLengths:
     """A served table, asked without an acceptance."""
 

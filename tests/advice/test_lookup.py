@@ -126,6 +126,14 @@ def test_a_format_in_the_models_name_is_asked_for(place):
     assert "its name says FP8; give the weights' format with --dtype" in known.reason
 
 
+def test_an_answer_says_whose_shape_it_has(place):
+    put(place, shipped_table(TP1))
+    names = NAMES._replace(model="Qwen/Qwen3-Coder-30B-A3B-Instruct")
+    said = "Qwen3-Coder-30B-A3B-Instruct has the shape of qwen3-30b-a3b. Of 1 GPU"
+    assert found(names).preface(names).startswith(said)
+    assert found(NAMES).preface(NAMES).startswith("Of 1 GPU")
+
+
 def test_one_that_is_not_there_is_estimated_once(wheel, place, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
     lines = []

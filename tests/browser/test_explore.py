@@ -10,6 +10,7 @@ from evict_profile.advice.acceptance import of_rate
 from evict_profile.advice.advise import Advisor
 from evict_profile.io import data_root
 from evict_profile.report.explore import explore_page
+from evict_profile.stats import WORTHWHILE
 from evict_profile.table import CostTable, tables_in
 
 pytestmark = pytest.mark.browser
@@ -48,11 +49,14 @@ def assert_agrees(page):
         computed = [speed.value, speed.low, speed.high]
         assert numbers[5:] == pytest.approx(computed, abs=0.0051)
     answer = page.locator("#answer").inner_text()
-    best = advice.best
-    if not best.levels:
-        assert answer.startswith("Do not speculate")
-        return
-    assert answer.startswith(f"K = {best.levels}: {best.speed.value:.2f} times")
+    best, drafted = advice.best, advice.ways[1:]
+    settled = all(way.speed.high < WORTHWHILE for way in drafted)
+    settled = best.speed.low > 1.0 if best.levels else settled
+    doubt = "Not settled whether drafting pays: " * (not settled)
+    gives = f"K = {best.levels}: {best.speed.value:.2f} times"
+    none = f"{'Do not speculate: ' * settled}no draft length"
+    assert answer.startswith(f"{doubt}{gives if best.levels else none}")
+    assert ("probe URL" in page.locator("#flags").inner_text()) == (not settled)
 
 
 def open_at(page, explored, **choice):
@@ -64,7 +68,7 @@ def test_a_moved_slider_changes_the_answer_to_what_advise_computes(page, explore
     open_at(page, explored, **MEASURED)
     assert page.locator("#gpu").input_value() == MEASURED["gpu"]
     assert_agrees(page)
-    for key in ("Home", "End"):
+    for key in ("Home", "End", "PageDown"):
         before = page.locator("tbody").inner_text()
         page.locator("#accept").press(key)
         assert page.locator("tbody").inner_text() != before

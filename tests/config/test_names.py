@@ -13,6 +13,7 @@ from evict_profile.config.names import (
     name_suffixes,
     published_name,
     same_shape,
+    shape_note,
 )
 from evict_profile.errors import ConfigError
 
@@ -139,6 +140,14 @@ def test_a_label_with_an_organisation_is_found_by_itself():
 def test_a_name_with_any_other_word_is_of_another_model(name, word, suffixes):
     assume(word not in name_suffixes() and f"{name}-{word}" not in KNOWN)
     assert model_named("-".join([name, word, *suffixes]), NAMES) is None
+
+
+@given(name=st.sampled_from(sorted(KNOWN)), suffixes=SUFFIXES)
+def test_a_name_of_another_models_shape_is_said_to_be_one(name, suffixes):
+    given_name = "-".join([name, *suffixes])
+    note = f"{given_name} has the shape of {KNOWN[name]}"
+    said = shape_note(f"some/{given_name}", KNOWN[name])
+    assert said == (note if name in same_shape() else "")
 
 
 def test_every_model_of_the_same_shape_as_another_has_one():

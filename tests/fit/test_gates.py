@@ -163,7 +163,6 @@ def test_layers_that_scale_badly_make_no_table(fitted, error, passed):
 
 
 def test_samples_that_repeat_each_other_fail():
-    """On a device; costs of a datasheet have no noise."""
     assert not gates.aa_gate(0.0, asked=0.03).passed
     others = {cell: [1.0, 1.1, 1.2, 1.05] for cell in range(5)}
     copies = {**others, **{cell: [1.0] * 4 for cell in range(2, 8)}}
@@ -171,7 +170,6 @@ def test_samples_that_repeat_each_other_fail():
         True,
         0.0,
     )
-    assert gates.aa_gate(0.0, asked=0.03, timed=False).passed
 
 
 def test_a_wide_floor_is_told():

@@ -59,6 +59,14 @@ def test_the_strongest_setting_is_the_fastest_that_knows_no_cost(comparison):
     )
 
 
+def test_the_flags_of_the_rate_are_those_of_the_plug_in(comparison, table):
+    """Whole trees, which it cuts; no plug-in follows the ratio."""
+    whole = comparison.of(policies.RATE).served_by
+    assert whole.startswith(f"EVICT_PROFILE_TABLE={table.path} --speculative-num-steps")
+    assert whole.endswith("--speculative-num-draft-tokens 25")
+    assert not comparison.of(policies.RATIO).served_by
+
+
 def test_ratios_are_those_of_the_throughputs(comparison):
     for each in comparison.results:
         assert set(each.over) == {*BASELINES} - {policies.SCHEDULE}

@@ -115,6 +115,8 @@ def test_a_traffic_of_one_batch_is_that_batch(arrays, table):
             own_value, same_value = getattr(own, field), getattr(same, field)
             assert own_value.value == pytest.approx(same_value.value)
         assert own.over[AR].low == pytest.approx(same.over[AR].low)
+    assert SCHEDULE not in {each.policy for each in traffic.results}
+    assert f"{SCHEDULE} (" not in str(traffic), "one setting is no schedule"
 
 
 def test_the_sentence_compares_all_with_one_setting(comparison):

@@ -17,11 +17,13 @@ from evict_profile.replay.policies import (
     RATE,
     RATE_DEPTH,
     RATIO,
+    SCHEDULE,
 )
 from evict_profile.stats import WORTHWHILE, Estimate
 from tests.replay.comparisons import make_comparison
 
 SLOW = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 90.0)
+FAST = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 250.0)
 NEAR = {BEST_WIDTH: 100.0, BEST_PAIR: 100.5}
 ADAPT, FIX, STOP = "adapt", "fix a setting", "do not speculate"
 
@@ -72,6 +74,19 @@ def test_a_setting_without_flags_is_named_as_one():
     assert said in str(found)
 
 
+def test_a_schedule_says_what_writes_one():
+    found = make_comparison({RATE: 120.0, SCHEDULE: 150.0})
+    said = "schedule by batch, which no flag sets; export writes one of chains."
+    assert said in str(found)
+
+
+def test_an_adaptive_policy_is_named_with_or_without_a_plug_in():
+    found = make_comparison()
+    assert "adapt with “rate”, which no plug-in does." in str(found)
+    served = replace(found, adaptive=replace(found.adaptive, served_by="--flags"))
+    assert "adapt with “rate”. " in str(served)
+
+
 def test_the_summary_counts_choices_and_their_gains():
     speeds = ({}, {RATE: 150.0}, SLOW)
     assert summary([make_comparison(each) for each in speeds]) == (
@@ -100,7 +115,7 @@ def test_no_choice_is_sure_where_drafting_is_assumed():
 
 @pytest.mark.parametrize(
     ("speeds", "question"),
-    [({}, "whether adapting beats a fixed setting"), (SLOW, "whether drafting pays")],
+    [(FAST, "whether adapting beats a fixed setting"), (SLOW, "whether drafting pays")],
 )
 def test_an_estimated_table_settles_nothing_and_its_error_is_in_the_sentence(
     speeds, question
@@ -113,6 +128,15 @@ def test_an_estimated_table_settles_nothing_and_its_error_is_in_the_sentence(
     assert f"ot settled {question}" in summary(estimates)
     assert error in summary(estimates)
     assert "an error of -30 to +30 %" in str(estimates[0])
+
+
+@pytest.mark.parametrize(("gain", "choice"), [(1.02, STOP), (1.3, STOP), (1.6, FIX)])
+def test_a_gain_within_the_error_of_an_estimate_is_not_settled(gain, choice):
+    speeds = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 100.0 * gain)
+    measured = make_comparison(speeds)
+    found = make_comparison(speeds, estimate=(0.65, 1.55))
+    assert (measured.choice, found.choice) == (FIX, choice)
+    assert ("ot settled whether drafting pays" in str(found)) == (choice == STOP)
 
 
 ENDS = st.tuples(*[st.floats(0.5, 1.5)] * 3).map(sorted)

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from rich.console import Console
 
 from evict_profile.advice.advise import Advisor
@@ -37,13 +38,25 @@ def test_the_page_says_that_nothing_was_measured(composed_path):
 
 def test_parts_of_a_layer_add_up(composed_path):
     cells = cells_beside(composed_path)
-    rows = public.part_rows(cells)
-    wide = cells[(cells["width"] == 64) & (cells["batch"] == 1)].dropna(
+    rows = public.part_rows(CostTable.load(composed_path), cells)
+    one = cells[(cells["width"] == 1) & (cells["batch"] == 1)].dropna(
         subset="experts_us"
     )
-    wide = wide[wide["context"] == wide["context"].min()]
-    added = sum(float(str(cell)) for cell in rows.cells[-1][1:])
-    assert abs(added - wide["clock_us"].iloc[-1]) < 0.5
+    one = one[one["context"] == one["context"].min()]
+    added = sum(float(str(cell)) for cell in rows.cells[0][1:-1])
+    assert abs(added - one["clock_us"].iloc[0]) < 0.5
+
+
+def test_the_parts_of_a_step_agree_with_the_table(composed_path):
+    """At the experts that a step activates, not at all that a cell forced."""
+    table = CostTable.load(composed_path)
+    rows = public.part_rows(table, cells_beside(composed_path))
+    step_us = table.step_cost_us(1, min(table.axes.context))
+    assert [str(row[0]).split(",")[0] for row in rows.cells] == [
+        f"n {n}" for n in table.axes.width
+    ]
+    for row, n in zip(rows.cells, table.axes.width, strict=True):
+        assert 1e3 * float(str(row[-1])) == pytest.approx(step_us[n], rel=0.07)
 
 
 def test_break_evens_of_an_estimate_are_those_that_advice_judges_by(composed_path):

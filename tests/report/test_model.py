@@ -18,6 +18,9 @@ def test_a_line_states_what_a_cost_depends_on():
         "qwen3-30b-a3b: 128 experts, top 8, 48 MoE layers of 48, hidden 2,048, expert "
         "width 768, gqa 32/4 x 128, bfloat16, 30.5 B parameters, 3.4 B active"
     )
+    assert model_line(load_model("GLM-4.6"), "zai-org/GLM-4.6").endswith(
+        "active; GLM-4.6 has the shape of glm-4.5"
+    )
     line = model_line(load_model("deepseek-v3"))
     assert "58 MoE layers of 61" in line
     assert "mla 128 x 128, latent 512 + 64, fp8_block" in line

@@ -1,6 +1,6 @@
 """The page of a replay, from made-up numbers."""
 
-import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -57,12 +57,23 @@ def test_single_workloads_are_folded_beside_their_mix(text):
     assert "<h3>mixed, temperature 0, batch 1</h3>" in text
 
 
-def test_a_terminal_has_a_line_for_each_scenario(study):
+def test_a_terminal_has_each_scenario_within_100_columns(study):
     console = Console(record=True, width=20)
     show_replay(console, study)
-    text = console.export_text()
-    rows = [each for each in text.splitlines() if re.search("  (yes|no)$", each)]
-    assert len(rows) == len(study.comparisons)
-    for row, comparison in zip(rows, study.comparisons, strict=True):
-        assert comparison.advice in row
-    assert study.summary in " ".join(text.split())
+    lines = console.export_text().splitlines()
+    said = " ".join(" ".join(lines).split())
+    for each in study.comparisons:
+        assert f"{each.scenario}: {each.advice}. Against plain decoding" in said
+    assert study.summary in said
+    assert max(map(len, lines)) <= 100
+
+
+def test_flags_are_printed_over_lines_of_100_columns(study):
+    advised = study.comparisons[0].adaptive
+    flags = f"EVICT_PROFILE_TABLE={'t' * 60} {'--speculative-num-steps 3 ' * 4}".strip()
+    found = replace(study.comparisons[0], adaptive=replace(advised, served_by=flags))
+    console = Console(record=True, width=20)
+    show_replay(console, replace(study, comparisons=(found,)))
+    _, printed = console.export_text().split("rate, by flags:\n")
+    assert printed.split("note:")[0].replace("\\\n", "").split() == flags.split()
+    assert max(map(len, printed.splitlines())) <= 100

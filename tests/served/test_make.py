@@ -4,6 +4,7 @@ import pytest
 
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
+from evict_profile.served.findings import findings
 from evict_profile.served.make import assumed, served_table, shape_of
 from evict_profile.served.run import Deployment, Load
 from evict_profile.served.table import ServedTable
@@ -32,6 +33,15 @@ def stated(*deployments, **facts):
 def test_two_deployments_are_refused_with_both_values(one, other, says):
     with pytest.raises(ConfigError, match=says):
         served_table(stated(one, other), {}, "m", "g")
+
+
+def test_another_attention_of_drafts_is_found_and_not_refused():
+    """SGLang chooses flashinfer for trees and fa3 for plain decoding on Hopper."""
+    ours, theirs = ({"flags": {"attention_backend": a}} for a in ("fa3", "flashinfer"))
+    runs = stated(ours, theirs)
+    served_table(runs, {}, "m", "g")
+    [found] = [each for each in findings(runs, {}) if each.kind == "unlike"]
+    assert "attention_backend: fa3 plain, flashinfer drafting" in found.sentence
 
 
 def test_a_fact_is_compared_across_runs_that_do_not_state_it():

@@ -242,6 +242,25 @@ def test_weights_take_the_fewest_gpus_that_hold_them(gpu, dtype, least):
         placement_of(model, gpu, "vllm", dtype, least // 2)
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "least"),
+    [("deepseek-v3", "h100", 16), ("mixtral-8x7b", "rtx_pro_6000_server", 2)],
+)
+def test_gpus_also_hold_the_cache_of_the_largest_batch(model, gpu, least):
+    """625 GB, and 4.3 of latents on each rank; 87 GB, and 16 of keys and values."""
+    spec = load_model(model)
+    assert placement_of(spec, gpu, "vllm").tp == least
+    assert placement_of(spec, gpu, "vllm", tp=least // 2).tp == least // 2
+
+
+def test_a_cache_that_fits_on_no_number_of_gpus_ends_in_a_refusal():
+    """Each rank has a copy of all latents."""
+    latents = replace(load_model("deepseek-v3").attention, kv_lora_rank=10**6)
+    model = replace(load_model("deepseek-v3"), attention=latents)
+    with pytest.raises(ConfigError, match="does not divide the 128 attention heads"):
+        placement_of(model, "h200", "vllm")
+
+
 def test_weights_are_by_default_as_published():
     model = load_model("deepseek-v3")
     asked = placement_of(model, "H200-sxm", "sglang")

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from evict_profile.errors import ConfigError
 from evict_profile.records import Amount, Count, Facts
-from evict_profile.served.run import SPECULATION_FLAGS, Deployment
+from evict_profile.served.run import SPECULATION_FLAGS, STEP_FLAGS, Deployment
 
 READ_TIMEOUT_S = 120.0
 FIX_URL = "fix the URL, as http://localhost:8000"
@@ -27,8 +27,7 @@ DRAFTED = "spec_decode_num_draft_tokens"
 ACTIVE = "spec_num_draft_tokens"
 """SGLang's gauge of the tokens that a step verifies, root included: it may change."""
 FLAGS = (
-    "tp_size", "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
-    "moe_runner_backend", "total_slots", "model_path", *SPECULATION_FLAGS,
+    "tp_size", *STEP_FLAGS, "total_slots", "model_path", *SPECULATION_FLAGS,
 )  # fmt: skip
 """Facts that change step time; a drafting engine sets `SPECULATION_FLAGS` itself."""
 

@@ -18,7 +18,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.records import Facts, replace
 from evict_profile.served.readers import facts
 from evict_profile.served.readers.facts import FileRuns
-from evict_profile.served.run import PART, Deployment, Load, Run
+from evict_profile.served.run import PART, STEP_FLAGS, Deployment, Load, Run
 
 BLOCKS, LINES = 10, 4
 """Most parts of a log's lines at one batch, each a run, and fewest lines of a part:
@@ -35,24 +35,29 @@ SIGN = re.compile(
     r"|Initializing a V1 LLM engine"
 )
 _START = re.compile(r"server_args=|Initializing a V1 LLM engine")
+IS = r"['\"]?(?:=|:) ?"
+"""Between the name of a setting and its value: SGLang 0.5.23 logs a dict."""
+
 _FACTS = {
-    "drafts": re.compile(r"num_spec(?:ulative)?_tokens'?[=:] ?(\d+)"),
-    "verified": re.compile(r"speculative_num_draft_tokens=(\d+)"),
-    "levels": re.compile(r"speculative_num_steps=(\d+)"),
-    "topk": re.compile(r"speculative_eagle_topk=(\d+)"),
-    "adaptive": re.compile(
-        r"(speculative_adaptive=True|speculative_algorithm='NGRAM'"
-        r"|SpeculativeConfig\(method='(?:ngram|suffix)')"
-    ),
-    "plain": re.compile(r"speculative_(?:algorithm|config)=(None)"),
-    "interval": re.compile(r"decode_log_interval=(\d+)"),
-    "model": re.compile(r"(?:model_path=|with config: model=)'([^']+)'"),
-    "tp": re.compile(r"(?:tensor_parallel_size|tp_size)=(\d+)"),
-    "version": re.compile(r"LLM engine \(v([^)]+)\)"),
-    "eager": re.compile(r"(enforce_eager|disable_cuda_graph)=True"),
-    "mode": re.compile(r"(?:cudagraph_mode=|<CUDAGraphMode\.)(PIECEWISE|NONE)\b"),
-    "tokens": re.compile(r"max_cudagraph_capture_size': (\d+)"),
-    "batches": re.compile(r"target verify CUDA graph .* bs=\[[\d, ]*?(\d+)\]"),
+    name: re.compile(sign.replace(" IS ", IS))
+    for name, sign in {
+        "drafts": r"num_spec(?:ulative)?_tokens IS (\d+)",
+        "verified": r"speculative_num_draft_tokens IS (\d+)",
+        "levels": r"speculative_num_steps IS (\d+)",
+        "topk": r"speculative_eagle_topk IS (\d+)",
+        "adaptive": r"(speculative_adaptive IS True|speculative_algorithm IS 'NGRAM'"
+        r"|SpeculativeConfig\(method='(?:ngram|suffix)')",
+        "plain": r"speculative_(?:algorithm|config) IS (None)",
+        "interval": r"decode_log_interval IS (\d+)",
+        "model": r"\b(?:model_path IS |with config: model=)'([^']+)'",
+        "tp": r"(?:tensor_parallel_size|tp_size) IS (\d+)",
+        "version": r"LLM engine \(v([^)]+)\)",
+        "eager": r"(enforce_eager|disable_cuda_graph) IS True",
+        "mode": r"(?:cudagraph_mode=|<CUDAGraphMode\.)(PIECEWISE|NONE)\b",
+        "tokens": r"max_cudagraph_capture_size IS (\d+)",
+        "batches": r"target verify CUDA graph .* bs=\[[\d, ]*?(\d+)\]",
+        **{flag: rf"\b{flag} IS '?(?!None)([\w.]+)" for flag in STEP_FLAGS},
+    }.items()
 }
 _SGLANG = re.compile(
     r"Decode batch.*#running-req: (?P<running>\d+)(?:.*#token: (?P<cached>\d+))?"
@@ -203,6 +208,11 @@ def _runs(server: _Server, path: Path, number: int, given: int | None) -> Iterat
             f"{path}: the server changes K while it runs ({stated['adaptive']}); start "
             "it with one K and a method that drafts at every step"
         )
+    if given == 0 and any(line.lengths for line in server.lines):
+        raise ConfigError(
+            f"{path}: logs accepted lengths, and K = 0 was given; give the K that "
+            "this server drafted, or the log of plain decoding"
+        )
     drafts = facts.drafts_of(path, server.drafts, given)
     known: Facts = {"drafts": drafts}
     if drafts:
@@ -215,6 +225,11 @@ def _runs(server: _Server, path: Path, number: int, given: int | None) -> Iterat
         engine=server.engine,
         version=stated.get("version", ""),
         tp=int(stated["tp"]) if "tp" in stated else None,
+        flags={
+            flag: int(fact) if fact.isdigit() else fact
+            for flag in STEP_FLAGS
+            if (fact := stated.get(flag))
+        },
     )
     has_graphs = server.graphs or stated.keys() & {"eager", "mode", "tokens", "batches"}
     slow = "; ".join(server.slow_graphs(known.get("width", drafts + 1)))

@@ -11,7 +11,7 @@ from evict_profile.records import Facts
 from evict_profile.served.probe.record import near
 from evict_profile.served.readers import facts
 from evict_profile.served.readers.facts import FileRuns
-from evict_profile.served.run import Deployment, Load, Run
+from evict_profile.served.run import STEP_FLAGS, Deployment, Load, Run
 
 EQUAL = 8
 """Requests from which equal mean lengths are no chance."""
@@ -19,12 +19,6 @@ EQUAL = 8
 LENGTHS = ("accept_length", "spec_decode_acceptance_length", "acc_length")
 POSITIONS = "spec_decode_per_position_acceptance_rates"
 ENGINES = ("sglang", "vllm", "trtllm")
-FLAGS = (
-    "ep_size", "dp_size", "dtype", "quantization", "attention_backend",
-    "moe_runner_backend",
-)  # fmt: skip
-"""Facts of SGLang's `server_info` that change a step, other than speculation."""
-
 STEP_S, TOKEN_MS = "median_decode_latency", ("median_tpot_ms", "mean_tpot_ms")
 
 
@@ -96,7 +90,7 @@ def _deployment(found: Facts) -> Deployment:
         engine="sglang" if info else engine or counted,
         version=str(info.get("version") or ""),
         tp=info.get("tp_size"),
-        flags={name: info[name] for name in FLAGS if info.get(name) is not None},
+        flags={name: info[name] for name in STEP_FLAGS if info.get(name) is not None},
     )
 
 

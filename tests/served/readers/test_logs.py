@@ -20,6 +20,39 @@ def test_steady_lines_of_sglang_show_steps():
     assert (tail.batch, tail.load.steps) == (1, 80)
 
 
+def test_a_dict_of_settings_is_read_as_a_call_is():
+    """SGLang 0.5.23 logs the first, and 0.5.16 the second."""
+    [run, *_] = sample("sglang-dict.log")
+    assert (run.drafts, run.levels, run.topk, run.width) == (3, 3, 1, 4)
+    assert (run.deployment.model, run.deployment.tp) == ("examples/sglang/tiny-moe", 1)
+    assert run.deployment.flags == {
+        "attention_backend": "intel_amx",
+        "moe_runner_backend": "auto",
+        "dtype": "float32",
+        "ep_size": 1,
+        "dp_size": 1,
+    }
+    assert run.load.graphs.startswith("disable_cuda_graph turns CUDA graphs off")
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("'speculative_adaptive': True, ", "changes K while"),
+        ("'speculative_num_draft_tokens': 4, ", "states K = 3, and K = 5 was given"),
+    ],
+)
+def test_a_dict_of_settings_is_refused_as_a_call_is(tmp_path, setting, says):
+    text = logs.sglang(start=f"server_args={{{setting}'tp_size': 2}}\n")
+    with pytest.raises(ConfigError, match=says):
+        runs_of(tmp_path, text, drafts=5)
+
+
+def test_a_log_of_drafts_is_not_taken_as_plain_decoding(tmp_path):
+    with pytest.raises(ConfigError, match="logs accepted lengths, and K = 0"):
+        runs_of(tmp_path, logs.sglang(start=""), drafts=0)
+
+
 def test_steady_lines_of_vllm_show_steps():
     """No prompt since the line before: 8 x 2.5 / 1,000 s."""
     tail, run = sample("vllm.log")
