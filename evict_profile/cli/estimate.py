@@ -31,7 +31,7 @@ def estimate(
         None, min=1, help="Tensor-parallel size.", show_default="the fewest that fit"
     ),
     source: options.Source = None,
-    tables: options.Tables = Path("composed"),
+    tables: options.Tables = Path("cost_tables/composed"),
     as_json: options.AsJson = False,
 ) -> None:
     """Estimate a GPU's table from public kernel timings.

@@ -34,8 +34,8 @@ def show_estimate(
         files = {"table": str(path), "report": str(page)}
         say(console, json_of({**files, "break_evens": rows.records}))
         return
-    show_gates(console, table.gates)
-    say(console, table.title)
+    say(console, wrapped(table.title))
+    say(console, wrapped(pays(table), "  "))
     print_rows(
         console,
         rows,
@@ -52,8 +52,11 @@ def show_estimate(
             f"{key.model} --gpu '{key.gpu}' --shape {shlex.quote(str(path))}"
         ),
     )
+    show_gates(console, table.gates)
     say(console, f"table: {path}")
     say(console, f"report: {page}")
+    advise = f"evict-profile advise {shlex.quote(str(path))} --accept 3:LENGTH"
+    say(console, f"next: {advise}")
 
 
 def page_of(path: Path) -> str:
