@@ -62,7 +62,7 @@ class Decision:
 
     def shown(self, advisor: Advisor, at: BatchAdvice) -> list[DraftOption]:
         """The ways of a batch that a table of the answer has: the best one, the drafts
-        that ran and the one that may be better.
+        that ran or whose length is stated, and those that the answer names.
         """
         if advisor.steps.estimated:
             better = paying(advisor, at.batch, self.answer.to_settle.levels)
@@ -70,9 +70,10 @@ class Decision:
             return [w for w in at.ways[1:] if self.every or w.levels in shown]
         if self.every:
             return [*at.ways]
-        rival = self.plan.rival and self.plan.rival.levels
-        drafted = {w.levels for w in at.ways[1:] if w.basis == "measured"} | {rival}
-        return [way for way in at.ways if way is at.best or way.levels in drafted]
+        named = {w.levels for w in (self.plan.lead, self.plan.rival) if w}
+        named |= {w.levels for w in at.ways[1:] if w.basis == "measured"}
+        named |= {*advisor.lengths.stated}
+        return [way for way in at.ways if way is at.best or way.levels in named]
 
     @property
     def caveats(self) -> list[str]:

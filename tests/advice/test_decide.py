@@ -316,6 +316,14 @@ def test_what_may_be_better_has_a_row_beside_what_ran():
     ]
 
 
+def test_what_the_answer_names_and_what_is_stated_have_rows(saved_table):
+    """Of a sweep's table too, at a batch where another K is the best."""
+    decision = decide(CostTable.load(saved_table), "3:2.4", outside="clamp")
+    named = {decision.plan.lead.levels, 3}
+    for at in decision.parts[0][1]:
+        assert named <= {w.levels for w in decision.shown(decision.advisor, at)}
+
+
 def test_an_estimate_names_another_k_that_pays_where_the_stated_one_does_not():
     table = shipped_table(H200)
     decision = decide(table, "7:3.2")
