@@ -175,8 +175,10 @@ def followed(before: ServedTable, after: ServedTable, path: Path) -> str:
         f". For all runs in one table, import {before.path} beside the files, as "
         "FILE=K:TEXT where texts differ"
     )
+    is_shape = before.runs == after.runs
+    what = "another --shape" if is_shape else f"other runs of this server ({differ})"
     return (
-        f"{before.path} has other runs of this server ({differ}); it stays, and "
+        f"{before.path} has {what}; it stays, and "
         f"`advise` by name reads {path.name}"
         f"{way * any(run not in after.runs for run in before.runs)}"
     )

@@ -153,6 +153,12 @@ def test_other_runs_make_the_next_version_and_name_what_differs(folder):
     assert "has these runs, and 1.0.1.json is newer" in imported(folder, text=CSV)
 
 
+def test_the_same_runs_with_a_shape_are_said_to_have_another(folder, saved_table):
+    imported(folder)
+    said = imported(folder, "--shape", saved_table)
+    assert "1.0.0.json has another --shape; it stays" in " ".join(said.split())
+
+
 def test_an_earlier_table_keeps_its_runs_beside_new_ones(folder):
     """Also where the file that it was made of has grown and is named again."""
     imported(folder)
