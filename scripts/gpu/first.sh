@@ -6,7 +6,7 @@
 #     bash scripts/gpu/first.sh                # the same with a tiny model, no GPU
 #
 # OTHER_PYTHON may name the Python of a second version of SGLang. Limits are estimates: no
-# step was timed on a GPU. docs/measure/gpu.md says more.
+# step was timed on a GPU. README.md beside it says more.
 source "$(dirname "$0")/steps.sh"
 SGLANG_PYTHON=${SGLANG_PYTHON:-$PYTHON} OTHER_PYTHON=${OTHER_PYTHON:-}
 if [ "${DEVICE:-cuda}" = cpu ]; then

@@ -3,7 +3,7 @@
 #
 #   OUT=runs/gpu bash scripts/gpu/tables.sh            # under ten minutes a call
 #
-# Limits are estimates: no step was timed on a GPU. docs/measure/gpu.md says more.
+# Limits are estimates: no step was timed on a GPU. README.md beside it says more.
 source "$(dirname "$0")/steps.sh"
 MODELS=${MODELS:-"qwen3-30b-a3b olmoe-1b-7b mixtral-8x7b"} SWEEP=${SWEEP:-lease}
 MINUTES=${MINUTES:-3}
