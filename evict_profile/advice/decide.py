@@ -186,8 +186,7 @@ def decide(
         Advisor.of(table, each, context, draft_level_ms, outside, drafter, wanted)
         for each in _accepted(table, accept, context)
     )
-    one = (1,) if reader == "llama-cpp" else ()  # It decodes one request at a time.
-    batches = one or wanted or tuple(shares) or advisor.batches
+    batches = wanted or tuple(shares) or advisor.batches
     known, unknown = _known(advisor, batches)
     shares = shares or dict.fromkeys(known, 1.0 / len(known))
     named = reader or (table.key.engine if table else "")

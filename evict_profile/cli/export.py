@@ -11,8 +11,6 @@ from evict_profile.io import check_outputs, say
 RUN_HEADER = "sweep.json"
 OF_ENGINES = {"accept", "traffic", "draft_level_ms", "drafter", "outside"}
 OF_PLANNERS = {"drafts"}
-NOT_OF = {"llama-cpp": {"traffic"}}
-"""Options that an engine has no format for."""
 
 
 def export(
@@ -65,7 +63,7 @@ def export(
     if reader not in (readers := [*ENGINES, *FORMATS]):
         raise ConfigError(f"--for {reader}: choose one of {', '.join(readers)}")
     unused = OF_PLANNERS if reader in ENGINES else OF_ENGINES
-    reject_unused(ctx, unused | NOT_OF.get(reader, set()), f"with --for {reader}")
+    reject_unused(ctx, unused, f"with --for {reader}")
     path = out or Path(f"{reader}.{'yaml' if reader == 'trtllm' else 'json'}")
     check_outputs([path], files_of(source))
     if reader in FORMATS:

@@ -19,6 +19,7 @@ from evict_profile.integrations.exporters.schedules import llama_cpp
 from evict_profile.records import replace
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
+from evict_profile.table.store import save_next
 from tests.advice.served import served_table
 from tests.command import evict, refused
 from tests.exported import (
@@ -169,11 +170,21 @@ def test_the_graphs_of_a_schedule_are_noted_for_engines_that_have_a_flag(
     assert flags == ([FLAGS[name]] if name in FLAGS else [])
 
 
-def test_llama_cpp_is_advised_at_one_request(saved_table, tmp_path):
+def test_llama_cpp_has_one_length(saved_table, tmp_path):
     words = ("export", saved_table, "--accept", "0.9,0.8,0.7", "--for", "llama-cpp")
     done = evict(*words, "--draft-level-ms", 0, folder=tmp_path)
     flags = "-md DRAFTER --spec-type draft-eagle3 --spec-draft-n-max 3\n"
     assert done.stdout.endswith(flags)
+    assert "One length for at most " in done.stdout
+
+
+def test_llama_cpp_has_the_length_of_its_traffic(tmp_path):
+    """Drafting pays at one request, and not at four."""
+    runs = ((1, 0, 10.0), (1, 4, 14.0), (4, 0, 20.0), (4, 4, 60.0))
+    path = save_next(served_table(*runs, engine="llama.cpp"), tmp_path)[1]
+    words = ("export", path, "--accept", "4:2.3", "--for", "llama-cpp", "--traffic")
+    assert "--spec-draft-n-max" in evict(*words, "1:1", folder=tmp_path).stdout
+    assert "plain decoding needs no file" in refused(*words, "4:1", folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +194,7 @@ def test_the_line_to_check_by_has_the_shares_that_were_told(table, accept, rates
     [lengths] = acceptance_of(accept)
     made = llama_cpp((Range(1, 1, 2),), advisor_of(table, lengths))
     assert " ".join(made.notes).endswith(f"--spec-synth-rates {rates}" if rates else "")
-    assert bool(made.notes) == bool(rates)
+    assert len(made.notes) == 1 + bool(rates)
 
 
 NAMED = [

@@ -89,7 +89,7 @@ def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
 
 
 def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
-    """llama-server's draft length; it decodes one request after another.
+    """llama-server's draft length, one for all batches.
 
     The note has what the advice takes to be accepted, for a server of the user to act
     on: lengths for all K, that rise by at most one a K.
@@ -106,7 +106,9 @@ def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
         f"{command} --spec-draft-p-min 0 "
         f"--spec-synth-rates {','.join(f'{rate:.3g}' for rate in rates)}"
     )
-    return Export({"n_max": drafts}, (to_see,) * bool(falls and every), command)
+    notes = [f"One length for at most {ranges[0].last} requests at once."]
+    notes += [to_see] * bool(falls and every)
+    return Export({"n_max": drafts}, tuple(notes), command)
 
 
 def _longest(ranges: Ranges) -> int:
