@@ -77,6 +77,10 @@ SENTENCES = {
     "prefill": "{:.0%} of a request's time passes before its first token, so a step "
     "1.5 times as fast shows as {:.2f} times in throughput; compare TPOT, or let "
     "replies be longer",
+    "stalls": "prompts of other requests take up to {:.0%} of the time of these steps; "
+    "run short prompts, or long replies",
+    "one": "a plain step takes {:.1f} times that of batch {}, longer than one request "
+    "after another; tok/s is of all requests together, so multiply that of one",
     "repeats": "repeated steps take {:.2f} to {:.2f} ms; let nothing else use the "
     "machine, and run again",
     "noise": "{:.2f} times plain decoding is within {:.0%}, the noise of such runs; "
@@ -183,14 +187,23 @@ def _of_setting(each: Setting) -> Iterator[_Found]:
 
 def _of_drafts(each: Setting, settings: Sequence[Setting]) -> Iterator[_Found]:
     """Of a setting that drafts, beside plain decoding at its batch."""
-    if not each.drafts:
-        return
     plain = [other for other in settings if not other.drafts]
+    if not each.drafts:
+        yield from _of_one_request(each, plain)
+        return
     if same := [other for other in plain if other.batch == each.batch]:
         yield from _beside(each, min(same, key=lambda other: _apart(other, each)))
     else:
         ran = ", ".join(str(other.batch) for other in plain)
         yield _Found("plain", 1.0, (f" (plain decoding ran {ran})" * bool(ran),))
+
+
+def _of_one_request(each: Setting, plain: Sequence[Setting]) -> Iterator[_Found]:
+    """Of a plain step that is longer than its requests one after another."""
+    first = min(plain, key=lambda other: other.batch)
+    ratio = each.step_us.low / first.step_us.high
+    if ratio > each.batch / first.batch:
+        yield _Found("one", ratio, (each.ratio_to(first).value, first.batch))
 
 
 def _beside(each: Setting, plain: Setting) -> Iterator[_Found]:
@@ -285,6 +298,8 @@ def _of_load(run: Run) -> Iterator[_Found]:
     yield from _of_filling(load, batch)
     if load.has_prefill:
         yield _Found("wall", 1.0, ())
+    if load.stalls > PREFILL:
+        yield _Found("stalls", load.stalls, (load.stalls,))
     if (share := load.prefill or 0.0) > PREFILL:
         shown = 1.0 / (share + (1.0 - share) / 1.5)
         yield _Found("prefill", share, (share, shown))

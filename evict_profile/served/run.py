@@ -81,6 +81,7 @@ class Load(Struct, frozen=True, kw_only=True):
         waiting: requests that waited at once, at most.
         kv_usage: largest share of the KV cache in use.
         prefill: share of a request's time before its first token.
+        stalls: largest share of its steps' time that prompts of others may take.
         has_prefill: whether the step's time contains that share.
         drafted: tokens drafted a step and request.
         steps: steps of all requests of which accepted lengths are the means.
@@ -96,6 +97,7 @@ class Load(Struct, frozen=True, kw_only=True):
     kv_usage: NotNegative | None = None
     prefill: NotNegative | None = None
     has_prefill: bool = False
+    stalls: NotNegative = 0.0
     drafted: NotNegative | None = None
     steps: Positive | None = None
     equal_lengths: bool = False

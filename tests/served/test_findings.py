@@ -47,6 +47,7 @@ def test_clean_runs_yield_nothing_and_nothing_is_unknown():
         ({"at_once": 0.75}, "full", "0.8 requests ran at once in the mean"),
         ({"has_prefill": True}, "wall", "no time of a token is stated"),
         ({"prefill": 0.48}, "prefill", "48% of a request's time"),
+        ({"stalls": 0.4}, "stalls", "prompts of other requests take up to 40% of the"),
         ({"drafted": 1.88}, "K", "not the same at each step: 1.88"),
         ({"temperature": 1.0}, "unlike", "temperature: 0.0 plain, 1.0 drafting"),
     ],
@@ -162,6 +163,13 @@ def test_the_worst_place_comes_first_and_others_are_counted():
 def test_kinds_come_worst_first():
     runs = with_load(clean(text="random"), waiting=3, failed=2, prefill=0.5)
     assert kinds(runs) == ["queue", "unlike", "text", "failed", "prefill"]
+
+
+def test_a_rate_of_one_request_is_found_by_a_step_longer_than_its_requests():
+    """41.7 tokens a second of each of four were read as of all four."""
+    [found] = [f for f in findings(rows("1,0,14.2|4,0,95.9"), {}) if f.kind == "one"]
+    assert "6.8 times that of batch 1" in found.sentence
+    assert "one" not in kinds(rows("1,0,14.2|4,0,24.0"))
 
 
 def test_runs_that_ran_once_are_a_remark_and_no_fault():

@@ -64,6 +64,11 @@ READERS = (
         metrics.read_responses,
     ),
     Reader("replies of llama-server (JSON)", _json_of("timings"), llama.read_replies),
+    Reader(
+        "llama-batched-bench (--output-format jsonl)",
+        _json_of("pl t_tg"),
+        llama.read_batched,
+    ),
     Reader("llama-bench (-o json)", _json_of("n_gen avg_ns"), llama.read_bench),
     Reader(
         "the JSON of `vllm bench serve --save-result`, `sglang.bench_serving "

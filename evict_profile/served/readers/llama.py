@@ -34,7 +34,7 @@ _SLOT = re.compile(
 PRINTED = {
     r"(?m)^\| *model *\|.* t/s *\|": "is a table of llama-bench; give its -o json",
     r"(?m)^\| *PP *\| *TG *\| *B *\|": "is a table of llama-batched-bench; "
-    "give a CSV with B as batch, 0 as K and S_TG t/s as tok/s",
+    "give --output-format jsonl",
 }
 """Signs of tables that are not read, and what to give in their place."""
 
@@ -42,7 +42,7 @@ ENGINE = "llama.cpp"
 MOSTLY = 0.8
 """Least share of a log's time in which its batch ran."""
 EXACT = 0.02
-"""Drafts a step within this share of a whole K are K at every step but the last."""
+"""Share of drafts that may lack to K at every step, beside those of a reply's last."""
 BENCHED = ("model_filename", "build_number", "build_commit", "gpu_info")
 ASSUMED = "how many requests ran at once is not stated, and 1 is assumed"
 
@@ -79,8 +79,10 @@ def _requests(text: str) -> list[Facts]:
         drafted = [[*map(sum, zip(*drafted, strict=True))]] if drafted else []
     for request, counts in zip(found, drafted, strict=False):
         request["draft_n_accepted"], request["draft_n"] = counts
-    prompts = sum(int(count) for prompt, _, count, _ in lines if prompt)
-    return [found[0] | {"prompt_n": prompts}, *found[1:]] if found else []
+    prompts = [(int(count), float(ms)) for prompt, ms, count, _ in lines if prompt]
+    first: Facts = {"prompt_n": sum(n for n, _ in prompts)}
+    first["prompt_ms"] = sum(ms for _, ms in prompts)
+    return [found[0] | first, *found[1:]] if found else []
 
 
 def _stated(text: str) -> int | None:
@@ -150,7 +152,8 @@ def _run(
     stated = _drafted(requests) if stated is None else stated
     drafts, length = facts.drafts_of(path, stated, given), tokens / steps
     counts = any("draft_n_accepted" in each for each in requests)
-    load = Load(requests=len(requests), at_once=at_once)
+    stalls = ((at_once or 1.0) - 1.0) * total("prompt_ms") / total("predicted_ms")
+    load = Load(requests=len(requests), at_once=at_once, stalls=min(stalls, 1.0))
     if counts:
         load = replace(load, steps=steps, drafted=total("draft_n") / steps)
     return facts.timed(
@@ -170,11 +173,30 @@ def _drafted(requests: Sequence[Facts]) -> int | None:
     if not all(each.get("draft_n") for each in requests):
         return None
     drafted = [
-        each["draft_n"] / max(each["predicted_n"] - 1 - each["draft_n_accepted"], 1)
+        (each["draft_n"], max(each["predicted_n"] - 1 - each["draft_n_accepted"], 1))
         for each in requests
     ]
-    k = round(drafted[0])
-    return k if all(abs(each - k) <= EXACT * k for each in drafted) else None
+    k = round(max(count / steps for count, steps in drafted))
+    lacking = ((k * steps - count, steps) for count, steps in drafted)
+    is_k = all(n <= max(k, EXACT * k * steps) for n, steps in lacking)
+    return k if is_k else None
+
+
+def read_batched(path: Path, text: str, given: int | None) -> FileRuns:
+    """Rows of llama-batched-bench: plain steps of `pl` sequences."""
+    runs = [
+        facts.timed(
+            f"{path}, run {n}",
+            1e6 * row["t_tg"] / row["tg"],
+            batch=row["pl"],
+            drafts=facts.drafts_of(path, 0, given),
+            context=row["pp"] + row["tg"] / 2,
+            deployment=_deployment(""),
+        )
+        for n, row in enumerate(facts.documents(text, path), 1)
+        if row["tg"]
+    ]
+    return FileRuns(runs)
 
 
 def read_bench(path: Path, text: str, given: int | None) -> FileRuns:

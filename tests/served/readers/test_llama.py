@@ -134,6 +134,41 @@ def test_each_reply_is_a_run():
     assert (second.accept_length, second.step_us) == (2.0, pytest.approx(20_000))
 
 
+def test_llama_batched_bench_decodes_plainly_at_each_batch():
+    """1.792 and 3.072 s of 128 steps."""
+    runs = sample("llama-batched-bench.jsonl")
+    assert [(run.batch, run.drafts) for run in runs] == [(1, 0), (4, 0)]
+    assert [run.step_us for run in runs] == pytest.approx([14_000, 24_000])
+
+
+def test_the_last_drafts_of_a_reply_may_be_cut(tmp_path):
+    """K = 8 at 29 of 30 steps, and 3 at the last."""
+    timings = {"predicted_ms": 900.0, "predicted_n": 61, "prompt_n": 9}
+    timings |= {"draft_n": 8 * 29 + 3, "draft_n_accepted": 30}
+    [run] = runs_of(tmp_path, json.dumps({"timings": timings}))
+    assert run.drafts == 8
+
+
+def test_prompts_of_others_in_the_steps_of_slots_are_a_share(tmp_path):
+    """Two slots: each waits for the other's prompt of 100 ms in a reply of 1,000 ms."""
+    lines = [
+        f"0.0{t}.000.000 I slot {what}: id {slot} | task 1 | x"
+        for t, what, slot in [
+            (0, "launch_slot_", 0),
+            (0, "launch_slot_", 1),
+            (9, "release", 0),
+            (9, "release", 1),
+        ]
+    ]
+    timed = (
+        "prompt eval time =  100.0 ms /  9 tokens\n"
+        "       eval time = 1000.0 ms / 51 tokens\n"
+    )
+    text = "load_model: loading model 'm.gguf'\n" + "\n".join(lines) + "\n" + 2 * timed
+    [run] = runs_of(tmp_path, text)
+    assert run.batch == 2 and run.load.stalls == pytest.approx(0.1)
+
+
 def test_llama_bench_decodes_plainly():
     [run] = sample("llama-bench.json")
     assert (run.drafts, run.step_us, run.context) == (0, 8000, 512 + 64)

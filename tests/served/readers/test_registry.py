@@ -70,7 +70,7 @@ def test_a_file_that_no_reader_takes_is_told_what_to_give(tmp_path, drafts):
         (
             "main: n_kv_max = 32768, n_batch = 2048\n\n|    PP |     TG |    B | "
             "  N_KV |   T_PP s |\n|-------|--------|------|--------|----------|\n",
-            "is a table of llama-batched-bench; give a CSV with B as batch",
+            "is a table of llama-batched-bench; give --output-format jsonl",
         ),
     ],
 )
