@@ -172,10 +172,15 @@ def _possible(text: str, found: AcceptedLengths) -> AcceptedLengths:
 
 
 def of_served(table: "ServedTable", context: float | None) -> AcceptedLengths:
-    """Of the runs of a table at a context, at each batch those of that batch."""
+    """Of the runs of a table at a context, at each batch those of that batch.
+
+    Trees beside chains are left out, because advice is of chains.
+    """
     ran = sorted({each.batch for each in table.settings})
     settings = (each for batch in ran for each in table.served_at(batch, context))
-    runs = [run for each in settings for run in each.runs]
+    every = [run for each in settings for run in each.runs]
+    chains = [run for run in every if run.topk == 1]
+    runs = chains if any(run.drafts for run in chains) else every
     return _possible(str(table.path), of_runs(runs, str(table.path), by_batch=True))
 
 

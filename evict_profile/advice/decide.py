@@ -17,7 +17,7 @@ from evict_profile.advice.answer import Answer, paying, stated_ways
 from evict_profile.advice.capture import check_captured, to_capture
 from evict_profile.advice.drafting import has_schedules
 from evict_profile.advice.lengths import AcceptedLengths
-from evict_profile.advice.plan import CHANGE, DraftPlan, plan, traffic_of
+from evict_profile.advice.plan import CHANGE, PLAIN, DraftPlan, plan, traffic_of
 from evict_profile.advice.steps import OfServed, Table
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.served.findings import findings, is_fault
@@ -104,6 +104,7 @@ class Decision:
         elif len({*self.plan.traffic.values()}) > 1:
             yield "Shares of --traffic weigh no batch: an estimate judges each alone."
         if isinstance(steps := self.advisor.steps, OfServed):
+            yield from _trees(steps)
             found = findings(steps.table.runs, steps.table.left_out)
             yield from (each.sentence for each in found if is_fault(each))
         for batch, reason in self.unknown.items():
@@ -222,6 +223,17 @@ def _accepted(
         "give --accept, such as the accepted length of K: 3:2.4; only a server's runs "
         "state their own"
     )
+
+
+def _trees(steps: OfServed) -> Iterator[str]:
+    """What the trees that ran gave, beside the chains that are advised."""
+    for each in steps.table.settings:
+        if each.is_chain or not (length := each.accept_length):
+            continue
+        with suppress(DataError):
+            place = (each.batch, each.width, each.levels, steps.context)
+            speed = length.value / steps.table.ratio(*place).value.value
+            yield f"A tree ran too: {each.name} is {speed:.2f} times {PLAIN}."
 
 
 def _by_text(steps: OfServed) -> dict[str, Advisor]:

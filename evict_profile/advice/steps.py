@@ -148,24 +148,6 @@ class OfServed(Steps):
     def reference_us(self, batch: int) -> float | None:
         return self.table.reference_us(batch, self.context)
 
-    def split(self, batch: int, levels: int) -> str:
-        """By the line through the shortest and the longest K that ran."""
-        ran = self.table.served_at(batch, self.context)
-        ms = {each.width: each.step_us.value / 1e3 for each in ran}
-        plain, *drafted = sorted(ms) or [0]
-        if plain != 1 or len(drafted) < 2:
-            return ""
-        n, m = drafted[0], drafted[-1]
-        token_ms = (ms[m] - ms[n]) / (m - n)
-        start_ms = ms[n] - ms[1] - token_ms * (n - 1)
-        if min(token_ms, start_ms) < 0.0:
-            return ""
-        return (
-            f"Of a step at batch {batch}, {ms[1]:.2f} ms are plain decoding's, each "
-            f"token drafted and verified adds {token_ms:.2f}, and drafting at all "
-            f"{start_ms:.2f}."
-        )
-
 
 @dataclass(frozen=True)
 class OfEstimate(Steps):

@@ -125,13 +125,15 @@ def test_a_bare_rate_is_the_first_drafts_chance(accept, said):
     assert (rate in notes(*FLAT, accept=accept)) == said
 
 
-def test_two_lengths_tell_what_a_step_is_spent_on():
-    """13 and 15 ms with 3 and 5 drafts: 1 ms a token, and 13 - 8 - 3 at the start."""
-    assert (
-        "8.00 ms are plain decoding's, each token drafted and verified adds 1.00, and "
-        "drafting at all 2.00."
-    ) in notes((1, 0, 8.0), (1, 3, 13.0), (1, 5, 15.0), accept="3:2.4,5:2.8")
-    assert "drafting at all" not in notes((1, 0, 8.0), (1, 3, 13.0))
+def test_trees_that_ran_stand_beside_the_chains_that_are_advised():
+    table = served_table((1, 0, 10.0), (1, 3, 15.0))
+    chain, plain = replace(table.runs[1], accept_lengths={3: 2.4}), table.runs[0]
+    tree = replace(chain, topk=8, width=16, step_us=2e4, accept_lengths={3: 3.2})
+    decision = decide(replace(table, runs=(plain, chain, tree)), None)
+    assert decision.plan.drafts == 3 and [*decision.advisor.lengths.stated] == [3]
+    assert "A tree ran too: K = 3, 16 tokens verified at batch 1 is 1.60 times" in (
+        " ".join(decision.notes())
+    )
 
 
 def test_a_sweeps_table_with_drafting_tells_what_a_step_is_spent_on(workload_table):

@@ -46,7 +46,7 @@ _FACTS = {
         "levels": r"speculative_num_steps IS (\d+)",
         "topk": r"speculative_eagle_topk IS (\d+)",
         "adaptive": r"(speculative_adaptive IS True|speculative_algorithm IS 'NGRAM'"
-        r"|SpeculativeConfig\(method='(?:ngram|suffix)')",
+        r"|SpeculativeConfig\(method='(?:ngram|suffix)'|evict-profile: on\b)",
         "plain": r"speculative_(?:algorithm|config) IS (None)",
         "interval": r"decode_log_interval IS (\d+)",
         "model": r"\b(?:model_path IS |with config: model=)'([^']+)'",
@@ -158,6 +158,8 @@ class _Server:
         """K, by the accepted positions or the configuration."""
         if counts := {len(line.lengths) for line in self.lines} - {0, 1}:
             return max(counts)
+        if int(self.stated.get("topk", 1)) > 1 and "levels" in self.stated:
+            return int(self.stated["levels"])  # Of a tree K is its depth.
         if "verified" in self.stated:
             return int(self.stated["verified"]) - 1
         known = "0" if "plain" in self.stated else self.stated.get("drafts")
@@ -218,8 +220,6 @@ def _runs(server: _Server, path: Path, number: int, given: int | None) -> Iterat
     if drafts:
         shape = {"levels": "levels", "topk": "topk", "width": "verified"}
         known |= {n: int(stated[own]) for n, own in shape.items() if own in stated}
-        if known.get("topk", 1) > 1 and "levels" in known:
-            known["drafts"] = known["levels"]  # Of a tree K is its depth.
     known["deployment"] = Deployment(
         model=stated.get("model", ""),
         engine=server.engine,

@@ -57,7 +57,8 @@ def _drafts(found: Facts) -> Facts:
     if width := info.get("speculative_num_draft_tokens"):
         levels = info.get("speculative_num_steps") or width - 1
         topk = info.get("speculative_eagle_topk") or 1
-        return {"drafts": width - 1, "levels": levels, "topk": topk, "width": width}
+        drafts = levels if topk > 1 else width - 1
+        return {"drafts": drafts, "levels": levels, "topk": topk, "width": width}
     if shares := found.get(POSITIONS):
         return {"drafts": len(shares)}
     drafted = _drafted(found)

@@ -160,6 +160,19 @@ def test_a_log_without_runs_of_one_k_is_refused(tmp_path, text, says):
         runs_of(tmp_path, text)
 
 
+def test_a_log_of_the_plug_in_has_no_one_k(tmp_path):
+    start = logs.SGLANG_START + "evict-profile: on, table t.json; widths 1, 4\n"
+    with pytest.raises(ConfigError, match=r"changes K while it runs \(evict-profile"):
+        runs_of(tmp_path, logs.sglang(start=start))
+
+
+def test_the_k_of_a_tree_is_its_depth_also_beside_the_file(tmp_path):
+    start = logs.SGLANG_START.replace("topk=1", "topk=4").replace(
+        "tokens=4", "tokens=8"
+    )
+    assert runs_of(tmp_path, logs.sglang(start=start), drafts=3)[0].drafts == 3
+
+
 def test_a_tree_keeps_its_shape(tmp_path):
     start = logs.SGLANG_START.replace("topk=1", "topk=4").replace(
         "tokens=4", "tokens=8"

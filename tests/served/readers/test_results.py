@@ -52,7 +52,7 @@ def test_a_tree_of_sglang(tmp_path):
         "speculative_num_draft_tokens": 8,
     }
     run = changed(tmp_path, SGLANG, server_info=info)
-    assert (run.drafts, run.levels, run.topk, run.width) == (7, 3, 4, 8)
+    assert (run.drafts, run.levels, run.topk, run.width) == (3, 3, 4, 8)
 
 
 def test_drafts_per_step_state_k(tmp_path):
