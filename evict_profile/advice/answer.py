@@ -53,12 +53,12 @@ class Answer:
     @property
     def to_settle(self) -> Gain:
         """The way whose measurement settles the answer: the lead, or the K that may
-        pay where the lead does not.
+        be better where the lead does not surely pay.
         """
         if self.advisor.steps.estimated:
             return self._own
         lead, rival = self.plan.lead, self.plan.rival
-        return rival if rival and lead.verdict == "does not pay" else lead
+        return rival if rival and lead.verdict != "pays" else lead
 
     def _sentences(self) -> Iterator[str]:
         plan, unsure = self.plan, "Not settled: " * (not self.settled)
@@ -119,7 +119,7 @@ class Answer:
     @property
     def _unpaid(self) -> str:
         lead = self.plan.lead
-        if self.to_settle is not lead:
+        if lead.verdict == "does not pay" and self.plan.rival:
             return (
                 f"K = {lead.levels}{self._known(lead)}, does not pay: "
                 f"{times(lead.speed)}{self._where}. Not settled {WHETHER_DRAFTING} "

@@ -140,14 +140,22 @@ def plan(
 
 
 def _rival(every: Sequence[Gain], first: Gain) -> Gain | None:
-    """A K that did not run and is faster than the lead; or may pay if that does not."""
+    """A K that did not run and is faster than the lead; or may pay if that does not.
+
+    Of those within `WORTHWHILE` of the fastest it is the best known.
+    """
     carried = [each for each in every if each.basis not in RAN]
     if first.verdict == "does not pay":
         may = [each for each in carried if each.verdict != "does not pay"]
+        may = [each for each in may if each.speed.value > first.speed.value]
         return max(may, key=lambda each: each.speed.high, default=None)
     enough = WORTHWHILE * max(first.speed.value, 1.0)
     faster = [each for each in carried if each.speed.value > enough]
-    return fastest(faster) if faster else None
+    if not faster:
+        return None
+    near = fastest(faster).speed.value / WORTHWHILE
+    close = [each for each in faster if each.speed.value >= near]
+    return min(close, key=lambda each: each.speed.high / each.speed.low)
 
 
 def _compared(

@@ -48,7 +48,9 @@ def plan_of(drafts, *batches):
 
 @dataclass(frozen=True)
 class Planted(Steps):
-    """Ratios of steps by batch and K, each certain to `error`; unknown elsewhere."""
+    """Ratios of steps by batch and K, each certain to `error`, or to that of its K in
+    `errors`; unknown elsewhere.
+    """
 
     table: None = None
     context: None = None
@@ -56,6 +58,7 @@ class Planted(Steps):
     basis: str = "table"
     error: float = 0.0
     bases: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, float] = field(default_factory=dict)
 
     def batches(self):
         return tuple(self.ratios)
@@ -67,7 +70,8 @@ class Planted(Steps):
             return StepRatio(ONE, self.basis)
         if levels not in self.ratios[batch]:
             raise DataError(f"K = {levels} is not planted")
-        value, far = self.ratios[batch][levels], 1.0 + self.error
+        value = self.ratios[batch][levels]
+        far = 1.0 + self.errors.get(levels, self.error)
         known = self.bases.get(levels, self.basis)
         return StepRatio(Estimate(value, value / far, value * far), known)
 

@@ -57,6 +57,13 @@ def test_a_certain_answer_is_given_however_noisy_its_step():
     )
 
 
+def test_what_may_be_better_is_to_be_run_where_a_measured_k_is_not_settled():
+    """K = 4 has 1.01 of plain decoding; K = 2 commits nearly as much in less."""
+    found = answer(served_table((1, 0, 10), (1, 4, 22.8)), "2:2.15,4:2.3", "1:1")
+    assert found.plan.lead.levels == 4 and "does not pay" not in str(found)
+    assert found.plan.rival and found.to_settle is found.plan.rival
+
+
 def test_a_k_that_does_not_pay_leaves_another_open():
     """2.4 tokens in 3 steps; K = 2 may commit 2 in less than two."""
     found = answer(served_table((1, 0, 10), (1, 4, 30)), "1:1.7,4:2.4", "1:1")

@@ -109,6 +109,15 @@ class TestPlan:
         assert made.drafts == 3 and made.measured is None
         assert made.rival and made.rival.levels == 2
 
+    def test_of_two_that_may_be_equal_the_better_known_is_named(self):
+        """K = 1 and 2 have 1.59 and 1.60 of plain decoding, K = 3 1.3."""
+        committed = dict(zip(LENGTHS.levels, LENGTHS.committed, strict=True))
+        ratios = {k: committed[k] / s for k, s in ((1, 1.59), (2, 1.6), (3, 1.3))}
+        others = {1: "other K", 2: "other K"}
+        steps = planted({1: ratios}, "measured", 0.1, others, {1: 0.3, 2: 0.6})
+        made = plan(Advisor(steps, LENGTHS), {1: 1.0})
+        assert made.rival and made.rival.levels == 1
+
     def test_what_is_surely_faster_is_advised_beside_what_ran(self):
         ratios = {1: {2: 1.2, 3: 2.2}}
         steps = planted(ratios, "measured", 0.2, {2: "other K"})
