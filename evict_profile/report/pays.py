@@ -74,7 +74,7 @@ def _ratio(served: ServedStep, batch: int, drafts: int) -> str:
 def break_even(served: ServedStep, batch: int, drafts: int) -> Estimate:
     """Committed tokens at which a step equals plain decoding, at the least context."""
     context = min(served.table.axes.context)
-    if served.table.is_estimated:
+    if served.table.is_estimated and served.assumes_drafting:
         steps = OfEstimate(served.table, context)
         return steps.ratio(batch, drafts + 1, drafts).value
     given = served.ratio(batch, drafts + 1, drafts, context)

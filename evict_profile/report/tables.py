@@ -14,7 +14,7 @@ from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.report.console import Rows, error_rows, print_rows, wrapped
 from evict_profile.report.numbers import MS
-from evict_profile.report.pays import break_even, pays
+from evict_profile.report.pays import pays
 from evict_profile.served.step import ServedStep
 from evict_profile.table import (
     DATASHEET,
@@ -81,7 +81,7 @@ def break_even_rows(table: CostTable) -> Rows:
     def ratio(batch: int, drafts: int) -> str:
         if not served.covers(batch, drafts + 1, context):
             return "-"
-        return f"{break_even(served, batch, drafts).value:.2f}"
+        return f"{served.ratio(batch, drafts + 1, drafts, context).value:.2f}"
 
     cells = [
         (batch, *(ratio(batch, drafts) for drafts in SHOWN_DRAFTS))
