@@ -76,12 +76,14 @@ class DraftOption(Gain):
 
     Attributes:
         ratio: its step over the reference's.
+        committed, accepted: the same tokens, the latter with their interval.
         break_even: committed tokens at which it is as fast as the reference.
     """
 
     name: str
     width: int
     committed: float
+    accepted: Estimate
     ratio: Estimate
     break_even: Estimate
     step_us: float | None = None
@@ -207,6 +209,7 @@ class Advisor:
             levels=levels,
             width=width,
             committed=committed,
+            accepted=_accepted(committed, lengths.half_width[way], levels + 1.0),
             ratio=found.value,
             basis=found.basis,
             break_even=_times(found.value, against),
@@ -231,6 +234,12 @@ def one_context(table: ServedTable, context: float | None) -> float | None:
             "--context"
         )
     return min(table.contexts, default=None) if context is None else context
+
+
+def _accepted(committed: float, half_width: float, most: float) -> Estimate:
+    """Within what a step can commit, 1 to `most`; all of it for too few prompts."""
+    low, high = committed * math.exp(-half_width), committed * math.exp(half_width)
+    return Estimate(committed, max(low, 1.0), min(high, most))
 
 
 def _times(estimate: Estimate, factor: float) -> Estimate:

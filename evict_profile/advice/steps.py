@@ -6,7 +6,6 @@ has both steps, a served table has what was served and what lies near it, an est
 table has the growth of the forward alone. Without any there are steps of other servers.
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,13 +13,7 @@ from typing import ClassVar
 from evict_profile.advice.drafting import OWN, drafting_of_level
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.records import replace
-from evict_profile.served.growth import (
-    ESTIMATE_ERROR,
-    EXPONENT,
-    StepRatio,
-    around,
-    unserved,
-)
+from evict_profile.served.growth import StepRatio, estimated, unserved
 from evict_profile.served.step import ServedStep
 from evict_profile.served.table import ServedTable
 from evict_profile.stats import Estimate
@@ -151,11 +144,7 @@ class OfServed(Steps):
 
 @dataclass(frozen=True)
 class OfEstimate(Steps):
-    """A table of public kernel rows or of a data sheet: the forward's growth alone.
-
-    Host and drafter are in no kernel's time, so the growth of other servers' steps
-    stands beside it with equal weight.
-    """
+    """A table of public kernel rows or of a data sheet: the forward's growth alone."""
 
     table: CostTable
     context: float
@@ -166,7 +155,6 @@ class OfEstimate(Steps):
         return _batches(self.table, self.context)
 
     def ratio(self, batch: int, width: int, levels: int) -> StepRatio:
-        """No step that verifies more tokens takes less time than a plain one."""
         cost_us = self.table.step_cost_us(batch, self.context, self.outside)
         if width == 1:
             return StepRatio(ONE, "estimate")
@@ -175,10 +163,7 @@ class OfEstimate(Steps):
                 f"{self.table.path}: has no cost of {width} tokens a request at batch "
                 f"{batch}; verify fewer"
             )
-        grown = float(cost_us[batch * width] / cost_us[batch])
-        value = max(math.sqrt(grown * width**EXPONENT), 1.0)
-        found = around(value, ESTIMATE_ERROR)
-        return StepRatio(replace(found, low=max(found.low, 1.0)), "estimate")
+        return estimated(float(cost_us[batch * width] / cost_us[batch]), width)
 
     def caveats(self, batch: int) -> Caveats:
         return self.table.costs(batch, self.context, self.outside).caveats

@@ -158,7 +158,7 @@ class Comparison:
 
     @property
     def advice(self) -> str:
-        """What to do; after what is not settled, where anything is not."""
+        """What to do, and what is not settled, where anything is not."""
         adapt = f"adapt with “{self.adaptive.policy}”, which no plug-in does"
         fix = f"fix a setting, {self.strongest}, which no flag sets"
         action = {ADAPT: adapt, FIX: fix, STOP: STOP}[self.choice]
@@ -166,7 +166,7 @@ class Comparison:
             action, _, _ = action.rpartition(", which no")
         elif self.advised.policy == SCHEDULE:
             action += "; export writes one of chains"
-        return _said(self.unsettled, action)
+        return "; ".join(_said(self.unsettled, action))
 
     @property
     def sure(self) -> bool:
@@ -229,19 +229,20 @@ def summary(found: Sequence[Comparison]) -> str:
     for choice, unsettled in product(ACTIONS, ("", WHETHER_ADAPTING, WHETHER_DRAFTING)):
         made = [e for e in found if (e.choice, e.unsettled) == (choice, unsettled)]
         if made:
-            said = _said(unsettled, choice).capitalize()
-            where = f"{said} in {len(made)} of {len(found)} scenarios"
-            sentences.append(f"{where}: {_settings(choice, made)}.")
+            said, *doubt = _said(unsettled, choice)
+            where = f"{said.capitalize()} in {len(made)} of {len(found)} scenarios"
+            sentences.append(
+                "; ".join((f"{where}: {_settings(choice, made)}", *doubt)) + "."
+            )
     if any(each.settled and not each.sure for each in found):
         sentences.append("Drafting is assumed, so no choice is sure.")
     return " ".join(sentences) + _estimated(found)
 
 
-def _said(unsettled: str, action: str) -> str:
-    """The action, after what is not settled; where no action follows, that alone."""
-    if unsettled == WHETHER_DRAFTING:
-        return f"not settled {unsettled}"
-    return f"not settled {unsettled}; {action}" if unsettled else action
+def _said(unsettled: str, action: str) -> tuple[str, ...]:
+    """The action, then what is not settled; where no action follows, that alone."""
+    doubt = (f"not settled {unsettled}",) if unsettled else ()
+    return doubt if unsettled == WHETHER_DRAFTING else (action, *doubt)
 
 
 def _settings(choice: str, found: Sequence[Comparison]) -> str:
@@ -268,8 +269,9 @@ def _estimated(found: Sequence[Comparison]) -> str:
         return ""
     low, high = (100.0 * (end - 1.0) for end in (min(ends), max(ends)))
     return (
-        f" Steps are estimated, with an error of {low:+.0f} to {high:+.0f} % (95 %) "
-        "that no interval here includes, so nothing is settled."
+        " Steps are estimated by kernels and drafting alone, where advise averages "
+        f"kernels with steps of other servers; its error of {low:+.0f} to {high:+.0f} "
+        "% (95 %) is in no interval here, so nothing is settled."
     )
 
 

@@ -26,12 +26,16 @@ from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import Fixed, Policy
 from evict_profile.runtime import CostTable
+from evict_profile.served.growth import estimated
 from evict_profile.served.step import ServedStep
 from evict_profile.stats import Bools, Floats, Ints
 
 DECIDING_US = (1, 16, 64), (39.0, 58.0, 108.0)
 """By batch: deciding, reading scores and the cut, where a table has no `mechanism_us`:
 medians on CPUs (docs/explanation/sglang-internals.md), without the waits of a GPU."""
+DRAFTS = 3
+"""K of the step by which a replay on an estimated table is compared with `advise`."""
+
 Decide = Callable[[Ints], tuple[int, Bools]]
 """From rows, [B], to the depth drafted and which drafted nodes are verified, [B, N]."""
 
@@ -116,13 +120,26 @@ class StepTimes:
                 "host nothing; neither is clocked"
             )
         if self.table.is_estimated:
+            own, advised = self.over_plain(DRAFTS)
             found.append(
-                "the host and the drafting of a server are in no cost of an estimated "
-                "table"
+                f"at batch {self.batch} a step of K = {DRAFTS} takes {own:.2f} plain "
+                f"steps by kernels and drafting and {advised:.2f} by advise, which "
+                "averages kernels with steps of other servers, so it gains "
+                f"{'more' if own < advised else 'less'} here"
             )
         if self.table.activation.is_guess and not self.arrays.has_routes:
             found.append("routing is uniform, and text activates fewer experts")
         return tuple(found)
+
+    def over_plain(self, drafts: int) -> tuple[float, float]:
+        """A chain's step over a plain one, here and as `advise` estimates it."""
+        width, context = 1 + drafts, float(self.arrays.context.mean())
+        tokens, plain_us = self.batch * width, self.undrafted_us
+        verify_us = self.verify_us(tokens, self.expected_union(tokens), context)
+        step_us = verify_us + float(self.served.tokens_us(tokens, self.batch))
+        step_us += self.clock.beside_us(drafts)
+        advised = estimated(verify_us / plain_us, width).value.value
+        return step_us / (plain_us + self.clock.beside_us(0)), advised
 
     @cached_property
     def caveats(self) -> tuple[str, ...]:

@@ -193,6 +193,8 @@ class Advice:
         }
         if self._steps.estimated:
             del columns[speed]
+            # A speed has the error of its length; a verdict needs it beside.
+            columns["accepted"] = lambda way: spread(way.accepted)
             columns["verdict"] = lambda way: way.verdict
         else:
             if any(way.basis != "table" for _, way in shown):

@@ -1,8 +1,8 @@
 """The page on which a reader chooses a table and finds the fastest draft length.
 
 Its script looks up a step's time over plain decoding, by table, batch and K, and
-divides the accepted length by it. Of an estimated table it shows break-evens alone:
-the growth of its kernels, beside that of steps of other servers.
+divides the accepted length by it. Of an estimated table it shows break-evens alone, by
+which `advise` judges.
 """
 
 import shlex
@@ -16,11 +16,11 @@ from rich.console import Console
 from evict_profile.advice.advise import Advisor
 from evict_profile.advice.lengths import LONGEST, REJECTION_GROWTH, of_rate
 from evict_profile.advice.plan import Range
+from evict_profile.advice.steps import OfEstimate
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.exporters import ENGINES
 from evict_profile.io import say, write_text
 from evict_profile.report.render import render
-from evict_profile.served.growth import unserved
 from evict_profile.served.step import ServedStep
 from evict_profile.stats import WORTHWHILE, Estimate
 from evict_profile.table import CostTable, Found
@@ -51,7 +51,6 @@ def explore_page(tables: Iterable[CostTable]) -> str:
     data = {
         "growth": REJECTION_GROWTH,
         "worthwhile": WORTHWHILE,
-        "servers": [_ends(unserved(k + 1).value) for k in range(LONGEST + 1)],
         "tables": [
             facts_of(ServedStep.of(table)) for table in newest_of(tables).values()
         ],
@@ -94,8 +93,8 @@ def _ratios(served: ServedStep, batch: int) -> list[list[float]]:
     context = min(served.table.axes.context)
     drafts = [k for k in range(LONGEST + 1) if served.covers(batch, k + 1, context)]
     if served.table.is_estimated:
-        us = served.table.step_cost_us(batch, context)
-        return [[_short(us[batch * (k + 1)] / us[batch])] for k in drafts]
+        steps = OfEstimate(served.table, context)
+        return [_ends(steps.ratio(batch, k + 1, k).value) for k in drafts]
     return [_ends(served.ratio(batch, k + 1, k, context)) for k in drafts]
 
 

@@ -76,5 +76,18 @@ def unserved(width: int) -> StepRatio:
     No step that verifies more tokens takes less time than a plain one.
     """
     found = around(width**EXPONENT, ERROR if width > 1 else 0.0)
-    at_least_plain = Estimate(found.value, max(found.low, 1.0), found.high)
-    return StepRatio(at_least_plain, "other servers")
+    return StepRatio(_at_least_plain(found), "other servers")
+
+
+def estimated(grown: float, width: int) -> StepRatio:
+    """The same of a composed table, whose forward takes `grown` plain ones.
+
+    Host and drafter are in no kernel's time, so the growth of other servers' steps
+    stands beside it with equal weight.
+    """
+    found = around(max(math.sqrt(grown * width**EXPONENT), 1.0), ESTIMATE_ERROR)
+    return StepRatio(_at_least_plain(found), "estimate")
+
+
+def _at_least_plain(found: Estimate) -> Estimate:
+    return Estimate(found.value, max(found.low, 1.0), found.high)

@@ -8,6 +8,8 @@ import pytest
 
 from evict_profile.advice.acceptance import of_rate
 from evict_profile.advice.advise import Advisor
+from evict_profile.advice.answer import stated_ways
+from evict_profile.advice.decide import decide
 from evict_profile.io import data_root
 from evict_profile.report.explore import explore_page
 from evict_profile.stats import WORTHWHILE
@@ -75,10 +77,14 @@ def test_a_moved_slider_changes_the_answer_to_what_advise_computes(page, explore
         assert_agrees(page)
 
 
-def test_an_estimated_table_answers_in_break_evens(page, explored):
+def test_an_estimated_table_answers_in_the_break_evens_of_advise(page, explored):
     open_at(page, explored, **ESTIMATED)
-    answer = page.locator("#answer").inner_text()
-    assert answer.startswith("K = 3 pays where a step commits more than")
+    words = shlex.split(page.locator("#command").inner_text())
+    advisor = decide(CostTable.load(Path(words[2])), words[4]).advisor
+    [way] = stated_ways(advisor, int(words[6]))
+    answer, even = page.locator("#answer").inner_text(), way.break_even.value
+    assert f"K = 3 pays where a step commits more than {even:.2f} tokens" in answer
+    assert f"{way.committed:.2f}: {way.verdict}" in page.locator("#why").inner_text()
     assert "times plain decoding" not in page.locator("body").inner_text()
     assert "evict-profile import" in page.locator("#flags").inner_text()
 

@@ -63,8 +63,8 @@ def test_a_verdict_states_its_ratios():
     assert verdict.adaptive_over_fixed.value == pytest.approx(1.3 / 1.2)
     assert "adapt with “rate”" in str(verdict)
     assert (
-        "not settled whether adapting beats a fixed setting; fix a setting, best "
-        in (str(make_comparison(doubt=0.1)))
+        "fix a setting, best fixed width (8 tokens at depth 5); not settled whether "
+        "adapting beats a fixed setting." in str(make_comparison(doubt=0.1))
     )
 
 
@@ -94,15 +94,27 @@ def test_the_summary_counts_choices_and_their_gains():
         "decoding. Do not speculate in 1 of 3 scenarios: batch 1."
     )
     assert summary([make_comparison(doubt=0.1)]) == (
-        "Not settled whether adapting beats a fixed setting; fix a setting in 1 of 1 "
-        "scenarios: best fixed width (8 tokens at depth 5) at batch 1; +20 % against "
-        "plain decoding."
+        "Fix a setting in 1 of 1 scenarios: best fixed width (8 tokens at depth 5) at "
+        "batch 1; +20 % against plain decoding; not settled whether adapting beats a "
+        "fixed setting."
     )
     assert summary([make_comparison(doubt=math.inf)]) == (
         "Not settled whether drafting pays in 1 of 1 scenarios: batch 1."
     )
     assert percent(Estimate(1.1, 1.05, 1.2)) == "+10.0 % (+5.0 to +20.0)"
     assert percent(Estimate(0.9, -math.inf, math.inf)) == "-10.0 %"
+
+
+def test_each_sentence_of_a_summary_begins_with_what_to_do():
+    adapts = make_comparison(NEAR | {RATE: 102.2, BEST_WIDTH: 101.5}, doubt=0.0199)
+    fixes = make_comparison(doubt=0.1)
+    assert adapts.choice == ADAPT and adapts.unsettled
+    assert summary([adapts, fixes]) == (
+        "Adapt in 1 of 2 scenarios: rate at batch 1; +2 % against plain decoding; not "
+        "settled whether adapting beats a fixed setting. Fix a setting in 1 of 2 "
+        "scenarios: best fixed width (8 tokens at depth 5) at batch 1; +20 % against "
+        "plain decoding; not settled whether adapting beats a fixed setting."
+    )
 
 
 def test_no_choice_is_sure_where_drafting_is_assumed():
@@ -124,10 +136,11 @@ def test_an_estimated_table_settles_nothing_and_its_error_is_in_the_sentence(
         make_comparison(speeds, estimate=ends) for ends in ((0.7, 1.3), (0.8, 2))
     ]
     assert not any(each.settled or each.sure for each in estimates)
-    error = "an error of -30 to +100 % (95 %) that no interval here includes"
+    error = "its error of -30 to +100 % (95 %) is in no interval here"
     assert f"ot settled {question}" in summary(estimates)
     assert error in summary(estimates)
-    assert "an error of -30 to +30 %" in str(estimates[0])
+    assert "its error of -30 to +30 %" in str(estimates[0])
+    assert "advise averages kernels with steps of other servers" in str(estimates[0])
 
 
 @pytest.mark.parametrize(("gain", "choice"), [(1.02, STOP), (1.3, STOP), (1.6, FIX)])

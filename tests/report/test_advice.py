@@ -80,6 +80,18 @@ def test_rows_say_where_they_are_known_from_and_what_is_fitted():
     assert "at other K are fitted to K = 3" in caveat
 
 
+def test_a_verdict_of_an_estimate_has_the_error_of_a_fitted_length(composed_path):
+    """What is not settled shows two intervals that overlap."""
+    found = advise(CostTable.load(composed_path), "3:2.4", batch=4)
+    rows = {row["draft"]: row["accepted"] for row in rows_of(found)}
+    assert rows["K=3"] == "2.40"
+    [way] = [way for way in found.decision.parts[0][1][0].ways if way.levels == 5]
+    factor = (5 / 3) ** 0.22
+    low, high = way.committed / factor, way.committed * factor
+    assert rows["K=5 fitted"] == f"{way.committed:.2f} ({low:.2f}..{high:.2f})"
+    assert max(map(len, str(found).splitlines())) <= 100 + len(str(composed_path))
+
+
 def test_the_best_of_each_batch_is_marked():
     """K = 3 is best at batch 1, K = 1 at batch 8, and plain decoding at batch 16."""
     steps_ms = {1: (10, 12, 14), 8: (10, 12, 24), 16: (10, 24, 40)}

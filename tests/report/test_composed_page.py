@@ -76,6 +76,12 @@ def test_the_figure_has_the_break_even_of_the_sentence(composed_path):
     assert shown in str(break_even(served))
 
 
+def test_the_page_of_an_estimate_asks_for_no_drafting_time(composed_path):
+    page = composed_page(CostTable.load(composed_path), cells_beside(composed_path))
+    assert "--draft-level-ms" not in page and "ASSUMED" not in page
+    assert "A step is the mean of kernels' growth and that of other servers" in page
+
+
 def test_the_terminal_has_break_evens_and_no_speed(composed_path, capsys):
     table = CostTable.load(composed_path)
     show_estimate(Console(width=300), table, composed_path, Path("page.html"), False)

@@ -2,20 +2,39 @@
 
 import json
 import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
+from evict_profile.advice.advise import Advisor
+from evict_profile.advice.answer import stated_ways
+from evict_profile.advice.decide import decide
+from evict_profile.advice.lengths import of_rate
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.report.explore import explore_page
-from evict_profile.served.growth import unserved
+from evict_profile.report.numbers import spread
 from evict_profile.served.step import ServedStep
 from evict_profile.table import CostTable
 from tests.command import evict
 
+NODE = shutil.which("node")
+RUN = Path(__file__).with_name("page.js")
+
 
 def data_of(page):
     return json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+
+
+def texts_of(page, **choice):
+    """What the script writes into the page, by id."""
+    words = [NODE, RUN, f"#{urlencode(choice)}"]
+    done = subprocess.run(words, input=page, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("name", ["saved_table", "workload_table"])
@@ -33,21 +52,39 @@ def test_a_measured_step_is_looked_up_with_its_interval(name, request):
             assert ratio == pytest.approx(ends, rel=1e-5)
 
 
-def test_an_estimated_step_is_the_growth_of_kernels_beside_that_of_servers(
-    composed_path,
-):
+def test_an_estimated_step_is_that_by_which_advice_judges(composed_path):
     table = CostTable.load(composed_path)
-    data = data_of(explore_page([table]))
-    [shown], context = data["tables"], min(table.axes.context)
+    advisor = Advisor.of(table, of_rate(0.8))
+    [shown] = data_of(explore_page([table]))["tables"]
     assert shown["estimated"] and not shown["flags"]
-    for step in shown["batches"]:
-        batch, us = step["batch"], table.step_cost_us(step["batch"], context)
-        kernels = [us[batch * (k + 1)] / us[batch] for k in range(len(step["ratios"]))]
-        assert [each for [each] in step["ratios"]] == pytest.approx(kernels, rel=1e-5)
-    known = unserved(4).value
-    assert data["servers"][3] == pytest.approx(
-        (known.value, known.low, known.high), rel=1e-5
+    for batch in table.axes.batch:
+        [ratios] = [e["ratios"] for e in shown["batches"] if e["batch"] == batch]
+        advised = [way.ratio for way in advisor.at(batch).ways]
+        ends = [(ratio.value, ratio.low, ratio.high) for ratio in advised]
+        assert ratios == [pytest.approx(each, rel=1e-5) for each in ends]
+
+
+@pytest.mark.skipif(not NODE, reason="no node is on PATH to run the page's script")
+@pytest.mark.parametrize("rate", [0.02, 0.5, 0.7065, 0.995])
+def test_the_page_of_an_estimate_answers_as_the_command_that_it_prints(
+    composed_path, rate, tmp_path
+):
+    said = texts_of(explore_page([CostTable.load(composed_path)]), accept=rate, batch=4)
+    command = shlex.split(said["command"])
+    done = evict(*command[1:], folder=tmp_path)
+    assert command[:4] == ["evict-profile", "advise", str(composed_path), "--accept"]
+    advice = decide(CostTable.load(composed_path), command[4], batch=[4])
+    [way] = stated_ways(advice.advisor, 4)
+    even = way.break_even
+    assert said["answer"] == (
+        "Estimated, not measured: K = 3 pays where a step commits more than "
+        f"{even.value:.2f} tokens (95 %: {even.low:.2f} to {even.high:.2f})"
     )
+    sentence = f"Yours commits {way.committed:.2f}: {way.verdict}."
+    assert said["why"].startswith(sentence)
+    assert sentence in " ".join(done.stdout.split())
+    assert f"<td>{spread(even)}</td>" in said["tbody"]
+    assert f"<title>K = 3: {spread(even)}</title>" in said["plot"]
 
 
 def test_a_table_that_covers_no_draft_is_refused(saved_table):

@@ -57,6 +57,11 @@ def test_costs_stand_before_their_evidence(saved_table):
     assert places == sorted(places)
 
 
+def test_tokens_of_a_step_are_said_to_be_of_the_whole_batch(saved_table):
+    _, printed = shown(CostTable.load(saved_table)).split("step cost\n")
+    assert "   tokens, all requests   " in printed.splitlines()[0]
+
+
 def test_a_workload_has_a_line_each(workload_table):
     text = shown(CostTable.load(workload_table))
     assert "activation: code, batch 1" in text
