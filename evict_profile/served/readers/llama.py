@@ -100,10 +100,15 @@ def _running(path: Path, text: str) -> tuple[int, float | None]:
     total_s = sum(seconds.values()) or math.nan
     batch = max(seconds, key=seconds.__getitem__, default=0)
     if not seconds.get(batch, 0.0) >= MOSTLY * total_s:
+        ran = ", ".join(f"{n} for {seconds[n] / total_s:.0%}" for n in sorted(seconds))
+        has_times = not math.isnan(total_s)
         raise ConfigError(
             f"{path}: {len(slots)} slots decoded, and no number of them for "
-            f"{MOSTLY:.0%} of a stated time; let as many run throughout and log with "
-            "--log-timestamps, or give batch and step ms in a CSV"
+            f"{MOSTLY:.0%} of "
+            + (f"the time ({ran})" if has_times else "a stated time")
+            + "; let as many run throughout"
+            + " and log with --log-timestamps" * (not has_times)
+            + ", or give batch and step ms in a CSV"
         )
     return batch, sum(n * each_s for n, each_s in seconds.items()) / total_s
 

@@ -77,6 +77,13 @@ def test_a_log_of_several_slots_without_a_batch_is_refused(tmp_path, requests):
         runs_of(tmp_path, log(*requests))
 
 
+def test_a_log_whose_slots_change_is_refused_with_their_shares(tmp_path):
+    text = log(request(0, 1, 4.0), request(3, 3, 4.0))
+    with pytest.raises(ConfigError, match=r"1 for 67%, 2 for 33%") as caught:
+        runs_of(tmp_path, text)
+    assert "timestamps" not in str(caught.value)
+
+
 def test_a_log_that_names_no_slot_is_of_one_request_with_a_note(tmp_path):
     found = reading_of(tmp_path, "eval time = 400.0 ms / 41 tokens\n" * 2, 0)
     assert found.runs[0].batch == 1 and "1 is assumed" in found.notes[0]
