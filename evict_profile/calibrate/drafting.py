@@ -1,41 +1,32 @@
-"""The time of drafting by level, from a trace that has only that of all levels.
-
-SGLang drafts all levels as one graph, so its traces book them on the first.
-"""
-
-import numpy as np
+"""Drafting by level, from a trace that knows the time of all levels alone: SGLang
+drafts them as one graph."""
 
 from evict_profile.drafting import DraftClock, Drafting
 from evict_profile.records import replace
 
-BY_SWEEP = "; by level, at other batches and beside drafting as timed in the table"
+BY_TABLE = "; by level, at other batches and beside drafting as timed in the table"
 EVENLY = "; known only as a whole, which was divided evenly over the levels"
 
 
 def by_level(seen: Drafting, own: Drafting | None) -> Drafting:
-    """A trace's drafting, with levels as those of the table's `own` if it has some.
+    """The clocks of the table's `own`, whose levels are scaled to a trace's whole.
 
-    The table's clocks stay but for the levels, whose times are scaled to the whole of
-    the trace.
+    Where they have no levels, those of the trace are equal.
     """
     if not any(map(_is_whole, seen.batches)):
         return seen
+    how = BY_TABLE
     if own is None or any(_is_whole(c) or not c.draft_us[-1] for c in own.batches):
-        clocks = map(_evenly, seen.batches)
-        return Drafting(seen.workload + EVENLY, seen.engine, tuple(clocks))
-    kept = {clock.batch: clock for clock in own.batches}
-    kept |= {c.batch: _scaled(own.at(c.batch), c) for c in seen.batches}
-    clocks = (kept[batch] for batch in sorted(kept))
-    return Drafting(seen.workload + BY_SWEEP, seen.engine, tuple(clocks))
+        even = (replace(clock, draft_us=(0.0, 1.0)) for clock in seen.batches)
+        own, how = replace(seen, batches=tuple(even)), EVENLY
+    clocks = {clock.batch: clock for clock in own.batches}
+    clocks |= {c.batch: _scaled(own.at(c.batch), c) for c in seen.batches}
+    kept = tuple(clocks[batch] for batch in sorted(clocks))
+    return Drafting(seen.workload + how, seen.engine, kept)
 
 
 def _is_whole(clock: DraftClock) -> bool:
     return clock.max_depth > 1 and clock.draft_us[1] == clock.draft_us[-1]
-
-
-def _evenly(clock: DraftClock) -> DraftClock:
-    levels_us = np.linspace(0.0, clock.draft_us[-1], clock.max_depth + 1)
-    return replace(clock, draft_us=tuple(levels_us.round(1).tolist()))
 
 
 def _scaled(own: DraftClock, seen: DraftClock) -> DraftClock:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evict_profile.calibrate.drafting import BY_SWEEP, EVENLY, by_level
+from evict_profile.calibrate.drafting import BY_TABLE, EVENLY, by_level
 from evict_profile.drafting import DraftClock, Drafting, TimedRound
 from evict_profile.records import replace
 from evict_profile.table import CostTable
@@ -37,7 +37,7 @@ def test_a_whole_draft_takes_its_levels_from_the_table():
     made = by_level(seen(whole(1000.0)), SWEPT)
     alone, pair = SWEPT.batches
     assert made.batches == (replace(alone, draft_us=(0.0, 200.0, 800.0, 1000.0)), pair)
-    assert made.workload == "code" + BY_SWEEP
+    assert made.workload == "code" + BY_TABLE
 
 
 @pytest.mark.parametrize(
