@@ -63,7 +63,8 @@ def write_schedule(table, engine, path, *drafts):
     lead = Gain(drafts[0], Estimate(1.1, 1.05, 1.15), "table")
     plan = DraftPlan({1: 1.0}, lead, schedule=ranges, schedule_gain=whole)
     made = write_advice(Answer(advisor_of(table), plan), engine, path)
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8") if made.fields else ""
+    content = yaml.safe_load(text)
     chosen = {b: r.drafts for r in ranges for b in range(r.first, r.last + 1)}
     return Written(path, made, content, chosen)
 

@@ -73,7 +73,7 @@ class Answer:
             yield f"{unsure}{self._said(plan.lead)}."
         else:
             yield self._unpaid
-        yield from self._slower
+        yield from self.slower
         yield from self._by_text
         if plan.rival:
             gain = plan.rival.speed
@@ -95,7 +95,7 @@ class Answer:
         return _KNOWN.get(gain.basis, "")
 
     @property
-    def _slower(self) -> Iterator[str]:
+    def slower(self) -> Iterator[str]:
         """The batches at which the one advised length loses."""
         drafts, over = self.plan.drafts, self.plan.over
         at = ((b, self.advisor.at(b).by_levels[drafts]) for b in self.plan.traffic)

@@ -17,6 +17,7 @@ from evict_profile.calibrate.activation import (
     as_activation_curve,
     measure_activation,
 )
+from evict_profile.calibrate.drafting import by_level
 from evict_profile.calibrate.held_out import HeldOutChances, HeldOutErrors, hold_out
 from evict_profile.cost_model import ForwardCost
 from evict_profile.drafting import Drafting
@@ -90,11 +91,13 @@ def calibration_study(trace: Trace, table: CostTable) -> CalibrationStudy:
     check_trees(trace)
     speed = trace.about.speed_on(table.key.engine, table.provenance.reference_us)
     engine = f"{trace.about.engine or 'unnamed'} {trace.about.engine_version}".strip()
+    name = workload_name(trace)
+    drafting = Drafting.at_speed(trace.clocks, name, engine, speed)
     return CalibrationStudy(
         trace=trace,
         calibrated=calibrate(trace),
         activations=measure_activation(trace),
-        drafting=Drafting.at_speed(trace.clocks, workload_name(trace), engine, speed),
+        drafting=drafting and by_level(drafting, table.drafting),
         costs=check_costs(trace, table.cost, speed),
     )
 

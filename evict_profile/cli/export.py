@@ -84,6 +84,7 @@ def export(
             reader=reader,
         )
         written = write_advice(decision.answer, reader, path)
-    for line in (*written.notes, f"{reader}: {path}", written.command):
+    wrote = f"{reader}: {path}" if written.fields else ""
+    for line in (*written.notes, wrote, written.command):
         if line:
             say(console, line)

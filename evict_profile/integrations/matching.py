@@ -1,6 +1,7 @@
 """The table of a running server, matched by key and model shape, or a refusal."""
 
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -35,7 +36,7 @@ def installed_version(
             f"{engine} {version} is not supported; install one of "
             f"{', '.join(supported)}"
         )
-    raise ConfigError(f"{engine} is not installed here{how}")
+    raise ConfigError(f"{engine} is not installed in {sys.executable}{how}")
 
 
 def load_matching_table(

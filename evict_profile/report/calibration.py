@@ -33,6 +33,8 @@ def show_calibration(
             print_rows(console, content, title)
         else:
             say(console, content)
+    if study.drafting and study.drafting.workload != study.name:
+        say(console, f"Drafting: {study.drafting.workload}.")
     print_notes(console, table.caveats)
 
 

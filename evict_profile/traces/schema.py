@@ -78,8 +78,8 @@ def read(path: Path) -> pa.Table:
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise DataError(
-            f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}); delete "
-            "it, and record or fetch it again"
+            f"{path}: is no trace, or is no whole Parquet file, as a trace is "
+            f"({str(error).splitlines()[0]}); give a trace, or record or fetch it again"
         ) from error
 
 

@@ -85,11 +85,15 @@ def check_weights(model: Message, tp: int, free_bytes: float) -> None:
     value_bytes = min(BYTES_PER_VALUE[each] for each in formats)
     held = shape.total_parameters * value_bytes / tp
     if held > free_bytes:
+        found = torch.cuda.is_available()
+        takes = f"the weights of {shape.name} take {held / 1e9:,.0f} GB"
+        fix = "--dtype fp8_block, or a larger engine.tp in a copy of the plan"
         raise Refusal(
             "memory",
-            f"the weights of {shape.name} take {held / 1e9:,.0f} GB of each device, "
-            f"and {free_bytes / 1e9:,.0f} GB are free; choose a smaller model, "
-            "--dtype fp8_block, or a larger engine.tp in a copy of the plan",
+            f"{'' if found else 'no GPU was found, and '}{takes} of "
+            f"{'each device' if found else 'the memory of the CPU'}, and "
+            f"{free_bytes / 1e9:,.0f} GB are free; choose a smaller model, "
+            f"{fix if found else 'or run this on a machine with a GPU'}",
         )
 
 

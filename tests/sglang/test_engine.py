@@ -7,7 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from evict_profile.calibrate.drafting import by_level
 from evict_profile.calibrate.study import calibrate
+from evict_profile.drafting import Drafting
 from evict_profile.traces import load_traces
 from tests.sglang.engine import Tree
 from tests.sglang.serving import Request, Step, cut_replies, fp8_target, replies
@@ -198,3 +200,7 @@ def test_observed_chains_calibrate_a_table(plain_of, fitted, tmp_path):
     assert 0.0 < nodes.path_prob.min() < nodes.path_prob.max() < 1.0
     (accepted,) = calibrate(trace).per_rank
     assert 0.0 < accepted < 1.0
+    made = by_level(Drafting("observed", "sglang", trace.clocks), None)
+    for seen, clock in zip(trace.clocks, made.batches, strict=True):
+        whole_us = round(seen.draft_us[-1], 1)
+        assert 0.0 < clock.draft_us[1] < clock.draft_us[-1] == whole_us

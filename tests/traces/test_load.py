@@ -231,5 +231,7 @@ def test_no_parquet_is_refused(tmp_path):
         load_traces(path)
     for content in (b"prompt,position", write_trace(path).read_bytes()[:-9]):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"trace\.parquet: is no whole Parquet"):
+        says = r"trace\.parquet: is no trace, or is no whole Parquet file"
+        with pytest.raises(DataError, match=says) as refusal:
             load_traces(path)
+        assert "delete" not in str(refusal.value)

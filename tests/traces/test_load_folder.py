@@ -120,7 +120,7 @@ def without_prompts(folder):
     [
         (nothing, r"parts: holds no \*\.parquet; .*EVICT_PROFILE_MODE=observe"),
         (unfinished, "parts: holds 1 of 2 replies; run the command that"),
-        (broken, r"9-000000\.parquet: is no whole Parquet file"),
+        (broken, r"9-000000\.parquet: is no trace, or is no whole Parquet file"),
         (unmarked, r"9-000001\.parquet: does not say that it is of"),
         (without_prompts, "parts: has no column prompt"),
     ],

@@ -55,7 +55,7 @@ def write_format(
 
 
 def write_advice(answer: Answer, name: str, out: Path) -> Export:
-    """Write the advised draft lengths by batch."""
+    """Write the advised draft lengths by batch, where the engine reads a file."""
     advisor, plan = answer.advisor, answer.plan
     steps, gain = advisor.steps, plan.gain
     if steps.table is None or steps.estimated:
@@ -81,6 +81,7 @@ def write_advice(answer: Answer, name: str, out: Path) -> Export:
     )
     notes = (
         *[unsure] * (gain.verdict == "not settled"),
+        *(answer.slower if len(plan.advised) == 1 else ()),
         f"One acceptance for all requests ({advisor.lengths.source}): prompts, "
         "temperatures and lengths that accept otherwise want another draft length.",
         *[f"Drafting: {steps.drafting}."] * bool(steps.drafting),
@@ -108,7 +109,8 @@ def _written(
         "context": context,
         "note": notes,
     }
-    write_text(_text(export, origin), out)
+    if export.fields:
+        write_text(_text(export, origin), out)
     command = export.command.replace("FILE", shlex.quote(str(out)))
     return replace(export, notes=notes, command=command)
 

@@ -20,7 +20,7 @@ class Export:
     """A document in a system's format.
 
     Attributes:
-        fields: what the system loads.
+        fields: what the system loads; no file is written of none.
         notes: what this format lost of this table, one sentence each.
         command: runs the system with FILE; may be empty.
         style: how the file is written; YAML holds the notes as comments.

@@ -53,7 +53,8 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
 
     One candidate a slot, since SGLang would choose among several by acceptance alone.
     """
-    fields = {str(each.first): {"candidate_steps": [each.drafts]} for each in ranges}
+    slots = {str(each.first): {"candidate_steps": [each.drafts]} for each in ranges}
+    fields = slots if len(ranges) > 1 else {}
     notes, steps = [_beyond(ranges, "SGLang")], _longest(ranges)
     chain = f"--speculative-eagle-topk 1 --speculative-num-steps {steps}"
     last = f"--speculative-num-draft-tokens {steps + 1}"
@@ -64,6 +65,8 @@ def sglang(ranges: Ranges, advisor: Advisor) -> Export:
             "DP attention and multi-layer EAGLE: it rounds a batch up to a captured "
             "size before it looks here."
         )
+    else:
+        notes.append("One length is in the command's flags: no file is written.")
     method = _method("sglang", advisor).replace("CHAIN", chain)
     launch = f"python -m sglang.launch_server --model-path {MODEL}"
     command = f"{launch} {_tp(advisor, '--tp-size')}{method} {last}"

@@ -41,7 +41,7 @@ Patch = pytest.MonkeyPatch
             (version, f"SGLang {version} is not supported; install one of 0.5.16, 0.5.")
             for version in ("0.5.15", "0.5.17", "0.5.24", "0.5.20.post1")
         ),
-        (None, "not installed here; .*\\[sglang"),
+        (None, "not installed in .*; .*\\[sglang"),
     ],
 )
 def test_versions_that_were_tried_are_accepted(version, refused, monkeypatch):

@@ -1,8 +1,10 @@
 """What the runner answers, over an engine of which only the router is real."""
 
+import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -212,9 +214,10 @@ def test_weights_of_another_format_are_refused(asked, observed, says):
         opening.check_format(asked, observed)
 
 
-def test_weights_that_cannot_fit_are_refused_before_loading():
+def test_weights_that_cannot_fit_are_refused_before_loading(monkeypatch):
     """61.1 GB in bfloat16, half of it on each of two devices; a checkpoint may take
     less."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     demo = to_mapping(load_model("qwen3-30b-a3b"))
     opening.check_weights(demo, 1, 62e9)
     opening.check_weights(demo, 2, 31e9)
@@ -224,6 +227,24 @@ def test_weights_that_cannot_fit_are_refused_before_loading():
         with pytest.raises(Refusal, match=says) as refusal:
             opening.check_weights(demo, tp, free)
         assert refusal.value.kind == "memory"
+
+
+def test_without_a_gpu_the_memory_that_lacks_is_called_the_cpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    demo = to_mapping(load_model("qwen3-30b-a3b"))
+    says = "no GPU was found, and the weights .* of the memory of the CPU, and 23 GB"
+    with pytest.raises(Refusal, match=says) as refusal:
+        opening.check_weights(demo, 1, 23e9)
+    assert "engine.tp" not in str(refusal.value)
+
+
+def test_a_python_without_sglang_is_named(monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    with pytest.raises(Refusal, match=f"SGLang is not installed in {sys.executable};"):
+        opening.supported_version()
 
 
 def test_an_unknown_version_is_refused_in_one_line(monkeypatch):
