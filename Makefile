@@ -126,7 +126,7 @@ sglang-wheels: $(VENV)/ready
 # what SGLang pins differently lies on top. The second .pth line starts the stubs of
 # GPU kernels in every process of this environment.
 $(VENV_SGLANG)/ready: $(VENV)/ready $(SGLANG_CPU)/requirements.txt \
-		$(SGLANG_CPU)/pins/$(SGLANG).txt
+		$(SGLANG_CPU)/pins/$(SGLANG).txt tests/engines/sglang.txt
 	$(PYTHON) -m venv --clear --without-pip $(VENV_SGLANG)
 	base=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
 	cd $$(echo $(VENV_SGLANG)/lib/python3*/site-packages) && \
@@ -136,7 +136,8 @@ $(VENV_SGLANG)/ready: $(VENV)/ready $(SGLANG_CPU)/requirements.txt \
 	$(PIP_SGLANG) --retries 1 $(TORCH_INDEX) \
 		$$(grep ^torch== $(SGLANG_CPU)/pins/$(SGLANG).txt)
 	$(PIP_SGLANG) --no-deps --requirement $(SGLANG_CPU)/pins/$(SGLANG).txt \
-		--requirement $(SGLANG_CPU)/requirements.txt
+		--requirement $(SGLANG_CPU)/requirements.txt \
+		--requirement tests/engines/sglang.txt
 	touch $@
 
 # vLLM's config, routers and budget on a CPU, as a layer over .venv likewise.
@@ -153,7 +154,7 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 	touch $@
 
 # Real servers of SGLang, vLLM and llama.cpp: probed, made a table of, and started again
-# as advised. What a server imports beside its engine is added to its environment. The
+# as advised. What a server imports beside its engine is in its environment. The
 # first two are asked for the same replies, which lie in build/engines.
 test-engines: $(VENV_SGLANG)/ready $(VENV_VLLM)/ready
 	rm -rf build/engines
@@ -164,7 +165,6 @@ test-engines: $(VENV_SGLANG)/ready $(VENV_VLLM)/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/engines/test_llama.py
 
 test-sglang-server: $(VENV_SGLANG)/ready
-	$(PIP_SGLANG) --no-deps --requirement tests/engines/sglang.txt
 	OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/engines/test_sglang.py
 
 # What takes too long for CI: all of SGLang's tests on the newest and the oldest version,
