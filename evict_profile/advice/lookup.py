@@ -79,7 +79,8 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
             )
         return Known(served)
     # Rows that are named are estimated from: shipped estimates cover less.
-    if not names.rows and (found := _swept(folders, names, measured=False)):
+    as_published = names._replace(dtype=names.dtype or _published(given or ""))
+    if not names.rows and (found := _swept(folders, as_published, measured=False)):
         return Known(found)
     try:
         return Known(_estimated(names, given, say))
@@ -104,17 +105,35 @@ def _swept(
 ) -> CostTable | None:
     """The first folder's table of these names; of several sizes, on one GPU."""
     model, gpu, engine, tp, dtype, _ = names
-    if not (model and gpu and engine) or (QUANTISED.search(model) and not dtype):
+    if not (model and gpu and engine):
         return None
+    stored = "" if dtype else _format(model)
     for folder in folders:
         tables = [
             each
             for each in folder
             if each.table and (each.table.origin == MEASURED) == measured
+            if stored in ("", _format(each.table.key.dtype))
         ]
         on_one = None if tp else by_name(tables, model, gpu, engine, 1, dtype)
         if found := on_one or by_name(tables, model, gpu, engine, tp, dtype):
             return found
+    return None
+
+
+def _format(name: str) -> str:
+    """The format of weights that a name says: fp8, also of fp8_block; "" if none."""
+    named = QUANTISED.search(name)
+    return named[0].lower() if named else ""
+
+
+def _published(model: str) -> str | None:
+    """The type of a known model's experts; None where its name says a format."""
+    from evict_profile.sources.asked import row_dtype
+
+    with suppress(ConfigError):
+        known = not Path(model).exists() and _format(model)
+        return None if known else row_dtype(load_model(model))
     return None
 
 

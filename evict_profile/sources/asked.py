@@ -54,7 +54,7 @@ def placement_of(
         raise ConfigError(
             f"--dtype {dtype}: is unknown; choose one of {', '.join(dtypes)}"
         )
-    dtype = dtype or _row_dtype(model)
+    dtype = dtype or row_dtype(model)
     fewest = _fewest(model, name, dtype, BATCHES[-1])
     asked = Placement(name, engine, dtype, tp or fewest)
     _check_ranks(model, asked, _fewest(model, name, dtype))
@@ -69,7 +69,8 @@ def assumption(model: ModelSpec) -> str:
     )
 
 
-def _row_dtype(model: ModelSpec) -> str:
+def row_dtype(model: ModelSpec) -> str:
+    """The type of the experts as published, as public rows name it."""
     return re.sub(r"^u?int4(_g\d+)?$", "int4", model.checkpoint_dtype)
 
 

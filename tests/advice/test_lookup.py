@@ -159,3 +159,25 @@ def test_one_that_is_not_there_is_estimated_once(wheel, place, monkeypatch):
 def test_a_near_table_shares_the_gpu_or_the_model_on_its_kind(place, model, gpu, near):
     put(place, shipped_table(TP4))
     assert ("there is a table" in found(Names(model, gpu)).reason) == near
+
+
+def test_an_estimate_of_another_data_type_is_a_choice_and_no_answer(place):
+    put(place, shipped_table(TP4), dtype="fp8_block")
+    known = found()
+    assert known.table is None
+    assert "there is a table: " in known.reason and "--dtype fp8_block" in known.reason
+    assert found(NAMES._replace(dtype="fp8_block")).table.key.dtype == "fp8_block"
+
+
+def test_a_table_of_the_published_data_type_needs_no_dtype(place):
+    put(place, shipped_table(TP4), "published")
+    put(place, shipped_table(TP4), "other", dtype="fp8_block")
+    assert found().table.key.dtype == "bfloat16"
+
+
+def test_a_name_that_says_a_format_finds_tables_of_it_alone(place):
+    put(place, shipped_table(TP4), "published")
+    named = NAMES._replace(model="Qwen/Qwen3-30B-A3B-FP8")
+    assert found(named).table is None
+    put(place, shipped_table(TP4), "fp8", dtype="fp8_block")
+    assert found(named).table.key.dtype == "fp8_block"
