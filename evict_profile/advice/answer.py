@@ -192,7 +192,7 @@ class Answer:
         return (
             f"A step that verifies n tokens a request takes about n^{EXPONENT:g} plain "
             "steps at any batch (95 %: divide or multiply by "
-            f"{around(1.0, ERROR).high:.2f}; public servers). "
+            f"{around(1.0, ERROR).high:.2f}; public servers of MoE models). "
             f"Break-even accepted lengths are {', '.join(known)}. Yours of "
             f"{way.committed:.2f} at K = {way.levels} is {times(way.speed)}: "
             f"{way.verdict}."

@@ -202,7 +202,7 @@ class TestEstimated:
         assert found.startswith(
             f"A step that verifies n tokens a request takes about n^{EXPONENT} plain "
             "steps at any batch (95 %: divide or multiply by "
-            f"{factor:.2f}; public servers). "
+            f"{factor:.2f}; public servers of MoE models). "
             f"Break-even accepted lengths are {evens}. Yours of 2.40 at K = 3 is "
             f"{speed:.2f} times plain decoding ({speed / factor:.2f} to "
             f"{speed * factor:.2f}): "
