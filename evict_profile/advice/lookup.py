@@ -21,7 +21,8 @@ from evict_profile.records import replace
 from evict_profile.served.search import find_served, versions_of
 from evict_profile.served.table import NOT_STATED, ServedTable
 from evict_profile.table import MEASURED, CostTable, by_name, search_path, tables_in
-from evict_profile.table.search import Found, nearest_named
+from evict_profile.table.key import Caveats
+from evict_profile.table.search import DTYPES, Found, nearest_named
 
 QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")
 """Formats of weights in the names of checkpoints."""
@@ -43,8 +44,11 @@ class Names(NamedTuple):
 
 
 class Known(NamedTuple):
+    """`caveats` are of what was asked for, beside the table's own."""
+
     table: Table | None
     reason: str = ""
+    caveats: Caveats = ()
 
     def preface(self, names: Names) -> str:
         """Whose shape the table has, and how many GPUs, where none are asked for."""
@@ -77,7 +81,7 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
                 f"{served.path}: is the newest of {len(versions)} versions, which "
                 f"'evict-profile show {quote(str(served.path.parent))}' lists"
             )
-        return Known(served)
+        return Known(served, caveats=_unstated(served, names))
     # Rows that are named are estimated from: shipped estimates cover less.
     as_published = names._replace(dtype=names.dtype or _published(given or ""))
     if not names.rows and (found := _swept(folders, as_published, measured=False)):
@@ -98,6 +102,27 @@ def _served(model: str, gpu: str, engine: str | None) -> ServedTable | None:
         other = find_served(model, gpu, None)
         return other if other and other.key.engine == NOT_STATED else None
     return None
+
+
+def _unstated(served: ServedTable, names: Names) -> Caveats:
+    """What was asked for and no run states; a `DataError` where they state another."""
+    own = served.key.dtype
+    facts = {
+        "tensor-parallel size": (served.tp, names.tp),
+        "data type": (None if own == NOT_STATED else own, names.dtype),
+    }
+    for what, (stated, asked) in facts.items():
+        if stated and asked and DTYPES.get(str(asked), asked) != stated:
+            raise DataError(
+                f"{served.path}: its runs state the {what} {stated}, and {asked} was "
+                "asked for; leave it out, or advise on an estimate's file: "
+                "evict-profile estimate"
+            )
+    return tuple(
+        f"the runs do not state their {what}; {asked} was asked for"
+        for what, (stated, asked) in facts.items()
+        if asked and not stated
+    )
 
 
 def _swept(

@@ -86,5 +86,6 @@ def advise(
         captured=options.batches_of(captured or [], "--captured"),
         outside=outside,
     )
-    advice = Advice(decision, preface, known.reason, (model or "MODEL", gpu or "GPU"))
+    given = model or "MODEL", gpu or "GPU"
+    advice = Advice(decision, preface, known.reason, given, known.caveats)
     say(console, advice.json() if as_json else str(advice))

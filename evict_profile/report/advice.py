@@ -17,6 +17,7 @@ from evict_profile.records import to_mapping
 from evict_profile.report.console import WIDEST, Rows, as_text, wrapped
 from evict_profile.report.numbers import spread, three_digits
 from evict_profile.served.table import ServedTable
+from evict_profile.table.key import Caveats
 
 P = ParamSpec("P")
 BEST = " *"
@@ -29,13 +30,14 @@ class Advice:
     """A decision as text and as JSON.
 
     `preface` is the number of GPUs, if the table was found by name; `reason` why none
-    answers.
+    answers, and `asked` the caveats of names that runs do not state.
     """
 
     decision: Decision
     preface: str = ""
     reason: str = ""
     names: tuple[str, str] = ("MODEL", "GPU")
+    asked: Caveats = ()
 
     def __str__(self) -> str:
         steps = self._steps
@@ -53,7 +55,7 @@ class Advice:
                 marked = any(str(cell).endswith(BEST) for cell, *_ in rows.cells)
                 lines += [LEGEND] * marked
         lines += shell_lines(self.command)
-        caveats = (f"caveat: {text}" for text in self.decision.caveats)
+        caveats = (f"caveat: {text}" for text in self._caveats)
         remarks = (*self.notes, *self._details, *caveats)
         return "\n".join([*lines, *(unbroken(line, "  ") for line in remarks)])
 
@@ -79,7 +81,7 @@ class Advice:
             "parts": parts,
             "notes": self.notes,
             "details": self._details,
-            "caveats": self.decision.caveats,
+            "caveats": self._caveats,
         }
         return json.dumps(finite(content), ensure_ascii=False, indent=1)
 
@@ -155,6 +157,10 @@ class Advice:
     @property
     def notes(self) -> list[str]:
         return [*self.decision.notes(), *self.tree_flags()]
+
+    @property
+    def _caveats(self) -> list[str]:
+        return [*self.asked, *self.decision.caveats]
 
     @property
     def _details(self) -> list[str]:
