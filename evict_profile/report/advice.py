@@ -123,8 +123,7 @@ class Advice:
         answer, table = self.decision.answer, self._steps.table
         if answer.settled and not self._steps.estimated:
             return []
-        names = (table.key.model, table.key.gpu) if table else self.names
-        model, gpu = (shlex.quote(name) for name in names)
+        model, gpu = map(shlex.quote, self._labels)
         what = "measure" if answer.settled else "settle"
         way = answer.to_settle
         turns = "in turns and longer than before"
@@ -143,16 +142,32 @@ class Advice:
         ]
 
     @property
+    def _labels(self) -> tuple[str, str]:
+        """Model and GPU to import runs as: names that find them again."""
+        (model, gpu), table = self.names, self._steps.table
+        if not table:
+            return model, gpu
+        own = table.key
+        is_own = (
+            model == "MODEL" or model.rpartition("/")[2].lower() == own.model.lower()
+        )
+        return own.model if is_own else model, own.gpu
+
+    @property
     def _open_batches(self) -> list[int]:
-        """Those that were asked for and are not settled; of a whole table the first."""
-        batches = [*self.decision.batches]
-        found = [b for b in batches if not self._is_settled(b)] or batches
-        return found if self.decision.every else found[:1]
+        """Those that are not settled: all of an estimate and of those that were asked
+        for, else the first.
+        """
+        batches, estimated = [*self.decision.batches], self._steps.estimated
+        found = [b for b in batches if not self._is_settled(b)]
+        every = self.decision.every or (found and estimated)
+        return (found or batches)[: None if every else 1]
 
     def _is_settled(self, batch: int) -> bool:
+        """An estimate that does not cover the length is judged at other batches."""
         drafts = self.decision.answer.to_settle.levels
         way = self.decision.advisor.at(batch).by_levels.get(drafts)
-        return way is not None and way.verdict != "not settled"
+        return way.verdict != "not settled" if way else self._steps.estimated
 
     @property
     def notes(self) -> list[str]:

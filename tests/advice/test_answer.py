@@ -167,7 +167,7 @@ class TestEstimated:
         at = (cost_us[32] / cost_us[8] * 4.0**EXPONENT) ** 0.5
         assert str(found).startswith(
             f"Estimated, not measured: K = 3 pays where a step commits more than "
-            f"{at:.1f} tokens ("
+            f"{at:.2f} tokens ("
         )
         said = (
             " at batch 8. Yours commits 2.64: pays. The error is that of other servers."

@@ -349,4 +349,36 @@ def test_the_answer_of_an_estimate_is_of_one_k_at_all_batches():
     said = str(decision.answer)
     for at in (found[0], found[-1]):
         even = at.by_levels[3].break_even
-        assert f"{even.value:.1f} tokens ({even.low:.1f} to {even.high:.1f})" in said
+        assert f"{even.value:.2f} tokens ({even.low:.2f} to {even.high:.2f})" in said
+
+
+def test_another_k_that_pays_is_named_once_with_its_batches(monkeypatch):
+    table = shipped_table(H200)
+    way = decide(table, "3:2.4").parts[0][1][0].by_levels[3]
+    monkeypatch.setattr(
+        "evict_profile.advice.answer.paying",
+        lambda advisor, batch, drafts: way if batch != 16 else None,
+    )
+    said = str(decide(table, "3:2.4").answer)
+    assert said.count("K = 3 pays at batch") == 1
+    assert "K = 3 pays at batch 1, 4 and 64." in said
+
+
+def test_a_batch_that_was_not_served_names_the_estimates_that_answer_it(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("EVICT_PROFILE_TABLES", str(tmp_path))
+    served = served_table((4, 0, 8.0), (4, 3, 16.0))
+    key = replace(shipped_table(H200).key, engine=served.key.engine)
+    with pytest.raises(DataError, match=r"serve plain decoding and one K at batch 1$"):
+        decide(replace(served, key=key), "3:2.4", batch=1)
+    replace(shipped_table(H200), key=key).save(path := tmp_path / "1.0.0.json")
+    with pytest.raises(DataError, match=rf"more batches: evict-profile advise {path}"):
+        decide(replace(served, key=key), "3:2.4", batch=1)
+
+
+@pytest.mark.parametrize("drafter", ["draft_model", "pard", "dflash", "eagle3"])
+def test_an_estimate_says_that_a_draft_model_of_its_own_may_be_slower(drafter):
+    for table in (shipped_table(H200), None):
+        said = " ".join(decide(table, "3:2.4", drafter=drafter).caveats)
+        assert ("2 to 4.4 plain steps" in said) == (drafter != "eagle3")
