@@ -83,9 +83,10 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
             )
         return Known(served, caveats=_unstated(served, names))
     # Rows that are named are estimated from: shipped estimates cover less.
-    as_published = names._replace(dtype=names.dtype or _published(given or ""))
-    if not names.rows and (found := _swept(folders, as_published, measured=False)):
-        return Known(found)
+    if not names.rows:
+        as_estimated = _as_estimated(names, given or "")
+        if found := _swept(folders, as_estimated, measured=False):
+            return Known(found)
     try:
         return Known(_estimated(names, given, say))
     except EvictProfileError as error:
@@ -152,14 +153,17 @@ def _format(name: str) -> str:
     return named[0].lower() if named else ""
 
 
-def _published(model: str) -> str | None:
-    """The type of a known model's experts; None where its name says a format."""
-    from evict_profile.sources.asked import row_dtype
+def _as_estimated(names: Names, given: str) -> Names:
+    """The names of an estimate: the driver's of its GPU, and the published data type,
+    unless another is given or a name says its format.
+    """
+    from evict_profile.sources.asked import device_named, row_dtype
 
-    with suppress(ConfigError):
-        known = not Path(model).exists() and _format(model)
-        return None if known else row_dtype(load_model(model))
-    return None
+    dtype = names.dtype
+    if not (dtype or (_format(given) and not Path(given).exists())):
+        with suppress(ConfigError):  # A model that nobody knows may have a table.
+            dtype = row_dtype(load_model(given))
+    return names._replace(gpu=names.gpu and device_named(names.gpu), dtype=dtype)
 
 
 def check_format(model: str, dtype: str | None) -> None:

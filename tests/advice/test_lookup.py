@@ -202,3 +202,8 @@ def test_runs_of_another_size_or_data_type_are_refused(place):
         found(NAMES._replace(tp=8))
     with pytest.raises(DataError, match=r"data type bfloat16, and fp8 was asked for"):
         found(NAMES._replace(dtype="fp8"))
+
+
+def test_a_gpu_that_is_named_in_full_finds_its_estimates(place):
+    put(place, shipped_table(TP4), gpu="NVIDIA H100 80GB HBM3")
+    assert found(NAMES._replace(gpu="H100 SXM")).table

@@ -261,6 +261,13 @@ def test_a_cache_that_fits_on_no_number_of_gpus_ends_in_a_refusal():
         placement_of(model, "h200", "vllm")
 
 
+@pytest.mark.parametrize(
+    "given", ["H100 SXM", "h100", "NVIDIA H100 80GB HBM3", "nvidia-h100-sxm"]
+)
+def test_gpus_and_engines_are_found_however_they_are_spelled(given):
+    assert placement_of(MODEL, given, "vLLM")[:2] == ("h100_sxm", "vllm")
+
+
 def test_weights_are_by_default_as_published():
     model = load_model("deepseek-v3")
     asked = placement_of(model, "H200-sxm", "sglang")
