@@ -11,6 +11,7 @@ from typing import Any, ParamSpec
 from evict_profile.advice.advise import Advisor, BatchAdvice, DraftOption
 from evict_profile.advice.decide import Decision, decide
 from evict_profile.advice.steps import Steps
+from evict_profile.config.names import label_of
 from evict_profile.integrations.exporters import ENGINES
 from evict_profile.io import finite
 from evict_profile.records import to_mapping
@@ -148,10 +149,7 @@ class Advice:
         if not table:
             return model, gpu
         own = table.key
-        is_own = (
-            model == "MODEL" or model.rpartition("/")[2].lower() == own.model.lower()
-        )
-        return own.model if is_own else model, own.gpu
+        return own.model if model == "MODEL" else label_of(model, own.model), own.gpu
 
     @property
     def _open_batches(self) -> list[int]:

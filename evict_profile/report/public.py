@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
+from evict_profile.config.names import label_of
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
+from evict_profile.report.advice import shell_lines
 from evict_profile.report.console import (
     Rows,
     error_rows,
@@ -27,8 +29,14 @@ CLOCKS = {"clock_us", "wall_us", "reference_us"}
 
 
 def show_estimate(
-    console: Console, table: CostTable, path: Path, page: Path, as_json: bool
+    console: Console,
+    table: CostTable,
+    path: Path,
+    page: Path,
+    as_json: bool,
+    given: str = "",
 ) -> None:
+    """`given` is the model as a user named it, by default as the table does."""
     rows, key = break_evens(table), table.key
     if as_json:
         files = {"table": str(path), "report": str(page)}
@@ -47,11 +55,13 @@ def show_estimate(
             "Kernels leave out drafting and the host, so a batch has the mean of their "
             f"growth and that of any server, n^{EXPONENT}, n = K + 1; the error is "
             "that of other servers. Plain decoding and one K on your server "
-            "settle it: evict-profile probe URL --out runs.jsonl, and: "
-            "evict-profile import runs.jsonl --model "
-            f"{key.model} --gpu '{key.gpu}' --shape {shlex.quote(str(path))}"
+            "settle it:"
         ),
     )
+    words = ("runs.jsonl", "--model", label_of(given or key.model, key.model))
+    words += ("--gpu", key.gpu, "--shape", str(path))
+    say(console, "  evict-profile probe URL --out runs.jsonl")
+    say(console, "\n".join(shell_lines(f"evict-profile import {shlex.join(words)}")))
     show_gates(console, table.gates)
     say(console, f"table: {path}")
     say(console, f"report: {page}")

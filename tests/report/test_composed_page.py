@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -82,6 +83,19 @@ def test_the_terminal_has_break_evens_and_no_speed(composed_path, capsys):
     said = capsys.readouterr().out
     assert f"table: {composed_path}" in said and "evict-profile import" in said
     assert not re.search(r"speed-?up|tok/s|times plain", said)
+
+
+def test_the_import_is_a_command_of_its_own_under_the_name_that_was_given(
+    composed_path, capsys
+):
+    table, page = CostTable.load(composed_path), Path("page.html")
+    show_estimate(Console(), table, composed_path, page, False, "Acme/Own-MoE")
+    said = capsys.readouterr().out.replace(" \\\n", "")
+    [line] = [each for each in said.splitlines() if "evict-profile import" in each]
+    assert shlex.split(line) == [
+        *("evict-profile", "import", "runs.jsonl", "--model", "Acme/Own-MoE"),
+        *("--gpu", table.key.gpu, "--shape", str(composed_path)),
+    ]
 
 
 def test_the_json_holds_the_same_break_evens(composed_path, capsys):

@@ -253,6 +253,12 @@ def test_gpus_also_hold_the_cache_of_the_largest_batch(model, gpu, least):
     assert placement_of(spec, gpu, "vllm", tp=least // 2).tp == least // 2
 
 
+def test_weights_are_stated_in_units_of_two_to_the_thirtieth():
+    """470e9 bytes."""
+    with pytest.raises(ConfigError, match="its weights alone take 438 GiB"):
+        placement_of(load_model("qwen3-235b-a22b"), "h200", "sglang", tp=2)
+
+
 def test_a_cache_that_fits_on_no_number_of_gpus_ends_in_a_refusal():
     """Each rank has a copy of all latents."""
     latents = replace(load_model("deepseek-v3").attention, kv_lora_rank=10**6)
