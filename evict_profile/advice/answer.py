@@ -161,13 +161,10 @@ class Answer:
     def _break_evens(self) -> str:
         """At the first and the last batch that were asked, and the verdict of each."""
         ways, drafts = self._ways, self._own.levels
-        others = dict[int, list[int]]()
-        for batch in ways:
-            if way := paying(self.advisor, batch, drafts):
-                others.setdefault(way.levels, []).append(batch)
+        others = {b: w.levels for b in ways if (w := paying(self.advisor, b, drafts))}
         better = "".join(
-            f" K = {k} pays at batch {_listed(batches)}."
-            for k, batches in others.items()
+            f" K = {k} pays at batch {_listed([b for b in others if others[b] == k])}."
+            for k in dict.fromkeys(others.values())
         )
         first, *_, last = *ways, *ways
         ends = " and ".join(

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from shlex import quote
 
 from evict_profile.advice.acceptance import acceptance_of, of_served
 from evict_profile.advice.advise import (
@@ -22,11 +21,9 @@ from evict_profile.advice.plan import CHANGE, DraftPlan, plan, traffic_of
 from evict_profile.advice.steps import OfServed, Table
 from evict_profile.errors import ConfigError, DataError
 from evict_profile.served.findings import findings, is_fault
-from evict_profile.served.table import NOT_STATED, ServedTable
-from evict_profile.table import Outside, search_path, tables_in
-from evict_profile.table.search import of_names
+from evict_profile.served.table import ServedTable
+from evict_profile.table import Outside
 
-SEPARATE = ("draft_model", *AT_ONCE)
 SLOW = (
     "a step with a draft model of its own may take 2 to 4.4 plain steps, where other "
     "servers take 1.4 to 2.1; probe yours"
@@ -92,7 +89,8 @@ class Decision:
         said = {w.levels for w in (*ways, self.plan.lead, self.plan.rival) if w}
         others = lengths.fitted and bool(said - {0, *lengths.stated})
         at = (c for b in self.batches for c in steps.caveats(b))
-        slow = [SLOW] * (steps.estimated and self.advisor.drafter in SEPARATE)
+        separate = self.advisor.drafter in ("draft_model", *AT_ONCE)
+        slow = [SLOW] * (steps.estimated and separate)
         return [*dict.fromkeys((*[fitted] * others, *slow, *at))]
 
     def notes(self) -> Iterator[str]:
@@ -244,18 +242,6 @@ def _by_text(steps: OfServed) -> dict[str, Advisor]:
     return found
 
 
-def _estimates(table: Table | None) -> str:
-    """The commands that answer where a server did not run, as a clause."""
-    if not isinstance(table, ServedTable):
-        return ""
-    key, folders = table.key, [path for path in search_path() if path.is_dir()]
-    engine = None if key.engine == NOT_STATED else key.engine
-    found = of_names(tables_in(folders), key.model, key.gpu, engine)
-    paths = [str(each.path) for each in found if each.table and each.table.is_estimated]
-    ways = [f"evict-profile advise {quote(path)}" for path in paths]
-    return f"; an estimate answers of more batches: {' | '.join(ways)}" * bool(ways)
-
-
 def _known(
     advisor: Advisor, batches: Sequence[int]
 ) -> tuple[tuple[int, ...], dict[int, str]]:
@@ -268,8 +254,7 @@ def _known(
         except DataError as error:
             unknown[batch] = str(error).removeprefix(f"{path}: ")
     if not references:
-        reason = f"{path}: {unknown[batches[0]]}"
-        raise DataError(f"{reason}{_estimates(advisor.steps.table)}")
+        raise DataError(f"{path}: {unknown[batches[0]]}")
     least = min(references.values())
     known = tuple(b for b, drafts in references.items() if drafts == least)
     for batch in references.keys() - {*known}:

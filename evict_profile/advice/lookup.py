@@ -21,7 +21,6 @@ from evict_profile.records import replace
 from evict_profile.served.search import find_served, versions_of
 from evict_profile.served.table import NOT_STATED, ServedTable
 from evict_profile.table import MEASURED, CostTable, by_name, search_path, tables_in
-from evict_profile.table.key import Caveats
 from evict_profile.table.search import DTYPES, Found, nearest_named
 
 QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")
@@ -44,20 +43,17 @@ class Names(NamedTuple):
 
 
 class Known(NamedTuple):
-    """`caveats` are of what was asked for, beside the table's own."""
-
     table: Table | None
     reason: str = ""
-    caveats: Caveats = ()
 
     def preface(self, names: Names) -> str:
-        """Whose shape the table has, and how many GPUs, where none are asked for."""
+        """Whose shape the table has, how many GPUs, and what no run states of these."""
         if self.table is None:
             return ""
         note = shape_note(names.model or "", self.table.key.model)
         tp = None if names.tp else tp_of(self.table)
         of_gpus = f"Of {tp} GPU{'s' * (tp > 1)} (--tp {tp}): " if tp else ""
-        return f"{note}{'. ' * bool(note)}{of_gpus}"
+        return f"{note}{'. ' * bool(note)}{of_gpus}{_unstated(self.table, names)}"
 
 
 def look_up(names: Names, say: Callable[[str], None]) -> Known:
@@ -81,12 +77,11 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
                 f"{served.path}: is the newest of {len(versions)} versions, which "
                 f"'evict-profile show {quote(str(served.path.parent))}' lists"
             )
-        return Known(served, caveats=_unstated(served, names))
+        return Known(served)
     # Rows that are named are estimated from: shipped estimates cover less.
-    if not names.rows:
-        as_estimated = _as_estimated(names, given or "")
-        if found := _swept(folders, as_estimated, measured=False):
-            return Known(found)
+    own = names._replace(dtype=names.dtype or _published(given or ""))
+    if not names.rows and (found := _swept(folders, own, measured=False)):
+        return Known(found)
     try:
         return Known(_estimated(names, given, say))
     except EvictProfileError as error:
@@ -105,25 +100,19 @@ def _served(model: str, gpu: str, engine: str | None) -> ServedTable | None:
     return None
 
 
-def _unstated(served: ServedTable, names: Names) -> Caveats:
+def _unstated(table: Table, names: Names) -> str:
     """What was asked for and no run states; a `DataError` where they state another."""
-    own = served.key.dtype
-    facts = {
-        "tensor-parallel size": (served.tp, names.tp),
-        "data type": (None if own == NOT_STATED else own, names.dtype),
-    }
-    for what, (stated, asked) in facts.items():
-        if stated and asked and DTYPES.get(str(asked), asked) != stated:
+    size = ("tensor-parallel size", tp_of(table) or NOT_STATED, names.tp)
+    said = ""
+    for what, own, asked in (size, ("data type", table.key.dtype, names.dtype)):
+        if asked and own == NOT_STATED:
+            said += f"The runs do not state their {what}; {asked} was asked for. "
+        elif asked and DTYPES.get(str(asked), asked) != own:
             raise DataError(
-                f"{served.path}: its runs state the {what} {stated}, and {asked} was "
-                "asked for; leave it out, or advise on an estimate's file: "
-                "evict-profile estimate"
+                f"{table.path}: its runs have the {what} {own}, and {asked} was asked "
+                "for; leave that out, or advise on the file of: evict-profile estimate"
             )
-    return tuple(
-        f"the runs do not state their {what}; {asked} was asked for"
-        for what, (stated, asked) in facts.items()
-        if asked and not stated
-    )
+    return said
 
 
 def _swept(
@@ -149,21 +138,17 @@ def _swept(
 
 def _format(name: str) -> str:
     """The format of weights that a name says: fp8, also of fp8_block; "" if none."""
-    named = QUANTISED.search(name)
-    return named[0].lower() if named else ""
+    return (QUANTISED.search(name.lower()) or [""])[0]
 
 
-def _as_estimated(names: Names, given: str) -> Names:
-    """The names of an estimate: the driver's of its GPU, and the published data type,
-    unless another is given or a name says its format.
-    """
-    from evict_profile.sources.asked import device_named, row_dtype
+def _published(model: str) -> str | None:
+    """The type of a known model's experts; None where its name says a format."""
+    if Path(model).exists() or not _format(model):
+        from evict_profile.sources.asked import row_dtype
 
-    dtype = names.dtype
-    if not (dtype or (_format(given) and not Path(given).exists())):
-        with suppress(ConfigError):  # A model that nobody knows may have a table.
-            dtype = row_dtype(load_model(given))
-    return names._replace(gpu=names.gpu and device_named(names.gpu), dtype=dtype)
+        with suppress(ConfigError):
+            return row_dtype(load_model(model))
+    return None
 
 
 def check_format(model: str, dtype: str | None) -> None:

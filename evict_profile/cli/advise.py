@@ -88,5 +88,5 @@ def advise(
         outside=outside,
     )
     given = model_label(model) if model else "MODEL", gpu or "GPU"
-    advice = Advice(decision, preface, known.reason, given, known.caveats)
+    advice = Advice(decision, preface, known.reason, given)
     say(console, advice.json() if as_json else str(advice))

@@ -39,7 +39,6 @@ def estimate(
     Without names, GPUs and engines with timings are listed.
     """
     from evict_profile.config import load_model
-    from evict_profile.config.load import model_label
     from evict_profile.sources.aiconfigurator import open_source
 
     if (model_name, gpu, engine, dtype, tp) == (None,) * 5:
@@ -74,5 +73,4 @@ def estimate(
     path = export_composed(table, cells, tables)
     page = path.with_suffix(".html")
     write_text(composed_page(table, cells), page)
-    given = model_label(model_name)
-    show_estimate(console, table, path, page, as_json, given)
+    show_estimate(console, table, path, page, as_json)

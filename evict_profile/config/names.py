@@ -76,12 +76,6 @@ def model_named(name: str, models: Sequence[str]) -> str | None:
     return next((model for model in names if model in models), None)
 
 
-def label_of(given: str, model: str) -> str:
-    """The name to import runs as: the table's own, unless another one was given."""
-    own = given.rpartition("/")[2].lower() == model.lower()
-    return model if own else given
-
-
 def shape_note(given: str, model: str) -> str:
     """ "GLM-4.6 has the shape of glm-4.5"; "" where the name is the model's own."""
     name = given.rpartition("/")[2]

@@ -11,14 +11,12 @@ from typing import Any, ParamSpec
 from evict_profile.advice.advise import Advisor, BatchAdvice, DraftOption
 from evict_profile.advice.decide import Decision, decide
 from evict_profile.advice.steps import Steps
-from evict_profile.config.names import label_of
 from evict_profile.integrations.exporters import ENGINES
 from evict_profile.io import finite
 from evict_profile.records import to_mapping
 from evict_profile.report.console import WIDEST, Rows, as_text, wrapped
 from evict_profile.report.numbers import spread, three_digits
 from evict_profile.served.table import ServedTable
-from evict_profile.table.key import Caveats
 
 P = ParamSpec("P")
 BEST = " *"
@@ -31,14 +29,13 @@ class Advice:
     """A decision as text and as JSON.
 
     `preface` is the number of GPUs, if the table was found by name; `reason` why none
-    answers, and `asked` the caveats of names that runs do not state.
+    answers.
     """
 
     decision: Decision
     preface: str = ""
     reason: str = ""
     names: tuple[str, str] = ("MODEL", "GPU")
-    asked: Caveats = ()
 
     def __str__(self) -> str:
         steps = self._steps
@@ -56,7 +53,7 @@ class Advice:
                 marked = any(str(cell).endswith(BEST) for cell, *_ in rows.cells)
                 lines += [LEGEND] * marked
         lines += shell_lines(self.command)
-        caveats = (f"caveat: {text}" for text in self._caveats)
+        caveats = (f"caveat: {text}" for text in self.decision.caveats)
         remarks = (*self.notes, *self._details, *caveats)
         return "\n".join([*lines, *(unbroken(line, "  ") for line in remarks)])
 
@@ -82,7 +79,7 @@ class Advice:
             "parts": parts,
             "notes": self.notes,
             "details": self._details,
-            "caveats": self._caveats,
+            "caveats": self.decision.caveats,
         }
         return json.dumps(finite(content), ensure_ascii=False, indent=1)
 
@@ -124,7 +121,11 @@ class Advice:
         answer, table = self.decision.answer, self._steps.table
         if answer.settled and not self._steps.estimated:
             return []
-        model, gpu = map(shlex.quote, self._labels)
+        model, gpu = self.names
+        if table:
+            own, gpu = table.key.model, table.key.gpu
+            is_own = model.rpartition("/")[2].lower() in ("model", own.lower())
+            model = own if is_own else model
         what = "measure" if answer.settled else "settle"
         way = answer.to_settle
         turns = "in turns and longer than before"
@@ -138,31 +139,20 @@ class Advice:
             ),
             f"  evict-profile probe URL --batch {','.join(batches)} --out runs.jsonl",
             *shell_lines(
-                f"evict-profile import {shlex.join(files)} --model {model} --gpu {gpu}"
+                f"evict-profile import {shlex.join([*files, '--model', model])} "
+                f"--gpu {shlex.quote(gpu)}"
             ),
         ]
 
     @property
-    def _labels(self) -> tuple[str, str]:
-        """Model and GPU to import runs as: names that find them again."""
-        (model, gpu), table = self.names, self._steps.table
-        if not table:
-            return model, gpu
-        own = table.key
-        return own.model if model == "MODEL" else label_of(model, own.model), own.gpu
-
-    @property
     def _open_batches(self) -> list[int]:
-        """Those that are not settled: all of an estimate and of those that were asked
-        for, else the first.
-        """
+        """Those that are not settled; of the whole table of a server the first."""
         batches, estimated = [*self.decision.batches], self._steps.estimated
         found = [b for b in batches if not self._is_settled(b)]
         every = self.decision.every or (found and estimated)
         return (found or batches)[: None if every else 1]
 
     def _is_settled(self, batch: int) -> bool:
-        """An estimate that does not cover the length is judged at other batches."""
         drafts = self.decision.answer.to_settle.levels
         way = self.decision.advisor.at(batch).by_levels.get(drafts)
         return way.verdict != "not settled" if way else self._steps.estimated
@@ -170,10 +160,6 @@ class Advice:
     @property
     def notes(self) -> list[str]:
         return [*self.decision.notes(), *self.tree_flags()]
-
-    @property
-    def _caveats(self) -> list[str]:
-        return [*self.asked, *self.decision.caveats]
 
     @property
     def _details(self) -> list[str]:

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from evict_profile.config.names import label_of
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
 from evict_profile.report.advice import shell_lines
@@ -29,14 +28,8 @@ CLOCKS = {"clock_us", "wall_us", "reference_us"}
 
 
 def show_estimate(
-    console: Console,
-    table: CostTable,
-    path: Path,
-    page: Path,
-    as_json: bool,
-    given: str = "",
+    console: Console, table: CostTable, path: Path, page: Path, as_json: bool
 ) -> None:
-    """`given` is the model as a user named it, by default as the table does."""
     rows, key = break_evens(table), table.key
     if as_json:
         files = {"table": str(path), "report": str(page)}
@@ -54,14 +47,13 @@ def show_estimate(
         wrapped(
             "Kernels leave out drafting and the host, so a batch has the mean of their "
             f"growth and that of any server, n^{EXPONENT}, n = K + 1; the error is "
-            "that of other servers. Plain decoding and one K on your server "
-            "settle it:"
+            "that of other servers. Plain decoding and one K on your server settle it:"
         ),
     )
-    words = ("runs.jsonl", "--model", label_of(given or key.model, key.model))
-    words += ("--gpu", key.gpu, "--shape", str(path))
+    names = shlex.join(("--model", key.model, "--gpu", key.gpu, "--shape", str(path)))
     say(console, "  evict-profile probe URL --out runs.jsonl")
-    say(console, "\n".join(shell_lines(f"evict-profile import {shlex.join(words)}")))
+    settle = shell_lines(f"evict-profile import runs.jsonl {names}")
+    say(console, "\n".join(settle))
     show_gates(console, table.gates)
     say(console, f"table: {path}")
     say(console, f"report: {page}")

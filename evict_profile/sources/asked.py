@@ -80,20 +80,10 @@ def has_rows(gpu: str, engine: str) -> bool:
 
 def _named(asked: str) -> str:
     wanted = _in_rows(asked)
-    names = [
-        name
-        for name, gpu in GPUS.items()
-        if f"{name}_".startswith(f"{wanted}_") or _in_rows(gpu.device) == wanted
-    ]
+    names = [name for name in GPUS if f"{name}_".startswith(f"{wanted}_")]
     if wanted in names:
         return wanted
     return names[0] if len(names) == 1 else ""
-
-
-def device_named(asked: str) -> str:
-    """A GPU that rows name in full, "H100 SXM", as its driver does; else as asked."""
-    known = GPUS.get(_in_rows(asked))
-    return known.device if known else asked
 
 
 def _in_rows(gpu: str) -> str:
@@ -101,7 +91,7 @@ def _in_rows(gpu: str) -> str:
 
 
 def gpu_named(asked: str) -> str:
-    """Resolve a prefix or a device: "h200" and "NVIDIA H200" are "h200_sxm"."""
+    """Resolve a prefix: "h200" and "NVIDIA H200" are "h200_sxm"."""
     if name := _named(asked):
         return name
     raise ConfigError(

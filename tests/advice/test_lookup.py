@@ -183,27 +183,22 @@ def test_a_name_that_says_a_format_finds_tables_of_it_alone(place):
     assert found(named).table.key.dtype == "fp8_block"
 
 
-def test_runs_that_state_no_size_and_no_data_type_answer_with_a_caveat(place):
+def test_an_answer_says_which_size_and_data_type_no_run_states(place):
     served = served_table((1, 0, 8.0), (1, 3, 16.0), tp=None)
     unstated = {"engine": "sglang", "dtype": "not stated"}
     put(place, served, "sglang-served", **names_of(served) | unstated)
-    assert found().caveats == ()
-    assert found(NAMES._replace(tp=8, dtype="bf16")).caveats == (
-        "the runs do not state their tensor-parallel size; 8 was asked for",
-        "the runs do not state their data type; bf16 was asked for",
+    assert found().preface(NAMES) == ""
+    assert found().preface(NAMES._replace(tp=8, dtype="bf16")) == (
+        "The runs do not state their tensor-parallel size; 8 was asked for. "
+        "The runs do not state their data type; bf16 was asked for. "
     )
 
 
 def test_runs_of_another_size_or_data_type_are_refused(place):
     served = served_table((1, 0, 8.0), (1, 3, 16.0), tp=4)
     put(place, served, "sglang-served", **names_of(served) | {"dtype": "bfloat16"})
-    assert found(NAMES._replace(tp=4, dtype="bf16")).caveats == ()
+    assert found().preface(NAMES._replace(tp=4, dtype="bf16")) == ""
     with pytest.raises(DataError, match=r"size 4, and 8 was asked for"):
-        found(NAMES._replace(tp=8))
+        found().preface(NAMES._replace(tp=8))
     with pytest.raises(DataError, match=r"data type bfloat16, and fp8 was asked for"):
-        found(NAMES._replace(dtype="fp8"))
-
-
-def test_a_gpu_that_is_named_in_full_finds_its_estimates(place):
-    put(place, shipped_table(TP4), gpu="NVIDIA H100 80GB HBM3")
-    assert found(NAMES._replace(gpu="H100 SXM")).table
+        found().preface(NAMES._replace(dtype="fp8"))

@@ -82,12 +82,6 @@ def test_rows_say_where_they_are_known_from_and_what_is_fitted():
     assert "at other K are fitted to K = 3" in caveat
 
 
-def test_what_was_asked_and_no_run_states_is_a_caveat():
-    advice = Advice(advise(served_table(*RUNS), "3:2.4").decision, asked=("none so",))
-    assert "caveat: none so" in str(advice)
-    assert "none so" in json.loads(advice.json())["caveats"]
-
-
 def test_the_best_of_each_batch_is_marked():
     """K = 3 is best at batch 1, K = 1 at batch 8, and plain decoding at batch 16."""
     steps_ms = {1: (10, 12, 14), 8: (10, 12, 24), 16: (10, 24, 40)}

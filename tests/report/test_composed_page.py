@@ -85,15 +85,13 @@ def test_the_terminal_has_break_evens_and_no_speed(composed_path, capsys):
     assert not re.search(r"speed-?up|tok/s|times plain", said)
 
 
-def test_the_import_is_a_command_of_its_own_under_the_name_that_was_given(
-    composed_path, capsys
-):
+def test_the_import_is_a_command_of_its_own(composed_path, capsys):
     table, page = CostTable.load(composed_path), Path("page.html")
-    show_estimate(Console(), table, composed_path, page, False, "Acme/Own-MoE")
+    show_estimate(Console(), table, composed_path, page, False)
     said = capsys.readouterr().out.replace(" \\\n", "")
     [line] = [each for each in said.splitlines() if "evict-profile import" in each]
     assert shlex.split(line) == [
-        *("evict-profile", "import", "runs.jsonl", "--model", "Acme/Own-MoE"),
+        *("evict-profile", "import", "runs.jsonl", "--model", table.key.model),
         *("--gpu", table.key.gpu, "--shape", str(composed_path)),
     ]
 
