@@ -102,7 +102,9 @@ def _served(model: str, gpu: str, engine: str | None) -> ServedTable | None:
 
 def _unstated(table: Table, names: Names) -> str:
     """What was asked for and no run states; a `DataError` where they state another."""
-    size = ("tensor-parallel size", tp_of(table) or NOT_STATED, names.tp)
+    if isinstance(table, CostTable):
+        return ""
+    size = ("tensor-parallel size", table.tp or NOT_STATED, names.tp)
     said = ""
     for what, own, asked in (size, ("data type", table.key.dtype, names.dtype)):
         if asked and own == NOT_STATED:

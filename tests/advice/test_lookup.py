@@ -202,3 +202,11 @@ def test_runs_of_another_size_or_data_type_are_refused(place):
         found().preface(NAMES._replace(tp=8))
     with pytest.raises(DataError, match=r"data type bfloat16, and fp8 was asked for"):
         found().preface(NAMES._replace(dtype="fp8"))
+
+
+def test_weights_in_mxfp4_are_found_however_activations_are_stored(place):
+    put(place, shipped_table(TP4), dtype="w4a8_mxfp4_mxfp8")
+    names = NAMES._replace(dtype="mxfp4")
+    known = found(names)
+    assert known.table
+    assert known.preface(names) == "Of 4 GPUs (--tp 4): "
