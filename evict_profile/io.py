@@ -47,9 +47,11 @@ def named_file(kind: str, name: str, others: Sequence[str] = ()) -> Path:
         raise ConfigError(f"{name}: is a folder{without}; give a file in it")
     names = sorted(p.stem for p in folder.glob("*.yaml"))
     near = nearest(name, [*names, *others])
+    of = " of a YAML, a config.json or its folder" * (kind == "models")
+    choices = "these" if near else ", ".join(names)
     raise ConfigError(
         f"no file '{name}' and none of that name in configs/{kind}"
-        f"{near}; give a path, or one of {'these' if near else ', '.join(names)}"
+        f"{near}; give a path{of}, or one of {choices}"
     )
 
 

@@ -170,6 +170,13 @@ def test_the_list_says_that_the_error_of_a_data_sheet_is_unknown(profiled):
     assert re.search(r"datasheet +unknown +\d of \d", listed)
 
 
+def test_the_list_has_each_table_once(tmp_path):
+    for folder in ("own", "installed"):
+        shutil.copytree(H200.parent, tmp_path / folder)
+    listed = evict("show", "own", "installed", folder=tmp_path).stdout
+    assert listed.count("1.0.0.json") == 1 and "/own/1.0.0.json" in listed
+
+
 def test_profile_is_another_name_of_sweep(profiled):
     words = ("profile", *AGAIN[1:])
     assert "continuing run" in evict(*words, folder=profiled).stdout

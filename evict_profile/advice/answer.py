@@ -4,7 +4,8 @@ An interval that does not contain 1 is an answer, however wide it is. Where a st
 estimated the answer is the accepted length that breaks even, and no speed-up.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -141,7 +142,7 @@ class Answer:
         """The batches that the gain is over."""
         *most, last = self.plan.traffic
         if most:
-            return f" over batches {', '.join(map(str, most))} and {last}"
+            return f" over batches {_listed([*most, last])}"
         carried = self.plan.lead.basis == "other batch"
         return f" at batch {last}" + ", where no draft was served" * carried
 
@@ -160,12 +161,15 @@ class Answer:
     def _break_evens(self) -> str:
         """At the first and the last batch that were asked, and the verdict of each."""
         ways, drafts = self._ways, self._own.levels
-        others = ((batch, paying(self.advisor, batch, drafts)) for batch in ways)
-        better = "".join(f" K = {w.levels} pays at batch {b}." for b, w in others if w)
+        others = {b: w.levels for b in ways if (w := paying(self.advisor, b, drafts))}
+        better = "".join(
+            f" K = {k} pays at batch {_listed([b for b in others if others[b] == k])}."
+            for k in dict.fromkeys(others.values())
+        )
         first, *_, last = *ways, *ways
         ends = " and ".join(
-            f"more than {even.value:.1f} tokens ({even.low:.1f} to {even.high:.1f}) at "
-            f"batch {batch}"
+            f"more than {even.value:.2f} tokens ({even.low:.2f} to {even.high:.2f}) "
+            f"at batch {batch}"
             for batch in dict.fromkeys((first, last))
             for even in [ways[batch].break_even]
         )
@@ -192,7 +196,7 @@ class Answer:
         return (
             f"A step that verifies n tokens a request takes about n^{EXPONENT:g} plain "
             "steps at any batch (95 %: divide or multiply by "
-            f"{around(1.0, ERROR).high:.2f}; public servers). "
+            f"{around(1.0, ERROR).high:.2f}; public servers of MoE models). "
             f"Break-even accepted lengths are {', '.join(known)}. Yours of "
             f"{way.committed:.2f} at K = {way.levels} is {times(way.speed)}: "
             f"{way.verdict}."
@@ -216,6 +220,11 @@ def paying(advisor: Advisor, batch: int, drafts: int) -> DraftOption | None:
     ways = [way for way in advisor.at(batch).ways[1:] if way.verdict == "pays"]
     known = any(way.levels == drafts for way in ways) or not ways
     return None if known else max(ways, key=lambda way: way.speed.value)
+
+
+def _listed(batches: Sequence[int]) -> str:
+    """ "1, 4 and 64"."""
+    return re.sub(r", (\d+)$", r" and \1", ", ".join(map(str, batches)))
 
 
 UNKNOWN = "no interval is known"

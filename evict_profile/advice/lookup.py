@@ -21,7 +21,7 @@ from evict_profile.records import replace
 from evict_profile.served.search import find_served, versions_of
 from evict_profile.served.table import NOT_STATED, ServedTable
 from evict_profile.table import MEASURED, CostTable, by_name, search_path, tables_in
-from evict_profile.table.search import Found, nearest_named
+from evict_profile.table.search import DTYPES, Found, nearest_named
 
 QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")
 """Formats of weights in the names of checkpoints."""
@@ -47,13 +47,13 @@ class Known(NamedTuple):
     reason: str = ""
 
     def preface(self, names: Names) -> str:
-        """Whose shape the table has, and how many GPUs, where none are asked for."""
+        """Whose shape the table has, how many GPUs, and what no run states of these."""
         if self.table is None:
             return ""
         note = shape_note(names.model or "", self.table.key.model)
         tp = None if names.tp else tp_of(self.table)
         of_gpus = f"Of {tp} GPU{'s' * (tp > 1)} (--tp {tp}): " if tp else ""
-        return f"{note}{'. ' * bool(note)}{of_gpus}"
+        return f"{note}{'. ' * bool(note)}{of_gpus}{_unstated(self.table, names)}"
 
 
 def look_up(names: Names, say: Callable[[str], None]) -> Known:
@@ -79,7 +79,8 @@ def look_up(names: Names, say: Callable[[str], None]) -> Known:
             )
         return Known(served)
     # Rows that are named are estimated from: shipped estimates cover less.
-    if not names.rows and (found := _swept(folders, names, measured=False)):
+    own = names._replace(dtype=names.dtype or _published(given or ""))
+    if not names.rows and (found := _swept(folders, own, measured=False)):
         return Known(found)
     try:
         return Known(_estimated(names, given, say))
@@ -99,22 +100,56 @@ def _served(model: str, gpu: str, engine: str | None) -> ServedTable | None:
     return None
 
 
+def _unstated(table: Table, names: Names) -> str:
+    """What was asked for and no run states; a `DataError` where they state another."""
+    if isinstance(table, CostTable):
+        return ""
+    size = ("tensor-parallel size", table.tp or NOT_STATED, names.tp)
+    said = ""
+    for what, own, asked in (size, ("data type", table.key.dtype, names.dtype)):
+        if asked and own == NOT_STATED:
+            said += f"The runs do not state their {what}; {asked} was asked for. "
+        elif asked and DTYPES.get(str(asked), asked) != own:
+            raise DataError(
+                f"{table.path}: its runs have the {what} {own}, and {asked} was asked "
+                "for; leave that out, or advise on the file of: evict-profile estimate"
+            )
+    return said
+
+
 def _swept(
     folders: Sequence[Sequence[Found]], names: Names, measured: bool
 ) -> CostTable | None:
     """The first folder's table of these names; of several sizes, on one GPU."""
     model, gpu, engine, tp, dtype, _ = names
-    if not (model and gpu and engine) or (QUANTISED.search(model) and not dtype):
+    if not (model and gpu and engine):
         return None
+    stored = "" if dtype else _format(model)
     for folder in folders:
         tables = [
             each
             for each in folder
             if each.table and (each.table.origin == MEASURED) == measured
+            if stored in ("", _format(each.table.key.dtype))
         ]
         on_one = None if tp else by_name(tables, model, gpu, engine, 1, dtype)
         if found := on_one or by_name(tables, model, gpu, engine, tp, dtype):
             return found
+    return None
+
+
+def _format(name: str) -> str:
+    """The format of weights that a name says: fp8, also of fp8_block; "" if none."""
+    return (QUANTISED.search(name.lower()) or [""])[0]
+
+
+def _published(model: str) -> str | None:
+    """The type of a known model's experts; None where its name says a format."""
+    if Path(model).exists() or not _format(model):
+        from evict_profile.sources.asked import row_dtype
+
+        with suppress(ConfigError):
+            return row_dtype(load_model(model))
     return None
 
 

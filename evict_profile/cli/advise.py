@@ -53,6 +53,7 @@ def advise(
     from evict_profile.advice.decide import decide
     from evict_profile.advice.lookup import Known, Names, look_up
     from evict_profile.advice.plan import traffic_of
+    from evict_profile.config.load import model_label
     from evict_profile.report.advice import Advice
     from evict_profile.report.pays import unaccepted
     from evict_profile.served.search import load_any
@@ -86,5 +87,6 @@ def advise(
         captured=options.batches_of(captured or [], "--captured"),
         outside=outside,
     )
-    advice = Advice(decision, preface, known.reason, (model or "MODEL", gpu or "GPU"))
+    given = model_label(model) if model else "MODEL", gpu or "GPU"
+    advice = Advice(decision, preface, known.reason, given)
     say(console, advice.json() if as_json else str(advice))

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -94,7 +95,9 @@ def show(
             f"{named}: is a run, which fit prints; type: evict-profile fit "
             f"{quote(str(named))}"
         )
-    if named and is_model(named):
+    # Suffixes of files begin with a letter; "Qwen3.5-32B" is a model's name.
+    is_file = named and (named.exists() or re.match(r"\.[a-z]", named.suffix))
+    if named and (is_model(named) or not is_file):
         reject_unused(ctx, {*names}, "with a model")
         from evict_profile.report.model import show_model
 
@@ -132,7 +135,9 @@ def _show_list(
     from evict_profile.table import tables_in
     from evict_profile.table.search import no_table, of_names
 
-    entries, served = tables_in(folders), [*served_tables(folders)]
+    # A package beside its checkout has the same tables as that.
+    found = {each.table or each.path: each for each in reversed(tables_in(folders))}
+    entries, served = [*reversed(found.values())], [*served_tables(folders)]
     if not (entries or served):
         where = ", ".join(map(str, folders))
         raise ConfigError(

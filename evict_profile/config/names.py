@@ -79,6 +79,7 @@ def model_named(name: str, models: Sequence[str]) -> str | None:
 def shape_note(given: str, model: str) -> str:
     """ "GLM-4.6 has the shape of glm-4.5"; "" where the name is the model's own."""
     name = given.rpartition("/")[2]
-    own = [each for each in (*same_shape(), model) if name.lower().startswith(each)]
-    is_other = max(own, key=len, default=model) != model
+    label = model.lower()
+    own = [each for each in (*same_shape(), label) if name.lower().startswith(each)]
+    is_other = max(own, key=len, default=label) != label
     return f"{name} has the shape of {model}" if is_other else ""

@@ -121,8 +121,11 @@ class Advice:
         answer, table = self.decision.answer, self._steps.table
         if answer.settled and not self._steps.estimated:
             return []
-        names = (table.key.model, table.key.gpu) if table else self.names
-        model, gpu = (shlex.quote(name) for name in names)
+        model, gpu = self.names
+        if table:
+            own, gpu = table.key.model, table.key.gpu
+            is_own = model.rpartition("/")[2].lower() in ("model", own.lower())
+            model = own if is_own else model
         what = "measure" if answer.settled else "settle"
         way = answer.to_settle
         turns = "in turns and longer than before"
@@ -136,21 +139,23 @@ class Advice:
             ),
             f"  evict-profile probe URL --batch {','.join(batches)} --out runs.jsonl",
             *shell_lines(
-                f"evict-profile import {shlex.join(files)} --model {model} --gpu {gpu}"
+                f"evict-profile import {shlex.join([*files, '--model', model])} "
+                f"--gpu {shlex.quote(gpu)}"
             ),
         ]
 
     @property
     def _open_batches(self) -> list[int]:
-        """Those that were asked for and are not settled; of a whole table the first."""
-        batches = [*self.decision.batches]
-        found = [b for b in batches if not self._is_settled(b)] or batches
-        return found if self.decision.every else found[:1]
+        """Those that are not settled; of the whole table of a server the first."""
+        batches, estimated = [*self.decision.batches], self._steps.estimated
+        found = [b for b in batches if not self._is_settled(b)]
+        every = self.decision.every or (found and estimated)
+        return (found or batches)[: None if every else 1]
 
     def _is_settled(self, batch: int) -> bool:
         drafts = self.decision.answer.to_settle.levels
         way = self.decision.advisor.at(batch).by_levels.get(drafts)
-        return way is not None and way.verdict != "not settled"
+        return way.verdict != "not settled" if way else self._steps.estimated
 
     @property
     def notes(self) -> list[str]:

@@ -62,7 +62,8 @@ def unaccepted(table: CostTable | None, reason: str, preface: str, json: bool) -
 def how_to_decide(table: CostTable) -> str:
     key = table.key
     names = {"--model": key.model, "--gpu": key.gpu, "--engine": key.engine}
-    words = [word for name in names.items() for word in name]
+    sizes = {"--tp": str(key.tp), "--dtype": key.dtype}
+    words = [word for name in (names | sizes).items() for word in name]
     return f"evict-profile advise {shlex.join(words)} --accept 3:LENGTH"
 
 

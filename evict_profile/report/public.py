@@ -9,6 +9,7 @@ from rich.console import Console
 
 from evict_profile.io import as_json as json_of
 from evict_profile.io import say
+from evict_profile.report.advice import shell_lines
 from evict_profile.report.console import (
     Rows,
     error_rows,
@@ -46,12 +47,13 @@ def show_estimate(
         wrapped(
             "Kernels leave out drafting and the host, so a batch has the mean of their "
             f"growth and that of any server, n^{EXPONENT}, n = K + 1; the error is "
-            "that of other servers. Plain decoding and one K on your server "
-            "settle it: evict-profile probe URL --out runs.jsonl, and: "
-            "evict-profile import runs.jsonl --model "
-            f"{key.model} --gpu '{key.gpu}' --shape {shlex.quote(str(path))}"
+            "that of other servers. Plain decoding and one K on your server settle it:"
         ),
     )
+    names = shlex.join(("--model", key.model, "--gpu", key.gpu, "--shape", str(path)))
+    say(console, "  evict-profile probe URL --out runs.jsonl")
+    settle = shell_lines(f"evict-profile import runs.jsonl {names}")
+    say(console, "\n".join(settle))
     show_gates(console, table.gates)
     say(console, f"table: {path}")
     say(console, f"report: {page}")

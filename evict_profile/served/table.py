@@ -11,6 +11,7 @@ batch, with an error that grows with the distance (`growth.FAR_ERROR`).
 """
 
 import math
+import shlex
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
@@ -245,7 +246,9 @@ class ServedTable(Stored, frozen=True, dict=True, eq=False):
         had = ", ".join(map(str, known)) or "no batch with two settings"
         raise DataError(
             f"{self.path}: batch {batch} was not served, and nothing is known beyond "
-            f"what was ({had}); serve plain decoding and one K at batch {batch}"
+            f"what was ({had}); serve plain decoding and one K at batch {batch}, or "
+            "take the file of an estimate that covers it: evict-profile show "
+            f"{shlex.join(('--model', self.key.model, '--gpu', self.key.gpu))}"
         )
 
     def _served(

@@ -43,7 +43,7 @@ def placement_of(
     Raises:
         ConfigError: a name is unknown, or the weights do not fit.
     """
-    name = gpu_named(gpu)
+    name, engine = gpu_named(gpu), engine.lower()
     if engine not in ENGINES:
         raise ConfigError(
             f"--engine {engine}: there are rows of {', '.join(ENGINES)}"
@@ -54,7 +54,7 @@ def placement_of(
         raise ConfigError(
             f"--dtype {dtype}: is unknown; choose one of {', '.join(dtypes)}"
         )
-    dtype = dtype or _row_dtype(model)
+    dtype = dtype or row_dtype(model)
     fewest = _fewest(model, name, dtype, BATCHES[-1])
     asked = Placement(name, engine, dtype, tp or fewest)
     _check_ranks(model, asked, _fewest(model, name, dtype))
@@ -69,7 +69,8 @@ def assumption(model: ModelSpec) -> str:
     )
 
 
-def _row_dtype(model: ModelSpec) -> str:
+def row_dtype(model: ModelSpec) -> str:
+    """The type of the experts as published, as public rows name it."""
     return re.sub(r"^u?int4(_g\d+)?$", "int4", model.checkpoint_dtype)
 
 
@@ -78,37 +79,40 @@ def has_rows(gpu: str, engine: str) -> bool:
 
 
 def _named(asked: str) -> str:
-    wanted = asked.lower().replace("-", "_")
+    wanted = _in_rows(asked)
     names = [name for name in GPUS if f"{name}_".startswith(f"{wanted}_")]
     if wanted in names:
         return wanted
     return names[0] if len(names) == 1 else ""
 
 
+def _in_rows(gpu: str) -> str:
+    return re.sub("[^a-z0-9]+", "_", gpu.lower()).removeprefix("nvidia_")
+
+
 def gpu_named(asked: str) -> str:
-    """Resolve a prefix: "h200" is "h200_sxm"."""
+    """Resolve a prefix: "h200" and "NVIDIA H200" are "h200_sxm"."""
     if name := _named(asked):
         return name
-    wanted = asked.lower().replace("-", "_")
     raise ConfigError(
         f"--gpu {asked}: there are rows of {', '.join(GPUS)}"
-        f"{nearest(wanted, [*GPUS])}; name one of them"
+        f"{nearest(_in_rows(asked), [*GPUS])}; name one of them"
     )
 
 
 def _fewest(model: ModelSpec, gpu: str, dtype: str, batch: int = 0) -> int:
     """Ranks that hold the weights, and a cache at the shortest context of a table."""
-    each_gb = read_mapping(data_root() / "configs" / "gpu_memory.yaml")[gpu]
-    weights_gb, own = _weights_gb(model, dtype), model.attention
+    each_gib = read_mapping(data_root() / "configs" / "gpu_memory.yaml")[gpu]
+    weights_gib, own = _weights_gib(model, dtype), model.attention
     tokens = batch * model.num_layers * seen_context(model, CONTEXTS[0])
-    cache_gb = 2 * tokens * own.cache_values_per_token / 2**30
+    cache_gib = 2 * tokens * own.cache_values_per_token / 2**30
     heads = 1 if own.kind == "mla" else own.num_kv_heads
     # As copies a cache may fit on no number.
-    held_gb = {n: weights_gb / n + cache_gb / min(n, heads) for n in RANKS}
-    return next((n for n in RANKS if held_gb[n] <= each_gb), RANKS[-1])
+    held_gib = {n: weights_gib / n + cache_gib / min(n, heads) for n in RANKS}
+    return next((n for n in RANKS if held_gib[n] <= each_gib), RANKS[-1])
 
 
-def _weights_gb(model: ModelSpec, dtype: str) -> float:
+def _weights_gib(model: ModelSpec, dtype: str) -> float:
     value_bytes = (STORED | BYTES_PER_VALUE)[DTYPES.get(dtype, dtype)]
     return model.total_parameters * value_bytes / 2**30
 
@@ -117,7 +121,7 @@ def _check_ranks(model: ModelSpec, asked: Placement, fewest: int) -> None:
     if asked.tp < fewest:
         raise ConfigError(
             f"{model.name} in {asked.dtype} does not fit on {asked.tp} {asked.gpu}: "
-            f"its weights alone take {_weights_gb(model, asked.dtype):,.0f} GB, "
+            f"its weights alone take {_weights_gib(model, asked.dtype):,.0f} GiB, "
             f"without cache and activations; give --tp {fewest} or more, or a "
             "smaller --dtype"
         )

@@ -258,11 +258,10 @@ class CostTable(Stored, frozen=True, dict=True, eq=False):
         if least <= value <= most:
             return value, ()
         if outside == "refuse":
-            composed = self.origin == COMPOSED
-            measure = "estimate it with --from" if composed else "measure it"
+            measure = "" if self.origin == COMPOSED else "measure it, "
             raise DataError(
-                f"{self.path}: {axis} {value:.9g} is outside what was measured, "
-                f"{least}..{most}; choose one inside, {measure}, or take the nearest "
+                f"{self.path}: {axis} {value:.9g} is outside the table's "
+                f"{least}..{most}; choose one inside, {measure}or take the nearest "
                 "with --outside clamp (in Python outside='clamp')"
             )
         nearest = min(max(value, least), most)

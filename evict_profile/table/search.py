@@ -147,7 +147,11 @@ def by_name(
         table
         for table in filter(None, chosen)
         if tp in (None, table.key.tp)
-        and (dtype is None or DTYPES.get(dtype, dtype) == table.key.dtype)
+        and (
+            dtype in (None, table.key.dtype)
+            or DTYPES.get(str(dtype)) == table.key.dtype
+            or f"_{dtype}" in table.key.dtype  # mxfp4 is also w4a8_mxfp4_mxfp8.
+        )
     )
     if len(by_key) > 1:
         words = [f"--tp {key.tp} --dtype {quote(key.dtype)}" for key in by_key]

@@ -174,7 +174,7 @@ class TestEstimated:
         at = (cost_us[32] / cost_us[8] * 4.0**EXPONENT) ** 0.5
         assert str(found).startswith(
             f"Estimated, not measured: K = 3 pays where a step commits more than "
-            f"{at:.1f} tokens ("
+            f"{at:.2f} tokens ("
         )
         said = (
             " at batch 8. Yours commits 2.64: pays. The error is that of other servers."
@@ -209,7 +209,7 @@ class TestEstimated:
         assert found.startswith(
             f"A step that verifies n tokens a request takes about n^{EXPONENT} plain "
             "steps at any batch (95 %: divide or multiply by "
-            f"{factor:.2f}; public servers). "
+            f"{factor:.2f}; public servers of MoE models). "
             f"Break-even accepted lengths are {evens}. Yours of 2.40 at K = 3 is "
             f"{speed:.2f} times plain decoding ({speed / factor:.2f} to "
             f"{speed * factor:.2f}): "

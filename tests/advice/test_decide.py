@@ -38,7 +38,7 @@ def test_other_batches_are_answered_beside_one_of_which_nothing_is_known():
     assert found.batches == (4, 8) and "batch 8 was not served" in found.caveats
     assert not any("batch 4 was" in each for each in found.caveats)
     [said] = [each for each in found.notes() if "Not known at batch 128" in each]
-    assert said.endswith("serve plain decoding and one K at batch 128.")
+    assert "serve plain decoding and one K at batch 128, or take" in said
     with pytest.raises(DataError, match="one K at batch 128"):
         decide(served_table(*FLAT), "3:2.4", batch=128)
 
@@ -351,4 +351,30 @@ def test_the_answer_of_an_estimate_is_of_one_k_at_all_batches():
     said = str(decision.answer)
     for at in (found[0], found[-1]):
         even = at.by_levels[3].break_even
-        assert f"{even.value:.1f} tokens ({even.low:.1f} to {even.high:.1f})" in said
+        assert f"{even.value:.2f} tokens ({even.low:.2f} to {even.high:.2f})" in said
+
+
+def test_another_k_that_pays_is_named_once_with_its_batches(monkeypatch):
+    table = shipped_table(H200)
+    way = decide(table, "3:2.4").parts[0][1][0].by_levels[3]
+    monkeypatch.setattr(
+        "evict_profile.advice.answer.paying",
+        lambda advisor, batch, drafts: way if batch != 16 else None,
+    )
+    said = str(decide(table, "3:2.4").answer)
+    assert said.count("K = 3 pays at batch") == 1
+    assert "K = 3 pays at batch 1, 4 and 64." in said
+
+
+def test_a_batch_that_was_not_served_names_the_list_of_estimates():
+    served = served_table((4, 0, 8.0), (4, 3, 16.0))
+    listed = "covers it: evict-profile show --model gpt-oss-20b --gpu 'RTX 4090'"
+    with pytest.raises(DataError, match=listed):
+        decide(served, "3:2.4", batch=1)
+
+
+@pytest.mark.parametrize("drafter", ["draft_model", "pard", "dflash", "eagle3"])
+def test_an_estimate_says_that_a_draft_model_of_its_own_may_be_slower(drafter):
+    for table in (shipped_table(H200), None):
+        said = " ".join(decide(table, "3:2.4", drafter=drafter).caveats)
+        assert ("2 to 4.4 plain steps" in said) == (drafter != "eagle3")

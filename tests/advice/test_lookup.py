@@ -159,3 +159,54 @@ def test_one_that_is_not_there_is_estimated_once(wheel, place, monkeypatch):
 def test_a_near_table_shares_the_gpu_or_the_model_on_its_kind(place, model, gpu, near):
     put(place, shipped_table(TP4))
     assert ("there is a table" in found(Names(model, gpu)).reason) == near
+
+
+def test_an_estimate_of_another_data_type_is_a_choice_and_no_answer(place):
+    put(place, shipped_table(TP4), dtype="fp8_block")
+    known = found()
+    assert known.table is None
+    assert "there is a table: " in known.reason and "--dtype fp8_block" in known.reason
+    assert found(NAMES._replace(dtype="fp8_block")).table.key.dtype == "fp8_block"
+
+
+def test_a_table_of_the_published_data_type_needs_no_dtype(place):
+    put(place, shipped_table(TP4), "published")
+    put(place, shipped_table(TP4), "other", dtype="fp8_block")
+    assert found().table.key.dtype == "bfloat16"
+
+
+def test_a_name_that_says_a_format_finds_tables_of_it_alone(place):
+    put(place, shipped_table(TP4), "published")
+    named = NAMES._replace(model="Qwen/Qwen3-30B-A3B-FP8")
+    assert found(named).table is None
+    put(place, shipped_table(TP4), "fp8", dtype="fp8_block")
+    assert found(named).table.key.dtype == "fp8_block"
+
+
+def test_an_answer_says_which_size_and_data_type_no_run_states(place):
+    served = served_table((1, 0, 8.0), (1, 3, 16.0), tp=None)
+    unstated = {"engine": "sglang", "dtype": "not stated"}
+    put(place, served, "sglang-served", **names_of(served) | unstated)
+    assert found().preface(NAMES) == ""
+    assert found().preface(NAMES._replace(tp=8, dtype="bf16")) == (
+        "The runs do not state their tensor-parallel size; 8 was asked for. "
+        "The runs do not state their data type; bf16 was asked for. "
+    )
+
+
+def test_runs_of_another_size_or_data_type_are_refused(place):
+    served = served_table((1, 0, 8.0), (1, 3, 16.0), tp=4)
+    put(place, served, "sglang-served", **names_of(served) | {"dtype": "bfloat16"})
+    assert found().preface(NAMES._replace(tp=4, dtype="bf16")) == ""
+    with pytest.raises(DataError, match=r"size 4, and 8 was asked for"):
+        found().preface(NAMES._replace(tp=8))
+    with pytest.raises(DataError, match=r"data type bfloat16, and fp8 was asked for"):
+        found().preface(NAMES._replace(dtype="fp8"))
+
+
+def test_weights_in_mxfp4_are_found_however_activations_are_stored(place):
+    put(place, shipped_table(TP4), dtype="w4a8_mxfp4_mxfp8")
+    names = NAMES._replace(dtype="mxfp4")
+    known = found(names)
+    assert known.table
+    assert known.preface(names) == "Of 4 GPUs (--tp 4): "

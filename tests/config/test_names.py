@@ -150,6 +150,10 @@ def test_a_name_of_another_models_shape_is_said_to_be_one(name, suffixes):
     assert said == (note if name in same_shape() else "")
 
 
+def test_a_table_that_is_labelled_with_the_name_itself_is_of_its_own_shape():
+    assert shape_note("zai-org/GLM-4.6", "GLM-4.6") == ""
+
+
 def test_every_model_of_the_same_shape_as_another_has_one():
     same = same_shape()
     assert set(same.values()) <= set(NAMES)

@@ -14,7 +14,9 @@ from evict_profile.report.advice import Advice, advise, shell_lines, unbroken
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
 from tests.advice.served import planted, served_table
+from tests.exported import shipped_table
 
+H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
 RUNS = ((1, 0, 8.0), (1, 3, 10.0), (8, 0, 10.0), (8, 3, 15.0))
 GOOD = of_lengths({1: 1.95, 2: 2.85, 3: 3.7}, "good")
 
@@ -163,6 +165,21 @@ def test_what_is_not_settled_has_the_measurement_that_settles_it():
     own = "import TABLE runs.jsonl --model gpt-oss-20b --gpu 'RTX 4090'\n"
     assert f"  evict-profile {own}" in said
     assert "probe URL" not in str(advise(served_table(*RUNS), "3:2.4"))
+
+
+def test_all_open_batches_of_an_estimate_are_measured():
+    said = str(advise(shipped_table(H200), "3:2.4"))
+    assert "--batch 1,4 --out runs.jsonl" in said
+
+
+def test_runs_are_imported_under_the_name_that_the_user_gave():
+    decision = advise(shipped_table(H200), "3:2.4").decision
+    for given, label in (
+        ("Qwen3-Coder-30B-A3B", "Qwen3-Coder-30B-A3B"),
+        ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"),
+    ):
+        said = str(Advice(decision, names=(given, "h200")))
+        assert f"--model {label} --gpu 'NVIDIA H200'" in said
 
 
 def test_what_was_asked_and_is_open_is_measured_and_no_settled_batch():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -88,6 +89,17 @@ def test_the_terminal_has_break_evens_and_no_speed(composed_path, capsys):
     said = capsys.readouterr().out
     assert f"table: {composed_path}" in said and "evict-profile import" in said
     assert not re.search(r"speed-?up|tok/s|times plain", said)
+
+
+def test_the_import_is_a_command_of_its_own(composed_path, capsys):
+    table, page = CostTable.load(composed_path), Path("page.html")
+    show_estimate(Console(), table, composed_path, page, False)
+    said = capsys.readouterr().out.replace(" \\\n", "")
+    [line] = [each for each in said.splitlines() if "evict-profile import" in each]
+    assert shlex.split(line) == [
+        *("evict-profile", "import", "runs.jsonl", "--model", table.key.model),
+        *("--gpu", table.key.gpu, "--shape", str(composed_path)),
+    ]
 
 
 def test_the_json_holds_the_same_break_evens(composed_path, capsys):

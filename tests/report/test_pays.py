@@ -38,4 +38,5 @@ def test_the_command_names_the_table_by_its_key(saved_table):
     key = CostTable.load(saved_table).key
     command = how_to_decide(CostTable.load(saved_table))
     assert command.startswith(f"evict-profile advise --model {key.model} --gpu ")
-    assert command.endswith("--accept 3:LENGTH")
+    sizes = f" --tp {key.tp} --dtype {key.dtype}"
+    assert command.endswith(f"{sizes} --accept 3:LENGTH")

@@ -253,12 +253,25 @@ def test_gpus_also_hold_the_cache_of_the_largest_batch(model, gpu, least):
     assert placement_of(spec, gpu, "vllm", tp=least // 2).tp == least // 2
 
 
+def test_weights_are_stated_in_units_of_two_to_the_thirtieth():
+    """470e9 bytes."""
+    with pytest.raises(ConfigError, match="its weights alone take 438 GiB"):
+        placement_of(load_model("qwen3-235b-a22b"), "h200", "sglang", tp=2)
+
+
 def test_a_cache_that_fits_on_no_number_of_gpus_ends_in_a_refusal():
     """Each rank has a copy of all latents."""
     latents = replace(load_model("deepseek-v3").attention, kv_lora_rank=10**6)
     model = replace(load_model("deepseek-v3"), attention=latents)
     with pytest.raises(ConfigError, match="does not divide the 128 attention heads"):
         placement_of(model, "h200", "vllm")
+
+
+@pytest.mark.parametrize(
+    "given", ["H100 SXM", "h100", "NVIDIA H100", "nvidia-h100-sxm"]
+)
+def test_gpus_and_engines_are_found_however_they_are_spelled(given):
+    assert placement_of(MODEL, given, "vLLM")[:2] == ("h100_sxm", "vllm")
 
 
 def test_weights_are_by_default_as_published():

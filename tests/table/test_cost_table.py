@@ -68,7 +68,7 @@ def test_without_padding_a_width_between_graphs_costs_its_own_tokens(table):
 
 def test_outside_the_domain_is_refused_or_clamped_with_a_mark(table):
     for batch, context in ((3, 64), (1, 32), (1, 300)):
-        with pytest.raises(DataError, match=r"outside what was measured, \d+\.\.\d+"):
+        with pytest.raises(DataError, match=r"outside the table's \d+\.\.\d+"):
             table.step_cost_us(batch, context)
     cost = table.costs(1, 300, outside="clamp")
     np.testing.assert_array_equal(cost.step_cost_us, table.step_cost_us(1, 256))
@@ -85,7 +85,7 @@ def test_a_large_batch_may_end_at_a_shorter_context(table):
     assert shorter.contexts(1) == (64, 256)
     assert shorter.contexts(2) == (64, 64)
     shorter.costs(1, 256)
-    with pytest.raises(DataError, match="context 256 is outside what"):
+    with pytest.raises(DataError, match="context 256 is outside the table's"):
         shorter.costs(2, 256)
 
 
