@@ -201,7 +201,8 @@ def decide(
     engine = re.sub("[._]", "-", named)  # "llama.cpp" is a word of its server.
     by_batch = has_schedules(engine, advisor.drafter) and not advisor.steps.estimated
     # TensorRT-LLM refuses a longer draft than the smallest batch has.
-    planned = plan(advisor, shares, falling=engine == "trtllm", by_batch=by_batch)
+    falling, graphs = engine == "trtllm", captured if engine == "sglang" else ()
+    planned = plan(advisor, shares, falling, by_batch, graphs)
     if captured:
         check_captured(captured, planned, advisor.steps, engine)
     given = {
@@ -210,6 +211,7 @@ def decide(
         "--context": context,
         "--draft-level-ms": draft_level_ms,
         "--drafter": drafter,
+        "--captured": ",".join(map(str, captured)) or None,
         "--outside": None if outside == "refuse" else outside,
     }
     asked = [str(w) for pair in given.items() if pair[1] is not None for w in pair]

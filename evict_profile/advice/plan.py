@@ -117,10 +117,11 @@ def plan(
     traffic: Mapping[int, float],
     falling: bool = False,
     by_batch: bool = True,
+    graphs: Sequence[int] = (),
 ) -> DraftPlan:
     """The best single draft length, and the best schedule.
 
-    `falling` is as in `schedule`; without `by_batch` none is looked for.
+    `falling` and `graphs` are as in `schedule`; without `by_batch` none is looked for.
     """
     at = {batch: advisor.at(batch) for batch in traffic}
     gains = {batch: each.by_levels for batch, each in at.items()}
@@ -133,9 +134,10 @@ def plan(
     made = DraftPlan(traffic, first, reference, measured, rival)
     if not by_batch:
         return made
-    ranges = schedule(advisor, falling, max(traffic))
+    ranges = schedule(advisor, falling, max(traffic), graphs)
     own = {b: each.drafts for each in ranges for b in traffic if each.has(b)}
-    gain = over(traffic, {b: gains[b][k] for b, k in own.items()}).speed
+    known = {b: gains[b].get(k, at[b].ways[0]) for b, k in own.items()}
+    gain = over(traffic, known).speed
     return replace(made, schedule=ranges, schedule_gain=gain)
 
 
@@ -189,13 +191,17 @@ def over(traffic: Mapping[int, float], gains: Mapping[int, Gain]) -> Gain:
 
 
 def schedule(
-    advisor: Advisor, falling: bool = False, reach: int = 1
+    advisor: Advisor,
+    falling: bool = False,
+    reach: int = 1,
+    graphs: Sequence[int] = (),
 ) -> tuple[Range, ...]:
     """The draft length by batch, from 1 to `reach` or to the largest that is covered.
 
     Each batch has the length that is best there, as advice on that batch alone. In a
     `falling` schedule every batch drafts, and none more than the smallest. A batch of
-    which nothing is known drafts as the one before.
+    which nothing is known drafts as the one before. A batch drafts as the smallest of
+    `graphs` that holds it: SGLang pads it to that one before it looks.
     """
     smallest, largest = advisor.batches[0], max(advisor.batches[-1], reach)
     chosen, drafts = list[int](), 0
@@ -209,7 +215,9 @@ def schedule(
             elif drafting:
                 drafts = lead(drafting).levels
         chosen.append(drafts)
-    every = enumerate([chosen[0]] * (smallest - 1) + chosen, 1)
+    best = [chosen[0]] * (smallest - 1) + chosen
+    ran = (min((g for g in graphs if g >= b), default=b) for b in range(1, largest + 1))
+    every = enumerate((best[min(graph, largest) - 1] for graph in ran), 1)
     runs = (list(run) for _, run in groupby(every, key=lambda pair: pair[1]))
     return tuple(Range(run[0][0], run[-1][0], run[0][1]) for run in runs)
 

@@ -37,11 +37,7 @@ def advise(
     context: options.ContextTokens = None,
     draft_level_ms: options.DraftLevelMs = None,
     drafter: options.DrafterKind = None,
-    captured: list[str] | None = Option(
-        None,
-        help="Sizes of your server's CUDA graphs, which must hold what is advised: "
-        "requests of SGLang, tokens of vLLM, as 1,2,4; repeatable.",
-    ),
+    captured: options.Captured = None,
     outside: options.Outside = "refuse",
     as_json: options.AsJson = False,
 ) -> None:

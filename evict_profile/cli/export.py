@@ -9,7 +9,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.io import check_outputs, say
 
 RUN_HEADER = "sweep.json"
-OF_ENGINES = {"accept", "traffic", "draft_level_ms", "drafter", "outside"}
+OF_ENGINES = {"accept", "traffic", "draft_level_ms", "drafter", "outside", "captured"}
 OF_PLANNERS = {"drafts"}
 
 
@@ -39,6 +39,7 @@ def export(
     context: options.ContextTokens = None,
     draft_level_ms: options.DraftLevelMs = None,
     drafter: options.DrafterKind = None,
+    captured: options.Captured = None,
     outside: options.Outside = "refuse",
     drafts: int = Option(3, min=1, help="Levels of each step, for sglang-sps."),
 ) -> None:
@@ -80,6 +81,7 @@ def export(
             context=context,
             draft_level_ms=draft_level_ms,
             drafter=drafter,
+            captured=options.batches_of(captured or [], "--captured"),
             outside=outside,
             reader=reader,
         )

@@ -94,6 +94,13 @@ Traffic = Annotated[
         show_default="equal",
     ),
 ]
+Captured = Annotated[
+    list[str] | None,
+    Option(
+        help="Sizes of your server's CUDA graphs, which must hold what is advised: "
+        "requests of SGLang, tokens of vLLM, as 1,2,4; repeatable.",
+    ),
+]
 ContextTokens = Annotated[
     int | None,
     Option(

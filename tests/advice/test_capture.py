@@ -1,5 +1,6 @@
 """CUDA graphs of an advised schedule, against every step that could run in them."""
 
+import json
 import math
 from itertools import pairwise
 
@@ -17,7 +18,8 @@ from evict_profile.records import replace
 from evict_profile.served.step import ServedStep
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
-from tests.advice.served import SERVED, plan_of
+from evict_profile.table.store import save_next
+from tests.advice.served import SERVED, plan_of, served_table
 from tests.command import evict
 from tests.exported import shipped_table
 
@@ -165,3 +167,23 @@ def test_the_command_prints_the_graphs_and_refuses_a_gap(saved_table, tmp_path):
     assert done.exit_code == 2 and "to the sizes" in done.stderr
     own = ("--captured", "4", "--captured", 8)
     assert evict(*words, *own, folder=tmp_path).exit_code == 0
+
+
+def test_sglang_reads_a_schedule_at_the_size_of_a_graph(tmp_path):
+    """K = 3 pays at batches 1 to 4 and loses at 8, to which SGLang pads all from 2 on.
+    The command that writes the file has the sizes too."""
+    runs = ((1, 0, 8.0), (1, 3, 9.0), (4, 0, 9.0), (4, 3, 12.0), (8, 0, 10.0))
+    table = served_table(*runs, (8, 3, 40.0), engine="sglang")
+    path = save_next(table, tmp_path)[1]
+    words = ("--accept", "3:2.4", "--drafter", "eagle3")
+    asked = (*words, "--captured", "1,8")
+    free, bound = (
+        " ".join(evict("advise", path, *each, folder=tmp_path).stdout.split())
+        for each in (words, asked)
+    )
+    assert "K = 3 at batch 1 to " in free and "K = 3 at batch 1," in bound
+    assert "plain decoding at batch 2 to 8" in bound and "--captured 1,8" in bound
+    out = tmp_path / "adaptive.json"
+    export = ("export", path, *asked, "--for", "sglang", "--out", out)
+    assert evict(*export, folder=tmp_path).exit_code == 0
+    assert [*json.loads(out.read_text())][:2] == ["1", "2"]

@@ -45,6 +45,21 @@ class TestSchedule:
             [own] = [each.drafts for each in ranges if each.has(batch)]
             assert decide(table, lengths, batch=batch).plan.drafts == own
 
+    @pytest.mark.parametrize(
+        ("graphs", "ranges"),
+        [
+            ((4, 1), (Range(1, 1, 3), Range(2, 4, 0))),
+            ((2, 4), (Range(1, 2, 2), Range(3, 4, 0))),
+            ((8,), (Range(1, 4, 0),)),
+            ((2,), (Range(1, 3, 2), Range(4, 4, 0))),
+        ],
+    )
+    def test_a_batch_drafts_as_the_graph_that_it_is_padded_to(self, graphs, ranges):
+        speeds = {1: {2: 1.5, 3: 1.9}, 2: {2: 1.6}, 3: {2: 1.4}, 4: {2: 0.9}}
+        advisor = by_batch(speeds)
+        assert schedule(advisor, graphs=graphs) == ranges
+        assert len(schedule(advisor)) == 3
+
     def test_batches_below_the_smallest_covered_draft_as_it_does(self):
         speeds = {2: {2: 1.5, 3: 1.9}, 3: {2: 1.6, 3: 1.1}}
         assert schedule(by_batch(speeds)) == (Range(1, 2, 3), Range(3, 3, 2))
