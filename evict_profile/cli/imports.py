@@ -104,7 +104,7 @@ def read_files(
     return runs, left_out, [note for log in logs for note in log.notes]
 
 
-NO_STEP = "it states no step"
+NO_STEP = "it states no step, as a log whose requests change from line to line"
 
 
 def _of_text(run: "Run", text: str) -> "Run":
