@@ -97,7 +97,7 @@ def test_clocks_become_the_tables_drafting(fitted, tmp_path):
     table, path = export_table(slowed, tmp_path)
     assert CostTable.load(path).drafting == table.drafting
     assert table.drafting is not None
-    assert table.drafting.workload.startswith("none")
+    assert table.drafting.workload.startswith("no text")
     one, two = table.drafting.batches
     assert (one.draft_us, two.draft_us) == ((0.0, 100.0, 300.0), (0.0, 100.0, 300.0))
     assert (two.batch, two.fixed_us, two.plain_fixed_us) == (2, 25.0, 10.0)
