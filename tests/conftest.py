@@ -97,6 +97,6 @@ def composed_path(wheel, tmp_path_factory):
     assert "composed from public rows, not measured" in done.stdout
     read, _, rest = done.stderr.partition("\n")
     assert read.startswith("qwen3-30b-a3b: 128 experts, top 8, ")
-    assert rest == "estimating: about 15 s\n"
+    assert rest == "estimating: about 5 s\n"
     [table] = folder.rglob("1.0.0.json")
     return table

@@ -76,17 +76,20 @@ class DraftOption(Gain):
 
     Attributes:
         ratio: its step over the reference's.
-        committed, accepted: the same tokens, the latter with their interval.
+        accepted: tokens that a step commits.
         break_even: committed tokens at which it is as fast as the reference.
     """
 
     name: str
     width: int
-    committed: float
     accepted: Estimate
     ratio: Estimate
     break_even: Estimate
     step_us: float | None = None
+
+    @property
+    def committed(self) -> float:
+        return self.accepted.value
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,6 @@ class Advisor:
             name=lengths.name(way),
             levels=levels,
             width=width,
-            committed=committed,
             accepted=_accepted(committed, lengths.half_width[way], levels + 1.0),
             ratio=found.value,
             basis=found.basis,

@@ -85,7 +85,8 @@ class Advice:
 
     def _numbers(self, at: BatchAdvice, way: DraftOption) -> dict[str, Any]:
         left_out = {"speed", "step_us"} if self._steps.estimated else set()
-        stated = {"batch": at.batch, **to_mapping(way), "verdict": way.verdict}
+        own = {"committed": way.committed, "verdict": way.verdict}
+        stated = {"batch": at.batch, **to_mapping(way), **own}
         return {name: value for name, value in stated.items() if name not in left_out}
 
     @property

@@ -41,7 +41,7 @@ def estimated(
 ) -> tuple[CostTable, "pd.DataFrame"]:
     """The table and its cells; a refusal names the engines that have an estimate."""
     kernels_of(rows, model, *asked)  # Without rows, this refuses before scipy loads.
-    say("estimating: about 15 s")
+    say("estimating: about 5 s")
     try:
         return _composed(rows, model, asked)
     except MeasurementError as error:
